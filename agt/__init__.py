@@ -1,4 +1,5 @@
-"""agt: certified private machine learning. The library; the command line is the package ``agt_cli``.
+"""agt: certified private machine learning. The library; the command line is the package
+``agt_cli``.
 
     import agt
     model = agt.fit(x, y)                          train with bounds for every k
@@ -19,7 +20,15 @@ if TYPE_CHECKING:
     from agt.data.records import DataError
     from agt.data.table import Columns
     from agt.distributed import together
-    from agt.errors import AgtError, CheckError, ConfigError, Doubtful, PrivacySumError, PrivacySumWarning, UnsoundError
+    from agt.errors import (
+        AgtError,
+        CheckError,
+        ConfigError,
+        Doubtful,
+        PrivacySumError,
+        PrivacySumWarning,
+        UnsoundError,
+    )
     from agt.estimator import CertifiedClassifier, PrivateClassifier
     from agt.ledger.ledger import Exhausted
     from agt.ledger.process import PrivacyTotal, accounting

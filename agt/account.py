@@ -1,14 +1,17 @@
-"""A ledger for programs: the file that counts what is released about one population, and the budget that it keeps to.
+"""A ledger for programs: the file that counts what is released about one population, and the budget
+that it keeps to.
 
     ledger = agt.Ledger.create("loans.ledger", unit="one customer", eps=4, delta=1e-5)
     agt.PrivateClassifier(epsilon=1, declared=declared, ledger=ledger).fit(x, y, units=customers)
     print(ledger)                                  what is spent of it
 
-The file is the one of ``agt ledger``, and each release opens it, debits it, and gives it back. So copies, pickles and the
-workers of joblib share one budget, and several processes wait for each other.
+The file is the one of ``agt ledger``, and each release opens it, debits it, and gives it back. So
+copies, pickles and the workers of joblib share one budget, and several processes wait for each
+other.
 
 Formal guarantees
-    What a release spends is on the disk, in the ledger and in its second head, before anything is drawn (agt/ledger).
+    What a release spends is on the disk, in the ledger and in its second head, before anything is
+    drawn (agt/ledger).
 """
 
 import os
@@ -94,7 +97,9 @@ class DataOwner:
         )
 
     @classmethod
-    def read(cls, node: Mapping[str, Any], dataset: Dataset, relation: RelationConfig, model: str) -> "DataOwner":
+    def read(
+        cls, node: Mapping[str, Any], dataset: Dataset, relation: RelationConfig, model: str
+    ) -> "DataOwner":
         """Return what ``as_json`` gave, of a model that was read back.
 
         Args:
@@ -134,10 +139,18 @@ class DataOwner:
     @property
     def table(self) -> AdmittedTable:
         """What a ledger admits."""
-        return AdmittedTable("arrays", self.data, unit=self.unit, before=self.earlier, people=self.people)
+        return AdmittedTable(
+            "arrays", self.data, unit=self.unit, before=self.earlier, people=self.people
+        )
 
 
-UNKNOWN_OWNER = {"data": "", "run": "", "unit": {"column": None, "rows": 1}, "earlier": [], "public": False}
+UNKNOWN_OWNER = {
+    "data": "",
+    "run": "",
+    "unit": {"column": None, "rows": 1},
+    "earlier": [],
+    "public": False,
+}
 """Of a model that an earlier version saved."""
 
 
@@ -146,8 +159,10 @@ class Ledger:
     """One population's budget, in a file.
 
     Attributes:
-        path: of the file; absolute, as ``create`` and ``open`` make it, so that a process may change its folder.
-        second_head: where the second head must lie, a file or a folder; None: where the ledger says, if it has one.
+        path: of the file; absolute, as ``create`` and ``open`` make it, so that a process may
+            change its folder.
+        second_head: where the second head must lie, a file or a folder; None: where the ledger
+            says, if it has one.
     """
 
     path: Path
@@ -165,20 +180,27 @@ class Ledger:
         leaks: float = LEAKS,
         second_head: str | Path | None = None,
     ) -> "Ledger":
-        """Make a ledger; its budget is for everything that is ever released about these people, and cannot be raised.
+        """Make a ledger; its budget is for everything that is ever released about these people, and
+        cannot be raised.
 
         Args:
             path: of a new file, whose name ends in .ledger.
             unit: whose data one step of privacy is, such as "one customer".
             eps, delta: all of it is (eps, delta)-differentially private.
             relation: which datasets are neighbours.
-            leaks: the share of delta for releases that have a delta of their own; the rest is for Gaussian ones.
-            second_head: a new file on another disk, or the folder for it, by which an older copy is told from the ledger.
+            leaks: the share of delta for releases that have a delta of their own; the rest is for
+                Gaussian ones.
+            second_head: a new file on another disk, or the folder for it, by which an older copy is
+                told from the ledger.
 
         Raises:
-            ConfigError: there is a ledger already, or was one of this name; or the budget or the unit cannot be used.
+            ConfigError: there is a ledger already, or was one of this name; or the budget or the
+                unit cannot be used.
         """
-        ledger = cls(_absolute("ledger", path), None if second_head is None else _absolute("second_head", second_head))
+        ledger = cls(
+            _absolute("ledger", path),
+            None if second_head is None else _absolute("second_head", second_head),
+        )
         population = Population(ledger.path.stem, unit, relation, Allowance(eps, delta, leaks))
         if not ledger.path.exists():
             check_same_ledger(ledger.path)
@@ -194,7 +216,10 @@ class Ledger:
             ConfigError: there is none.
             CheckError: it was edited, or is older than its second head.
         """
-        ledger = cls(_absolute("ledger", path), None if second_head is None else _absolute("second_head", second_head))
+        ledger = cls(
+            _absolute("ledger", path),
+            None if second_head is None else _absolute("second_head", second_head),
+        )
         with ledger._opened(writing=False):
             return ledger
 
@@ -251,12 +276,15 @@ class Ledger:
         data is admitted if it was not before.
 
         Raises:
-            ConfigError: the population has another relation or another unit, or another ledger of the same folder has
-                these people; or the model does not know whose data it is from.
+            ConfigError: the population has another relation or another unit, or another ledger of
+                the same folder has these people; or the model does not know whose data it is from.
             CheckError: the ledger is not what was written.
         """
         if not owner.data:
-            raise ConfigError(f"ledger={self.path}: the model was saved by an earlier version, without its data's digest")
+            raise ConfigError(
+                f"ledger={self.path}: the model was saved by an earlier version, without its "
+                "data's digest"
+            )
         table = owner.table
         with self._opened() as ledger:
             _list(ledger)
@@ -272,7 +300,8 @@ def paying(ledger: "Ledger | str | Path | None", owner: DataOwner) -> Iterator[P
     """Open what a release from Python is paid from.
 
     Args:
-        ledger: or its path; None: this process counts, and warns at the second release about the same people.
+        ledger: or its path; None: this process counts, and warns at the second release about the
+            same people.
         owner: whose data it is about.
 
     Raises:
@@ -287,7 +316,8 @@ def paying(ledger: "Ledger | str | Path | None", owner: DataOwner) -> Iterator[P
 
 
 def total_so_far(ledger: "Ledger | str | Path | None", owner: DataOwner) -> PrivacyTotal | None:
-    """Return where a ledger's counter stands; of none, what this process has released about some of these people.
+    """Return where a ledger's counter stands; of none, what this process has released about some of
+    these people.
 
     None: nothing was released.
     """

@@ -1,10 +1,10 @@
 """The front door: train on arrays, certify, save, load. ``import agt`` offers all of it.
 
-    model = agt.fit(x, y, declared=agt.Declared(classes=[0, 1], size=1000, features=True, settings=True))
-    model.certify(queries).stable_distance
+    model = agt.fit(x, y, declared=agt.Declared(classes=[0, 1], size=1000, features=True,
+    settings=True)) model.certify(queries).stable_distance
 
-It builds the same values that the command line builds from its configuration (problem.py), and trains the same models
-(models/fitting.py), so every bound, condition and refusal is the same.
+It builds the same values that the command line builds from its configuration (problem.py), and
+trains the same models (models/fitting.py), so every bound, condition and refusal is the same.
 """
 
 import json
@@ -73,7 +73,9 @@ from agt.unlearning.sentences import Remark
 
 DESCRIPTION = "model.json"
 SAMPLE, LARGE = 1_000, 20.0  # records that a new model is tried on; features that are called large
-RETRAINED = Promise("retrain", True, 0.0, 0.0, False, (Remark("retrained"), Remark("keys_recorded")))
+RETRAINED = Promise(
+    "retrain", True, 0.0, 0.0, False, (Remark("retrained"), Remark("keys_recorded"))
+)
 COMMAND = "agt.save"  # what a saved model's manifest says wrote it
 
 
@@ -83,8 +85,10 @@ class Answers:
 
     Attributes:
         labels: [n] the nominal labels, as values of the classes.
-        certificates: which queries are certified at which k, and the relation that says what one k counts.
-        conditions: a to g of method.md section 3, and how each stands: what a privacy guarantee would need.
+        certificates: which queries are certified at which k, and the relation that says what one k
+            counts.
+        conditions: a to g of method.md section 3, and how each stands: what a privacy guarantee
+            would need.
     """
 
     labels: np.ndarray
@@ -93,14 +97,17 @@ class Answers:
 
     def __repr__(self) -> str:
         return (
-            f"agt.Answers: labels and stable distances of {len(self.labels)} queries, for the data owner\n"
+            f"agt.Answers: labels and stable distances of {len(self.labels)} queries, for the data "
+            "owner\n"
             f"  {self.certificates.relation}, k = {grid_text(self.certificates.ks)}\n"
             f"  {conditions_text(self.conditions)}"
         )
 
     @property
     def stable_distance(self) -> np.ndarray:
-        """[n] int64: the largest k of the grid up to which no k people's data can change the label; 0 if there is none."""
+        """[n] int64: the largest k of the grid up to which no k people's data can change the
+        label; 0 if there is none.
+        """
         return self.certificates.stable_distance
 
 
@@ -109,7 +116,8 @@ class Published:
     """Labels that were released.
 
     Attributes:
-        labels: [n] values of the classes; they may be published where ``claim.proved`` and not ``simulated``.
+        labels: [n] values of the classes; they may be published where ``claim.proved`` and not
+            ``simulated``.
         claim: the guarantee of each, what it rests on, or why there is none.
         words: all that may be declarations of it, a line each.
         simulated: drawn from a seed, and so no private release.
@@ -121,7 +129,9 @@ class Published:
     simulated: bool
 
     def __repr__(self) -> str:
-        return f"agt.Published: {len(self.labels)} labels by {self.claim.mechanism}\n  {self.words[0]}"
+        return (
+            f"agt.Published: {len(self.labels)} labels by {self.claim.mechanism}\n  {self.words[0]}"
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -133,8 +143,8 @@ class Fitted:
         classes: [C] the values that labels have, in the order of the classes.
         columns: how data frames are coded; None: they are not.
         recorded: conditions a to g as they stood when it was saved; None: it was trained just now.
-        names: of the data frame's columns that were trained on; queries in a data frame have the same, in any order, unless
-            ``columns`` picks them. Empty: there was no data frame.
+        names: of the data frame's columns that were trained on; queries in a data frame have the
+            same, in any order, unless ``columns`` picks them. Empty: there was no data frame.
         earlier: digests of the training data before records were erased from it (``unfit``).
         public: the training records were declared public (``Declared.public``).
         saved_owner: whose data it was, as ``save`` wrote it; None: it was trained just now.
@@ -158,7 +168,8 @@ class Fitted:
         voting = f" of {members} members" if members > 1 else ""
         return (
             f"agt.Fitted: {len(self.classes)} classes, {shape} features, {declared}\n"
-            f"  model: certificate {settings.certificate.name}{voting}, k = {grid_text(settings.kgrid.ks)}\n"
+            f"  model: certificate {settings.certificate.name}{voting}, k = "
+            f"{grid_text(settings.kgrid.ks)}\n"
             f"  relation: {neighbours_of(settings.relation)}\n"
             f"  {conditions_text(self.conditions)}"
         )
@@ -174,19 +185,27 @@ class Fitted:
         if not len(problem.dataset.train):
             if self.saved_owner is None:
                 raise ConfigError(
-                    "model: it has no records, and nothing says whose data it is from: use agt.load's as it is"
+                    "model: it has no records, and nothing says whose data it is from: use "
+                    "agt.load's as it is"
                 )
             return self.saved_owner
         relation = problem.settings.relation
         description = self._description | {"made": made_by(problem)}
         if problem.settings.learner is not None:
-            # Its code has no digest that is always another for other code: each model is one of its own.
+            # Its code has no digest that is always another for other code: each model is one of its
+            # own.
             description["learner"] = token_hex(16)
-        return DataOwner.of_records(problem.dataset, relation, description, self.earlier, self.public)
+        return DataOwner.of_records(
+            problem.dataset, relation, description, self.earlier, self.public
+        )
 
     @property
     def _description(self) -> dict[str, Any]:
-        values = {"classes": _plain(self.classes), "dtype": self.classes.dtype.str, "columns": plain_of(self.columns)}
+        values = {
+            "classes": _plain(self.classes),
+            "dtype": self.classes.dtype.str,
+            "columns": plain_of(self.columns),
+        }
         return values | describe(self.model.problem)
 
     @property
@@ -199,11 +218,13 @@ class Fitted:
         """[n] labels of the nominal model.
 
         Args:
-            x: [n, ...] queries, made as the training features were; or a data frame, whose columns are found by name.
+            x: [n, ...] queries, made as the training features were; or a data frame, whose columns
+                are found by name.
 
         Raises:
-            ConfigError, DataError: another width, or a NaN; or a data frame that has other columns, or looks like another
-                population's than ``columns`` declares (``agt.data.population.population_mismatches``).
+            ConfigError, DataError: another width, or a NaN; or a data frame that has other columns,
+                or looks like another population's than ``columns`` declares
+                (``agt.data.population.population_mismatches``).
         """
         return self.classes[self.model.predict(self._queries(x))]
 
@@ -233,31 +254,37 @@ class Fitted:
     ) -> Published:
         """Return labels that may be published, each under the mechanism's guarantee.
 
-        Every call spends it anew. On a ledger, a question that was answered before is answered as it
-        was then, and costs nothing. Where several processes share a model (``agt.together``), each
-        call of each of them is a release of its own: let one of them release.
+        Every call spends it anew. On a ledger, a question that was answered before is answered as
+        it was then, and costs nothing. Where several processes share a model (``agt.together``),
+        each call of each of them is a release of its own: let one of them release.
 
         Args:
             x: [n, ...] queries, as in ``predict``, which are taken to be public.
             mechanism: such as ``agt.RandomizedResponse(eps=1.0, classes=10)``.
-            accounting: rigorous refuses where a condition does not hold; paper runs as published, and says what it proves.
+            accounting: rigorous refuses where a condition does not hold; paper runs as published,
+                and says what it proves.
             counting: distance, or index for a grid that skips values of k.
-            seed: draw from it instead of the operating system's generator: a simulation, which guarantees nothing, and
-                which no ledger counts.
-            ledger: or its path: that pays, before anything is drawn. To name it declares that the model's units are people
-                of its population. None: no ledger does; a second release about the same people warns
-                (``PrivacySumWarning``).
+            seed: draw from it instead of the operating system's generator: a simulation, which
+                guarantees nothing, and which no ledger counts.
+            ledger: or its path: that pays, before anything is drawn. To name it declares that the
+                model's units are people of its population. None: no ledger does; a second release
+                about the same people warns (``PrivacySumWarning``).
             on_progress: called as queries are certified.
 
         Raises:
-            ConfigError: the claim is refused, by condition, or the mechanism does not fit the model.
+            ConfigError: the claim is refused, by condition, or the mechanism does not fit the
+                model.
             DataError: as ``predict``; nothing was drawn.
-            Exhausted: the ledger's budget does not hold them all. Nothing was drawn, unless another process took a part of
-                the budget at the same moment: what was drawn then is remembered, and repeated when it is asked again.
-            PrivacySumError: ``agt.accounting("strict")``, and something was released about some of these people.
+            Exhausted: the ledger's budget does not hold them all. Nothing was drawn, unless another
+                process took a part of the budget at the same moment: what was drawn then is
+                remembered, and repeated when it is asked again.
+            PrivacySumError: ``agt.accounting("strict")``, and something was released about some of
+                these people.
         """
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
-            raise ConfigError(f"seed={seed!r}: give an integer >= 0, or None for a release that is private")
+            raise ConfigError(
+                f"seed={seed!r}: give an integer >= 0, or None for a release that is private"
+            )
         if seed is not None and ledger is not None:
             raise ConfigError("seed and ledger: a simulation spends nothing: give one of them")
         queries = self._queries(x)
@@ -267,23 +294,32 @@ class Fitted:
             counting=counting,
             randomness=SystemRandomness() if seed is None else SeededRandomness(int(seed)),
         )
-        LabelRelease.judged(self.model, queries, mechanism, terms)  # because what it refuses is admitted to no ledger
+        # because what it refuses is admitted to no ledger
+        LabelRelease.judged(self.model, queries, mechanism, terms)
         with nullcontext(NoPayer()) if seed is not None else paying(ledger, self.owner) as payer:
-            release = LabelRelease.judged(self.model, queries, mechanism, replace(terms, payer=payer))
+            release = LabelRelease.judged(
+                self.model, queries, mechanism, replace(terms, payer=payer)
+            )
             self._doubt(release.wanted_claim)
             reservation = release.reserve_all()
             labels = gathered(release.draw(on_progress), len(queries))
             claim = release.reserved_claim
         if reservation.size < release.wanted:
             raise Exhausted(
-                f"ledger={ledger}: {reservation.size} of {release.wanted} labels were paid for and are remembered"
+                f"ledger={ledger}: {reservation.size} of {release.wanted} labels were paid for and "
+                "are remembered"
             )
         return Published(self.classes[labels], claim, tuple(claim.lines()), release.simulated)
 
     def release_weights(
-        self, mechanism: WeightsMechanism, delta: float = 0.0, *, ledger: Ledger | str | Path | None = None
+        self,
+        mechanism: WeightsMechanism,
+        delta: float = 0.0,
+        *,
+        ledger: Ledger | str | Path | None = None,
     ) -> Portable:
-        """Weights that may be published, and all that answers from them; every call spends the guarantee anew.
+        """Weights that may be published, and all that answers from them; every call spends the
+        guarantee anew.
 
         Args:
             mechanism: such as ReleaseWeights (agt/mechanisms/weights.py), or any other
@@ -292,13 +328,14 @@ class Fitted:
             ledger: as in ``release``.
 
         Raises:
-            ConfigError: a condition does not hold, no proof of the mechanism covers this model, or a class has
-                control characters.
+            ConfigError: a condition does not hold, no proof of the mechanism covers this model, or
+                a class has control characters.
             AgtError: the solver missed its tolerance: nothing is released.
             Exhausted, PrivacySumError: as ``release``.
         """
         terms = ReleaseTerms(conditions=self.conditions, delta=delta, randomness=SystemRandomness())
-        WeightsRelease.judged(self.model, mechanism, terms)  # because what it refuses is admitted to no ledger
+        # because what it refuses is admitted to no ledger
+        WeightsRelease.judged(self.model, mechanism, terms)
         with paying(ledger, self.owner) as payer:
             release = WeightsRelease.judged(self.model, mechanism, replace(terms, payer=payer))
             check_printable(self.model.problem.dataset, release.claim.lines())
@@ -312,15 +349,17 @@ class Fitted:
             warnings.warn(line, Doubtful, stacklevel=3)
 
     def unfit(self, ids: Iterable[object]) -> tuple["Fitted", Removal]:
-        """The model without some people's records: trained again on those that remain, and what that guarantees.
+        """The model without some people's records: trained again on those that remain, and what
+        that guarantees.
 
         Args:
             ids: of the people: ``units`` as they were given, else ``ids``.
 
         Raises:
-            ConfigError: no such person, a model that was loaded and so has no records, or noise of its own.
-            DataError: an id is no whole number or text; constants were read off the records; what remains cannot be
-                trained on; or memory-mapped records were edited after training.
+            ConfigError: no such person, a model that was loaded and so has no records, or noise of
+                its own.
+            DataError: an id is no whole number or text; constants were read off the records; what
+                remains cannot be trained on; or memory-mapped records were edited after training.
         """
         started, problem = time.perf_counter(), self.model.problem
         if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
@@ -329,23 +368,33 @@ class Fitted:
         train, asked = problem.dataset.train, set(names_of("ids", named, len(named)).tolist())
         unknown = sorted(asked - set(train.units.tolist()))
         if unknown or not asked:
-            raise ConfigError(f"ids={unknown[:3]}: nobody of that name is among the {len(train)} training records")
+            raise ConfigError(
+                f"ids={unknown[:3]}: nobody of that name is among the {len(train)} training records"
+            )
         if refusal := problem.settings.certificate.retraining_refusal:
             raise ConfigError(refusal)
         gone = np.isin(train.units, sorted(asked))
-        rest = replace(problem, dataset=without(problem.dataset, gone, problem.dataset.preprocessing))
+        rest = replace(
+            problem, dataset=without(problem.dataset, gone, problem.dataset.preprocessing)
+        )
         problem.dataset.check_unchanged()
         earlier = (*self.earlier, problem.dataset.digest)
-        left = replace(self, model=fit_model(rest, _silent, NOWHERE), recorded=None, earlier=earlier)
+        left = replace(
+            self, model=fit_model(rest, _silent, NOWHERE), recorded=None, earlier=earlier
+        )
         count = int(gone.sum())
-        facts = {"people": len(asked), "records_before": len(train), "records_after": len(train) - count}
+        facts = {
+            "people": len(asked),
+            "records_before": len(train),
+            "records_after": len(train) - count,
+        }
         steps = (Remark("trained_from_scratch", {"records": len(train) - count}),)
         return left, Removal(RETRAINED, count, time.perf_counter() - started, facts, steps)
 
     def save(self, folder: str | Path) -> str:
-        """Write everything that ``load`` needs into a new folder. Nothing of the training data but its public constants,
-        its digest, by which ledgers know it, how many records there were where nobody declared a size, and what the model
-        learnt: it is for the data owner.
+        """Write everything that ``load`` needs into a new folder. Nothing of the training data but
+        its public constants, its digest, by which ledgers know it, how many records there were
+        where nobody declared a size, and what the model learnt: it is for the data owner.
 
         Returns:
             The digest: kept elsewhere, ``load(folder, digest)`` takes this model and no other.
@@ -368,9 +417,15 @@ class Fitted:
         x = as_pandas(x)
         if isinstance(x, pd.DataFrame):
             x = in_order_of(self.names, x) if self.columns is None else self.columns.code_queries(x)
-        features, shape = query_records(x).features, self.model.problem.dataset.train.features.shape[1:]
+        features, shape = (
+            query_records(x).features,
+            self.model.problem.dataset.train.features.shape[1:],
+        )
         if features.shape[1:] != shape:
-            raise ConfigError(f"queries have {features.shape[1:]} features each, and the model was trained on {shape}")
+            raise ConfigError(
+                f"queries have {features.shape[1:]} features each, and the model was trained on "
+                f"{shape}"
+            )
         return features
 
 
@@ -403,34 +458,42 @@ def fit(
     """Train a head together with bounds on what it would have been on every neighbouring dataset.
 
     Args:
-        x: [n, ...] features; or a data frame, of numbers or with ``columns``, whose names queries are matched by.
+        x: [n, ...] features; or a data frame, of numbers or with ``columns``, whose names queries
+            are matched by.
         y: [n] labels: numbers or text.
         declared: what you say of data and settings, for claims of privacy; None: nothing.
-        columns: which columns of a data frame are features, and the public constants that code them, or the dataset file
-            that holds them.
-        network: widths of hidden layers (none: linear), or an ``nn.Sequential`` of your own, which is left as it is. A
-            network needs ``epochs``, ``lr`` and ``clip``: no defaults serve one.
+        columns: which columns of a data frame are features, and the public constants that code
+            them, or the dataset file that holds them.
+        network: widths of hidden layers (none: linear), or an ``nn.Sequential`` of your own, which
+            is left as it is. A network needs ``epochs``, ``lr`` and ``clip``: no defaults serve
+            one.
         activation: of hidden layers given by width; None: relu.
-        certificate: box (any network), stability, erm or removal (linear, in closed form), votes (of ``members`` small
-            models), or its settings (models/kinds.py); None: stability for a linear head, box for any other, votes where a
-            ``learner`` is given.
-        learner: what each member of votes is: ridge, logistic, any estimator that is deterministic, or a function
-            (x, y) -> what labels queries (training/learners.py); None: the certificate's.
+        certificate: box (any network), stability, erm or removal (linear, in closed form), votes
+            (of ``members`` small models), or its settings (models/kinds.py); None: stability for a
+            linear head, box for any other, votes where a ``learner`` is given.
+        learner: what each member of votes is: ridge, logistic, any estimator that is deterministic,
+            or a function (x, y) -> what labels queries (training/learners.py); None: the
+            certificate's.
         features: public features in front of a head: relu, landmarks or scattering, or settings of
-            ``FeaturesConfig`` such as ``{"map": "landmarks", "public": "train"}``; None: x itself, or the certificate's.
+            ``FeaturesConfig`` such as ``{"map": "landmarks", "public": "train"}``; None: x itself,
+            or the certificate's.
         relation: which datasets are neighbours (agt/relations/), and so what one k counts.
         radius: by how much each feature may move, under relation=perturb.
         unit_rows: public cap on the rows of one unit.
         ks: bounds for every k from 0 to this, or for the values listed.
-        members: trained on disjoint shards, answering by certified vote; 1: no ensemble, and of votes the recipe's number.
-        vote: of their labels, or of their margins (two classes), each clipped to ``margin_clip``, a public constant.
+        members: trained on disjoint shards, answering by certified vote; 1: no ensemble, and of
+            votes the recipe's number.
+        vote: of their labels, or of their margins (two classes), each clipped to ``margin_clip``, a
+            public constant.
         ids, units, public: [n] names, people and public flags of the records (data/labelled.py).
         compute: settings of ``ComputeConfig`` by name, such as ``{"device": "cuda"}``.
         on_progress: called as training goes on.
-        checkpoint: a folder of its own for what training has reached: the same call goes on from there if the process was
-            killed, and ends with the same bits (training/checkpoint.py). It is gone when this returns. None: none.
-        training: settings of ``TrainingConfig`` by name, such as ``lr``, ``epochs``, ``clip``, ``batch={"count": 4}``; a
-            linear head's are the recipe's unless given, and ``caution`` moves them along its curve (training/linear.py).
+        checkpoint: a folder of its own for what training has reached: the same call goes on from
+            there if the process was killed, and ends with the same bits (training/checkpoint.py).
+            It is gone when this returns. None: none.
+        training: settings of ``TrainingConfig`` by name, such as ``lr``, ``epochs``, ``clip``,
+            ``batch={"count": 4}``; a linear head's are the recipe's unless given, and ``caution``
+            moves them along its curve (training/linear.py).
 
     Raises:
         ConfigError: a setting that is wrong, or that no proof covers.
@@ -438,10 +501,16 @@ def fit(
         UnsoundError: a bound became NaN, infinite or inverted.
     """
     x = as_pandas(x)
-    neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows, "radius": radius}, "relation")
+    neighbours = validate(
+        RelationConfig, {"name": relation, "unit_rows": unit_rows, "radius": radius}, "relation"
+    )
     data = _Data.of(x, y, declared, columns, neighbours, ids, units, public)
     head = _head(network, activation or "relu")
-    kind = _certificate(certificate or "votes") if certificate or learner is not None else usual_certificate(head)
+    kind = (
+        _certificate(certificate or "votes")
+        if certificate or learner is not None
+        else usual_certificate(head)
+    )
     if features is not None:
         kind = kind.with_features(_features(features))
     own = None
@@ -449,13 +518,31 @@ def fit(
         kind, own = kind.with_learner(learner)
     _check_network_settings(head, kind, training)
     if members == 1 and data.declared.size is not None:
-        members = kind.usual_members(data.declared.size, training.get("caution", 1.0), neighbours.name)
-    ensemble = validate(EnsembleConfig, {"members": members, "vote": vote, "margin_clip": margin_clip}, "")
+        members = kind.usual_members(
+            data.declared.size, training.get("caution", 1.0), neighbours.name
+        )
+    ensemble = validate(
+        EnsembleConfig, {"members": members, "vote": vote, "margin_clip": margin_clip}, ""
+    )
     if kind.has_member_models(ensemble) and data.declared.size is None:
-        raise ConfigError("members: the members of an ensemble share one normaliser: give declared.size, a public constant")
-    kgrid = validate(KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "ks")
+        raise ConfigError(
+            "members: the members of an ensemble share one normaliser: give declared.size, a "
+            "public constant"
+        )
+    kgrid = validate(
+        KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "ks"
+    )
     how = validate(ComputeConfig, compute or {}, "compute")
-    problem = data.problem(neighbours, kind, training, model=head, kgrid=kgrid, compute=how, ensemble=ensemble, learner=own)
+    problem = data.problem(
+        neighbours,
+        kind,
+        training,
+        model=head,
+        kgrid=kgrid,
+        compute=how,
+        ensemble=ensemble,
+        learner=own,
+    )
     names = tuple(map(str, x.columns)) if isinstance(x, pd.DataFrame) else ()
     trained = _kept(problem, on_progress or _silent, checkpoint)
     model = Fitted(trained, data.classes, data.columns, names=names, public=data.declared.public)
@@ -475,7 +562,8 @@ def untrained_head(
     unit_rows: int,
     units: np.ndarray | None,
 ) -> Fitted:
-    """The linear head that weights are released from (``Fitted.release_weights``), which train them themselves.
+    """The linear head that weights are released from (``Fitted.release_weights``), which train them
+    themselves.
 
     Arguments and errors as ``fit``.
     """
@@ -483,7 +571,9 @@ def untrained_head(
     data = _Data.of(as_pandas(x), y, declared, columns, neighbours, units=units)
     certificate = ErmKind() if features is None else ErmKind(features=_features(features))
     problem = data.problem(neighbours, certificate, {}, model=HeadConfig())
-    return Fitted(certificate.untrained_head(problem), data.classes, data.columns, public=data.declared.public)
+    return Fitted(
+        certificate.untrained_head(problem), data.classes, data.columns, public=data.declared.public
+    )
 
 
 @dataclass(frozen=True)
@@ -510,16 +600,27 @@ class _Data:
         declarations = Declared() if declared is None else declared
         if not isinstance(declarations, Declared):
             raise ConfigError(f"declared: expected agt.Declared(...), got {declared!r}")
-        coder, flips = None if columns is None else Columns.of(columns, units), RELATIONS[relation.name].label_free_ids
+        coder, flips = (
+            None if columns is None else Columns.of(columns, units),
+            RELATIONS[relation.name].label_free_ids,
+        )
         coding = () if coder is None else coder.facts
         coded = x if coder is None else coder(x)
         dataset, classes = dataset_of(coded, y, declarations, ids, units, public, flips, coding)
         return cls(dataset, classes, declarations, coder)
 
     def problem(
-        self, relation: RelationConfig, certificate: CertificateKind, training: dict[str, Any], **parts: Any
+        self,
+        relation: RelationConfig,
+        certificate: CertificateKind,
+        training: dict[str, Any],
+        **parts: Any,
     ) -> Problem:
-        usual: dict[str, Any] = {"kgrid": KGridConfig(max=50), "compute": ComputeConfig(), "ensemble": EnsembleConfig()}
+        usual: dict[str, Any] = {
+            "kgrid": KGridConfig(max=50),
+            "compute": ComputeConfig(),
+            "ensemble": EnsembleConfig(),
+        }
         settings = Settings(
             training=_training(certificate, training),
             relation=relation,
@@ -538,14 +639,18 @@ def _doubts(model: Fitted) -> Iterator[str]:
     reach = float(np.abs(some.features).max(initial=0))
     if reach > LARGE:
         yield (
-            f"features reach {reach:g}: divide them by public constants to about 1, or code the columns of a data frame "
+            f"features reach {reach:g}: divide them by public constants to about 1, or code the "
+            "columns of a data frame "
             "with columns=agt.Columns(...)"
         )
     seen = np.bincount(some.labels, minlength=len(model.classes))
     answered = np.bincount(model.model.predict(some.features), minlength=len(model.classes))
     never = model.classes[(answered == 0) & (seen > len(some) / (2 * len(seen)))].tolist()
     if never:
-        yield f"of {len(some)} training records none is answered {never}: the model is of little use as it is"
+        yield (
+            f"of {len(some)} training records none is answered {never}: the model is of little "
+            "use as it is"
+        )
 
 
 def _kept(problem: Problem, on_progress: OnProgress, folder: str | Path | None) -> Model:
@@ -557,12 +662,15 @@ def _kept(problem: Problem, on_progress: OnProgress, folder: str | Path | None) 
         return fit_model(problem, on_progress, kept)
 
 
-def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, Any] | None = None) -> Fitted:
+def load(
+    folder: str | Path, digest: str | None = None, compute: Mapping[str, Any] | None = None
+) -> Fitted:
     """Read back what ``Fitted.save`` wrote, every file verified.
 
     Args:
         folder: of the model.
-        digest: what ``save`` returned, with or without ``sha256:``; None: whichever model lies there.
+        digest: what ``save`` returned, with or without ``sha256:``; None: whichever model lies
+            there.
         compute: as in ``fit``.
 
     Raises:
@@ -579,14 +687,21 @@ def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, An
         node = json.loads(content)
         problem, recorded = problem_of(node, how), tuple(map(Condition.of, node["conditions"]))
         classes = np.array(node["classes"], dtype=node["dtype"])
-        columns = None if node.get("columns") is None else validate(Columns, node["columns"], "columns")
+        columns = (
+            None if node.get("columns") is None else validate(Columns, node["columns"], "columns")
+        )
         owner = DataOwner.read(
-            node.get("owner", UNKNOWN_OWNER), problem.dataset, problem.settings.relation, shelf.manifest.digest
+            node.get("owner", UNKNOWN_OWNER),
+            problem.dataset,
+            problem.settings.relation,
+            shelf.manifest.digest,
         )
         if classes.shape != (problem.classes,):
             raise ValueError(f"{problem.classes} classes with {classes.size} values")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ConfigError(f"{shelf.folder / DESCRIPTION}: cannot be read ({error}): saved by another version?") from None
+        raise ConfigError(
+            f"{shelf.folder / DESCRIPTION}: cannot be read ({error}): saved by another version?"
+        ) from None
     names = tuple(node.get("feature_names", ()))
     return Fitted(load_model(problem, shelf), classes, columns, recorded, names, saved_owner=owner)
 
@@ -613,12 +728,17 @@ def _silent(progress: Progress) -> None:
     """Progress that nobody asked for."""
 
 
-def _check_network_settings(head: HeadBuilder, certificate: CertificateKind, given: Mapping[str, Any]) -> None:
-    """Raise ConfigError, naming what is missing, where a network would train by default settings."""
+def _check_network_settings(
+    head: HeadBuilder, certificate: CertificateKind, given: Mapping[str, Any]
+) -> None:
+    """Raise ConfigError, naming what is missing, where a network would train by default
+    settings.
+    """
     missing = [f"{name}=" for name in certificate.missing_training(head, given)]
     if missing:
         raise ConfigError(
-            f"network: no default settings serve a network, so use a linear head (network=()), or give "
+            "network: no default settings serve a network, so use a linear head (network=()), or "
+            "give "
             f"{', '.join(missing)} as chosen on public data"
         )
 
@@ -626,29 +746,40 @@ def _check_network_settings(head: HeadBuilder, certificate: CertificateKind, giv
 def _certificate(certificate: str | CertificateKind | Mapping[str, Any]) -> CertificateKind:
     if isinstance(certificate, CertificateKind):
         return certificate
-    return certificate_config({"name": certificate} if isinstance(certificate, str) else certificate)
+    return certificate_config(
+        {"name": certificate} if isinstance(certificate, str) else certificate
+    )
 
 
 def _features(given: str | Mapping[str, Any]) -> FeaturesConfig:
     """A map's settings, its count the usual one unless given."""
     named = {"map": given} if isinstance(given, str) else given
     usual = USUAL_COUNTS.get(str(named.get("map"))) if isinstance(named, Mapping) else None
-    return validate(FeaturesConfig, named if usual is None else {"count": usual, **named}, "features")
+    return validate(
+        FeaturesConfig, named if usual is None else {"count": usual, **named}, "features"
+    )
 
 
 def _head(network: Sequence[int] | nn.Sequential, activation: str) -> HeadBuilder:
     if isinstance(network, nn.Module):
         return OwnNetwork.of(network)
     if isinstance(network, str) or not isinstance(network, Iterable):
-        raise ConfigError(f"network={network!r}: give the widths of hidden layers, such as (64, 64), or an nn.Sequential")
+        raise ConfigError(
+            f"network={network!r}: give the widths of hidden layers, such as (64, 64), or an "
+            "nn.Sequential"
+        )
     return validate(HeadConfig, {"hidden": tuple(network), "activation": activation}, "network")
 
 
 def _training(certificate: CertificateKind, given: dict[str, Any]) -> TrainingConfig:
-    """The settings given, on defaults that suit the certificate: the recipe's where there is one (training/linear.py)."""
+    """The settings given, on defaults that suit the certificate: the recipe's where there is one
+    (training/linear.py).
+    """
     for key in ("chosen_on", "chosen_for"):
         if key in given:
-            raise ConfigError(f"{key}: say what settings were chosen on with declared=agt.Declared(settings=True)")
+            raise ConfigError(
+                f"{key}: say what settings were chosen on with declared=agt.Declared(settings=True)"
+            )
     return validate(TrainingConfig, {**certificate.training_defaults, **given}, "training")
 
 
@@ -660,6 +791,8 @@ def _choices(declarations: bool) -> Fact:
 
 def _plain(classes: np.ndarray) -> list[Any]:
     values: list[Any] = classes.tolist()
-    if classes.dtype.kind not in "biufUO" or not all(isinstance(value, str | int | float) for value in values):
+    if classes.dtype.kind not in "biufUO" or not all(
+        isinstance(value, str | int | float) for value in values
+    ):
         raise ConfigError(f"labels of type {classes.dtype} cannot be saved: use numbers or text")
     return values

@@ -1,21 +1,23 @@
-"""Several processes at one job: who does which part, and how the parts meet. Any number of processes gives the same bits.
+"""Several processes at one job: who does which part, and how the parts meet. Any number of
+processes gives the same bits.
 
     with agt.together():                           under torchrun; alone where nobody started others
         model = agt.fit(x, y)                      the same call in every process, on the same data
 
-Every process runs the same steps with the same public settings, on its own part of the records or queries. What they give
-to each other comes in two kinds: integers, whose sum is the same in any order, and floating-point sums over ``spans``,
-pieces of the work that depend on its size alone.
+Every process runs the same steps with the same public settings, on its own part of the records or
+queries. What they give to each other comes in two kinds: integers, whose sum is the same in any
+order, and floating-point sums over ``spans``, pieces of the work that depend on its size alone.
 
 Formal guarantees
-    The same bits. A piece is computed whole, by one process, in the shapes that it has whoever computes it: a matrix
-    product rounds by its shapes, its operands' addresses and the number of threads. Sums of integers in range are exact. A
-    floating-point sum of n pieces is taken along one binary tree, each half of [0, n) by itself and then their sum, also
-    where a process is alone. A process adds up what lies within its own run of pieces, branch by branch, and the tree is
-    finished from these branches: each addition is the tree's, between the same two numbers. Which meet when does not depend
-    on who holds them.
-    An order of summation. A tree of n leaves is one, its depth at most n - 1: bounds on the rounding of a sum in any order
-    hold of it.
+    The same bits. A piece is computed whole, by one process, in the shapes that it has whoever
+    computes it: a matrix product rounds by its shapes, its operands' addresses and the number of
+    threads. Sums of integers in range are exact. A floating-point sum of n pieces is taken along
+    one binary tree, each half of [0, n) by itself and then their sum, also where a process is
+    alone. A process adds up what lies within its own run of pieces, branch by branch, and the tree
+    is finished from these branches: each addition is the tree's, between the same two numbers.
+    Which meet when does not depend on who holds them.
+    An order of summation. A tree of n leaves is one, its depth at most n - 1: bounds on the
+    rounding of a sum in any order hold of it.
 
 Outside of ``joined`` there is one process: ``group()`` is then ``ALONE``, which exchanges nothing.
 """
@@ -51,13 +53,17 @@ Branch = tuple[int, int]  # of the tree over pieces: from the first to before th
 
 
 class PeerLost(AgtError):
-    """Another process of the job failed, and what it had to give is gone with it. Its message says why, if known."""
+    """Another process of the job failed, and what it had to give is gone with it.
+
+    Its message says why, if known.
+    """
 
 
 @dataclass(frozen=True)
 class Group:
-    """The processes of a job, and which of them this one is. Every method but ``mine`` is for all to call alike, and raises
-    PeerLost where another process is gone, or says nothing until the timeout.
+    """The processes of a job, and which of them this one is. Every method but ``mine`` is for all
+    to call alike, and raises PeerLost where another process is gone, or says nothing until the
+    timeout.
 
     Attributes:
         rank: this one, from 0.
@@ -72,16 +78,22 @@ class Group:
     board: Any = field(default=None, compare=False)
 
     def total(self, integers: list[Tensor]) -> None:
-        """Replace int64 tensors, of the same shapes everywhere, by their sums over all processes."""
+        """Replace int64 tensors, of the same shapes everywhere, by their sums over all
+        processes.
+        """
         if self.size == 1:
             return
-        small = [tensor for tensor in integers if tensor.numel() < _SMALL or not tensor.is_contiguous()]
+        small = [
+            tensor for tensor in integers if tensor.numel() < _SMALL or not tensor.is_contiguous()
+        ]
         flat = torch.cat([integers[0].new_empty(0), *(tensor.reshape(-1) for tensor in small)])
         large = [tensor for tensor in integers if all(tensor is not other for other in small)]
         with self._all_there():
             for tensor in (*([flat] if small else []), *large):
                 dist.all_reduce(tensor)
-        for tensor, part in zip(small, flat.split([tensor.numel() for tensor in small]), strict=True):
+        for tensor, part in zip(
+            small, flat.split([tensor.numel() for tensor in small]), strict=True
+        ):
             tensor.copy_(part.view_as(tensor))
 
     def gathered(self, value: T) -> list[T]:
@@ -103,7 +115,9 @@ class Group:
         return box[0]
 
     def dealt(self, parts: Tensor) -> Tensor:
-        """[size, ...] of which row r goes to process r -> [size, ...] of which row r came from process r."""
+        """[size, ...] of which row r goes to process r -> [size, ...] of which row r came from
+        process r.
+        """
         if self.size == 1:
             return parts
         came = torch.empty_like(parts, memory_format=torch.contiguous_format)
@@ -115,11 +129,15 @@ class Group:
         """Which of ``count`` pieces this process sees to: an unbroken run of them."""
         return _run(count, self.rank, self.size)
 
-    def summed(self, spans: list[slice], part: Callable[[slice], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-        """The sums of ``part`` over ``spans``, at least one, each computed once; added along one tree, always the same.
+    def summed(
+        self, spans: list[slice], part: Callable[[slice], tuple[Tensor, ...]]
+    ) -> tuple[Tensor, ...]:
+        """The sums of ``part`` over ``spans``, at least one, each computed once; added along one
+        tree, always the same.
 
         Args:
-            part: of a span, float64 tensors on the CPU, of the same shapes for each; zeros of an empty one.
+            part: of a span, float64 tensors on the CPU, of the same shapes for each; zeros of an
+                empty one.
         """
         runs = [_run(len(spans), rank, self.size) for rank in range(self.size)]
         branches = [_branches((0, len(spans)), run) for run in runs]
@@ -131,12 +149,18 @@ class Group:
         return added[0] if self.size == 1 else self._finished(branches, added)
 
     def shared(
-        self, rows: int, block: int, work: Callable[[slice], T], on_done: Callable[[int], None] = lambda done: None
+        self,
+        rows: int,
+        block: int,
+        work: Callable[[slice], T],
+        on_done: Callable[[int], None] = lambda done: None,
     ) -> Iterable[T]:
-        """What ``work`` makes of each block of rows, in their order: of at least one, which may be empty.
+        """What ``work`` makes of each block of rows, in their order: of at least one, which may be
+        empty.
 
-        Each block is one process's work, done as if alone. Where it fails in one, all raise its error. To be gone through
-        once: a process that is alone makes each as it is asked for, and holds none.
+        Each block is one process's work, done as if alone. Where it fails in one, all raise its
+        error. To be gone through once: a process that is alone makes each as it is asked for, and
+        holds none.
 
         Args:
             on_done: called after each with the rows done, as far as one process can tell.
@@ -165,18 +189,25 @@ class Group:
         return [part for parts, _ in results for part in parts]
 
     def agree(self, values: Mapping[str, object]) -> None:
-        """Raise ConfigError, in every process, where one has another value than the first; it and the key are named."""
+        """Raise ConfigError, in every process, where one has another value than the first; it
+        and the key are named.
+        """
         first, *others = self.gathered(dict(values))
         for rank, other in enumerate(others, start=1):
             for key in sorted(first.keys() | other.keys()):
                 if first.get(key) != other.get(key):
                     raise ConfigError(
-                        f"{key} is {first.get(key)} in process 0 and {other.get(key)} in process {rank}: all processes "
+                        f"{key} is {first.get(key)} in process 0 and {other.get(key)} in process "
+                        f"{rank}: all processes "
                         "of a job must be started alike, on the same data"
                     )
 
-    def _finished(self, branches: list[list[Branch]], added: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-        """The sum of all from every process's branches: each process adds a share of the numbers, and hands it on."""
+    def _finished(
+        self, branches: list[list[Branch]], added: list[tuple[Tensor, ...]]
+    ) -> tuple[Tensor, ...]:
+        """The sum of all from every process's branches: each process adds a share of the
+        numbers, and hands it on.
+        """
         shapes = [tensor.shape for tensor in added[0]]
         sizes = [shape.numel() for shape in shapes]
         share, most = -(-sum(sizes) // self.size), max(map(len, branches))
@@ -184,7 +215,11 @@ class Group:
         for row, tensors in zip(given, added, strict=False):
             row[: sum(sizes)] = torch.cat([tensor.reshape(-1) for tensor in tensors])
         came = self.dealt(given.view(most, self.size, share).transpose(0, 1))
-        known = {branch: (came[rank, i],) for rank, theirs in enumerate(branches) for i, branch in enumerate(theirs)}
+        known = {
+            branch: (came[rank, i],)
+            for rank, theirs in enumerate(branches)
+            for i, branch in enumerate(theirs)
+        }
         (mine,) = _added((0, max(last for _, last in known)), known.get)
         whole = torch.empty(self.size * share, dtype=torch.float64)
         with self._all_there():
@@ -197,7 +232,11 @@ class Group:
         try:
             yield
         except RuntimeError as error:
-            words = f"said nothing for {self.timeout:g} s" if "timed out" in str(error).lower() else "is gone"
+            words = (
+                f"said nothing for {self.timeout:g} s"
+                if "timed out" in str(error).lower()
+                else "is gone"
+            )
             message = f"another process of this job {words}, and what it had to give with it"
             with suppress(RuntimeError):  # the board may be gone, too
                 if self.board is not None and self.board.check([_FAILED]):
@@ -216,7 +255,9 @@ def group() -> Group:
 
 @contextmanager
 def joined(group: Group) -> Iterator[Group]:
-    """Share all work in here with the others, who do the same. torch.distributed must have been initialised."""
+    """Share all work in here with the others, who do the same. torch.distributed must have been
+    initialised.
+    """
     token = _current.set(group)
     try:
         yield group
@@ -229,7 +270,8 @@ def together(timeout: float = TIMEOUT) -> Iterator[Group]:
     """Share all work in here with the processes that torchrun started; alone where it started none.
 
     Args:
-        timeout: seconds after which a process that says nothing counts as lost. One that is gone is noticed at once.
+        timeout: seconds after which a process that says nothing counts as lost. One that is gone is
+            noticed at once.
 
     Raises:
         ConfigError: some of torchrun's variables are set, and not all, or to no numbers.
@@ -243,12 +285,17 @@ def together(timeout: float = TIMEOUT) -> Iterator[Group]:
     _as_many_threads()
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)) % torch.cuda.device_count())
-    backend, wait = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timedelta(seconds=timeout)
+    backend, wait = (
+        "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+        timedelta(seconds=timeout),
+    )
     try:
         board = _board(rank, size, min(wait, timedelta(seconds=TIMEOUT)))
         dist.init_process_group(backend, store=board, rank=rank, world_size=size, timeout=wait)
     except RuntimeError as error:
-        raise PeerLost(f"not all {size} processes of this job came within {timeout:g} s: {first_line(error)}") from error
+        raise PeerLost(
+            f"not all {size} processes of this job came within {timeout:g} s: {first_line(error)}"
+        ) from error
     try:
         with joined(Group(rank, size, timeout, board)) as group:
             yield group
@@ -256,7 +303,9 @@ def together(timeout: float = TIMEOUT) -> Iterator[Group]:
         raise
     except BaseException as error:
         with suppress(RuntimeError):  # the others are about to notice that this one is gone
-            board.compare_set(_FAILED, "", f"process {rank} of this job failed: {first_line(error)}")
+            board.compare_set(
+                _FAILED, "", f"process {rank} of this job failed: {first_line(error)}"
+            )
         raise
     finally:
         with suppress(RuntimeError):
@@ -266,8 +315,8 @@ def together(timeout: float = TIMEOUT) -> Iterator[Group]:
 def _board(rank: int, size: int, patience: timedelta) -> Any:
     """What torchrun keeps for the processes of a job.
 
-    It is there before any of them is started: where none answers soon, torchrun was killed before this process could ask to
-    be told of it, and the others do not come.
+    It is there before any of them is started: where none answers soon, torchrun was killed before
+    this process could ask to be told of it, and the others do not come.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         _knock((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
@@ -276,7 +325,9 @@ def _board(rank: int, size: int, patience: timedelta) -> Any:
 
 
 def _knock(place: tuple[str, int]) -> None:
-    """Raise PeerLost where nobody listens: the board itself would be looked for as long as for a process that is slow."""
+    """Raise PeerLost where nobody listens: the board itself would be looked for as long as for a
+    process that is slow.
+    """
     until = time.monotonic() + REACH
     while True:
         try:
@@ -285,15 +336,21 @@ def _knock(place: tuple[str, int]) -> None:
         except OSError as error:
             if time.monotonic() > until:
                 where = f"{place[0]}:{place[1]}"
-                raise PeerLost(f"torchrun is gone: nobody answers at {where} ({first_line(error)})") from error
+                raise PeerLost(
+                    f"torchrun is gone: nobody answers at {where} ({first_line(error)})"
+                ) from error
             time.sleep(0.2)
 
 
 def spans(rows: int, block: int) -> list[slice]:
-    """At most ``SPANS`` pieces of ``rows``, each of whole blocks but for the last; the same on every process."""
+    """At most ``SPANS`` pieces of ``rows``, each of whole blocks but for the last; the same on
+    every process.
+    """
     blocks = -(-rows // block)
     pieces = min(SPANS, blocks)
-    cuts = [min(rows, block * (blocks * i // pieces)) for i in range(pieces + 1)] if pieces else [0, 0]
+    cuts = (
+        [min(rows, block * (blocks * i // pieces)) for i in range(pieces + 1)] if pieces else [0, 0]
+    )
     return [slice(start, stop) for start, stop in pairwise(cuts)]
 
 
@@ -304,21 +361,26 @@ def _place() -> tuple[int, int] | None:
         return None
     absent = [name for name in _VARIABLES if name not in given]
     if absent:
-        raise ConfigError(f"{absent[0]} is not set, and {next(iter(given))} is: start the processes with torchrun")
+        raise ConfigError(
+            f"{absent[0]} is not set, and {next(iter(given))} is: start the processes with torchrun"
+        )
     try:
         rank, size = int(given["RANK"]), int(given["WORLD_SIZE"])
     except ValueError:
         rank, size = -1, 0
     if not 0 <= rank < size:
         raise ConfigError(
-            f"RANK={given['RANK']}, WORLD_SIZE={given['WORLD_SIZE']}: expected 0 <= RANK < WORLD_SIZE: start the processes "
+            f"RANK={given['RANK']}, WORLD_SIZE={given['WORLD_SIZE']}: expected 0 <= RANK < "
+            "WORLD_SIZE: start the processes "
             "with torchrun"
         )
     return rank, size
 
 
 def _as_many_threads() -> None:
-    """Numba's threads as many as PyTorch's: torchrun sets OpenMP's, which Numba does not look at."""
+    """Numba's threads as many as PyTorch's: torchrun sets OpenMP's, which Numba does not look
+    at.
+    """
     if "numba" in sys.modules:
         import numba
 
@@ -333,12 +395,15 @@ def _run(count: int, rank: int, size: int) -> range:
 
 def _halves(branch: Branch) -> tuple[Branch, Branch]:
     first, last = branch
-    middle = (first + last + 1) // 2  # as ``_run`` rounds: among 2 or 4 processes each has one branch
+    # as ``_run`` rounds: among 2 or 4 processes each has one branch
+    middle = (first + last + 1) // 2
     return (first, middle), (middle, last)
 
 
 def _branches(branch: Branch, run: range) -> list[Branch]:
-    """The largest branches of the tree below ``branch`` that lie within a run of its leaves, in their order."""
+    """The largest branches of the tree below ``branch`` that lie within a run of its leaves, in
+    their order.
+    """
     first, last = branch
     if run.start <= first and last <= run.stop:
         return [branch]
@@ -347,7 +412,9 @@ def _branches(branch: Branch, run: range) -> list[Branch]:
     return [*chain.from_iterable(_branches(half, run) for half in _halves(branch))]
 
 
-def _added(branch: Branch, known: Callable[[Branch], tuple[Tensor, ...] | None]) -> tuple[Tensor, ...]:
+def _added(
+    branch: Branch, known: Callable[[Branch], tuple[Tensor, ...] | None]
+) -> tuple[Tensor, ...]:
     """The sum of a branch: what is known of it, or else the sum of its halves'."""
     tensors = known(branch)
     if tensors is not None:

@@ -56,7 +56,9 @@ class DataMissing(AgtError):
 
 
 class UnsoundError(AgtError):
-    """A number that a guarantee rests on is NaN, infinite, out of order or outside its proven range."""
+    """A number that a guarantee rests on is NaN, infinite, out of order or outside its proven
+    range.
+    """
 
 
 class Doubtful(UserWarning):
@@ -64,11 +66,15 @@ class Doubtful(UserWarning):
 
 
 class PrivacySumWarning(UserWarning):
-    """Something was released about people about whom this process released before, on no ledger: losses add up."""
+    """Something was released about people about whom this process released before, on no ledger:
+    losses add up.
+    """
 
 
 class PrivacySumError(AgtError):
-    """The same where it is not allowed (``agt.accounting("strict")``, or a search); nothing was drawn."""
+    """The same where it is not allowed (``agt.accounting("strict")``, or a search); nothing was
+    drawn.
+    """
 
     exit_code = 3
 
@@ -90,11 +96,15 @@ def counted(count: int, one: str, more: str = "") -> str:
 def few(names: Iterable[object], most: int = 3, between: str = ", ") -> str:
     """The first names, and how many more there are."""
     words = [*map(str, names)]
-    return between.join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
+    return between.join(words[:most]) + (
+        f" and {len(words) - most} more" if len(words) > most else ""
+    )
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A suffix naming the nearest known word, or listing them all: ``; did you mean 'blobs'? (known: ...)``."""
+    """A suffix naming the nearest known word, or listing them all: ``; did you mean 'blobs'?
+    (known: ...)``.
+    """
     known = sorted(known)
     close = get_close_matches(word, known, n=1, cutoff=0.5)
     hint = f"; did you mean '{close[0]}'?" if close else ""

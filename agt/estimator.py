@@ -1,11 +1,14 @@
-"""scikit-learn estimators: certified and private training in pipelines, grid searches and notebooks.
+"""scikit-learn estimators: certified and private training in pipelines, grid searches and
+notebooks.
 
-    pipeline = make_pipeline(FunctionTransformer(lambda x: x / 16), agt.CertifiedClassifier(certificate="stability"))
+    pipeline = make_pipeline(FunctionTransformer(lambda x: x / 16),
+    agt.CertifiedClassifier(certificate="stability"))
 
     agt.PrivateClassifier(epsilon=1.0, declared=agt.Declared(...)).fit(x, y)      released weights, which may be published
 
-A step in front of it that is fitted on the records (a scaler, PCA) makes every row depend on all of them: certificates are
-then about the classifier alone, given those features, and ``declared.features`` must not be set.
+A step in front of it that is fitted on the records (a scaler, PCA) makes every row depend on all of
+them: certificates are then about the classifier alone, given those features, and
+``declared.features`` must not be set.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +65,9 @@ class _Classifier(ClassifierMixin, BaseEstimator):
     columns_: Columns | None
 
     @_value_errors()
-    def _training(self, X: Any, y: Any, units: Any) -> tuple[np.ndarray, np.ndarray, Columns | None]:
+    def _training(
+        self, X: Any, y: Any, units: Any
+    ) -> tuple[np.ndarray, np.ndarray, Columns | None]:
         # The columns as they were read once: a file may be another one when queries come.
         columns = None if self.columns is None else Columns.of(self.columns, units)
         X = as_pandas(X)
@@ -74,7 +79,9 @@ class _Classifier(ClassifierMixin, BaseEstimator):
         listed = getattr(self.declared, "classes", None)
         values = np.unique(y if listed is None else list(listed))
         if len(values) < 2:
-            raise ValueError(f"Classifier can't train when only one class is present: {values[0]!r}")
+            raise ValueError(
+                f"Classifier can't train when only one class is present: {values[0]!r}"
+            )
         return X, y, columns
 
     @_value_errors()
@@ -92,15 +99,16 @@ class _Classifier(ClassifierMixin, BaseEstimator):
         return margins[0] if order[0] == 0 else -margins[0]
 
 
-@dataclass(kw_only=True, eq=False, repr=False)  # its parameters are its fields, as scikit-learn asks
+# its parameters are its fields, as scikit-learn asks
+@dataclass(kw_only=True, eq=False, repr=False)
 class CertifiedClassifier(_Classifier):
     """A classifier whose every answer has a stable distance (``certify``).
 
     Args:
-        declared, columns, network, activation, certificate, features, relation, radius, unit_rows, ks, members, learner,
-            vote, margin_clip, compute, checkpoint: as in ``agt.fit``.
-        caution, loss, epochs, lr, clip, batches, weight_decay, dtype, seed: of training; None: ``agt.fit``'s default,
-            which ``epochs``, ``lr`` and ``clip`` of a network do not have.
+        declared, columns, network, activation, certificate, features, relation, radius, unit_rows,
+            ks, members, learner, vote, margin_clip, compute, checkpoint: as in ``agt.fit``.
+        caution, loss, epochs, lr, clip, batches, weight_decay, dtype, seed: of training; None:
+            ``agt.fit``'s default, which ``epochs``, ``lr`` and ``clip`` of a network do not have.
         on_progress: called as training goes on; None: nothing is.
 
     Attributes:
@@ -137,21 +145,28 @@ class CertifiedClassifier(_Classifier):
     seed: int | None = None
     on_progress: OnProgress | None = None
 
-    def fit(self, X: Any, y: Any, ids: Any = None, units: Any = None, public: Any = None) -> "CertifiedClassifier":
+    def fit(
+        self, X: Any, y: Any, ids: Any = None, units: Any = None, public: Any = None
+    ) -> "CertifiedClassifier":
         """Train with bounds.
 
         Args:
             X: [n, d] numbers; or a data frame, with ``columns``.
             y: [n] labels.
-            ids: [n] unique names of the records, by which ``unfit`` takes some out; None: hashes of their content.
-            units: [n] whose each record is, at most ``unit_rows`` of one; None: each is a unit of its own.
+            ids: [n] unique names of the records, by which ``unfit`` takes some out; None: hashes of
+                their content.
+            units: [n] whose each record is, at most ``unit_rows`` of one; None: each is a unit of
+                its own.
             public: [n] bool, True where a record is public; None: all are private.
 
         Raises:
-            ValueError: data or settings that cannot be used, as scikit-learn's own estimators raise it.
+            ValueError: data or settings that cannot be used, as scikit-learn's own estimators raise
+                it.
         """
         X, y, columns = self._training(X, y, units)
-        given: dict[str, Any] = {name: value for name, value in self.get_params(deep=False).items() if value is not None}
+        given: dict[str, Any] = {
+            name: value for name, value in self.get_params(deep=False).items() if value is not None
+        }
         if "batches" in given:
             given["batch"] = {"count": given.pop("batches")}
         with _value_errors():
@@ -166,12 +181,16 @@ class CertifiedClassifier(_Classifier):
             return self._model().predict(self._queries(X))
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """[n] the margin of ``classes_[1]`` over the other; of more classes [n, C], each logit less the best other's."""
+        """[n] the margin of ``classes_[1]`` over the other; of more classes [n, C], each logit
+        less the best other's.
+        """
         with _value_errors():
             return self._sorted(self._model().model.margins(self._queries(X)), self.model_.classes)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """[n, C] the nominal model's sigmoid or softmax, or its members' shares of votes; not certified."""
+        """[n, C] the nominal model's sigmoid or softmax, or its members' shares of votes; not
+        certified.
+        """
         with _value_errors():
             shares = self._model().model.shares(self._queries(X))
         return shares[:, np.argsort(self.model_.classes)]
@@ -181,13 +200,19 @@ class CertifiedClassifier(_Classifier):
         with _value_errors():
             return self._model().certify(self._queries(X))
 
-    def release(self, X: Any, mechanism: Mechanism, *, ledger: Ledger | str | Path | None = None) -> Published:
-        """Labels that may be published (``agt.Fitted.release``); every call spends the mechanism's guarantee anew."""
+    def release(
+        self, X: Any, mechanism: Mechanism, *, ledger: Ledger | str | Path | None = None
+    ) -> Published:
+        """Labels that may be published (``agt.Fitted.release``); every call spends the
+        mechanism's guarantee anew.
+        """
         with _value_errors():
             return self._model().release(self._queries(X), mechanism, ledger=ledger)
 
     def unfit(self, ids: Sequence[object]) -> tuple["CertifiedClassifier", Removal]:
-        """A new estimator, trained without the records of these ids, and what that guarantees (``agt.Fitted.unfit``)."""
+        """A new estimator, trained without the records of these ids, and what that guarantees
+        (``agt.Fitted.unfit``).
+        """
         with _value_errors():
             left, removal = self._model().unfit(ids)
         estimator = copy(self)
@@ -201,27 +226,32 @@ class CertifiedClassifier(_Classifier):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateClassifier(_Classifier):
-    """A linear classifier on public features whose weights are released once, under (epsilon, delta)-differential privacy.
+    """A linear classifier on public features whose weights are released once, under (epsilon,
+    delta)-differential privacy.
 
-    Fitted, it holds the released weights and public constants alone, so that it may be pickled and published, and answers
-    any number of queries. Every ``fit`` spends epsilon anew, those of a search over settings too: search on public rows.
+    Fitted, it holds the released weights and public constants alone, so that it may be pickled and
+    published, and answers any number of queries. Every ``fit`` spends epsilon anew, those of a
+    search over settings too: search on public rows.
 
     Args:
         epsilon, delta: of one ``fit``.
-        declared: what you say of data and settings, which the claim rests on; what is missing is named.
+        declared: what you say of data and settings, which the claim rests on; what is missing is
+            named.
         columns, features, relation, unit_rows: as in ``agt.fit``.
-        ledger: or its path: that pays for each ``fit``, before anything is drawn. To name it declares that units are people
-            of its population. None: no ledger counts; a second fit on some of the same people warns with the total
-            (``PrivacySumWarning``), and is refused in a search or a cross-validation (``PrivacySumError``).
+        ledger: or its path: that pays for each ``fit``, before anything is drawn. To name it
+            declares that units are people of its population. None: no ledger counts; a second fit
+            on some of the same people warns with the total (``PrivacySumWarning``), and is refused
+            in a search or a cross-validation (``PrivacySumError``).
 
     Attributes:
         classes_: [C] the label values.
         n_features_in_: features of a record, or columns of its data frame.
         columns_: how data frames are coded; None: they are not.
-        total_guarantee_: where the ledger's counter stands after this fit; without one, what releases of this process about
-            some of the same people cost together.
+        total_guarantee_: where the ledger's counter stands after this fit; without one, what
+            releases of this process about some of the same people cost together.
         released_: the weights, with the public features in front of them.
-        guarantee_: all that may be said of the release, a line each: what is proved, and what was declared.
+        guarantee_: all that may be said of the release, a line each: what is proved, and what was
+            declared.
 
     The weights are solved from noisy sums over the records (mechanisms/statistics.py).
     """
@@ -241,15 +271,19 @@ class PrivateClassifier(_Classifier):
         Args:
             X: [n, d] numbers; or a data frame, with ``columns``.
             y: [n] labels.
-            units: [n] whose each record is, at most ``unit_rows`` of one; None: each is a unit of its own.
+            units: [n] whose each record is, at most ``unit_rows`` of one; None: each is a unit of
+                its own.
 
         Raises:
-            ValueError: a declaration that the claim rests on is missing, data or settings that cannot be used, or the
-                ledger's budget does not hold it.
-            PrivacySumError: it is a second fit on some of the same people where that is refused; nothing was drawn.
+            ValueError: a declaration that the claim rests on is missing, data or settings that
+                cannot be used, or the ledger's budget does not hold it.
+            PrivacySumError: it is a second fit on some of the same people where that is refused;
+                nothing was drawn.
         """
         X, y, columns = self._training(X, y, units)
-        given = {name: getattr(self, name) for name in ("declared", "features", "relation", "unit_rows")}
+        given = {
+            name: getattr(self, name) for name in ("declared", "features", "relation", "unit_rows")
+        }
         with _value_errors():
             for name in ("epsilon", "delta"):
                 value = getattr(self, name)
@@ -257,7 +291,9 @@ class PrivateClassifier(_Classifier):
                     raise ConfigError(f"{name}={value!r}: give a number")
             model = untrained_head(X, y, columns=columns, units=units, **given)
             mechanism = NoisyStatistics.within(self.epsilon, self.delta)
-            self.released_: Portable = model.release_weights(mechanism, self.delta, ledger=self.ledger)
+            self.released_: Portable = model.release_weights(
+                mechanism, self.delta, ledger=self.ledger
+            )
             self.total_guarantee_ = total_so_far(self.ledger, model.owner)
         self._values: np.ndarray = model.classes
         self.columns_, self.classes_ = columns, np.sort(model.classes)
@@ -276,12 +312,16 @@ class PrivateClassifier(_Classifier):
         return labels
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """[n] the margin of ``classes_[1]`` over the other; of more classes [n, C], each score less the best other's."""
+        """[n] the margin of ``classes_[1]`` over the other; of more classes [n, C], each score
+        less the best other's.
+        """
         check_is_fitted(self, "released_")
         return self._sorted(self.released_.margins(self._queries(X)), self._values)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """[n, C] the softmax of released scores, by a slope that was released with them; nothing is spent."""
+        """[n, C] the softmax of released scores, by a slope that was released with them; nothing
+        is spent.
+        """
         check_is_fitted(self, "released_")
         slope = self.released_.slope
         assert slope is not None  # the mechanism that fit takes releases one
@@ -289,7 +329,9 @@ class PrivateClassifier(_Classifier):
         return shares[:, np.argsort(self._values)]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: not the total of this process, which tells whose records other fits had, too."""
+        """Return what is pickled: not the total of this process, which tells whose records other
+        fits had, too.
+        """
         state: dict[str, Any] = super().__getstate__()
         if self.ledger is None:
             state = {name: value for name, value in state.items() if name != "total_guarantee_"}
@@ -299,11 +341,17 @@ class PrivateClassifier(_Classifier):
         """Return an unfitted copy.
 
         Raises:
-            PrivacySumError: a search or cross-validation asks for it that has fitted once, on no ledger.
+            PrivacySumError: a search or cross-validation asks for it that has fitted once, on no
+                ledger.
         """
         if self.ledger is None and not getattr(self.declared, "public", False):
             PROCESS.check_search()
-        return type(self)(**{name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()})
+        return type(self)(
+            **{
+                name: clone(value, safe=False)
+                for name, value in self.get_params(deep=False).items()
+            }
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

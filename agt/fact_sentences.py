@@ -45,13 +45,17 @@ TEMPLATES: dict[str, str] = {
     "not_assessed": "the run does not say whether it holds",
     # For which k there are certificates (a).
     "grid_dense": "the grid is every integer 0..{last}",
-    "grid_sparse": ("the grid skips integers: only a query's index in the grid changes by at most 1 between neighbours"),
+    "grid_sparse": (
+        "the grid skips integers: only a query's index in the grid changes by at most 1 between "
+        "neighbours"
+    ),
     "every_k_in_closed_form": "in closed form: every integer k at once, whatever grid is shown",
     "every_k_counted": "counted exactly: every integer k at once, whatever grid is shown",
     # What names records and people, and what splits and selects them (b).
     "ids_by_content": "each record's id is a hash of its own content",
     "ids_by_content_of_classes": (
-        "each record's id is a hash of its own content; a record is used if its class is one of {classes:listed}"
+        "each record's id is a hash of its own content; a record is used if its class is one of "
+        "{classes:listed}"
     ),
     "ids_by_content_thinned": (
         "each record's id is a hash of its own content; thinned at public rates by class "
@@ -78,27 +82,38 @@ TEMPLATES: dict[str, str] = {
     ),
     "names_for_good": "the {names} given are for good ({setting})",
     "names_count_rows": f"the {{names}} given count rows: {_OWN_IDS}",
-    "names_may_be_places": (f"the {{names}} given may be places in a table, such as an index: {_OWN_IDS}"),
+    "names_may_be_places": (
+        f"the {{names}} given may be places in a table, such as an index: {_OWN_IDS}"
+    ),
     "column_marks_public": "the records that column '{column}' marks are public ({setting})",
     "marked_public": "the records marked public are public",
     "given_names_free_of_labels": (
         "the ids, units, public flags and split that came with the records tell nothing of labels"
     ),
     "names_made_from_features": (
-        "ids and split are made from features alone, and copies are numbered in the order of the rows"
+        "ids and split are made from features alone, and copies are numbered in the order of the "
+        "rows"
     ),
     "split_by_hash": (
         "a record is in the test set if a hash of its unit's id, under the public key '{key}', "
         "falls below {test_fraction:g}: adding or removing another record moves nobody"
     ),
-    "split_by_column": ("column '{column}' ({setting}) says which records are for testing, each on its own"),
+    "split_by_column": (
+        "column '{column}' ({setting}) says which records are for testing, each on its own"
+    ),
     "split_by_file": "file {file} ({setting}) says which records are for testing, each on its own",
     "split_of_medmnist": "MedMNIST's own split says which records are for testing, each on its own",
     "digits_used": "a record is used if its digit is one of {digits:listed}",
     "generated": "each record is generated as a training or a test record; none is left out",
-    "rows_made_alone": ("each row of features was made from its own record alone, by public constants ({setting})"),
-    "columns_made_alone": ("the columns of features were made from each record alone, by public constants"),
-    "vectors_made_alone": ("the vectors ('{column}') were made from each record alone, by public constants"),
+    "rows_made_alone": (
+        "each row of features was made from its own record alone, by public constants ({setting})"
+    ),
+    "columns_made_alone": (
+        "the columns of features were made from each record alone, by public constants"
+    ),
+    "vectors_made_alone": (
+        "the vectors ('{column}') were made from each record alone, by public constants"
+    ),
     "features_undeclared": (
         "nobody declared how the features were made: if each row comes from its own record alone, "
         "by public constants (no scaler fitted on these records), say so with {setting}"
@@ -107,7 +122,10 @@ TEMPLATES: dict[str, str] = {
     "prepared_together": "{text}",
     "preparation_silent": "{file} does not say whether records were prepared each on its own",
     "batches_by_hash": "batches by keyed hash of the unit's id",
-    "shards_by_hash": ("members' shards by keyed hash of the unit's id, {members} of them: one k can change one member"),
+    "shards_by_hash": (
+        "members' shards by keyed hash of the unit's id, {members} of them: one k can change one "
+        "member"
+    ),
     "shards_by_hash_several": (
         "members' shards by keyed hash of the unit's id, {members} of them: one k can change "
         "{touches} members, and the vote counts them"
@@ -124,11 +142,17 @@ TEMPLATES: dict[str, str] = {
         "training.batch.normalizer"
     ),
     "normaliser_public": "the normaliser {normaliser:g} ({setting}) is a public constant",
-    "normaliser_of_public_size": ("the normaliser {normaliser:g} (each batch's share of {setting}) is a public constant"),
+    "normaliser_of_public_size": (
+        "the normaliser {normaliser:g} (each batch's share of {setting}) is a public constant"
+    ),
     "size_public": "the size {size:g} ({setting}) is a public constant",
     "size_of_generator": "the generator's own constant",
-    "size_measured": ("the data set's size: as agt measure told of these records, with noise ({claim})"),
-    "steps_stated": ("normaliser {normaliser:g}, n_max {n_max}, {steps} steps: stated in the configuration"),
+    "size_measured": (
+        "the data set's size: as agt measure told of these records, with noise ({claim})"
+    ),
+    "steps_stated": (
+        "normaliser {normaliser:g}, n_max {n_max}, {steps} steps: stated in the configuration"
+    ),
     "objective_stated": (
         "normaliser {normaliser:g}, n_max {n_max}, weight_decay {weight_decay:g}, tolerance "
         "{tolerance:g}: stated in the configuration"
@@ -137,11 +161,19 @@ TEMPLATES: dict[str, str] = {
         "normaliser {normaliser:g}, n_max {n_max}, weight_decay {weight_decay:g}, residuals up to "
         "{residual:g}: stated in the configuration"
     ),
-    "members_stated": ("the number of members, their key and strength: stated in the configuration; no normaliser"),
-    "learner_stated": ("the number of members, their key, the learner and its settings: stated in the configuration"),
+    "members_stated": (
+        "the number of members, their key and strength: stated in the configuration; no normaliser"
+    ),
+    "learner_stated": (
+        "the number of members, their key, the learner and its settings: stated in the "
+        "configuration"
+    ),
     "margins_clipped": "margins clipped to {clip:g}, {edits} edits looked at",
     # Why bounds of neighbours lie within one another (d).
-    "boxes_nest": ("interval products, clamps, activations, the loss, integer sums; gradients clipped elementwise"),
+    "boxes_nest": (
+        "interval products, clamps, activations, the loss, integer sums; gradients clipped "
+        "elementwise"
+    ),
     "boxes_do_not_nest": "{relation:unnested}",
     "given_the_draw": "the noise is one draw, the same for every dataset compared with",
     "steps_do_not_expand": (
@@ -158,7 +190,9 @@ TEMPLATES: dict[str, str] = {
     ),
     "vote_changes": "one k changes the vote of one member",
     "votes_change": "one k changes the vote of {touches} members, and the vote counts them",
-    "flips_counted": ("flipped labels are counted exactly in each member, and one k moves its count by 1 at most"),
+    "flips_counted": (
+        "flipped labels are counted exactly in each member, and one k moves its count by 1 at most"
+    ),
     # What made features and chose settings (e).
     "classes_public": "the list of classes is public ({setting})",
     "classes_found": "the list of classes was found in the data: give the public list in {setting}",
@@ -167,16 +201,22 @@ TEMPLATES: dict[str, str] = {
         "the list of classes was read off the records: if it is public, take 'classes' off "
         "{setting} (or declare all that it names public with {setting}=[])"
     ),
-    "classes_measured": ("the data set's classes: as agt measure told of these records, with noise ({claim})"),
+    "classes_measured": (
+        "the data set's classes: as agt measure told of these records, with noise ({claim})"
+    ),
     "classes_of_medmnist": "the list of classes is MedMNIST's own, as published",
     "classes_unknown_to_medmnist": (
-        "the list of classes was found in the data: give it in {setting}, or install medmnist, which has it ({command})"
+        "the list of classes was found in the data: give it in {setting}, or install medmnist, "
+        "which has it ({command})"
     ),
     "range_marked": f"the range of column '{{column}}' {_MARKED}",
-    "range_and_more_marked": (f"the range of column '{{column}}' (and of {{more}} more: {{setting}} names them) {_MARKED}"),
+    "range_and_more_marked": (
+        f"the range of column '{{column}}' (and of {{more}} more: {{setting}} names them) {_MARKED}"
+    ),
     "list_marked": f"the list of values of column '{{column}}' {_MARKED}",
     "list_and_more_marked": (
-        f"the list of values of column '{{column}}' (and of {{more}} more: {{setting}} names them) {_MARKED}"
+        f"the list of values of column '{{column}}' (and of {{more}} more: {{setting}} names them) "
+        f"{_MARKED}"
     ),
     "range_found": (
         "the range of column '{column}' is its smallest and largest training value: one record "
@@ -192,20 +232,29 @@ TEMPLATES: dict[str, str] = {
         "which columns there are, of which kind, what counts as a missing value, and what names "
         "records, people and test records is public"
     ),
-    "nothing_subtracted": ("nothing is subtracted from a vector, and the scale is a constant of the configuration"),
+    "nothing_subtracted": (
+        "nothing is subtracted from a vector, and the scale is a constant of the configuration"
+    ),
     "center_of_file_public": "the center (key '{key}' of {file}) is public ({setting}=true)",
     "center_given_public": "the center (given in the configuration) is public ({setting}=true)",
     "center_of_file_undeclared": f"the center (key '{{key}}' of {{file}}) {_UNDECLARED_CENTER}",
     "center_given_undeclared": f"the center (given in the configuration) {_UNDECLARED_CENTER}",
-    "pixels_divided": ("pixels are divided by {levels:g} and shifted by {center:g}, constants of the image format"),
+    "pixels_divided": (
+        "pixels are divided by {levels:g} and shifted by {center:g}, constants of the image format"
+    ),
     "pixels_scaled": "pixels are scaled by constants written in the configuration",
     "polynomials_fixed": "the six polynomial features are a fixed formula of one record",
     "norm_one": "each record is brought to norm 1 on its own",
     "relu_features": "{count} random relu features from the public seed {seed}",
-    "landmarks_by_hash": ("the {count} landmarks are those whose content's hash is least, with seed {seed}"),
-    "scattering_features": ("scattering features: wavelets are public constants, and nothing is learnt"),
+    "landmarks_by_hash": (
+        "the {count} landmarks are those whose content's hash is least, with seed {seed}"
+    ),
+    "scattering_features": (
+        "scattering features: wavelets are public constants, and nothing is learnt"
+    ),
     "whitening_rows_public": (
-        "{public:rows}, whose covariance whitens the features, are public without their labels ({setting}={public})"
+        "{public:rows}, whose covariance whitens the features, are public without their labels "
+        "({setting}={public})"
     ),
     "landmark_rows_public": (
         "{public:rows}, some of which are landmarks and published with weights, are public "
@@ -221,15 +270,23 @@ TEMPLATES: dict[str, str] = {
         "the encoder's weights ({file}) are not declared public: features would leak private "
         "records that took part in their training; if none did, set {setting}=true"
     ),
-    "encoder_records_public": ("the records that the encoder was trained on are public ({setting}=true)"),
+    "encoder_records_public": (
+        "the records that the encoder was trained on are public ({setting}=true)"
+    ),
     "encoder_records_undeclared": (
         "the encoder was trained on records that are not declared public, so features leak them; "
         "if they are public, set {setting}=true"
     ),
     "encoder_of_record": "the record of the run that kept this encoder says it",
-    "encoder_saw_private": ("private records such as {record!r} also took part in training the encoder"),
-    "settings_undeclared": ("nobody declared what the training settings were chosen on: {setting} if on public data"),
-    "settings_chosen_on_results": ("the training settings were chosen by looking at results on this data"),
+    "encoder_saw_private": (
+        "private records such as {record!r} also took part in training the encoder"
+    ),
+    "settings_undeclared": (
+        "nobody declared what the training settings were chosen on: {setting} if on public data"
+    ),
+    "settings_chosen_on_results": (
+        "the training settings were chosen by looking at results on this data"
+    ),
     "settings_chosen_on_public": _CHOSEN,
     "settings_chosen_on_public_rows": f"{_CHOSEN}{_ON_ROWS}",
     "settings_of_recipe": _RECIPE,
@@ -262,13 +319,16 @@ TEMPLATES: dict[str, str] = {
         "digits: use training.product=exact"
     ),
     "sums_in_float64": (
-        "float64 sums: rounding adds {share:.1e} of what one record moves; margins and distances carry their own"
+        "float64 sums: rounding adds {share:.1e} of what one record moves; margins and distances "
+        "carry their own"
     ),
     "sums_of_integers": (
         "each member is one function of its shard, exact but for roundings in an order that its "
         "records decide; scores of queries are sums of integers, and exact"
     ),
-    "votes_are_integers": ("votes are integers; how a learner rounds is part of what is declared of it (condition b)"),
+    "votes_are_integers": (
+        "votes are integers; how a learner rounds is part of what is declared of it (condition b)"
+    ),
     # The relation (g).
     "symmetric": "{relation}: {relation:ball}",
     "symmetric_within_radius": "{relation}: {relation:ball} (relation.radius={radius:g})",
@@ -277,21 +337,30 @@ TEMPLATES: dict[str, str] = {
     "nothing_trained": "records are counted, and nothing is trained",
     # What a removal rests on.
     "no_record_left_out": "no record is left out",
-    "features_read_off_records": ("what made the features of every record was read off records: {missing:facts}"),
+    "features_read_off_records": (
+        "what made the features of every record was read off records: {missing:facts}"
+    ),
     "erased_decided_constants": (
-        "the erased records decided a class or a range, so that without them every record is read otherwise"
+        "the erased records decided a class or a range, so that without them every record is read "
+        "otherwise"
     ),
     "read_as_before": (
-        "every other record is read as before: the constants that make features are public, or were compared"
+        "every other record is read as before: the constants that make features are public, or "
+        "were compared"
     ),
     "read_as_before_as_declared": (
         "every other record is read as before: the constants that make features are public, or "
         "were compared: {declaration:fact}"
     ),
-    "began_from_nothing": ("training began at its own initial parameters and read no earlier state of the run"),
-    "members_by_same_code": ("all members were trained by the same code, on machines of one kind, with as many threads"),
+    "began_from_nothing": (
+        "training began at its own initial parameters and read no earlier state of the run"
+    ),
+    "members_by_same_code": (
+        "all members were trained by the same code, on machines of one kind, with as many threads"
+    ),
     "members_of_same_shards": (
-        "members were kept only where the digest of their shard is the one that they were trained on"
+        "members were kept only where the digest of their shard is the one that they were trained "
+        "on"
     ),
     "members_by_other_code": (
         "not bit for bit a training of today: members that were kept were trained before "
@@ -321,28 +390,40 @@ TEMPLATES: dict[str, str] = {
         "lattice: no digit of what is served was made by floating-point noise"
     ),
     "noise_drawn_anew": (
-        "the noise was drawn anew for this update by the operating system, independently of everything before"
+        "the noise was drawn anew for this update by the operating system, independently of "
+        "everything before"
     ),
     "noise_from_recorded_seed": (
         "the noise comes from certificate.seed, which is recorded: a simulation, that hides nothing"
     ),
 }
 
-_NOT_PICKED = "one of them was picked by results on the private records, or on other data that is not public"
+_NOT_PICKED = (
+    "one of them was picked by results on the private records, or on other data that is not public"
+)
 _NOT_OF_RECIPE = (
     "a column, range, list or split was picked by results on them, or they are among the sets that "
     "the recipe was chosen on (docs/recipe.md)"
 )
 _PRIVATE_ROW = "; or one of those rows is private"
 _RENAMED = "an id is a row number, or is given anew when another record comes or goes"
-_FITTED = "something fitted on the records took part in them: a mean, a scale, a rank, components, an encoder"
+_FITTED = (
+    "something fitted on the records took part in them: a mean, a scale, a rank, components, "
+    "an encoder"
+)
 _MARKED_PRIVATE = "a marked record is somebody's private one, or is marked because of others"
 _SPLIT_FROM_WHOLE = (
-    "that was drawn from the whole set (by place, by rank, by count), so that one record more would move others"
+    "that was drawn from the whole set (by place, by rank, by count), so that one "
+    "record more would move others"
 )
-_COUNTED = "it was counted from the records (as when it is just their number): one more would change it, and every step"
+_COUNTED = (
+    "it was counted from the records (as when it is just their number): one more would "
+    "change it, and every step"
+)
 _CHANGED_SINCE = "it was changed since, in the data set's file or by a setting"
-_RANGE_READ_OFF = "one was read off the records, such as a range that ends at the largest value among them"
+_RANGE_READ_OFF = (
+    "one was read off the records, such as a range that ends at the largest value among them"
+)
 _CENTER_PRIVATE = "private records took part in it, as in their mean"
 _ROWS_PRIVATE = "one of them is private, or is among them because of private ones"
 
@@ -357,7 +438,8 @@ BROKEN_BY: dict[str, str] = {
     "column_marks_public": _MARKED_PRIVATE,
     "marked_public": _MARKED_PRIVATE,
     "given_names_free_of_labels": (
-        "one was made from labels: a hash of the whole row, a split with the same share of each class"
+        "one was made from labels: a hash of the whole row, a split with the same share of each "
+        "class"
     ),
     "split_by_column": _SPLIT_FROM_WHOLE,
     "split_by_file": _SPLIT_FROM_WHOLE,
@@ -377,7 +459,9 @@ BROKEN_BY: dict[str, str] = {
     "classes_measured": _CHANGED_SINCE,
     "columns_public": _RANGE_READ_OFF,
     "columns_public_some_measured": _RANGE_READ_OFF,
-    "kinds_of_columns_public": ("a column is there, or is left out, because of what the records hold"),
+    "kinds_of_columns_public": (
+        "a column is there, or is left out, because of what the records hold"
+    ),
     "center_of_file_public": _CENTER_PRIVATE,
     "center_given_public": _CENTER_PRIVATE,
     "whitening_rows_public": _ROWS_PRIVATE,

@@ -1,9 +1,10 @@
-"""What is known about a condition of method.md section 3: proved here, declared by a person, or not held.
+"""What is known about a condition of method.md section 3: proved here, declared by a person, or not
+held.
 
-A claim of privacy may rest on declarations, but never silently: each says what was declared, by which
-setting, and what would break it, and every claim, report and release lists it. A declaration is never
-dressed as a proof. A fact is a code with values; what it says is made of these where somebody reads
-it (agt/fact_sentences.py).
+A claim of privacy may rest on declarations, but never silently: each says what was declared, by
+which setting, and what would break it, and every claim, report and release lists it. A declaration
+is never dressed as a proof. A fact is a code with values; what it says is made of these where
+somebody reads it (agt/fact_sentences.py).
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,9 @@ from agt.fact_sentences import BROKEN_BY, DECLARED_IN_WORDS, TEMPLATES
 from agt.templates import FORMATS, IN_WORDS, add_new, check_values, fill
 
 LAST_IN_WORDS = "0.8.0"
-"""The last version that recorded facts as text: no text stands for a fact in records of later ones."""
+"""The last version that recorded facts as text: no text stands for a fact in records of later
+ones.
+"""
 Value = Union[bool, int, float, str, tuple[str, ...], "Fact", tuple["Fact", ...]]
 
 
@@ -42,8 +45,8 @@ class Fact:
     """One thing that a condition needs.
 
     Attributes:
-        standing: proved: it holds by construction, or code checked it. declared: whoever runs this said so in the
-            configuration, and nothing here can check it. not held: neither.
+        standing: proved: it holds by construction, or code checked it. declared: whoever runs this
+            said so in the configuration, and nothing here can check it. not held: neither.
         code: which sentence it is, a key of ``fact_sentences.TEMPLATES``.
         values: what that sentence takes, by name; ``setting`` is the one by which something was
             declared.
@@ -60,7 +63,9 @@ class Fact:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "standing", Standing(self.standing))  # also from a record's text
-        object.__setattr__(self, "values", {name: _value_of(value) for name, value in self.values.items()})
+        object.__setattr__(
+            self, "values", {name: _value_of(value) for name, value in self.values.items()}
+        )
         if self.code not in TEMPLATES:
             raise ValueError(f"{self.code}: no sentence about a fact has this code")
         if (self.standing is Standing.DECLARED) != (self.code in BROKEN_BY):
@@ -200,7 +205,9 @@ class Grounds:
     @property
     def why(self) -> str:
         """The facts in words, the weakest first."""
-        return "; ".join(fact.words for fact in sorted(self.facts, key=lambda fact: -fact.standing.weakness))
+        return "; ".join(
+            fact.words for fact in sorted(self.facts, key=lambda fact: -fact.standing.weakness)
+        )
 
     @property
     def missing(self) -> str:
@@ -241,7 +248,8 @@ def grounds_of(node: Mapping[str, Any]) -> Grounds:
 
 
 def with_code(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON value of a fact that an earlier version recorded as text, as this version has it.
+    """Return the JSON value of a fact that an earlier version recorded as text, as this version has
+    it.
 
     Raises:
         ValueError: it is no such thing.

@@ -1,23 +1,27 @@
-"""What guarantees count with, each written once: roundoff, bisection, the Gaussian mechanism, labels and margins of logits.
+"""What guarantees count with, each written once: roundoff, bisection, the Gaussian mechanism,
+labels and margins of logits.
 
 Each docstring says on which side of the truth a number lies.
 
 Where randomness comes from: the operating system's generator, or a seeded one for simulation.
 
-A release is private only if nobody can predict the draws: SystemRandomness. What came from SeededRandomness is a
-simulation: it says so (``simulated``) and carries no guarantee.
+A release is private only if nobody can predict the draws: SystemRandomness. What came from
+SeededRandomness is a simulation: it says so (``simulated``) and carries no guarantee.
 
-Gaussian noise drawn exactly, and rounded to a public lattice: what may be published of private numbers.
+Gaussian noise drawn exactly, and rounded to a public lattice: what may be published of private
+numbers.
 
 Formal guarantees
-    ``noisy`` draws values + sigma N, N standard normal in every coordinate, and rounds it to the nearest multiple of a
-    public power of two, and then to the nearest float: post-processing, twice, of the Gaussian mechanism on real numbers.
-    Nothing else is approximate. A float is a rational number, and it is that number which the mechanism has for its input.
-    ``standard_normal`` draws N exactly, digit by digit, by Karney's rejection algorithm; a coordinate is rounded in integer
-    arithmetic once enough digits are known to say which multiple is nearest. So the results have exactly the distribution
-    of a rounded real Gaussian, and the attack on the low bits of floating-point noise (Mironov 2012) finds nothing: they
-    are multiples of one constant. Only the time it takes depends on the draws; on the values hardly, as more digits than
-    ``DIGITS`` are needed once in 2^39 coordinates.
+    ``noisy`` draws values + sigma N, N standard normal in every coordinate, and rounds it to the
+    nearest multiple of a public power of two, and then to the nearest float: post-processing,
+    twice, of the Gaussian mechanism on real numbers. Nothing else is approximate. A float is a
+    rational number, and it is that number which the mechanism has for its input.
+    ``standard_normal`` draws N exactly, digit by digit, by Karney's rejection algorithm; a
+    coordinate is rounded in integer arithmetic once enough digits are known to say which multiple
+    is nearest. So the results have exactly the distribution of a rounded real Gaussian, and the
+    attack on the low bits of floating-point noise (Mironov 2012) finds nothing: they are multiples
+    of one constant. Only the time it takes depends on the draws; on the values hardly, as more
+    digits than ``DIGITS`` are needed once in 2^39 coordinates.
 
 Source: Karney (2016), Sampling exactly from the normal distribution, algorithm N.
 """
@@ -52,21 +56,27 @@ Number = TypeVar("Number", int, float)
 Array = TypeVar("Array", np.ndarray, "torch.Tensor")
 Answer = TypeVar("Answer")
 
-# -- rounding ----------------------------------------------------------------------------------------------------------
+# -- rounding
+# ----------------------------------------------------------------------------------------------------------
 
 
 def next_up(number: float) -> float:
-    """The next float (IEEE 754's nextUp): an upper bound on what rounded to ``number``; infinity stays."""
+    """The next float (IEEE 754's nextUp): an upper bound on what rounded to ``number``; infinity
+    stays.
+    """
     return math.nextafter(number, math.inf)
 
 
 def written(number: float) -> Decimal:
-    """The decimal that a number prints as, with the fewest digits that tell it from its neighbours: 0.1 is a tenth."""
+    """The decimal that a number prints as, with the fewest digits that tell it from its
+    neighbours: 0.1 is a tenth.
+    """
     return Decimal(repr(float(number)))
 
 
 def gamma(n: float) -> float:
-    """g(n) = n u / (1 - n u) to within 2 u, relative: n roundings in a row err by at most that (Higham 2002, lemma 3.1).
+    """g(n) = n u / (1 - n u) to within 2 u, relative: n roundings in a row err by at most that
+    (Higham 2002, lemma 3.1).
 
     n u < 1; not rounded up: ``gamma_up``, or whoever uses it covers the rest.
     """
@@ -74,11 +84,14 @@ def gamma(n: float) -> float:
 
 
 def gamma_up(n: float) -> float:
-    """g(n), rounded up: by one part in 2^20, more than its own roundings and a few of what it is multiplied with."""
+    """g(n), rounded up: by one part in 2^20, more than its own roundings and a few of what it is
+    multiplied with.
+    """
     return gamma(n) * COVER
 
 
-# -- bisection ---------------------------------------------------------------------------------------------------------
+# -- bisection
+# ---------------------------------------------------------------------------------------------------------
 
 
 def midpoint(low: float, high: float) -> float:
@@ -92,7 +105,10 @@ def whole_midpoint(low: int, high: int) -> int:
 
 
 def bisect(
-    holds: Callable[[Number], bool], low: Number, high: Number, middle: Callable[[Number, Number], Number]
+    holds: Callable[[Number], bool],
+    low: Number,
+    high: Number,
+    middle: Callable[[Number, Number], Number],
 ) -> tuple[Number, Number]:
     """Where a condition that holds at ``low`` and fails at ``high`` changes.
 
@@ -101,8 +117,9 @@ def bisect(
         middle: of two numbers, one between; where it returns an end, the two are neighbours.
 
     Returns:
-        (low, high), neighbours, or apart by what ``HALVINGS`` leave. Whatever the condition is, monotone or not, the
-        first was given or held when asked, the second was given or failed: a safe end needs no monotone arithmetic.
+        (low, high), neighbours, or apart by what ``HALVINGS`` leave. Whatever the condition is,
+        monotone or not, the first was given or held when asked, the second was given or failed: a
+        safe end needs no monotone arithmetic.
     """
     for _ in range(HALVINGS):
         value = middle(low, high)
@@ -112,21 +129,25 @@ def bisect(
     return low, high
 
 
-# -- the Gaussian mechanism (Dong, Roth and Su 2022; Balle and Wang 2018) ----------------------------------------------
+# -- the Gaussian mechanism (Dong, Roth and Su 2022; Balle and Wang 2018)
+# ----------------------------------------------
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
-    """delta(epsilon) = Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2) of a mu-GDP mechanism, by logarithms.
+    """delta(epsilon) = Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2) of a mu-GDP
+    mechanism, by logarithms.
 
-    What noise in training and the baselines spend. Within 10^-8, relative, for mu >= 10^-3 and delta >= 10^-20; for smaller
-    ones the allowance for rounding outgrows delta in the end, and ``mills_delta`` is the sharper one.
+    What noise in training and the baselines spend. Within 10^-8, relative, for mu >= 10^-3 and
+    delta >= 10^-20; for smaller ones the allowance for rounding outgrows delta in the end, and
+    ``mills_delta`` is the sharper one.
 
     Args:
         epsilon: >= 0.
         mu: sensitivity over standard deviation; 0: nothing is learnt, delta = 0.
 
     Returns:
-        delta, rounded up: what the difference may have lost to rounding is added. 0 where it is below 10^-300.
+        delta, rounded up: what the difference may have lost to rounding is added. 0 where it is
+            below 10^-300.
     """
     if mu == 0:
         return 0.0
@@ -137,14 +158,17 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
 
 def mills_delta(epsilon: float, mu: float) -> float:
-    """The same delta(epsilon) by Mills ratios, for any mu > 0; what releases and their composition spend.
+    """The same delta(epsilon) by Mills ratios, for any mu > 0; what releases and their composition
+    spend.
 
-    With x = epsilon/mu - mu/2 it is phi(x) (R(x) - R(x + mu)), R the Mills ratio (1 - Phi)/phi: no cancellation in the
-    tail. R is convex and decreasing, R' = x R - 1, so mu (1 - x R(x)) bounds the difference from above where mu is so small
-    that the difference itself would be lost in rounding.
+    With x = epsilon/mu - mu/2 it is phi(x) (R(x) - R(x + mu)), R the Mills ratio (1 - Phi)/phi: no
+    cancellation in the tail. R is convex and decreasing, R' = x R - 1, so mu (1 - x R(x)) bounds
+    the difference from above where mu is so small that the difference itself would be lost in
+    rounding.
 
     Returns:
-        delta, rounded up by ``UP``, relative, and the least normal number: never 0. Below mu = 10^-4 by mu besides.
+        delta, rounded up by ``UP``, relative, and the least normal number: never 0. Below mu =
+            10^-4 by mu besides.
     """
     x = epsilon / mu - mu / 2
     density = math.exp(-x * x / 2) / math.sqrt(2 * math.pi) if abs(x) < 1e3 else 0.0
@@ -158,14 +182,16 @@ def mills_delta(epsilon: float, mu: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest mu whose mechanism is (epsilon, delta)-private, rounded down; by bisection: delta grows with mu.
+    """The largest mu whose mechanism is (epsilon, delta)-private, rounded down; by bisection: delta
+    grows with mu.
 
     Raises:
         ConfigError: epsilon < 0, or delta outside (0, 1): Gaussian noise gives no pure epsilon.
     """
     if not epsilon >= 0 or not math.isfinite(epsilon) or not 0 < delta < 1:
         raise ConfigError(
-            f"epsilon={epsilon:g}, delta={delta:g}: Gaussian noise needs a finite epsilon >= 0 and 0 < delta < 1"
+            f"epsilon={epsilon:g}, delta={delta:g}: Gaussian noise needs a finite epsilon >= 0 and "
+            "0 < delta < 1"
         )
     low, high = 0.0, 1.0
     while gaussian_delta(epsilon, high) <= delta:
@@ -174,7 +200,9 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The least epsilon > 0, rounded up, at which a mu-GDP mechanism is (epsilon, delta)-private; delta > 0."""
+    """The least epsilon > 0, rounded up, at which a mu-GDP mechanism is (epsilon,
+    delta)-private; delta > 0.
+    """
     high = 1.0
     while gaussian_delta(high, mu) > delta:
         high *= 2
@@ -186,7 +214,8 @@ def _mills(x: float) -> float:
     return float(math.sqrt(math.pi / 2) * scipy.special.erfcx(x / math.sqrt(2)))
 
 
-# -- labels and margins ------------------------------------------------------------------------------------------------
+# -- labels and margins
+# ------------------------------------------------------------------------------------------------
 
 
 def logits_of(weight: ArrayLike, phi: np.ndarray) -> np.ndarray:
@@ -195,13 +224,16 @@ def logits_of(weight: ArrayLike, phi: np.ndarray) -> np.ndarray:
 
 
 def labels_of(logits: Array) -> Array:
-    """[n] int64 of logits [n, J], exactly: the class of the greatest, the first of equals; of one logit, 1 if it is > 0."""
+    """[n] int64 of logits [n, J], exactly: the class of the greatest, the first of equals; of
+    one logit, 1 if it is > 0.
+    """
     return (logits[:, 0] > 0) * 1 if logits.shape[1] == 1 else logits.argmax(1)
 
 
 def signed_margins(logits: np.ndarray) -> np.ndarray:
-    """[lines, n] of logits [n, J], one rounding each: the logit, or the difference f_1 - f_0 of two; of more, each logit
-    less the best other. A decision line is where one is 0."""
+    """[lines, n] of logits [n, J], one rounding each: the logit, or the difference f_1 - f_0 of
+    two; of more, each logit less the best other. A decision line is where one is 0.
+    """
     rows = logits.T
     if len(rows) <= 2:
         return rows[-1:] - rows[:1] if len(rows) == 2 else rows
@@ -210,7 +242,9 @@ def signed_margins(logits: np.ndarray) -> np.ndarray:
 
 
 def margins_of(logits: np.ndarray) -> np.ndarray:
-    """[n] of logits [n, J], one rounding each: the lead of ``labels_of`` over the next class, >= 0; of one logit, |f|."""
+    """[n] of logits [n, J], one rounding each: the lead of ``labels_of`` over the next class, >=
+    0; of one logit, |f|.
+    """
     margins = signed_margins(logits)
     return np.abs(margins[0]) if len(margins) == 1 else margins.max(axis=0)
 
@@ -220,7 +254,9 @@ class Randomness(Protocol):
 
     @property
     def simulated(self) -> bool:
-        """True if the draws can be predicted, so that nothing drawn with them is a private release."""
+        """True if the draws can be predicted, so that nothing drawn with them is a private
+        release.
+        """
 
     def words(self, n: int) -> np.ndarray:
         """[n, 2] uint64: n uniform 128-bit integers, the more significant half first."""
@@ -262,10 +298,14 @@ class SeededRandomness:
         return self._generator.integers(0, 2**64, size=(n, 2), dtype=np.uint64)
 
     def below(self, bound: int) -> int:
-        """A pseudo-random integer in 0..bound-1: as many bits as the bound has, again until they are below it."""
+        """A pseudo-random integer in 0..bound-1: as many bits as the bound has, again until they
+        are below it.
+        """
         bits = bound.bit_length()
         while True:
-            draw = int.from_bytes(self._generator.bytes((bits + 7) // 8), "little") & ((1 << bits) - 1)
+            draw = int.from_bytes(self._generator.bytes((bits + 7) // 8), "little") & (
+                (1 << bits) - 1
+            )
             if draw < bound:
                 return draw
 
@@ -319,19 +359,25 @@ def step_of(sigma: float) -> float:
 
 
 def noisy(values: np.ndarray, sigma: float, source: Randomness) -> np.ndarray:
-    """values + N(0, sigma^2 I), rounded to multiples of ``step_of(sigma)``; float64, shape as given.
+    """values + N(0, sigma^2 I), rounded to multiples of ``step_of(sigma)``; float64, shape as
+    given.
 
     Raises:
-        UnsoundError: a value is NaN, infinite, or beyond ``LARGEST``, which no proved training reaches. No size beside the
-            noise is refused: a refusal that depends on the values would tell something about them.
+        UnsoundError: a value is NaN, infinite, or beyond ``LARGEST``, which no proved training
+            reaches. No size beside the noise is refused: a refusal that depends on the values would
+            tell something about them.
     """
     values, exponent = np.asarray(values, dtype=np.float64), _exponent(sigma)
     if not bool((np.abs(values) < LARGEST).all()):  # NaN compares false
-        raise UnsoundError("a weight is not finite, or beyond all numbers in use: nothing is released")
+        raise UnsoundError(
+            "a weight is not finite, or beyond all numbers in use: nothing is released"
+        )
 
     def sample(source: Randomness) -> np.ndarray:
         places = [_noisy_place(float(value), sigma, exponent, source) for value in values.ravel()]
-        return np.array([float(place * Fraction(2) ** exponent) for place in places]).reshape(values.shape)
+        return np.array([float(place * Fraction(2) ** exponent) for place in places]).reshape(
+            values.shape
+        )
 
     return answered(source, Draw("gaussian", (sigma, values.shape), values), sample)
 
@@ -373,8 +419,9 @@ class Uniform:
 def standard_normal(source: Randomness) -> tuple[int, int, Uniform]:
     """(sign, k, x): a standard normal number sign * (k + x), exactly.
 
-    Karney's algorithm N: k with probability exp(-k/2)(1 - exp(-1/2)); kept with probability exp(-k(k-1)/2); x uniform, kept
-    with probability exp(-x(2k+x)/2): in all proportional to exp(-(k+x)^2/2).
+    Karney's algorithm N: k with probability exp(-k/2)(1 - exp(-1/2)); kept with probability
+    exp(-k(k-1)/2); x uniform, kept with probability exp(-x(2k+x)/2): in all proportional to
+    exp(-(k+x)^2/2).
     """
     while True:
         k = 0
@@ -388,7 +435,9 @@ def standard_normal(source: Randomness) -> tuple[int, int, Uniform]:
 
 
 def _exp_minus_half(source: Randomness) -> bool:
-    """True with probability exp(-1/2): is the run 1/2 > z_1 > z_2 > ... of uniforms of even length (von Neumann)?"""
+    """True with probability exp(-1/2): is the run 1/2 > z_1 > z_2 > ... of uniforms of even
+    length (von Neumann)?
+    """
     last = Uniform(source)
     if not last.below_half():
         return True
@@ -401,7 +450,9 @@ def _exp_minus_half(source: Randomness) -> bool:
 
 
 def _keeps(k: int, x: Uniform, source: Randomness) -> bool:
-    """True with probability exp(-x (2k+x) / (2k+2)): the same run below x, each link kept with (2k+x) / (2k+2)."""
+    """True with probability exp(-x (2k+x) / (2k+2)): the same run below x, each link kept with
+    (2k+x) / (2k+2).
+    """
     last, length = x, 0
     while True:
         here = Uniform(source)
@@ -416,13 +467,16 @@ def _keeps(k: int, x: Uniform, source: Randomness) -> bool:
 def _noisy_place(value: float, sigma: float, exponent: int, source: Randomness) -> int:
     """The integer nearest to (value + sigma N) 2^-exponent, in integer arithmetic."""
     sign, k, x = standard_normal(source)
-    (top, bottom), (high, low) = value.as_integer_ratio(), sigma.as_integer_ratio()  # denominators are powers of two
+    # denominators are powers of two
+    (top, bottom), (high, low) = value.as_integer_ratio(), sigma.as_integer_ratio()
     while x.known < DIGITS:
         x.refine()
     while True:
         ends = []
         for digits in (x.digits, x.digits + 1):  # N lies between these two
-            numerator = top * low * (1 << x.known) + sign * high * bottom * ((k << x.known) + digits)
+            numerator = top * low * (1 << x.known) + sign * high * bottom * (
+                (k << x.known) + digits
+            )
             ends.append(_nearest(numerator, bottom * low << x.known, exponent))
         if ends[0] == ends[1]:
             return ends[0]
@@ -446,7 +500,10 @@ def _exponent(sigma: float) -> int:
 def check_norms(phi: np.ndarray) -> None:
     """Raise UnsoundError unless every row is finite and at most 1 long."""
     squares = np.einsum("nd,nd->n", phi, phi, dtype=np.float64)
-    # The computed sum of squares is within w u of the true one: a row that passes is at most 1 + w u long, and
-    # the proof of agt/models/features.py says 1. This check is for what no proof covers: a broken library or broken memory.
+    # The computed sum of squares is within w u of the true one: a row that passes is at most 1 + w
+    # u long, and the proof of agt/models/features.py says 1. This check is for what no proof
+    # covers: a broken library or broken memory.
     if not bool((squares <= 1 + phi.shape[1] * 2 * UNIT).all()):
-        raise UnsoundError("a feature vector is not finite or longer than 1: its features are out of range")
+        raise UnsoundError(
+            "a feature vector is not finite or longer than 1: its features are out of range"
+        )

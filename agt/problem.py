@@ -32,7 +32,8 @@ class Settings:
         certificate: the kind of certificate, with its settings (models/kind.py).
         noise: DP-SGD's noise inside training; None: none.
         choices: what these settings were chosen on, for condition e.
-        learner: what ``certificate.learner`` names, where it is the user's own and a training may use it; else None.
+        learner: what ``certificate.learner`` names, where it is the user's own and a training may
+            use it; else None.
 
     Raises:
         ConfigError: parts that do not go together, or a case that no proof covers; by key.
@@ -69,13 +70,16 @@ class Problem:
     Attributes:
         dataset: features as the head takes them.
         settings: everything else.
-        initial: ``weight.0``, ``bias.0``, ...: dense layers that the head starts from, where there are any.
-        records: how many records were trained on, or each member of an ensemble was, where ``dataset`` no longer holds
-            them: a model read back without its data. It matters only where no size was declared.
+        initial: ``weight.0``, ``bias.0``, ...: dense layers that the head starts from, where there
+            are any.
+        records: how many records were trained on, or each member of an ensemble was, where
+            ``dataset`` no longer holds them: a model read back without its data. It matters only
+            where no size was declared.
 
     Raises:
-        ConfigError: a vote of margins, and not two classes; more classes than a vote names; ids that may hold labels where
-            labels flip, or that do without where none does; members, and units of several rows that nothing names.
+        ConfigError: a vote of margins, and not two classes; more classes than a vote names; ids
+            that may hold labels where labels flip, or that do without where none does; members, and
+            units of several rows that nothing names.
     """
 
     dataset: Dataset
@@ -89,7 +93,8 @@ class Problem:
         self.settings.certificate.check_classes(self.classes)
         if self.settings.ensemble.vote == "margins" and self.classes != 2:
             raise ConfigError(
-                f"ensemble.vote=margins: margins of {self.classes} classes have no one sign that a sum could be certified "
+                f"ensemble.vote=margins: margins of {self.classes} classes have no one sign that a "
+                "sum could be certified "
                 "by: use ensemble.vote=labels, whose certified vote takes any number of classes"
             )
 
@@ -100,7 +105,9 @@ class Problem:
 
     @property
     def recipe(self) -> Recipe:
-        """How to train, the records aside; what the settings leave to the recipe is settled here, and nowhere else."""
+        """How to train, the records aside; what the settings leave to the recipe is settled
+        here, and nowhere else.
+        """
         s, size = self.settings, self.dataset.declared_size
         records = size or self.trained_on
         rows = s.relation.unit_rows
@@ -127,18 +134,28 @@ class Problem:
             return self.records
         if ensemble.members == 1:
             return self.trained_on
-        return tuple(np.bincount(shards(self.dataset.train.units, ensemble), minlength=ensemble.members).tolist())
+        return tuple(
+            np.bincount(
+                shards(self.dataset.train.units, ensemble), minlength=ensemble.members
+            ).tolist()
+        )
 
     def on(self, dataset: Dataset, records: int | None = None) -> "Problem":
-        """The same settings on other data: a member's shard; and how many records that had, where they are not there."""
+        """The same settings on other data: a member's shard; and how many records that had,
+        where they are not there.
+        """
         return replace(self, dataset=dataset, records=records)
 
 
 def check_units_named(settings: Settings, train: Records) -> None:
-    """Raise ConfigError where units of several rows are not named, and each row would go to a member of its own."""
+    """Raise ConfigError where units of several rows are not named, and each row would go to a
+    member of its own.
+    """
     rows = settings.relation.unit_rows
     if settings.ensemble.members > 1 and rows > 1 and not train.units_named:
         raise ConfigError(
-            f"relation.unit_rows={rows}: all rows of a unit have to go to one member, and nothing says whose they are: "
-            "give dataset.unit (units= in Python), or unit_rows=1 where each record is a unit of its own"
+            f"relation.unit_rows={rows}: all rows of a unit have to go to one member, and nothing "
+            "says whose they are: "
+            "give dataset.unit (units= in Python), or unit_rows=1 where each record is a unit of "
+            "its own"
         )

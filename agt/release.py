@@ -9,8 +9,8 @@
 Formal guarantees
     * Judging reads public values: settings, conditions, how many queries there are, which of them a
       ledger has answered. It computes nothing private about a query.
-    * ``draw`` raises unless ``reserve`` returned before, and raises when it is called again: what is
-      drawn was paid for, once.
+    * ``draw`` raises unless ``reserve`` returned before, and raises when it is called again: what
+      is drawn was paid for, once.
     * Where a ledger ends, which queries are answered depends on their order, on what was answered
       before, and on the ledger's counter.
 """
@@ -98,8 +98,12 @@ class Release(Generic[Drawn]):
         payer = self.terms.payer
         self.claim = replace(self.claim, simulated=self.terms.randomness.simulated)
         if self.simulated and payer.name:
-            # It would remember labels that whoever knows the seed can work out, and repeat them as private.
-            raise ConfigError(f"ledger={payer.name}: a simulation is paid by no ledger: leave out the seed, or the ledger")
+            # It would remember labels that whoever knows the seed can work out, and repeat them as
+            # private.
+            raise ConfigError(
+                f"ledger={payer.name}: a simulation is paid by no ledger: leave out the seed, or "
+                "the ledger"
+            )
         payer.check(self.claim)
 
     @property
@@ -186,7 +190,9 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
     questions: Questions
 
     @classmethod
-    def judged(cls, model: Model, features: np.ndarray, mechanism: Mechanism, terms: ReleaseTerms) -> "LabelRelease":
+    def judged(
+        cls, model: Model, features: np.ndarray, mechanism: Mechanism, terms: ReleaseTerms
+    ) -> "LabelRelease":
         """Judge the labels of a file of queries.
 
         Args:
@@ -200,13 +206,17 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
                 ``terms.delta`` is less than the labels' own.
             UnsoundError: a query is not finite in the model's precision.
         """
-        labelling = Labelling.judged(model, mechanism, terms.conditions, terms.accounting, terms.counting)
+        labelling = Labelling.judged(
+            model, mechanism, terms.conditions, terms.accounting, terms.counting
+        )
         release = cls.asked(labelling, features, terms)
         _ = release.wanted_claim  # because it raises for a delta that is too small
         return release
 
     @classmethod
-    def asked(cls, labelling: Labelling, features: np.ndarray, terms: ReleaseTerms) -> "LabelRelease":
+    def asked(
+        cls, labelling: Labelling, features: np.ndarray, terms: ReleaseTerms
+    ) -> "LabelRelease":
         """Ask for the labels of queries, under a claim that was judged.
 
         Raises:
@@ -245,7 +255,8 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         return claim_of_labels(self.claim, labels, self.terms.delta) if labels else self.claim
 
     def reserve(self) -> Reservation:
-        """Pay for the queries that were not answered before, or for as many of them as the budget holds.
+        """Pay for the queries that were not answered before, or for as many of them as the budget
+        holds.
 
         Raises:
             Exhausted: it holds none, and none was answered before.
@@ -256,7 +267,9 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         except Exhausted as error:
             if not self.questions.known:
                 count = len(self.questions.keys)
-                raise Exhausted(f"none of {count} is answered, and nothing was drawn: {error}") from None
+                raise Exhausted(
+                    f"none of {count} is answered, and nothing was drawn: {error}"
+                ) from None
             self.reservation = Reservation(0)
             return self.reservation
 
@@ -266,10 +279,13 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         Raises:
             Exhausted: the budget does not hold them all; nothing was paid.
         """
-        held = self.terms.payer.remaining(self.claim.guarantee, self.wanted) if self.wanted else None
+        held = (
+            self.terms.payer.remaining(self.claim.guarantee, self.wanted) if self.wanted else None
+        )
         if held is not None and held < self.wanted:
             raise Exhausted(
-                f"the budget of {self.terms.payer.name} holds {held} of {self.wanted} labels, each {self.claim.guarantee}: "
+                f"the budget of {self.terms.payer.name} holds {held} of {self.wanted} labels, each "
+                f"{self.claim.guarantee}: "
                 "nothing was drawn"
             )
         return self.reserve()
@@ -335,14 +351,25 @@ class NumberRelease(Release[int]):
         )
         granted = replace(granted, answers=len(features) or None)
         model.check(features)
-        return cls(terms=terms, claim=granted, conditions=conditions, model=model, features=features, mechanism=mechanism)
+        return cls(
+            terms=terms,
+            claim=granted,
+            conditions=conditions,
+            model=model,
+            features=features,
+            mechanism=mechanism,
+        )
 
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> int:
         certificates = self.model.certify(self.features, on_progress=on_progress)
         evidence = evidence_of(certificates, self.terms.counting)
         mechanism = self.mechanism
         return release_quantile(
-            evidence, mechanism.fraction, self.model.farthest, mechanism.guarantee, self.terms.randomness
+            evidence,
+            mechanism.fraction,
+            self.model.farthest,
+            mechanism.guarantee,
+            self.terms.randomness,
         )
 
 
@@ -359,7 +386,9 @@ class WeightsRelease(Release[ReleasedWeights]):
     mechanism: WeightsMechanism
 
     @classmethod
-    def judged(cls, model: Model, mechanism: WeightsMechanism, terms: ReleaseTerms) -> "WeightsRelease":
+    def judged(
+        cls, model: Model, mechanism: WeightsMechanism, terms: ReleaseTerms
+    ) -> "WeightsRelease":
         """Judge the weights, for which every condition counts.
 
         Raises:
@@ -372,10 +401,14 @@ class WeightsRelease(Release[ReleasedWeights]):
         conditions = weaker(head.conditions, terms.conditions_of(model))
         settings = head.settings
         noisy = settings.noise is not None
-        granted = claim(conditions, settings.relation, mechanism, output=Output.WEIGHTS, noisy=noisy)
+        granted = claim(
+            conditions, settings.relation, mechanism, output=Output.WEIGHTS, noisy=noisy
+        )
         granted = replace(granted, totals=(total_of_weights(mechanism.guarantee, terms.delta),))
         mechanism.check(head)
-        return cls(terms=terms, claim=granted, conditions=conditions, head=head, mechanism=mechanism)
+        return cls(
+            terms=terms, claim=granted, conditions=conditions, head=head, mechanism=mechanism
+        )
 
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> ReleasedWeights:
         return self.mechanism.draw(self.head, self.terms.randomness)
@@ -399,7 +432,11 @@ class ConstantsRelease(Release[TableConstants]):
 
     @classmethod
     def judged(
-        cls, values: TableValues, mechanism: Measurement, conditions: Sequence[Condition], terms: ReleaseTerms
+        cls,
+        values: TableValues,
+        mechanism: Measurement,
+        conditions: Sequence[Condition],
+        terms: ReleaseTerms,
     ) -> "ConstantsRelease":
         """Judge the constants.
 
@@ -407,7 +444,9 @@ class ConstantsRelease(Release[TableConstants]):
             ConfigError: a condition that counts with noise rest on does not hold.
         """
         granted = claim(conditions, mechanism.relation, mechanism, output=Output.CONSTANTS)
-        return cls(terms=terms, claim=granted, conditions=conditions, mechanism=mechanism, values=values)
+        return cls(
+            terms=terms, claim=granted, conditions=conditions, mechanism=mechanism, values=values
+        )
 
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> TableConstants:
         return self.mechanism.draw(self.values, self.terms.randomness)
@@ -416,8 +455,13 @@ class ConstantsRelease(Release[TableConstants]):
 AnyRelease = LabelRelease | NumberRelease | WeightsRelease
 
 
-def judge(model: Model, features: np.ndarray, mechanism: AnyMechanism, terms: ReleaseTerms) -> AnyRelease:
-    """Judge what a mechanism puts out: labels, a number, or weights. Arguments and errors as of their ``judged``."""
+def judge(
+    model: Model, features: np.ndarray, mechanism: AnyMechanism, terms: ReleaseTerms
+) -> AnyRelease:
+    """Judge what a mechanism puts out: labels, a number, or weights.
+
+    Arguments and errors as of their ``judged``.
+    """
     if isinstance(mechanism, WeightsMechanism):
         return WeightsRelease.judged(model, mechanism, terms)
     if isinstance(mechanism, CertifiedQuantile):

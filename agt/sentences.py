@@ -9,45 +9,71 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 SCOPE = (
-    "it is about the training records, among data that training takes without an error (it refuses a batch above n_max, a "
-    "unit above relation.unit_rows, a value that is missing, a single class where none are declared, and the like); the "
-    "queries, their number and ids are taken to be public, and not to depend on the training records; how long it takes, "
-    "and what else a machine lets be seen of a computation (memory, caches, power), is outside it; that libraries' "
-    "functions (exp, tanh, erf, softmax) and eigenvectors (LAPACK's) err by no more than the bounds charge for them is "
+    "it is about the training records, among data that training takes without an error (it refuses "
+    "a batch above n_max, a "
+    "unit above relation.unit_rows, a value that is missing, a single class where none are "
+    "declared, and the like); the "
+    "queries, their number and ids are taken to be public, and not to depend on the training "
+    "records; how long it takes, "
+    "and what else a machine lets be seen of a computation (memory, caches, power), is outside it; "
+    "that libraries' "
+    "functions (exp, tanh, erf, softmax) and eigenvectors (LAPACK's) err by no more than the "
+    "bounds charge for them is "
     "trusted"
 )
 SCOPE_IN_BRIEF = (
-    "it is about the training records; the queries, their number and ids are taken to be public, and not to depend on the "
+    "it is about the training records; the queries, their number and ids are taken to be public, "
+    "and not to depend on the "
     "training records"
 )
 OUTSIDE = (
     "how long anything took, and every other side channel: memory, power, traffic, the machine",
-    "releases about the same data that the ledger does not know; without a ledger, every other release",
+    "releases about the same data that the ledger does not know; without a ledger, every other "
+    "release",
     "what was declared, if it is not so",
     "what whoever reads this knows from elsewhere, or learns about everybody alike",
     "how good the answers are",
 )
 APART = (
-    "labels released from this run's certificates take the noise that training drew as a public constant: publish such "
+    "labels released from this run's certificates take the noise that training drew as a public "
+    "constant: publish such "
     "labels or the noisy weights, never both, as their losses do not add up"
 )
-COVERED = "; proved although accounting=paper: every condition that the mechanism rests on holds here"
-NO_LIPSCHITZ = "the published ensemble distance (001 Theorem 5.3) sums over all members and is not 1-Lipschitz"
-UNFIXED = "of these answers together: no guarantee, as how many there would be was not fixed before the first was drawn"
-FREE = "answers that were released earlier, or that weights released earlier give: they spend nothing more"
+COVERED = (
+    "; proved although accounting=paper: every condition that the mechanism rests on holds here"
+)
+NO_LIPSCHITZ = (
+    "the published ensemble distance (001 Theorem 5.3) sums over all members and is not 1-Lipschitz"
+)
+UNFIXED = (
+    "of these answers together: no guarantee, as how many there would be was not fixed "
+    "before the first was drawn"
+)
+FREE = (
+    "answers that were released earlier, or that weights released earlier give: they spend "
+    "nothing more"
+)
 RELEASED_EARLIER = "the weights were released earlier: these labels spend nothing more"
 IN_FULL = "in full: report.md"
 DRAWS_FROM_SEED = "the draws come from a seed and can be predicted; this is not a private release"
 NOISE_FROM_SEED = "the noise comes from a seed and can be subtracted; nothing here is private"
 NO_ACCOUNT = "this call keeps no account of other releases about the same data: their losses add up"
-UNNAMED = "; agt ledger init NAME run=FOLDER total.eps=EPS opens an account, which counts before it answers"
-ALL_SPENT = "it was admitted as the first lot, by its own total alone: it is the whole budget, and nothing fits after it"
+UNNAMED = (
+    "; agt ledger init NAME run=FOLDER total.eps=EPS opens an account, which counts before "
+    "it answers"
+)
+ALL_SPENT = (
+    "it was admitted as the first lot, by its own total alone: it is the whole budget, and "
+    "nothing fits after it"
+)
 NO_HEAD = (
-    "no second head is kept: whether the ledger was put back to an older copy, which would spend the same budget again, "
+    "no second head is kept: whether the ledger was put back to an older copy, which would spend "
+    "the same budget again, "
     "cannot be excluded"
 )
 SAME_DISK = (
-    "the second head lies on the ledger's own disk: whether all of that disk was put back to an older state, ledger and "
+    "the second head lies on the ledger's own disk: whether all of that disk was put back to an "
+    "older state, ledger and "
     "head together, cannot be excluded"
 )
 _GIVEN = {  # by what is released
@@ -61,8 +87,10 @@ _FOLLOWS = {
     "constants": "; what is trained with them spends more",
 }
 _REMEDIES = {
-    "a": "train with kgrid=dense, or count steps of the grid instead of records with counting=index",
-    "b": "let every record's batch, split and shard depend on its own id: hashed splits, unique ids",
+    "a": "train with kgrid=dense, or count steps of the grid instead of records with "
+    "counting=index",
+    "b": "let every record's batch, split and shard depend on its own id: hashed splits, unique "
+    "ids",
     "c": "train again with a public constant",
     "d": "train with relation=add_remove",
     "e": "scale with public constants, choose settings on public data, and train again",
@@ -133,12 +161,18 @@ def trained_noise_line(spent: str) -> str:
 
 def too_much(eps: float, weak: float) -> str:
     """Return what the owner of a budget hears that protects nobody: one above ``weak``."""
-    return f"epsilon is {eps:g} in all: above {weak:g} it promises next to nothing; 1 is strong, 10 weak"
+    return (
+        f"epsilon is {eps:g} in all: above {weak:g} it promises next to nothing; 1 is strong, "
+        "10 weak"
+    )
 
 
 def large_delta(delta: float, size: float) -> str:
     """Return what the owner of a budget hears whose delta is above one over the records."""
-    return f"delta is {delta:g} in all: above 1 / {size:g}, publishing a record as it is may stay within it"
+    return (
+        f"delta is {delta:g} in all: above 1 / {size:g}, publishing a record as it is may stay "
+        "within it"
+    )
 
 
 # What is claimed, and why not.
@@ -154,8 +188,14 @@ def neighbours(relation: str, edit: str) -> str:
 
 
 def spent_note(output: str) -> str:
-    """Return what spent.json says of itself. Args: output: labels, weights, a number or constants."""
-    return f"from this time on {output} may have been drawn: count them as spent, whatever became of this run"
+    """Return what spent.json says of itself.
+
+    Args: output: labels, weights, a number or constants.
+    """
+    return (
+        f"from this time on {output} may have been drawn: count them as spent, whatever became "
+        "of this run"
+    )
 
 
 def price(given: str, between: str) -> str:
@@ -177,7 +217,10 @@ def claim(output: str, given: str, between: str, covered: bool) -> str:
 
 def no_proof(output: str, given: str, reasons: Sequence[str]) -> str:
     """Return that nothing is proved, and what the paper says."""
-    return f"NO PROOF OF PRIVACY: {unproved(reasons)}. As its paper has it, {_GIVEN[output].format(given)}"
+    return (
+        f"NO PROOF OF PRIVACY: {unproved(reasons)}. As its paper has it, "
+        f"{_GIVEN[output].format(given)}"
+    )
 
 
 def unproved(reasons: Sequence[str]) -> str:
@@ -185,7 +228,11 @@ def unproved(reasons: Sequence[str]) -> str:
     letters = [reason for reason in reasons if len(reason) == 1]
     parts = [] if len(letters) == len(reasons) else [NO_LIPSCHITZ]
     if letters:
-        named = f"conditions {', '.join(letters)} do" if len(letters) > 1 else f"condition {letters[0]} does"
+        named = (
+            f"conditions {', '.join(letters)} do"
+            if len(letters) > 1
+            else f"condition {letters[0]} does"
+        )
         parts.insert(0, f"{named} not hold")
     return "; ".join(parts)
 
@@ -233,7 +280,10 @@ def declined_ledger(holding: Sequence[str], unopened: bool) -> str:
     """
     which = f"the ledger of {', '.join(holding)}" if holding else "any ledger"
     others = ", and of others that could not be opened" if unopened else ""
-    return f"released outside {which}{others} (ledger=none): its loss adds to whatever else is released about the same data"
+    return (
+        f"released outside {which}{others} (ledger=none): its loss adds to whatever else is "
+        "released about the same data"
+    )
 
 
 def budget(eps: float, delta: float) -> str:
@@ -245,7 +295,8 @@ def account(population: str, counts: str, entry: int, eps: float, delta: float, 
     """Return which ledger counts a release, and what all that is released on it comes to."""
     counted = _COUNTED[counts].format(entry)
     return (
-        f"released on the ledger of {population} ({counted}): all that is ever released on it, this included, is "
+        f"released on the ledger of {population} ({counted}): all that is ever released on it, "
+        "this included, is "
         f"({eps:g}, {delta:g})-differentially private in all, a unit being {unit}"
     )
 
@@ -256,14 +307,19 @@ def counter(so_far: float, allowed: str) -> str:
 
 
 def unit(population_unit: str, tables: Sequence[UnitTable]) -> str:
-    """Return whose addition or removal a budget is about: the population's unit, and how many records it may have."""
+    """Return whose addition or removal a budget is about: the population's unit, and how many
+    records it may have.
+    """
     most = dict.fromkeys((table.name, 1 if table.unit is None else table.rows) for table in tables)
     caps = sorted({rows for _, rows in most})
     if caps in ([], [1]):
         return population_unit
     if len(caps) == 1:
         return f"{population_unit} (up to {caps[0]} records)"
-    return f"{population_unit} (at most {', '.join(f'{rows} of the records in {name}' for name, rows in most)})"
+    return (
+        f"{population_unit} (at most "
+        f"{', '.join(f'{rows} of the records in {name}' for name, rows in most)})"
+    )
 
 
 def printable(text: str) -> str:
@@ -274,45 +330,70 @@ def printable(text: str) -> str:
 def unit_meaning(table: UnitTable, population_unit: str) -> str:
     """Return what is declared of a table whose units go by a population's words for one."""
     if table.unit is not None:
-        return f"a unit is {population_unit}: the records with one value of {printable(table.unit)}, up to {table.rows}"
-    return "a unit is one record" if population_unit == "one record" else f"each record is {population_unit}"
+        return (
+            f"a unit is {population_unit}: the records with one value of "
+            f"{printable(table.unit)}, up to {table.rows}"
+        )
+    return (
+        "a unit is one record"
+        if population_unit == "one record"
+        else f"each record is {population_unit}"
+    )
 
 
 def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
-    """Return what whoever admits tables to a ledger declares; names no digest, as it goes into claims."""
+    """Return what whoever admits tables to a ledger declares; names no digest, as it goes into
+    claims.
+    """
     by_unit = dict[tuple[str | None, int], dict[str, UnitTable]]()
     for table in admitted:
         unit_of_table = (table.unit, 1 if table.unit is None else table.rows)
         by_unit.setdefault(unit_of_table, {})[table.name] = table
     parts = list[str]()
     for named in by_unit.values():
-        which = f"the table {next(iter(named))}" if len(named) == 1 else f"each of the tables {', '.join(named)}"
+        which = (
+            f"the table {next(iter(named))}"
+            if len(named) == 1
+            else f"each of the tables {', '.join(named)}"
+        )
         parts.append(f"in {which} {unit_meaning(next(iter(named.values())), population_unit)}")
     if any(table.apart for table in admitted):
-        parts[-1] += "; these are other people than those of ledgers beside it that have some of the same names"
+        parts[-1] += (
+            "; these are other people than those of ledgers beside it that have some of the same "
+            "names"
+        )
     several = sum(map(len, by_unit.values())) > 1
-    same = "; and the units of all of them are the same people: what is released from one table uses up the budget of all"
+    same = (
+        "; and the units of all of them are the same people: what is released from one table "
+        "uses up the budget of all"
+    )
     return f"declared, not checked: {'; '.join(parts)}{same if several else ''}"
 
 
 def lost_head(entry: int) -> str:
     """Return that a ledger's second head was lost."""
     return (
-        f"entry {entry} started a second head anew, the one before being lost: whether the ledger was put "
+        f"entry {entry} started a second head anew, the one before being lost: whether the ledger "
+        "was put "
         "back to an older copy before that cannot be excluded"
     )
 
 
 def moved_head(entry: int, time: str, before: str | None) -> str:
     """Return that a second head took the place of another, or that it came later."""
-    how = f"moved the second head from {before}" if before else "began a second head, where there was none"
+    how = (
+        f"moved the second head from {before}"
+        if before
+        else "began a second head, where there was none"
+    )
     return f"entry {entry} of {time} {how}"
 
 
 def unreadable_ledger(file: str) -> str:
     """Return what is declared of a file that could not be opened."""
     return (
-        f"{printable(file)} beside the ledger, which could not be opened, holds no account of these people: nothing that "
+        f"{printable(file)} beside the ledger, which could not be opened, holds no account of "
+        "these people: nothing that "
         "it counts is counted here"
     )
 
@@ -320,7 +401,8 @@ def unreadable_ledger(file: str) -> str:
 def replaced_ledger(first_entry: str) -> str:
     """Return what is declared of a ledger that lay in this one's place."""
     return (
-        f"this ledger lies in the place of another, whose first entry begins with {first_entry}: what was released on "
+        f"this ledger lies in the place of another, whose first entry begins with {first_entry}: "
+        "what was released on "
         "that one is not counted here, and privacy losses add up"
     )
 

@@ -1,11 +1,14 @@
-"""Typed, frozen configuration, validated once at the border; nothing below the commands sees a DictConfig.
+"""Typed, frozen configuration, validated once at the border; nothing below the commands sees a
+DictConfig.
 
-``ComputeConfig`` changes speed alone; certificates depend on all the others. The settings of a kind of certificate stand in
-its own file (agt/models/kind.py).
+``ComputeConfig`` changes speed alone; certificates depend on all the others. The settings of a kind
+of certificate stand in its own file (agt/models/kind.py).
 
-Values as JSON files of a versioned form, which programs of other people read: claims, accounts of erasures.
+Values as JSON files of a versioned form, which programs of other people read: claims, accounts of
+erasures.
 
-A form is a class of ``agt.settings.schema`` whose first entry, ``schema``, is its version. What is None is left out.
+A form is a class of ``agt.settings.schema`` whose first entry, ``schema``, is its version. What is
+None is left out.
 """
 
 import json
@@ -51,14 +54,17 @@ if TYPE_CHECKING:
 else:
     # Of the registry, which a type checker cannot read. A file's form takes any name, so that a new
     # relation changes no published form; whoever reads the file checks the name.
-    RelationName = Annotated[Literal[tuple(ENTRIES)], WithJsonSchema({"type": "string", "pattern": "^[a-z][a-z0-9_]*$"})]
+    RelationName = Annotated[
+        Literal[tuple(ENTRIES)], WithJsonSchema({"type": "string", "pattern": "^[a-z][a-z0-9_]*$"})
+    ]
 OpenName = Literal["lr", "epochs", "weight_decay", "batch.count"]  # what may be ``recipe``
 LossName = Literal["binary_cross_entropy", "cross_entropy", "squared_error"]  # bounds/losses.py
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 
-# Public caps. Numbers beyond them are mistakes, or would leave the range in which sums are proved exact.
+# Public caps. Numbers beyond them are mistakes, or would leave the range in which sums are proved
+# exact.
 MOST_ROWS = 2**30  # rows of a batch, and rows at stake at one k: see kernels/reference.py
 QUANTA = 2**30  # quanta in one clip level gamma: see kernels/reference.py
 MOST_BATCHES = 10**6  # of an epoch
@@ -72,7 +78,9 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(Field,))
 def schema(cls: type[T]) -> type[T]:
-    """A class of settings: a frozen dataclass whose keys and values are checked when it is built (ConfigError)."""
+    """A class of settings: a frozen dataclass whose keys and values are checked when it is built
+    (ConfigError).
+    """
     return _explaining(validated(frozen=True, config=STRICT)(cls))
 
 
@@ -100,11 +108,18 @@ def _explaining(cls: Any) -> Any:
 
 
 def _refuse_other_than_numbers(cls: Any, settings: Mapping[str, Any]) -> None:
-    """Refuse true, false and text where a program gives them for a number: text is for configurations."""
+    """Refuse true, false and text where a program gives them for a number: text is for
+    configurations.
+    """
     for key, value in settings.items():
         entry = cls.__dataclass_fields__.get(key)
-        is_boolean = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"  # NumPy has its own
-        if entry is not None and (is_boolean or isinstance(value, str | bytes)) and _is_number_type(entry.type):
+        # NumPy has its own
+        is_boolean = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
+        if (
+            entry is not None
+            and (is_boolean or isinstance(value, str | bytes))
+            and _is_number_type(entry.type)
+        ):
             raise ConfigError(f"{cls.__name__}.{key}: expected a number, got {_shown(value)}")
 
 
@@ -133,7 +148,8 @@ def accepting_removed(**unused: object) -> Any:
         for key, value in unused.items():
             if key in given and given[key] != value:
                 raise Superseded(
-                    f"{key}={given[key]}: a setting of earlier versions of agt, which this version does not read"
+                    f"{key}={given[key]}: a setting of earlier versions of agt, which this version "
+                    "does not read"
                 )
         kept = {key: value for key, value in given.items() if key not in unused}
         return ArgsKwargs(values.args, kept) if isinstance(values, ArgsKwargs) else kept
@@ -145,7 +161,8 @@ def accepting_removed(**unused: object) -> Any:
 class KGridConfig:
     """The values of k: every integer 0..max (dense), or the values listed.
 
-    A privacy guarantee needs the dense grid; on a listed one only the index is 1-Lipschitz (method.md section 3a).
+    A privacy guarantee needs the dense grid; on a listed one only the index is 1-Lipschitz
+    (method.md section 3a).
     """
 
     max: Annotated[int, Field(ge=0)] | None = None
@@ -156,14 +173,17 @@ class KGridConfig:
             raise ValueError("give either max (every integer 0..max) or values (a list), not both")
         if self.max is not None and self.max >= MOST_KS:
             raise ValueError(
-                f"max={self.max} asks for every integer up to it, and a grid holds {MOST_KS} values at most: use max="
+                f"max={self.max} asks for every integer up to it, and a grid holds {MOST_KS} "
+                "values at most: use max="
                 f"{MOST_KS - 1} or less, or list some in values"
             )
         if self.values is not None:
             if not self.values:
                 raise ValueError("values is empty")
             if len(self.values) > MOST_KS:
-                raise ValueError(f"values lists {len(self.values)}, and a grid holds {MOST_KS} at most")
+                raise ValueError(
+                    f"values lists {len(self.values)}, and a grid holds {MOST_KS} at most"
+                )
             repeated = sorted(k for k, times in Counter(self.values).items() if times > 1)
             if repeated:
                 raise ValueError(f"values repeats {repeated[0]}")
@@ -171,7 +191,9 @@ class KGridConfig:
     @property
     def ks(self) -> tuple[int, ...]:
         """The grid in increasing order."""
-        return tuple(range(self.max + 1)) if self.max is not None else tuple(sorted(self.values or ()))
+        return (
+            tuple(range(self.max + 1)) if self.max is not None else tuple(sorted(self.values or ()))
+        )
 
     @property
     def dense(self) -> bool:
@@ -181,10 +203,12 @@ class KGridConfig:
 
 @schema
 class RelationConfig:
-    """Which datasets count as neighbours, and how many rows one unit may have (method.md section 2).
+    """Which datasets count as neighbours, and how many rows one unit may have (method.md section
+    2).
 
     Attributes:
-        radius: by how much each feature may move, as the head takes it; a public constant. None: the relation lets none.
+        radius: by how much each feature may move, as the head takes it; a public constant. None:
+            the relation lets none.
     """
 
     name: RelationName
@@ -223,9 +247,10 @@ class ChosenFrom:
     """The public rows that settings were chosen on, as whoever chose them declares.
 
     Attributes:
-        rows: "test", the test records with their labels; "train", training records marked public; or a file, relative to
-            the working directory.
-        digest: of those rows, as the dataset makes their features (data/embeddings.py, ``public_digest``).
+        rows: "test", the test records with their labels; "train", training records marked public;
+            or a file, relative to the working directory.
+        digest: of those rows, as the dataset makes their features (data/embeddings.py,
+            ``public_digest``).
     """
 
     rows: str
@@ -234,23 +259,29 @@ class ChosenFrom:
 
 @schema
 class TrainingConfig:
-    """SGD: learning rate max(lr / (1 + decay n), lr_min) at step n, momentum, decoupled weight decay, clip level.
+    """SGD: learning rate max(lr / (1 + decay n), lr_min) at step n, momentum, decoupled weight
+    decay, clip level.
 
-    ``lr``, ``epochs``, ``weight_decay`` and ``batch.count`` of a linear head may be ``recipe``: computed from public
-    constants once the data is declared (training/linear.py). They are listed in ``by_recipe``, and until then stand at 1,
-    or at 0 for the decay; ``Recipe`` refuses settings that are still open.
+    ``lr``, ``epochs``, ``weight_decay`` and ``batch.count`` of a linear head may be ``recipe``:
+    computed from public constants once the data is declared (training/linear.py). They are listed
+    in ``by_recipe``, and until then stand at 1, or at 0 for the decay; ``Recipe`` refuses settings
+    that are still open.
 
     Attributes:
         clip: gamma, the elementwise clip level of each record's gradient.
         by_recipe: settings that are left to the recipe.
-        caution: how far those go from the recipe's place: at 2 about twice the stable distance, and less accuracy.
+        caution: how far those go from the recipe's place: at 2 about twice the stable distance, and
+            less accuracy.
         product: interval products: exact four-corner, or Rump's midpoint-radius.
-        decay_mode: where weight decay acts; ``coupled`` (inside the gradient) is refused with momentum.
-        chosen_on: what these settings were chosen on, declared by whoever chose them: "public" data or constants, or the
-            training or test "data" itself; "recipe": they are the recipe's, unchanged, which is checked; None: nobody said,
-            and then condition e does not hold.
-        chosen_for: which settings ``chosen_on`` is about (agt_cli/choices.py); about any others it says nothing.
-        chosen_from: which public rows it is about: where those are others now, it says nothing either; None: it names none.
+        decay_mode: where weight decay acts; ``coupled`` (inside the gradient) is refused with
+            momentum.
+        chosen_on: what these settings were chosen on, declared by whoever chose them: "public" data
+            or constants, or the training or test "data" itself; "recipe": they are the recipe's,
+            unchanged, which is checked; None: nobody said, and then condition e does not hold.
+        chosen_for: which settings ``chosen_on`` is about (agt_cli/choices.py); about any others it
+            says nothing.
+        chosen_from: which public rows it is about: where those are others now, it says nothing
+            either; None: it names none.
     """
 
     loss: LossName
@@ -283,11 +314,15 @@ class TrainingConfig:
             return values
         batch: Mapping[str, Any] = node if isinstance(node := given.get("batch"), Mapping) else {}
         counted = batch.get("count") == RECIPE
-        left = tuple(name for name in _PENDING if given.get(name) == RECIPE) + (("batch.count",) if counted else ())
+        left = tuple(name for name in _PENDING if given.get(name) == RECIPE) + (
+            ("batch.count",) if counted else ()
+        )
         if not left:
             return values
         numbers = {name: _PENDING[name] for name in left if name in _PENDING}
-        settings = {**given, **numbers, "by_recipe": left} | ({"batch": {**batch, "count": 1}} if counted else {})
+        settings = {**given, **numbers, "by_recipe": left} | (
+            {"batch": {**batch, "count": 1}} if counted else {}
+        )
         return ArgsKwargs(values.args, settings) if isinstance(values, ArgsKwargs) else settings
 
     def __post_init__(self) -> None:
@@ -297,19 +332,23 @@ class TrainingConfig:
             raise ValueError("dampening needs momentum > 0")
         if self.decay_mode == "coupled" and self.momentum:
             raise ValueError(
-                "decay_mode=coupled puts L2 inside the momentum buffer, where pairing lower with upper bounds is not "
-                "sound (method.md section 2: a 60-step run leaves its box); use decay_mode=decoupled"
+                "decay_mode=coupled puts L2 inside the momentum buffer, where pairing lower with "
+                "upper bounds is not "
+                "sound (method.md section 2: a 60-step run leaves its box); use "
+                "decay_mode=decoupled"
             )
         if max(self.lr, self.lr_min) * self.weight_decay > 1:
             raise ValueError(
-                f"lr * weight_decay = {max(self.lr, self.lr_min) * self.weight_decay:g} exceeds 1: the decay factor "
+                f"lr * weight_decay = {max(self.lr, self.lr_min) * self.weight_decay:g} exceeds 1: "
+                "the decay factor "
                 "1 - lr * weight_decay would be negative and swap the bounds"
             )
 
 
 @schema
 class FeaturesConfig:
-    """Public features phi(x) of norm at most 1 in front of a linear head (models/features.py); every setting is public.
+    """Public features phi(x) of norm at most 1 in front of a linear head (models/features.py);
+    every setting is public.
 
     Attributes:
         map: none; relu: max(W x, 0) with a random W; landmarks: a Gaussian kernel's values at
@@ -318,13 +357,16 @@ class FeaturesConfig:
         count: how many random features or landmarks; null for none and scattering.
         bandwidth: landmarks: the length over which the kernel decays, where records have length 1.
         seed: public seed of W, of the choice of landmarks.
-        whiten: p: x -> cov^(-p/2) x before anything else, cov being public rows' covariance; 0: nothing, 1: whitening.
-        public: the rows that are declared public for whitening and landmarks: "test", the dataset's test records without
-            their labels, or "train", training records that are marked public.
+        whiten: p: x -> cov^(-p/2) x before anything else, cov being public rows' covariance; 0:
+            nothing, 1: whitening.
+        public: the rows that are declared public for whitening and landmarks: "test", the dataset's
+            test records without their labels, or "train", training records that are marked public.
         ridge: share of the mean variance added to the covariance, and to the kernel of ``root``.
-        radius: null: every vector is brought to length 1; else vectors are divided by it, and longer ones brought to 1.
+        radius: null: every vector is brought to length 1; else vectors are divided by it, and
+            longer ones brought to 1.
         bias: the bias coordinate, relative to a vector of length 1.
-        root: landmarks: p: their values are multiplied by K^(-p/2), K their own kernel; 0: nothing, 1: Nystroem's map.
+        root: landmarks: p: their values are multiplied by K^(-p/2), K their own kernel; 0: nothing,
+            1: Nystroem's map.
     """
 
     map: Literal["none", "relu", "landmarks", "scattering"] = "none"
@@ -355,14 +397,21 @@ class FeaturesConfig:
         if not counted and self.count is not None:
             raise ValueError(f"count is of relu or landmarks: with map={self.map} it must be null")
         if counted and self.count is None:
-            raise ValueError(f"count: say how many features map={self.map} makes, such as {USUAL_COUNTS[self.map]}")
+            raise ValueError(
+                f"count: say how many features map={self.map} makes, such as "
+                f"{USUAL_COUNTS[self.map]}"
+            )
         if self.map == "landmarks" and self.public is None:
             raise ValueError(
-                "map=landmarks takes its landmarks from rows that are declared public: give public=test (the test records, "
+                "map=landmarks takes its landmarks from rows that are declared public: give "
+                "public=test (the test records, "
                 "without their labels) or public=train (training records marked public)"
             )
         if bool(self.whiten or self.map == "landmarks") != (self.public is not None):
-            raise ValueError("whitening needs rows that are declared public: give both whiten > 0 and public, or neither")
+            raise ValueError(
+                "whitening needs rows that are declared public: give both whiten > 0 and public, "
+                "or neither"
+            )
 
 
 USUAL_COUNTS = {"relu": 1024, "landmarks": 512}
@@ -379,10 +428,12 @@ class ComputeConfig:
         device: cpu or cuda.
         kernel: who sums gradients; auto takes the fastest that this device has.
         fragment: records handled at once; auto fits it to ``memory_mb``.
-        memory_mb: working memory for one fragment, MiB; small enough for the caches is fastest on a CPU. On a GPU it is the
-            card's, and the records have a share of their own (training/batches.py).
+        memory_mb: working memory for one fragment, MiB; small enough for the caches is fastest on a
+            CPU. On a GPU it is the card's, and the records have a share of their own
+            (training/batches.py).
         threads: CPU threads; None: all.
-        checkpoint_seconds: between two checkpoints (training/checkpoint.py); None: as often as they cost little; 0: none.
+        checkpoint_seconds: between two checkpoints (training/checkpoint.py); None: as often as they
+            cost little; 0: none.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
@@ -394,7 +445,8 @@ class ComputeConfig:
 
 
 def validate(cls: type[T], node: object, where: str) -> T:
-    """Build ``cls`` from a plain mapping, or raise ConfigError naming the key, the fault and the nearest name.
+    """Build ``cls`` from a plain mapping, or raise ConfigError naming the key, the fault and the
+    nearest name.
 
     Args:
         cls: a (pydantic) dataclass.
@@ -452,7 +504,10 @@ def _shown(value: object) -> str:
 
 def _explain(cls: Any, error: ValidationError, where: str) -> str:
     first = error.errors()[0]
-    path = ".".join(filter(None, [where, *(str(part) for part in first["loc"] if _is_key(part))])) or "settings"
+    path = (
+        ".".join(filter(None, [where, *(str(part) for part in first["loc"] if _is_key(part))]))
+        or "settings"
+    )
     kind, value = first["type"], first.get("input")
     if kind == "missing":
         return f"{path}: a value is required"
@@ -460,17 +515,25 @@ def _explain(cls: Any, error: ValidationError, where: str) -> str:
         return f"{path}: unknown key{nearest(str(first['loc'][-1]), _fields(cls, first['loc']))}"
     message = _PLAIN.get(kind) or first["msg"].removeprefix("Value error, ")
     if kind == "literal_error":
-        known = [word.strip("' ") for word in first["ctx"]["expected"].replace(" or ", ", ").split(",")]
+        known = [
+            word.strip("' ") for word in first["ctx"]["expected"].replace(" or ", ", ").split(",")
+        ]
         return f"{path}: unknown value '{value}'{nearest(str(value), known)}"
     shown = _shown(value)
     if kind == "tuple_type" and isinstance(value, int | float | str):
         return f"{path}: expected a list, got {shown}: give {path}=[{value}]"
-    return f"{path}: {message}" + ("" if isinstance(value, dict) or "ArgsKwargs" in shown else f", got {shown}")
+    return f"{path}: {message}" + (
+        "" if isinstance(value, dict) or "ArgsKwargs" in shown else f", got {shown}"
+    )
 
 
 def _is_key(part: int | str) -> bool:
-    """False for the names that pydantic gives to the members of a union (``constrained-int``, ``literal['auto']``)."""
-    return isinstance(part, int) or (part.isidentifier() and part not in ("int", "float", "str", "bool"))
+    """False for the names that pydantic gives to the members of a union (``constrained-int``,
+    ``literal['auto']``).
+    """
+    return isinstance(part, int) or (
+        part.isidentifier() and part not in ("int", "float", "str", "bool")
+    )
 
 
 def _fields(cls: Any, loc: tuple[int | str, ...]) -> list[str]:
@@ -482,33 +545,45 @@ def _fields(cls: Any, loc: tuple[int | str, ...]) -> list[str]:
 
 def _settings_in(kind: Any) -> Any:
     """The class of settings that a type is, or holds a list of."""
-    return kind if is_dataclass(kind) else next(filter(None, map(_settings_in, get_args(kind))), None)
+    return (
+        kind if is_dataclass(kind) else next(filter(None, map(_settings_in, get_args(kind))), None)
+    )
 
 
 def check_choice(value: object, choices: Any, where: str) -> None:
-    """Raise ConfigError unless ``value`` is one of a Literal's ``choices``: for what programs hand over."""
+    """Raise ConfigError unless ``value`` is one of a Literal's ``choices``: for what programs
+    hand over.
+    """
     if value not in get_args(choices):
-        raise ConfigError(f"{where}: unknown value {value!r}{nearest(str(value), get_args(choices))}")
+        raise ConfigError(
+            f"{where}: unknown value {value!r}{nearest(str(value), get_args(choices))}"
+        )
 
 
 def build(node: object, where: str) -> Any:
     """Build what ``_target_`` names from the mapping's other keys (datasets, models).
 
     Raises:
-        ConfigError: no ``_target_``, one that cannot be imported or is no description, or settings it does not take.
+        ConfigError: no ``_target_``, one that cannot be imported or is no description, or settings
+            it does not take.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise ConfigError(f"{where}: expected a mapping with a _target_, got {node!r}")
     settings = dict(node)
     name = str(settings.pop("_target_"))
     target = imported(name, where)
-    if not (isinstance(target, type) and is_dataclass(target)):  # a function would be called, whatever it does
-        raise ConfigError(f"{where}._target_: '{name}' is no dataclass (agt.settings.schema makes one)")
+    # a function would be called, whatever it does
+    if not (isinstance(target, type) and is_dataclass(target)):
+        raise ConfigError(
+            f"{where}._target_: '{name}' is no dataclass (agt.settings.schema makes one)"
+        )
     return validate(target, settings, where)
 
 
 def default_n_max(normalizer: float) -> int:
-    """The public cap on a batch's size when none is given: 1.1 B + 6 sqrt(B), rounded up (method.md 3c)."""
+    """The public cap on a batch's size when none is given: 1.1 B + 6 sqrt(B), rounded up
+    (method.md 3c).
+    """
     return math.ceil(1.1 * normalizer + 6 * math.sqrt(normalizer))
 
 
@@ -519,7 +594,9 @@ def plain_of(value: Any) -> dict[str, Any]:
 
 def content_of(value: Any) -> bytes:
     """The file: the same value gives the same bytes."""
-    return (json.dumps(plain_of(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode()
+    return (
+        json.dumps(plain_of(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    ).encode()
 
 
 def read_document(
@@ -536,11 +613,12 @@ def read_document(
         version: that this program reads.
         name: of such a document, for messages: ``a claim``.
         key: before the names of its entries, in messages: ``claim``.
-        of_earlier: from a document of an earlier version to the same of ``version``; others it returns as they are.
+        of_earlier: from a document of an earlier version to the same of ``version``; others it
+            returns as they are.
 
     Raises:
-        ConfigError: another version, or no such document: no JSON, NaN or infinity, an entry unknown, missing or out of
-            range.
+        ConfigError: another version, or no such document: no JSON, NaN or infinity, an entry
+            unknown, missing or out of range.
     """
     try:
         node = parse_json(content, name)
@@ -566,12 +644,22 @@ def _misspelt(node: Any, written: Any, place: str = "") -> str:
         if unlike:
             return f"{place}.{unlike[0]} = {node.get(unlike[0])!r}".removeprefix(".")
         pairs = {f"{place}.{key}": (node[key], written[key]) for key in written}
-    elif isinstance(node, list | tuple) and isinstance(written, list | tuple) and len(node) == len(written):
-        pairs = {f"{place}[{index}]": both for index, both in enumerate(zip(node, written, strict=True))}
+    elif (
+        isinstance(node, list | tuple)
+        and isinstance(written, list | tuple)
+        and len(node) == len(written)
+    ):
+        pairs = {
+            f"{place}[{index}]": both for index, both in enumerate(zip(node, written, strict=True))
+        }
     else:
         odd_kind = isinstance(node, bool) != isinstance(written, bool)
         odd_kind = odd_kind or (isinstance(written, int) and isinstance(node, float))
-        return f"{place.removeprefix('.')} = {node!r}, where {written!r} stands" if odd_kind or node != written else ""
+        return (
+            f"{place.removeprefix('.')} = {node!r}, where {written!r} stands"
+            if odd_kind or node != written
+            else ""
+        )
     found = (_misspelt(one, other, where) for where, (one, other) in pairs.items())
     return next(filter(None, found), "")
 

@@ -1,24 +1,31 @@
-"""Folders on disk: files that appear whole or not at all, locks, JSON with a checksum, manifests, and a careful reader.
+"""Folders on disk: files that appear whole or not at all, locks, JSON with a checksum, manifests,
+and a careful reader.
 
-A lock is held by a folder's process as long as it lives, so that a dead one's folder is told from a living one's.
-A checksum inside a file is kept against accidents and careless edits. It is no signature: whoever rewrites a file and its
-checksum together is not found out. manifest.json lists each file of a folder with its hash; its own hash names the run:
+A lock is held by a folder's process as long as it lives, so that a dead one's folder is told from a
+living one's.
+A checksum inside a file is kept against accidents and careless edits. It is no signature: whoever
+rewrites a file and its checksum together is not found out. manifest.json lists each file of a
+folder with its hash; its own hash names the run:
 
-    {"command": "train", "files": {"bounds/k=00005.safetensors": "<sha256>", ...}, "format": 1, "seal": "<sha256>"}
+    {"command": "train", "files": {"bounds/k=00005.safetensors": "<sha256>", ...}, "format": 1,
+    "seal": "<sha256>"}
 
-Everything is read as if anybody may have written it: links, pipes and devices are named and not opened; a file is read
-through a handle that is known to be of a plain file, up to a size; JSON has no key twice, no number that is none and no
-depth that a reader cannot take; YAML has no aliases, which a few lines can blow up to gigabytes, no tags, which make
-objects, and no numbers to the base of 60, which take as long as somebody likes.
+Everything is read as if anybody may have written it: links, pipes and devices are named and not
+opened; a file is read through a handle that is known to be of a plain file, up to a size; JSON has
+no key twice, no number that is none and no depth that a reader cannot take; YAML has no aliases,
+which a few lines can blow up to gigabytes, no tags, which make objects, and no numbers to the base
+of 60, which take as long as somebody likes.
 
 Formal guarantees
-    A file that a reader takes from a finished run has the bytes that the run wrote, or the reader stops (sha256 of the
-    very bytes that are parsed): a file that was damaged, edited or swapped with another is never used, and one that is
-    not listed is never read. Hashes are of the bytes that were handed to the disk, not of what lay there later, so nothing
-    can change between the two. ``seal`` is the hash of the rest of the manifest: it shows damage and hand edits of the
-    list itself, an entry taken out, say. Whoever rewrites the files, the list and the seal together makes another run,
-    sound in itself; only its ``digest`` differs, the sha256 of manifest.json's bytes (as ``sha256sum manifest.json`` shows
-    it). So a digest that was kept elsewhere, at the time of the training, proves that a folder is that run.
+    A file that a reader takes from a finished run has the bytes that the run wrote, or the reader
+    stops (sha256 of the very bytes that are parsed): a file that was damaged, edited or swapped
+    with another is never used, and one that is not listed is never read. Hashes are of the bytes
+    that were handed to the disk, not of what lay there later, so nothing can change between the
+    two. ``seal`` is the hash of the rest of the manifest: it shows damage and hand edits of the
+    list itself, an entry taken out, say. Whoever rewrites the files, the list and the seal together
+    makes another run, sound in itself; only its ``digest`` differs, the sha256 of manifest.json's
+    bytes (as ``sha256sum manifest.json`` shows it). So a digest that was kept elsewhere, at the
+    time of the training, proves that a folder is that run.
 """
 
 import errno
@@ -63,7 +70,8 @@ READ_FLAGS = os.O_RDONLY | sum(
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write ``content`` so that ``path`` holds either all of it or what it held before, also after a power cut.
+    """Write ``content`` so that ``path`` holds either all of it or what it held before, also after
+    a power cut.
 
     Raises:
         OSError: with ``filename`` set, also where the system names no file (a full disk).
@@ -76,8 +84,8 @@ class Pending:
 
     Args:
         path: of the file, which appears when it is whole.
-        size: bytes to take hold of at once, so that a disk too full for them is found out now. A file system that copies
-            on writing may still run full later.
+        size: bytes to take hold of at once, so that a disk too full for them is found out now. A
+            file system that copies on writing may still run full later.
 
     Raises:
         OSError: as ``write_atomic``.
@@ -104,7 +112,9 @@ class Pending:
 
     @contextmanager
     def opened(self) -> Iterator[BinaryIO]:
-        """Write the file part after part; it appears, durably, when all of them are written, and not if that fails."""
+        """Write the file part after part; it appears, durably, when all of them are written, and
+        not if that fails.
+        """
         with self._cleared():
             with self._part.open("r+b" if self._part.exists() else "wb") as file:
                 yield file
@@ -147,16 +157,25 @@ def sync_folder(folder: Path) -> None:
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno not in (
+            errno.EINVAL,
+            errno.ENOTSUP,
+            errno.EBADF,
+            errno.EACCES,
+            errno.EPERM,
+            errno.EROFS,
+        ):
             raise
     finally:
         os.close(handle)
 
 
 class Lock:
-    """A lock on a file, which the operating system lets go of when its process ends, however it ends.
+    """A lock on a file, which the operating system lets go of when its process ends, however it
+    ends.
 
-    A process that holds it is alive: on this machine, or on another that shares the file system and its locks.
+    A process that holds it is alive: on this machine, or on another that shares the file system and
+    its locks.
 
     Attributes:
         works: False where the system or the file system keeps no locks: then it tells nothing.
@@ -166,8 +185,12 @@ class Lock:
         self._path, self._file, self.works = path, -1, True
 
     def take(self) -> bool:
-        """Take it if nobody has it; True: it is ours, or there are no locks here. Raises OSError as opening a file does."""
-        for _ in range(5):  # somebody may just be asking who holds it, or be about to remove the file
+        """Take it if nobody has it; True: it is ours, or there are no locks here.
+
+        Raises OSError as opening a file does.
+        """
+        # somebody may just be asking who holds it, or be about to remove the file
+        for _ in range(5):
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
             got = _flock(handle)
             if got and _same(handle, self._path):
@@ -199,7 +222,9 @@ class Lock:
 
 
 def is_locked(path: Path) -> bool | None:
-    """Whether a living process holds the lock of this file; None: there is no such file, or nobody can tell."""
+    """Whether a living process holds the lock of this file; None: there is no such file, or
+    nobody can tell.
+    """
     with suppress(OSError), path.open("rb") as file:
         got = _flock(file.fileno(), shared=True)
         return None if got is None else not got
@@ -219,7 +244,8 @@ def _flock(handle: int, shared: bool = False) -> bool | None:
 
 @cache
 def _apart(device: int, mounts: str = "/proc/self/mountinfo") -> bool:
-    """Whether a network's file system is mounted here so that its locks stay on this machine: they tell nothing of others.
+    """Whether a network's file system is mounted here so that its locks stay on this machine: they
+    tell nothing of others.
 
     Linux says so, in proc_pid_mountinfo(5); elsewhere nobody asks.
     """
@@ -241,13 +267,15 @@ def _same(handle: int, path: Path) -> bool:
 
 
 def seal(content: Mapping[str, Any], canonical: bool = False) -> bytes:
-    """The one file that holds ``content``: a JSON object and its checksum. What JSON has no form for becomes text.
+    """The one file that holds ``content``: a JSON object and its checksum. What JSON has no form
+    for becomes text.
 
     Both kinds are on users' disks, and are written as they always were.
 
     Args:
-        canonical: keys are sorted, and ``seal`` is the checksum of the lines without it; False: they keep their own order,
-            and ``sha256``, the last, is the checksum of one line of JSON.
+        canonical: keys are sorted, and ``seal`` is the checksum of the lines without it; False:
+            they keep their own order, and ``sha256``, the last, is the checksum of one line of
+            JSON.
     """
     plain = json.loads(json.dumps(dict(content), default=str))
     hashed = _lines(plain, canonical) if canonical else json.dumps(plain).encode()
@@ -282,18 +310,24 @@ def flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 class Broken(Exception):
-    """A file is not what was recorded; the message names it, relative to its folder, and says what is wrong."""
+    """A file is not what was recorded; the message names it, relative to its folder, and says
+    what is wrong.
+    """
 
 
 def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file, read in pieces, as hexadecimal digits; links are followed. Raises OSError."""
+    """The SHA-256 of a file, read in pieces, as hexadecimal digits; links are followed.
+
+    Raises OSError.
+    """
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
 def open_plain(path: Path, limit: int = MAX_FILE_BYTES, name: str = "") -> Iterator[BufferedReader]:
-    """A plain file, open; what it is, is asked of the handle, so that nothing can be put in its place in between.
+    """A plain file, open; what it is, is asked of the handle, so that nothing can be put in its
+    place in between.
 
     Args:
         limit: bytes that it may have.
@@ -312,7 +346,9 @@ def open_plain(path: Path, limit: int = MAX_FILE_BYTES, name: str = "") -> Itera
         if kind := file_kind(status.st_mode):
             raise Broken(f"{name} is {kind}, where a file is expected")
         if status.st_size > limit:
-            raise Broken(f"{name} is of {status.st_size:,} bytes, more than {limit:,}: it is not read")
+            raise Broken(
+                f"{name} is of {status.st_size:,} bytes, more than {limit:,}: it is not read"
+            )
         with open(handle, "rb", closefd=False) as file:
             yield file
     except OSError as error:
@@ -333,7 +369,12 @@ def read_file(path: Path, limit: int = MAX_TEXT_BYTES, name: str = "") -> bytes:
 
 def file_kind(mode: int) -> str:
     """What a file's mode says that it is, in words; empty: a plain file."""
-    kinds = {stat.S_IFREG: "", stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe"}
+    kinds = {
+        stat.S_IFREG: "",
+        stat.S_IFDIR: "a folder",
+        stat.S_IFLNK: "a link",
+        stat.S_IFIFO: "a pipe",
+    }
     return kinds.get(stat.S_IFMT(mode), "a device or a socket")
 
 
@@ -342,7 +383,11 @@ def _why_not_opened(path: Path, error: OSError | ValueError) -> str:
         return "is gone"
     if isinstance(error, ValueError):  # a NUL in its name
         return f"cannot be read ({error})"
-    return "is a link, and is not followed" if os.path.islink(path) else f"cannot be read ({error.strerror or error})"
+    return (
+        "is a link, and is not followed"
+        if os.path.islink(path)
+        else f"cannot be read ({error.strerror or error})"
+    )
 
 
 def as_json(value: object) -> bytes:
@@ -393,7 +438,11 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _check_depth(value: Any) -> None:
     level = [value]
     for _ in range(MAX_DEPTH):
-        nested = [node.values() if isinstance(node, dict) else node for node in level if isinstance(node, dict | list)]
+        nested = [
+            node.values() if isinstance(node, dict) else node
+            for node in level
+            if isinstance(node, dict | list)
+        ]
         if not nested:
             return
         level = [part for parts in nested for part in parts]
@@ -414,7 +463,8 @@ def _bounded_int(digits: str) -> int:
 
 
 def parse_yaml(content: bytes, name: str) -> dict[str, Any]:
-    r"""A mapping from YAML. Interpolations stay text, as nothing of this machine belongs into them; ``\${`` is ``${``.
+    r"""A mapping from YAML. Interpolations stay text, as nothing of this machine belongs into them;
+    ``\${`` is ``${``.
 
     Raises:
         Broken: it is none, or holds what a record's never does: an alias, an object, a key twice.
@@ -436,7 +486,11 @@ def parse_yaml(content: bytes, name: str) -> dict[str, Any]:
 def unescaped(node: Any) -> Any:
     """A configuration as it was before ``to_yaml`` kept its text from being an interpolation."""
     if isinstance(node, str):
-        return re.sub(r"(\\*)\\\$\{", lambda start: start[1][: len(start[1]) // 2] + "${", node) if "${" in node else node
+        return (
+            re.sub(r"(\\*)\\\$\{", lambda start: start[1][: len(start[1]) // 2] + "${", node)
+            if "${" in node
+            else node
+        )
     if isinstance(node, dict):
         return {key: unescaped(value) for key, value in node.items()}
     return [unescaped(value) for value in node] if isinstance(node, list) else node
@@ -502,7 +556,12 @@ class Manifest:
     def __post_init__(self) -> None:
         for name, digest in self.files.items():
             path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts or str(path) != name or name in (".", MANIFEST_FILE):
+            if (
+                path.is_absolute()
+                or ".." in path.parts
+                or str(path) != name
+                or name in (".", MANIFEST_FILE)
+            ):
                 raise Broken(f"{MANIFEST_FILE} lists {name!r}, which is no file of this folder")
             if not isinstance(digest, str) or not HASH.fullmatch(digest):
                 raise Broken(f"{MANIFEST_FILE} lists {name} without a sha256")
@@ -512,11 +571,19 @@ class Manifest:
         """From manifest.json's bytes.
 
         Raises:
-            Broken: they are not a manifest's, byte for byte, or in a format that this version does not know.
+            Broken: they are not a manifest's, byte for byte, or in a format that this version does
+                not know.
         """
         value = unseal_manifest(content, MANIFEST_FILE)
-        if value.keys() != MANIFEST_KEYS or not isinstance(value["files"], dict) or not isinstance(value["command"], str):
-            raise Broken(f"{MANIFEST_FILE} is damaged: it does not hold {', '.join(sorted(MANIFEST_KEYS))} alone")
+        if (
+            value.keys() != MANIFEST_KEYS
+            or not isinstance(value["files"], dict)
+            or not isinstance(value["command"], str)
+        ):
+            raise Broken(
+                f"{MANIFEST_FILE} is damaged: it does not hold {', '.join(sorted(MANIFEST_KEYS))} "
+                "alone"
+            )
         return cls(value["command"], value["files"])
 
     @classmethod
@@ -542,8 +609,8 @@ class Manifest:
         """The bytes of one file, checked: what the caller parses is what was hashed.
 
         Raises:
-            Broken: it is not listed, is gone, is a link or lies behind one, cannot be read, has more bytes than
-                ``limit``, or others.
+            Broken: it is not listed, is gone, is a link or lies behind one, cannot be read, has
+                more bytes than ``limit``, or others.
         """
         self._listed(name)
         content = read_file(_path_inside(folder, name), limit, name)
@@ -557,14 +624,19 @@ class Manifest:
         self._compare(name, digest)
 
     def verify(self, folder: Path) -> None:
-        """Read every listed file once, and raise Broken, as ``load`` does, at the first that is not right."""
+        """Read every listed file once, and raise Broken, as ``load`` does, at the first that is
+        not right.
+        """
         for name in self.files:
             self.check_file(folder, name)
 
     def _compare(self, name: str, digest: str) -> None:
         expected = self._listed(name)
         if digest != expected:
-            raise Broken(f"{name} is not what {MANIFEST_FILE} says: sha256 {digest[:16]}..., listed {expected[:16]}...")
+            raise Broken(
+                f"{name} is not what {MANIFEST_FILE} says: sha256 {digest[:16]}..., listed "
+                f"{expected[:16]}..."
+            )
 
     def _listed(self, name: str) -> str:
         if name not in self.files:
@@ -583,7 +655,9 @@ def _path_inside(folder: Path, name: str) -> Path:
 
 
 def seal_manifest(value: Mapping[str, Any]) -> bytes:
-    """Canonical JSON (sorted keys, two spaces, a newline at the end) with the format's number and the hash of the rest."""
+    """Canonical JSON (sorted keys, two spaces, a newline at the end) with the format's number
+    and the hash of the rest.
+    """
     return seal({**value, "format": FORMAT}, canonical=True)
 
 
@@ -599,7 +673,9 @@ def unseal_manifest(content: bytes, name: str) -> dict[str, Any]:
     try:
         number = json.loads(content).get("format")
         if isinstance(number, int) and number > FORMAT:
-            raise Broken(f"{name} is of format {number}, written by a newer agt: read it with that version")
+            raise Broken(
+                f"{name} is of format {number}, written by a newer agt: read it with that version"
+            )
         value = unseal(content, canonical=True)
     except (ValueError, AttributeError, RecursionError) as error:
         raise Broken(f"{name} is damaged: {error}") from None
@@ -621,7 +697,8 @@ def read_digest(text: str) -> str:
 
 
 class FolderWriter:
-    """A folder that is being written (a ``models.store.FileWriter``): each file whole or not at all, its hash noted.
+    """A folder that is being written (a ``models.store.FileWriter``): each file whole or not at
+    all, its hash noted.
 
     Args:
         folder: where its files go.
@@ -677,7 +754,10 @@ class NewFolder(FolderWriter):
 
     def __init__(self, folder: Path, command: str) -> None:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ConfigError(f"{folder}: something is there already, and nothing is written over: name a new folder")
+            raise ConfigError(
+                f"{folder}: something is there already, and nothing is written over: name a new "
+                "folder"
+            )
         super().__init__(folder, command)
 
 
@@ -724,16 +804,20 @@ class Folder:
             digest: the folder must be the one of this digest; None: any.
 
         Raises:
-            ConfigError: another command's folder, or another than ``digest``, or a file that is not what was written.
+            ConfigError: another command's folder, or another than ``digest``, or a file that is not
+                what was written.
         """
         with refusing(folder, key):
             manifest = _manifest(folder)
             if manifest.command != command:
-                raise Broken(f"{MANIFEST_FILE} is of a run of {manifest.command!r}, not {command!r}")
+                raise Broken(
+                    f"{MANIFEST_FILE} is of a run of {manifest.command!r}, not {command!r}"
+                )
             if digest is not None and manifest.digest != digest:
                 setting = "digest" if key in ("", "run", "release") else f"{key}_digest"
                 raise Broken(
-                    f"{MANIFEST_FILE} has the digest {manifest.digest} and {setting} asks for {digest}: another run"
+                    f"{MANIFEST_FILE} has the digest {manifest.digest} and {setting} asks for "
+                    f"{digest}: another run"
                 )
             manifest.verify(folder)
         return cls(folder, folder, manifest, key)
@@ -751,7 +835,8 @@ class Folder:
         """One file, if its bytes are those that the manifest lists.
 
         Raises:
-            ConfigError: they are not, or more than ``limit``, or it is gone or not listed; names it.
+            ConfigError: they are not, or more than ``limit``, or it is gone or not listed; names
+                it.
         """
         with refusing(self.home, self.key):
             return self.manifest.load(self.home, self._listed(name), limit)
@@ -769,7 +854,9 @@ class Folder:
     def names(self, folder: str) -> set[str]:
         """The listed files of a subfolder, without its name."""
         inside = f"{self._listed(folder)}/"
-        return {name.removeprefix(inside) for name in self.manifest.files if name.startswith(inside)}
+        return {
+            name.removeprefix(inside) for name in self.manifest.files if name.startswith(inside)
+        }
 
     def holds(self, name: str) -> bool:
         """Whether a file is listed."""
@@ -794,33 +881,48 @@ def _manifest(folder: Path) -> Manifest:
     if not folder.is_dir():
         raise Broken("there is no such folder")
     if not os.path.lexists(folder / MANIFEST_FILE):
-        raise Broken(f"{MANIFEST_FILE} is missing: the run was made by an agt that wrote none, or is damaged")
+        raise Broken(
+            f"{MANIFEST_FILE} is missing: the run was made by an agt that wrote none, or is damaged"
+        )
     return Manifest.open(folder)
 
 
-# -- where a person's files lie ------------------------------------------------------------------------------------------
+# -- where a person's files lie
+# ------------------------------------------------------------------------------------------
 
 
 def home(path: Path) -> Path:
-    """``path`` with ~ as the home directory; where nobody has that name, it is a name as any other."""
+    """``path`` with ~ as the home directory; where nobody has that name, it is a name as any
+    other.
+    """
     return Path(os.path.expanduser(path))
 
 
 def resolve(path: Path, data_dir: Path) -> Path:
-    """``path``, taken relative to ``data_dir`` unless absolute: where something is to be written."""
+    """``path``, taken relative to ``data_dir`` unless absolute: where something is to be
+    written.
+    """
     return home(data_dir) / home(path)
 
 
 def places(path: Path, data_dir: Path) -> tuple[Path, ...]:
-    """Where a person's file may lie, first the working directory and then ``data_dir``; an absolute path is one place."""
+    """Where a person's file may lie, first the working directory and then ``data_dir``; an
+    absolute path is one place.
+    """
     return tuple(dict.fromkeys((home(path), resolve(path, data_dir))))
 
 
 def locate(path: Path, data_dir: Path, setting: str) -> Path:
-    """The first of its ``places`` where a file or folder is. Raises DataMissing naming all of them."""
+    """The first of its ``places`` where a file or folder is.
+
+    Raises DataMissing naming all of them.
+    """
     tried = places(path, data_dir)
     there = next((place for place in tried if place.exists()), None)
     if there is None:
         nor = "".join(f", nor is {place}" for place in tried[1:])
-        raise DataMissing(f"{tried[0]} is not there{nor}: put the file at one of these places, or change {setting}")
+        raise DataMissing(
+            f"{tried[0]} is not there{nor}: put the file at one of these places, or change "
+            f"{setting}"
+        )
     return there

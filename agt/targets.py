@@ -27,13 +27,15 @@ OWN_CODE = frozenset(
         "agt.models.heads.HeadConfig",
     }
 )
-"""The full name of every class of agt that a record may name, but for mechanisms (``is_own_code``)."""
+"""The full name of every class of agt that a record may name, but for mechanisms
+(``is_own_code``).
+"""
 
 MECHANISMS_PACKAGE = "agt.mechanisms"
 """A record may name a class of this package that has a ``name`` of its own and an ``output``."""
 
-# Modules whose classes configurations of earlier versions name, and single classes that left their module -> where they
-# are today.
+# Modules whose classes configurations of earlier versions name, and single classes that left their
+# module -> where they are today.
 MOVED_MODULES = {
     "agt.data.digits": "agt.data.images",
     "agt.data.medmnist": "agt.data.images",
@@ -75,17 +77,21 @@ class UntrustedCode(ConfigError):
     def __init__(self, target: str, where: str) -> None:
         self.fact = f"{where}._target_ names {target}, no part of agt; nothing of it was imported"
         super().__init__(
-            f"{where}._target_: '{target}' is no part of agt, and neither this command line nor a file in "
-            f"./conf names it, so it was not imported; if you know this code and want it to run, add 'trust=[{target}]'"
+            f"{where}._target_: '{target}' is no part of agt, and neither this command line nor a "
+            "file in "
+            "./conf names it, so it was not imported; if you know this code and want it to run, "
+            f"add 'trust=[{target}]'"
         )
 
 
 @contextmanager
 def trusting(names: Iterable[str]) -> Iterator[None]:
-    """Let ``imported`` take these names as well, and no others beside agt's own, until the end of the block.
+    """Let ``imported`` take these names as well, and no others beside agt's own, until the end of
+    the block.
 
     Args:
-        names: full names, as the user wrote them; none: agt's own code alone, whatever was trusted before.
+        names: full names, as the user wrote them; none: agt's own code alone, whatever was trusted
+            before.
     """
     token = trusted_names.set(frozenset(names))
     try:
@@ -107,7 +113,11 @@ def imported(target: str, where: str) -> Any:
     try:
         return getattr(import_module(module_name), name)
     except (ImportError, AttributeError, ValueError) as error:
-        moved = f"; it is now '{target.replace('agt_cli.', 'agt.', 1)}'" if target.startswith("agt_cli.") else ""
+        moved = (
+            f"; it is now '{target.replace('agt_cli.', 'agt.', 1)}'"
+            if target.startswith("agt_cli.")
+            else ""
+        )
         raise ConfigError(f"{where}._target_: cannot import '{target}': {error}{moved}") from None
 
 
@@ -133,16 +143,21 @@ def _is_own_mechanism(target: str) -> bool:
 
 
 def current_name(target: str) -> str:
-    """Return today's full name of what a ``_target_`` names, which an earlier version may have called otherwise."""
+    """Return today's full name of what a ``_target_`` names, which an earlier version may have
+    called otherwise.
+    """
     module_name, _, name = target.rpartition(".")
     return MOVED_MODULES.get(target) or f"{MOVED_MODULES.get(module_name, module_name)}.{name}"
 
 
 def targets_of(config: object) -> Iterator[str]:
-    """Yield the name in every ``_target_`` of a configuration, at any depth; a list of them names each."""
+    """Yield the name in every ``_target_`` of a configuration, at any depth; a list of them
+    names each.
+    """
     if isinstance(config, Mapping):
         for key, value in config.items():
-            if str(key).rpartition(".")[2] == "_target_":  # tune.grid has whole keys, with a list of values
+            # tune.grid has whole keys, with a list of values
+            if str(key).rpartition(".")[2] == "_target_":
                 yield from map(str, value if isinstance(value, list | tuple) else [value])
             else:
                 yield from targets_of(value)

@@ -1,8 +1,9 @@
-"""agt audit certificate: neighbours of a run are trained, and every claim of its certificates is held against them.
+"""agt audit certificate: neighbours of a run are trained, and every claim of its certificates is
+held against them.
 
-What is audited is the model as it was saved. A violation is a counterexample, certain but for the claim's own conditions.
-No violation is no proof; so it is counted how close the neighbours came, and with that which narrowing of a bound would
-have been noticed.
+What is audited is the model as it was saved. A violation is a counterexample, certain but for the
+claim's own conditions. No violation is no proof; so it is counted how close the neighbours came,
+and with that which narrowing of a bound would have been noticed.
 """
 
 import math
@@ -61,21 +62,29 @@ Count = Annotated[int, Field(ge=0)]
 CODE_KEYS = ("agt", "revision")  # of env.json
 MAX_BESIDE = 100  # queries that are asked beside bounds, but for those bisected for it
 GRAINS = {"float64": 1e-6, "float32": 2e-3}
-"""Dtype -> how far ends of boxes may be from those of training again on another processor, in widths of a box."""
+"""Dtype -> how far ends of boxes may be from those of training again on another processor, in
+widths of a box.
+"""
 MAX_REFUSALS_SHOWN = 3
 SLACK = 1 - 2.0**-30  # of a distance between heads, as computed: rounded down
 EDITS_AT_ONCE = 64  # made before the next are made from those that went farthest
 KEPT_EDITS = 16  # that went farthest
 LONG_SECONDS = 300  # of an audit in which other processes are worth their start
 NESTING = {
-    "each parameter": ("box(D', k-1) lies within box(D, k) for neighbours D and D'", "ends of boxes"),
+    "each parameter": (
+        "box(D', k-1) lies within box(D, k) for neighbours D and D'",
+        "ends of boxes",
+    ),
 }
 """What is bounded -> (what is claimed of neighbours' bounds, what is compared)."""
 ON_RECORD = {"each parameter": "parameters and boxes"}
 # What findings are about; their subjects begin so.
 ON_RECORD_AGAIN, PARAMETERS = "on record", "parameters"
 CERTIFIED_LABELS, LABELS_WITHIN_BOUNDS = "certified labels", "labels within bounds"
-MEMORISATION, OTHER_MEMORISATION = "memorisation of certified records", "memorisation of other records"
+MEMORISATION, OTHER_MEMORISATION = (
+    "memorisation of certified records",
+    "memorisation of other records",
+)
 NESTING_BOXES, STABLE_DISTANCES, BATCHES = "nesting", "stable distances", "batches and constants"
 BOUND = {"each parameter": "the box of k"}
 LabelsAndDistances = tuple[np.ndarray, np.ndarray]
@@ -83,17 +92,23 @@ Kind = tuple[str, int]  # an edit in words, and its distance
 Shares = dict[str, float]  # parameters by name -> how far they went of what is allowed
 
 
-# -- what each kind of model bounds ------------------------------------------------------------------------------------
+# -- what each kind of model bounds
+# ------------------------------------------------------------------------------------
 
 
 def steepest(model: Any, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
-    """[n] bool: queries whose label changes at parameters within the bound of their k: those where the label's lead falls
-    most steeply. A certificate says it does at none.
+    """[n] bool: queries whose label changes at parameters within the bound of their k: those where
+    the label's lead falls most steeply. A certificate says it does at none.
 
-    A kind of model has ``parameters(model)`` by name, ``logits(model, query, parameters)`` [1, J] less thresholds, and
-    ``within(model, k)``, which moves parameters against a gradient as far as k allows; None: no bound is kept.
+    A kind of model has ``parameters(model)`` by name, ``logits(model, query, parameters)`` [1, J]
+    less thresholds, and ``within(model, k)``, which moves parameters against a gradient as far as k
+    allows; None: no bound is kept.
     """
-    bounds, turned, labels = bounds_of(model), np.zeros(len(queries), dtype=bool), torch.from_numpy(model.predict(queries))
+    bounds, turned, labels = (
+        bounds_of(model),
+        np.zeros(len(queries), dtype=bool),
+        torch.from_numpy(model.predict(queries)),
+    )
     for row, k in enumerate(ks.tolist()):
         query, label, moved = queries[row : row + 1], labels[row : row + 1], bounds.within(model, k)
         if moved is not None:
@@ -106,13 +121,21 @@ def steepest(model: Any, queries: np.ndarray, ks: np.ndarray) -> np.ndarray:
 def ascent(model: Any, query: np.ndarray, label: Tensor) -> dict[str, Tensor]:
     """The gradient, by parameter, of the lead of a label [1] at a query [1, ...]."""
     bounds = bounds_of(model)
-    leaves = {name: each.detach().clone().requires_grad_() for name, each in bounds.parameters(model).items()}
+    leaves = {
+        name: each.detach().clone().requires_grad_()
+        for name, each in bounds.parameters(model).items()
+    }
     leads(bounds.logits(model, query, leaves), label).sum().backward()
-    return {name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in leaves.items()}
+    return {
+        name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        for name, leaf in leaves.items()
+    }
 
 
 def leads(logits: Tensor, labels: Tensor) -> Tensor:
-    """[n] by how much each label's logit leads, of [n, J]; of one logit, how far it lies on the label's side."""
+    """[n] by how much each label's logit leads, of [n, J]; of one logit, how far it lies on the
+    label's side.
+    """
     if logits.shape[1] == 1:
         return logits[:, 0] * (2 * labels - 1)
     own = labels[:, None]
@@ -128,7 +151,10 @@ def uphill(model: Any, records: Records) -> np.ndarray:
 
 
 class Bounds:
-    """What bounds a model's parameters. A kind says its own, but where bounds do not depend on the records."""
+    """What bounds a model's parameters.
+
+    A kind says its own, but where bounds do not depend on the records.
+    """
 
     turned: ClassVar[Any] = staticmethod(steepest)
     bounds: ClassVar[Any] = staticmethod(lambda model: [])
@@ -144,12 +170,17 @@ class BoxBounds(Bounds):
         return model.box.nominal
 
     @staticmethod
-    def logits(model: BoxModel, query: np.ndarray | Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+    def logits(
+        model: BoxModel, query: np.ndarray | Tensor, parameters: Mapping[str, Tensor]
+    ) -> Tensor:
         """The network's, with other parameters."""
         training = model.settings.training
         network = Network.of(model.head, training.loss, model.problem.classes)
         x = query if isinstance(query, Tensor) else torch.from_numpy(np.array(query))
-        return network.logits(x.to(getattr(torch, training.dtype)), dict(parameters)) - network.loss.threshold
+        return (
+            network.logits(x.to(getattr(torch, training.dtype)), dict(parameters))
+            - network.loss.threshold
+        )
 
     @staticmethod
     def within(model: BoxModel, k: int) -> Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]:
@@ -157,13 +188,15 @@ class BoxBounds(Bounds):
         box = model.box
         index = max(i for i, each in enumerate(box.ks) if each <= k)
         return lambda steep: {
-            name: torch.where(down > 0, box.lower[name][index], box.upper[name][index]) for name, down in steep.items()
+            name: torch.where(down > 0, box.lower[name][index], box.upper[name][index])
+            for name, down in steep.items()
         }
 
     @staticmethod
     def shares(mine: BoxModel, theirs: BoxModel, k: int) -> Shares | None:
-        """How far each parameter went of what ``mine`` allows at k; above 1: out of bounds. None: no bound is kept, as k is
-        beyond the grid."""
+        """How far each parameter went of what ``mine`` allows at k; above 1: out of bounds. None:
+        no bound is kept, as k is beyond the grid.
+        """
         box, shares = mine.box, Shares()
         index = next((i for i, each in enumerate(box.ks) if each >= k), None)
         if index is None:
@@ -171,7 +204,9 @@ class BoxBounds(Bounds):
         for name, value in theirs.box.nominal.items():
             lower, point, upper = box.lower[name][index], box.nominal[name], box.upper[name][index]
             moved = (value - point).double()
-            room = torch.where(moved > 0, upper.double() - point.double(), point.double() - lower.double())
+            room = torch.where(
+                moved > 0, upper.double() - point.double(), point.double() - lower.double()
+            )
             inside = (lower <= value) & (value <= upper)
             share = torch.where(moved == 0, 0.0, moved.abs() / room.clamp(min=1e-300))
             share = torch.where(inside, share.clamp(max=1.0), share.clamp(min=1 + 2.0**-20))
@@ -180,11 +215,15 @@ class BoxBounds(Bounds):
 
     @staticmethod
     def outside(outer: BoxModel, inner: BoxModel) -> tuple[int, int]:
-        """(ends of ``inner`` at k - 1 that stick out of ``outer`` at k, ends looked at); on a dense grid."""
+        """(ends of ``inner`` at k - 1 that stick out of ``outer`` at k, ends looked at); on a
+        dense grid.
+        """
         out = looked = 0
         for name in outer.box.lower:
             low, high = outer.box.lower[name][1:], outer.box.upper[name][1:]
-            out += int((low > inner.box.lower[name][:-1]).sum() + (inner.box.upper[name][:-1] > high).sum())
+            out += int(
+                (low > inner.box.lower[name][:-1]).sum() + (inner.box.upper[name][:-1] > high).sum()
+            )
             looked += 2 * low.numel()
         return out, looked
 
@@ -195,7 +234,9 @@ class BoxBounds(Bounds):
 
     @staticmethod
     def drift(recorded: BoxModel, again: BoxModel) -> float:
-        """How far recorded ends of boxes lie from those of training again, at most, in widths of the latter's boxes."""
+        """How far recorded ends of boxes lie from those of training again, at most, in widths of
+        the latter's boxes.
+        """
         farthest, mine, theirs = 0.0, recorded.box, again.box
         for name, lower in theirs.lower.items():
             width = (theirs.upper[name].double() - lower.double()).clamp(min=1e-300)
@@ -208,8 +249,9 @@ class BoxBounds(Bounds):
 
 
 class HeadBounds(Bounds):
-    """A linear head: all weights are bounded together, by a radius for each k; of one classifier for
-    each class, each of them."""
+    """A linear head: all weights are bounded together, by a radius for each k; of one classifier
+    for each class, each of them.
+    """
 
     @staticmethod
     def parameters(model: LinearModel) -> Mapping[str, Tensor]:
@@ -222,7 +264,9 @@ class HeadBounds(Bounds):
         return torch.from_numpy(model.phi(query)).double() @ parameters["weight"].T
 
     @classmethod
-    def within(cls, model: LinearModel, k: int) -> Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] | None:
+    def within(
+        cls, model: LinearModel, k: int
+    ) -> Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] | None:
         """To the edge of the ball, or nearly."""
         radius = cls.radius(model, k)
 
@@ -236,7 +280,9 @@ class HeadBounds(Bounds):
     def shares(cls, mine: LinearModel, theirs: LinearModel, k: int) -> Shares | None:
         """As ``BoxBounds.shares``; the distance is rounded down."""
         radius = cls.radius(mine, k)
-        distance = float(cls.length(mine, theirs.trained.weight - mine.trained.weight).max()) * SLACK
+        distance = (
+            float(cls.length(mine, theirs.trained.weight - mine.trained.weight).max()) * SLACK
+        )
         return {"weight": distance / radius} if np.isfinite(radius) else None
 
     @staticmethod
@@ -267,7 +313,9 @@ class VotesBounds(Bounds):
         labels, rows = model.labels(model.phi(queries)), np.arange(len(queries))
         counts = count_votes(labels, model.problem.classes)
         winner, turned = counts.argmax(axis=0), np.zeros(len(queries), dtype=bool)
-        votes = np.minimum(ks * RELATIONS[model.settings.relation.name].touches, counts[winner, rows])
+        votes = np.minimum(
+            ks * RELATIONS[model.settings.relation.name].touches, counts[winner, rows]
+        )
         for rival in range(len(counts)):
             moved = counts.copy()
             moved[winner, rows] -= votes
@@ -313,7 +361,9 @@ def scores_of(influence: np.ndarray, labels: np.ndarray, classes: int) -> np.nda
     return np.bincount(labels, weights=influence, minlength=classes)
 
 
-def flips_to_rival(influence: np.ndarray, given: np.ndarray, rival: int, classes: int, most: int) -> int:
+def flips_to_rival(
+    influence: np.ndarray, given: np.ndarray, rival: int, classes: int, most: int
+) -> int:
     """Return after how many flipped labels a member answers ``rival``; above ``most``: not found.
 
     The labels that bring the rival past the class that leads are flipped, the strongest first, and
@@ -336,7 +386,8 @@ def flips_to_rival(influence: np.ndarray, given: np.ndarray, rival: int, classes
         to_leader = np.where(labels != leader, -influence * (1 + (labels == rival)), 0)
         gain = np.maximum(to_rival, to_leader)
         strongest = np.argsort(-gain, kind="stable")
-        lead = scores[leader] - scores[rival] + (leader < rival)  # of equal scores the lower class answers
+        # of equal scores the lower class answers
+        lead = scores[leader] - scores[rival] + (leader < rival)
         count = int(np.searchsorted(gain[strongest].cumsum(), lead)) + 1
         chosen = strongest[:count]
         labels[chosen] = np.where(to_rival >= to_leader, rival, leader)[chosen]
@@ -356,19 +407,24 @@ def bounds_of(model: Model) -> Any:
     return next(BOUNDS[kind] for kind in type(model).__mro__ if kind in BOUNDS)
 
 
-# -- queries -----------------------------------------------------------------------------------------------------------
+# -- queries
+# -----------------------------------------------------------------------------------------------------------
 
 
 def roots(
-    read: Callable[[np.ndarray], LabelsAndDistances], low: np.ndarray, high: np.ndarray, level: np.ndarray
+    read: Callable[[np.ndarray], LabelsAndDistances],
+    low: np.ndarray,
+    high: np.ndarray,
+    level: np.ndarray,
 ) -> np.ndarray:
-    """[2 m, ...]: pairs of queries a rounding apart, between which the label changes or a certificate ends.
+    """[2 m, ...]: pairs of queries a rounding apart, between which the label changes or a
+    certificate ends.
 
     Args:
         read: queries -> labels and distances.
         low, high: [n, ...] ends of lines.
-        level: [n] of each line: the label alone is followed (0), or whether the distance is at least this beside it; lines
-            along which that does not change are left out.
+        level: [n] of each line: the label alone is followed (0), or whether the distance is at
+            least this beside it; lines along which that does not change are left out.
     """
 
     def key(queries: np.ndarray, level: np.ndarray) -> np.ndarray:
@@ -379,7 +435,9 @@ def roots(
     low, high, level = low[rows], high[rows], level[rows]
     if not len(rows):
         return low
-    return np.concatenate([on_line(low, high, share) for share in bisected(partial(key, level=level), low, high)])
+    return np.concatenate(
+        [on_line(low, high, share) for share in bisected(partial(key, level=level), low, high)]
+    )
 
 
 def torn(one: LabelsAndDistances, two: LabelsAndDistances, symmetric: bool) -> np.ndarray:
@@ -396,7 +454,9 @@ def torn(one: LabelsAndDistances, two: LabelsAndDistances, symmetric: bool) -> n
 
 
 def ks_apart(edit: Edited, relation: str) -> int:
-    """How many k a neighbour is away: units gone and come, counted as the relation counts; at most ``edit.distance``."""
+    """How many k a neighbour is away: units gone and come, counted as the relation counts; at
+    most ``edit.distance``.
+    """
     gone, come = len(np.unique(edit.base.units[edit.gone])), len(edit.come)
     # A unit that stays is gone as it was and comes as it is, in one k.
     one_way = kinds_of(relation) <= {EditKind.LEAVES, EditKind.COMES}
@@ -404,7 +464,8 @@ def ks_apart(edit: Edited, relation: str) -> int:
     return math.ceil((gone + come if one_way else max(gone, come)) / units)
 
 
-# -- the audit ---------------------------------------------------------------------------------------------------------
+# -- the audit
+# ---------------------------------------------------------------------------------------------------------
 
 
 @schema
@@ -442,26 +503,51 @@ class Certificate(AuditKind):
         model, noise = opened.model, opened.model.problem.settings.noise
         if noise is not None and noise.seed is None:
             raise ConfigError(
-                "noise.seed=null: the run added noise that was drawn for it alone and not kept, so that no neighbour can "
+                "noise.seed=null: the run added noise that was drawn for it alone and not kept, so "
+                "that no neighbour can "
                 "be trained with the same: audit a run of the same settings with noise.seed"
             )
         if self.farthest > max(model.farthest, 1):
-            console.note(f"audit.farthest={self.farthest} is beyond the run's grid of k, {model.farthest}")
+            console.note(
+                f"audit.farthest={self.farthest} is beyond the run's grid of k, {model.farthest}"
+            )
         then, now = opened.trained.finished.environment, Run.at(record.folder).environment
-        other = [f"{key} was {then.get(key)}, is {now.get(key)}" for key in CODE_KEYS if then.get(key) != now.get(key)]
+        other = [
+            f"{key} was {then.get(key)}, is {now.get(key)}"
+            for key in CODE_KEYS
+            if then.get(key) != now.get(key)
+        ]
         other_code = f"the run was made by another agt ({'; '.join(other)})" if other else ""
         with console.progress("certificate audit", "neighbour") as report:
-            auditor = Auditor(model, self, given.seed, other_code, lambda done, of: report(done, of, done, of))
+            auditor = Auditor(
+                model, self, given.seed, other_code, lambda done, of: report(done, of, done, of)
+            )
             found = auditor.run()
         conditions = map(_condition_line, opened.conditions)
-        metrics = {"neighbours": auditor.trained, "deviation": auditor.share, "pairs": auditor.pairs}
+        metrics = {
+            "neighbours": auditor.trained,
+            "deviation": auditor.share,
+            "pairs": auditor.pairs,
+        }
         said = (*auditor.notes(), *conditions)
-        return Audited.of(opened.trained.finished, tuple(found.values()), said, tables=auditor.tables(), metrics=metrics)
+        return Audited.of(
+            opened.trained.finished,
+            tuple(found.values()),
+            said,
+            tables=auditor.tables(),
+            metrics=metrics,
+        )
 
 
 def _condition_line(condition: Condition) -> str:
-    """Return how a condition stands and why; the first reason of a declared one says itself that it is declared."""
-    said = condition.why if condition.standing is Standing.DECLARED else f"{condition.standing}: {condition.why}"
+    """Return how a condition stands and why; the first reason of a declared one says itself that
+    it is declared.
+    """
+    said = (
+        condition.why
+        if condition.standing is Standing.DECLARED
+        else f"{condition.standing}: {condition.why}"
+    )
     return f"condition {condition.letter} ({condition.name}): {said}"
 
 
@@ -472,26 +558,29 @@ class Auditor:
         model: as saved; its problem holds the records that it was trained on.
         extent: how hard to try.
         seed: of every choice.
-        other_code: why training may give other numbers than the run's, rounding aside; empty: it may not.
+        other_code: why training may give other numbers than the run's, rounding aside; empty: it
+            may not.
         on_progress: called with how many neighbours are done, of how many.
 
     Attributes:
         until: the time at which the stage at work begins nothing new.
         cut: a stage had more to do than time.
-        planned, refused: (edit in words, distance) -> neighbours begun, and those that training refused; ``why``, in its
-            words.
-        went: (edit in words, distance) -> how far each trained neighbour's parameters went of their bound.
+        planned, refused: (edit in words, distance) -> neighbours begun, and those that training
+            refused; ``why``, in its words.
+        went: (edit in words, distance) -> how far each trained neighbour's parameters went of their
+            bound.
         farthest: how far the neighbour that went farthest of its bound did, its edit and model.
         groups: parameters by name -> the largest deviation over its bound.
         outside: neighbours whose parameters left their bound, in words.
-        labels: certified (neighbour, query) pairs looked at; ``turned``: in words, neighbours that changed a label;
-            ``wrong``: labels that changed.
+        labels: certified (neighbour, query) pairs looked at; ``turned``: in words, neighbours that
+            changed a label; ``wrong``: labels that changed.
         units: left out, one at a time; ``memorised``: (certified, memorisation) of their records.
         unreached: (neighbour, member) pairs farther than the grid reaches.
         names_far_newcomers: the table of edits names newcomers that lie beyond the ranges.
         stay: no record goes or comes.
-        pairs: neighbours trained with all their bounds; ``ends`` of boxes compared, of which ``stuck`` out; ``compared``
-            (pair, query), of which ``torn``: distances more than 1 apart, or a label that turned before its distance was 0.
+        pairs: neighbours trained with all their bounds; ``ends`` of boxes compared, of which
+            ``stuck`` out; ``compared`` (pair, query), of which ``torn``: distances more than 1
+            apart, or a label that turned before its distance was 0.
     """
 
     def __init__(
@@ -502,7 +591,12 @@ class Auditor:
         other_code: str = "",
         on_progress: Callable[[int, int], None] = lambda done, of: None,
     ) -> None:
-        self.model, self.extent, self.other_code, self.on_progress = model, extent, other_code, on_progress
+        self.model, self.extent, self.other_code, self.on_progress = (
+            model,
+            extent,
+            other_code,
+            on_progress,
+        )
         self.started, self.until, self.cut = time.monotonic(), math.inf, False
         self.planned, self.refused, self.why = Counter[Kind](), Counter[Kind](), Counter[str]()
         self.went: dict[Kind, list[float]] = defaultdict(list)
@@ -521,7 +615,9 @@ class Auditor:
         asked = dataset.test if len(dataset.test) > 1 else dataset.train
         chosen = np.sort(self.rng.permutation(len(asked))[: max(self.extent.queries, 2)])
         self.line_ends = np.asarray(asked.take(chosen).features)
-        self.queries = np.concatenate([self.line_ends[: self.extent.queries], self.roots_of(self.model)])
+        self.queries = np.concatenate(
+            [self.line_ends[: self.extent.queries], self.roots_of(self.model)]
+        )
         self.known = self.model.certify(self.queries)
         self.editor = Editor(Terms.of(self.problem), self.rng, partial(uphill, self.model))
         self.unchanged = Edited(dataset.train)
@@ -561,7 +657,9 @@ class Auditor:
         return late
 
     def run(self) -> dict[str, Finding]:
-        """Every stage, each with its equal share of the time that is left; what a claim is about -> its finding."""
+        """Every stage, each with its equal share of the time that is left; what a claim is about
+        -> its finding.
+        """
         found: dict[str, Finding] = {}
         stages = [self.attack, self.pair, *([] if self.stay else [self.leave_out])]
         if self.extent.again:
@@ -572,7 +670,11 @@ class Auditor:
             stage()
         self.aimed()
         within, dealing = self.beside_bounds(), self.batches()
-        found |= {PARAMETERS: self._parameters(), CERTIFIED_LABELS: self._certified(), LABELS_WITHIN_BOUNDS: within}
+        found |= {
+            PARAMETERS: self._parameters(),
+            CERTIFIED_LABELS: self._certified(),
+            LABELS_WITHIN_BOUNDS: within,
+        }
         found |= {} if self.stay else self._memorisation()
         return found | dict(self._of_pairs()) | {BATCHES: dealing}
 
@@ -589,10 +691,12 @@ class Auditor:
         return low, 2 * high - low
 
     def roots_of(self, model: Model, most: int | None = None) -> np.ndarray:
-        """Queries a rounding away from where a model's label changes, or its certificate of a k ends.
+        """Queries a rounding away from where a model's label changes, or its certificate of a k
+        ends.
 
         Args:
-            most: the greatest k, any of which may be looked at; None: each within reach of the edits in turn.
+            most: the greatest k, any of which may be looked at; None: each within reach of the
+                edits in turn.
         """
         low, high = self.lines()
         level = np.arange(len(low)) % (self.extent.farthest + 1)
@@ -607,11 +711,16 @@ class Auditor:
         reach = self.known.stable_distance
         if not len(reach):
             return Target(self.rng.normal(size=self.editor.terms.low.size), 0)
-        among = np.flatnonzero(reach >= distance) if (reach >= distance).any() else np.arange(len(reach))
+        among = (
+            np.flatnonzero(reach >= distance)
+            if (reach >= distance).any()
+            else np.arange(len(reach))
+        )
         row = int(self.rng.choice(among[np.argsort(reach[among], kind="stable")[:8]]))
         return Target(self.queries[row].astype(np.float64).ravel(), int(self.known.prediction[row]))
 
-    # -- neighbours ----------------------------------------------------------------------------------------------------
+    # -- neighbours
+    # ----------------------------------------------------------------------------------------------------
 
     def leave_out(self) -> None:
         """Train without each unit, and see what the model had memorised of it."""
@@ -622,19 +731,29 @@ class Auditor:
         features = np.asarray(train.features)
         ks = (1,) if self.certificate.covers_every_k else self.problem.settings.kgrid.ks
         near = next((k for k in ks if k >= 1), 0)
-        distance = self.model.certify(features, (near,)).stable_distance if near else np.zeros(len(train), dtype=np.int64)
+        distance = (
+            self.model.certify(features, (near,)).stable_distance
+            if near
+            else np.zeros(len(train), dtype=np.int64)
+        )
         right = self.model.predict(features) == train.labels
         order = np.argsort(train.units, kind="stable")
-        starts, stops = (np.searchsorted(train.units[order], names, side) for side in ("left", "right"))
+        starts, stops = (
+            np.searchsorted(train.units[order], names, side) for side in ("left", "right")
+        )
         rows = [np.sort(order[start:stop]) for start, stop in zip(starts, stops, strict=True)]
-        for edit, theirs, _ in self._trained([Edited(train, gone, (), 1, ("less one",)) for gone in rows]):
+        for edit, theirs, _ in self._trained(
+            [Edited(train, gone, (), 1, ("less one",)) for gone in rows]
+        ):
             self.units += 1
             there = theirs.predict(features[edit.gone]) == train.labels[edit.gone]
             change = right[edit.gone].astype(int) - there.astype(int)
             self.memorised += zip((distance[edit.gone] >= 1).tolist(), change.tolist(), strict=True)
 
     def attack(self) -> None:
-        """Neighbours made to hurt: half of them anew, half from those that went farthest, one edit further."""
+        """Neighbours made to hurt: half of them anew, half from those that went farthest, one
+        edit further.
+        """
         left, best = self.extent.neighbours, list[tuple[float, Edited]]()
         while left and not self.late:
             count = min(EDITS_AT_ONCE, left)
@@ -644,7 +763,9 @@ class Auditor:
             best = sorted(best, key=lambda each: -each[0])[:KEPT_EDITS]
 
     def _next(self, best: Sequence[Edited]) -> Edited:
-        """A new edit, a walk, or one that went far taken further: by another, or by the same newcomer once more."""
+        """A new edit, a walk, or one that went far taken further: by another, or by the same
+        newcomer once more.
+        """
         near = [edit for edit in best if edit.distance < self.extent.farthest]
         if near and self.rng.random() < 0.5:
             of = near[int(self.rng.integers(len(near)))]
@@ -652,14 +773,20 @@ class Auditor:
                 return self.editor.repeated(of)
             return self.editor.step(of, self.target(of.distance + 1))
         edit = self.unchanged
-        for _ in range(int(self.rng.integers(1, self.extent.farthest + 1)) if self.rng.random() < 0.3 else 1):
+        for _ in range(
+            int(self.rng.integers(1, self.extent.farthest + 1)) if self.rng.random() < 0.3 else 1
+        ):
             edit = self.editor.step(edit, self.target(edit.distance + 1))
         return edit
 
     def _trained(self, edits: Sequence[Edited]) -> Iterator[tuple[Edited, Model, float]]:
-        """Train neighbours while there is time, and hold them against parameters and labels; with how far each went."""
+        """Train neighbours while there is time, and hold them against parameters and labels;
+        with how far each went.
+        """
         self.planned.update(map(kind_of, edits))
-        self.names_far_newcomers |= any(len(edit.story) == 1 and edit.times_range > 1 for edit in edits)
+        self.names_far_newcomers |= any(
+            len(edit.story) == 1 and edit.times_range > 1 for edit in edits
+        )
         long = self.extent.seconds is None or self.extent.seconds >= LONG_SECONDS
         neighbours = neighbours_of(self.model, edits, processes=long)
         for done, edit in enumerate(edits):
@@ -679,7 +806,9 @@ class Auditor:
         self.on_progress(len(edits), len(edits))
 
     def _contained(self, edit: Edited, theirs: Model) -> float:
-        """How far a neighbour's parameters went of what the model allows them, all members together."""
+        """How far a neighbour's parameters went of what the model allows them, all members
+        together.
+        """
         shares = Shares()
         for member, k in self._changed(edit).items():
             mine = members_of(self.model)[member]
@@ -696,7 +825,10 @@ class Auditor:
         return shares.get(name, 0.0)
 
     def _changed(self, edit: Edited) -> dict[int, int]:
-        """Member -> how many k its records are away; those that an edit leaves alone are left out. One model: 0."""
+        """Member -> how many k its records are away; those that an edit leaves alone are left out.
+
+        One model: 0.
+        """
         if not self.problem.settings.ensembled:
             return {0: ks_apart(edit, self.relation)}
         ensemble = self.problem.settings.ensemble
@@ -705,11 +837,15 @@ class Auditor:
         changed = {}
         for member in sorted({*gone.tolist(), *(home for home, _ in comers)}):
             come = tuple(each for home, each in comers if home == member)
-            changed[member] = ks_apart(replace(edit, gone=edit.gone[gone == member], come=come), self.relation)
+            changed[member] = ks_apart(
+                replace(edit, gone=edit.gone[gone == member], come=come), self.relation
+            )
         return changed
 
     def _asked(self, edit: Edited, theirs: Model, queries: np.ndarray, known: Certificates) -> None:
-        """Labels that are certified as far as the neighbour is, and what it says of these queries."""
+        """Labels that are certified as far as the neighbour is, and what it says of these
+        queries.
+        """
         if not len(queries):
             return
         k = max(1, ks_apart(edit, self.relation))
@@ -720,11 +856,14 @@ class Auditor:
         if count:
             self.turned.append(f"{count} of them at distance {k} ({', '.join(edit.story)})")
 
-    # -- pairs, each with all its bounds -------------------------------------------------------------------------------
+    # -- pairs, each with all its bounds
+    # -------------------------------------------------------------------------------
 
     def pair(self) -> None:
-        """Neighbours one k away with all their bounds: nesting, and distances 1 apart at most. One agt makes both: of a run
-        that another made, bounds may be wider than those of today's neighbours, and hold."""
+        """Neighbours one k away with all their bounds: nesting, and distances 1 apart at most. One
+        agt makes both: of a run that another made, bounds may be wider than those of today's
+        neighbours, and hold.
+        """
         model = self.trained_again if self.other_code else self.model
         for done in range(self.extent.bounded):
             if self.late:
@@ -737,96 +876,150 @@ class Auditor:
                 self.why[str(error)] += 1
                 continue
             self.pairs += 1
-            for mine, other in zip(members_of(model), members_of(theirs), strict=True) if self.nests else ():
+            for mine, other in (
+                zip(members_of(model), members_of(theirs), strict=True) if self.nests else ()
+            ):
                 for outer, inner in ((mine, other), (other, mine))[: 2 if self.symmetric else 1]:
                     out, looked = bounds_of(mine).outside(outer, inner)
                     self.stuck += out
                     self.ends += looked
-            queries = np.concatenate([self.queries, self.roots_of(theirs)]) if len(self.queries) else self.queries
+            queries = (
+                np.concatenate([self.queries, self.roots_of(theirs)])
+                if len(self.queries)
+                else self.queries
+            )
             if len(queries):
                 sides = self.read(model.certify(queries)), self.read(theirs.certify(queries))
                 self.compared += len(queries)
                 self.torn += int(torn(*sides, self.symmetric).sum())
 
     def beside_bounds(self) -> Finding:
-        """Ask labels at parameters within the bound of a query's distance: no neighbour may reach them, and the certificate
-        speaks of them all the same. Members of an ensemble are bounded one by one, and left out."""
+        """Ask labels at parameters within the bound of a query's distance: no neighbour may reach
+        them, and the certificate speaks of them all the same. Members of an ensemble are bounded
+        one by one, and left out.
+        """
         asked = within = 0
         if not self.problem.settings.ensembled:
             queries = self.queries[-MAX_BESIDE:]
             farthest = int(self.known.stable_distance.max(initial=0))
             if farthest:
-                queries = np.concatenate([queries, self.roots_of(self.model, min(farthest, self.model.farthest))])
+                queries = np.concatenate(
+                    [queries, self.roots_of(self.model, min(farthest, self.model.farthest))]
+                )
             reach = np.minimum(self.model.certify(queries).stable_distance, self.model.farthest)
             asked = int((reach >= 1).sum())
-            within = int(bounds_of(self.model).turned(self.model, queries[reach >= 1], reach[reach >= 1]).sum())
+            within = int(
+                bounds_of(self.model)
+                .turned(self.model, queries[reach >= 1], reach[reach >= 1])
+                .sum()
+            )
         looked = f"none of {asked} labels turns" if asked else "no label was asked beside bounds"
         return counterexamples(
             f"{LABELS_WITHIN_BOUNDS}: {self.subject}",
             "a label of stable distance L is the same at all parameters within the bound of L",
-            "parameters moved as far as the bound allows, against the label's lead; queries bisected onto edges of "
+            "parameters moved as far as the bound allows, against the label's lead; queries "
+            "bisected onto edges of "
             "distances",
             f"{asked} queries", "labels that turn", float(within) if asked else None,
-            f"{within} of {asked} labels turn within the bound of their distance" if within else looked,
+            f"{within} of {asked} labels turn within the bound of their "
+            "distance" if within else looked,
             "one label; of a linear head a distance that is too long by more than its rounding",
         )  # fmt: skip
 
     def aimed(self) -> None:
-        """Ask queries that are barely certified, where the farthest neighbour moved the label's own line most."""
+        """Ask queries that are barely certified, where the farthest neighbour moved the label's
+        own line most.
+        """
         _, edit, theirs = self.farthest
         if edit is None or theirs is None or self.late:
             return
         k = max(1, ks_apart(edit, self.relation))
-        low, high = (np.concatenate(sides) for sides in zip(self.lines(), self._across(theirs), strict=True))
+        low, high = (
+            np.concatenate(sides) for sides in zip(self.lines(), self._across(theirs), strict=True)
+        )
         both = np.concatenate([low, high]), np.concatenate([high, low])
-        queries = roots(lambda queries: self.read(self.model.certify(queries)), *both, np.full(2 * len(low), k))
+        queries = roots(
+            lambda queries: self.read(self.model.certify(queries)), *both, np.full(2 * len(low), k)
+        )
         if len(queries):
             self._asked(edit, theirs, queries, self.model.certify(queries))
 
     def _across(self, theirs: Model) -> tuple[np.ndarray, np.ndarray]:
-        """([m, ...], [m, ...]) ends of lines along a linear head's weights, through points as far as can be along what a
-        neighbour moved of them at a right angle to these; none of other models, or of features that are no columns."""
+        """([m, ...], [m, ...]) ends of lines along a linear head's weights, through points as far
+        as can be along what a neighbour moved of them at a right angle to these; none of other
+        models, or of features that are no columns.
+        """
         mine, other = self.model.linear_head, theirs.linear_head
-        if mine is None or other is None or mine.features.config.map != "none" or mine.features.whitening is not None:
+        if (
+            mine is None
+            or other is None
+            or mine.features.config.map != "none"
+            or mine.features.whitening is not None
+        ):
             return self.line_ends[:0], self.line_ends[:0]
-        weight, moved = mine.trained.weight.numpy(), (other.trained.weight - mine.trained.weight).numpy()
+        weight, moved = (
+            mine.trained.weight.numpy(),
+            (other.trained.weight - mine.trained.weight).numpy(),
+        )
         first, *rest = np.argsort(-np.linalg.norm(moved, axis=1)).tolist()
         weight, moved = (each[first] - (each[rest[0]] if rest else 0) for each in (weight, moved))
         width = int(np.prod(self.line_ends.shape[1:]))
         along = weight[:width] / max(float(np.linalg.norm(weight[:width])), 1e-300)
         across = moved[:width] - (moved[:width] @ along) * along
-        size = max(float(np.linalg.norm(self.line_ends.reshape(len(self.line_ends), -1), axis=1).mean()), 1e-300)
+        size = max(
+            float(np.linalg.norm(self.line_ends.reshape(len(self.line_ends), -1), axis=1).mean()),
+            1e-300,
+        )
         across *= size / max(float(np.linalg.norm(across)), 1e-300)
-        ends = np.array([[sign * across - size * along, sign * across + size * along] for sign in (-1, 1)])
+        ends = np.array(
+            [[sign * across - size * along, sign * across + size * along] for sign in (-1, 1)]
+        )
         low, high = ends.transpose(1, 0, 2).reshape(2, 2, *self.line_ends.shape[1:])
         return low, high
 
     def batches(self) -> Finding:
-        """Hold the constants and batches of two neighbours, one of them far away, against the run's: no other record may
-        have a part in either."""
+        """Hold the constants and batches of two neighbours, one of them far away, against the
+        run's: no other record may have a part in either.
+        """
         problem, train, constants, moved = self.problem, self.problem.dataset.train, 0, 0
-        config, size, mine = problem.recipe.training.batch, problem.dataset.declared_size, problem.plan
+        config, size, mine = (
+            problem.recipe.training.batch,
+            problem.dataset.declared_size,
+            problem.plan,
+        )
         derived = mine.normalizer if size is None else size / config.count
         due = (config.normalizer or derived, config.n_max or mine.n_max)
-        for edit in (self.editor.step(self.unchanged, self.target(1)), Edited(train, np.arange(0, len(train), 2))):
+        for edit in (
+            self.editor.step(self.unchanged, self.target(1)),
+            Edited(train, np.arange(0, len(train), 2)),
+        ):
             records = edit.records
             theirs = neighbouring(problem, records).plan
             constants += sum((plan.normalizer, plan.n_max) != due for plan in (mine, theirs))
             steps = zip(_dealt(mine, train), _dealt(theirs, records), strict=False)
             common, mine_at, theirs_at = np.intersect1d(train.ids, records.ids, return_indices=True)
-            apart = (np.intersect1d(np.setxor1d(*both), common) for both in islice(steps, 2 * mine.count))
+            apart = (
+                np.intersect1d(np.setxor1d(*both), common) for both in islice(steps, 2 * mine.count)
+            )
             moved += sum(map(len, apart)) + common.size * (mine.steps != theirs.steps)
             sides = ((train.units, mine_at), (records.units, theirs_at))
             here, there = (shards(units, problem.settings.ensemble)[rows] for units, rows in sides)
             moved += int((here != there).sum())
-        differ = f"{constants} of 4 plans have other constants, {moved} records change their batch or shard"
+        differ = (
+            f"{constants} of 4 plans have other constants, {moved} records change their batch "
+            "or shard"
+        )
         return counterexamples(
             f"{BATCHES}: {self.subject}",
-            "B and n_max are those declared, and a record's batch and shard are its own, whatever other records there are",
+            "B and n_max are those declared, and a record's batch and shard are its own, whatever "
+            "other records there are",
             "plans of the run and of two neighbours, one of them with every other record left out",
-            "all records that both have, in the first two epochs", "constants and records that differ",
+            "all records that both have, in the first two "
+            "epochs", "constants and records that "
+                                                                   "differ",
             float(constants + moved),
-            differ if constants or moved else "they are the run's own, and those declared", "any that differs",
+            differ if constants or moved else "they are the run's own, and those "
+                                              "declared", "any that differs",
         )  # fmt: skip
 
     @cached_property
@@ -838,52 +1031,85 @@ class Auditor:
         return retrained(self.problem, records)
 
     def again(self) -> Finding:
-        """Train the run's own records: the same bits, or at least what its bounds allow two runs on the same records."""
+        """Train the run's own records: the same bits, or at least what its bounds allow two runs
+        on the same records.
+        """
         numbers, differ, idle, drift = 0, 0, 0.0, 0.0
         for mine, other in zip(members_of(self.model), members_of(self.trained_again), strict=True):
             bounds = bounds_of(mine)
-            sides = ([*bounds.parameters(each).values(), *bounds.bounds(each)] for each in (mine, other))
+            sides = (
+                [*bounds.parameters(each).values(), *bounds.bounds(each)] for each in (mine, other)
+            )
             for a, b in zip(*sides, strict=True):
                 numbers += a.numel()
                 differ += int((a != b).sum())
             idle = max(idle, *(bounds.shares(mine, other, 0) or {"": 0.0}).values())
             drift = max(drift, bounds.drift(mine, other))
-        meaning, outcome = f"all {numbers:,} numbers are those of the run, bit for bit", Outcome.STANDS
-        if differ and (idle > 1 or (drift > GRAINS[self.problem.settings.training.dtype] and not self.other_code)):
+        meaning, outcome = (
+            f"all {numbers:,} numbers are those of the run, bit for bit",
+            Outcome.STANDS,
+        )
+        if differ and (
+            idle > 1
+            or (drift > GRAINS[self.problem.settings.training.dtype] and not self.other_code)
+        ):
             outcome = Outcome.VIOLATED
-            meaning = f"{differ:,} of {numbers:,} numbers are not what training gives: the record was changed"
+            meaning = (
+                f"{differ:,} of {numbers:,} numbers are not what training gives: the record "
+                "was changed"
+            )
         elif differ:
             reason = self.other_code or (
-                "another processor or number of threads would explain it; if env.json of both names the same, nothing does"
+                "another processor or number of threads would explain it; if env.json of both "
+                "names the same, nothing does"
             )
             outcome = Outcome.REPORTED
-            meaning = f"{differ:,} of {numbers:,} numbers differ, parameters within what rounding is allowed: {reason}"
+            meaning = (
+                f"{differ:,} of {numbers:,} numbers differ, parameters within what rounding "
+                f"is allowed: {reason}"
+            )
         on_record = ON_RECORD.get(self.certificate.bounded, "weights")
         return Finding(
             f"{on_record} on record",
             "they are what the run's settings and records make",
             "trained again on the same records, with the same bounds",
-            f"{numbers:,} numbers compared", outcome, meaning, "numbers that differ", 0.0, found=float(differ),
+            f"{numbers:,} numbers "
+            "compared", outcome, meaning, "numbers that "
+                                                               "differ", 0.0, found=float(differ),
             strength=Strength.CERTAIN,
-            noticeable="parameters beyond what rounding is allowed" if self.other_code else "any change beyond rounding",
+            noticeable="parameters beyond what rounding is "
+                       "allowed" if self.other_code else "any change beyond rounding",
         )  # fmt: skip
 
-    # -- findings ------------------------------------------------------------------------------------------------------
+    # -- findings
+    # ------------------------------------------------------------------------------------------------------
 
     @property
     def effort(self) -> str:
         """What was made, and what was not."""
-        train, refused, edited = self.problem.dataset.train, self.refused.total(), self.trained - self.units
-        there, farthest = len(np.unique(train.units[~train.public])), max((k for _, k in self.went), default=0)
+        train, refused, edited = (
+            self.problem.dataset.train,
+            self.refused.total(),
+            self.trained - self.units,
+        )
+        there, farthest = (
+            len(np.unique(train.units[~train.public])),
+            max((k for _, k in self.went), default=0),
+        )
         out = f"{self.units:,} of {there:,} units left out, one at a time"
-        hurt = f"{edited:,} neighbours edited to hurt, up to k = {farthest}" if edited else "no neighbour edited to hurt"
+        hurt = (
+            f"{edited:,} neighbours edited to hurt, up to k = {farthest}"
+            if edited
+            else "no neighbour edited to hurt"
+        )
         cut = "; audit.seconds ended the search" if self.cut else ""
         return f"{out}; {hurt}{f'; {refused:,} more refused by training' if refused else ''}{cut}"
 
     def _parameters(self) -> Finding:
-        """That neighbours stay within bounds; and which narrowing would have put one outside: of the parameters that came
-        nearest to it, and farthest. It is of all elements, both ends and every k of a group: a share is that of the one
-        that came nearest."""
+        """That neighbours stay within bounds; and which narrowing would have put one outside: of
+        the parameters that came nearest to it, and farthest. It is of all elements, both ends and
+        every k of a group: a share is that of the one that came nearest.
+        """
         relation = self.problem.settings.relation
         bound = BOUND.get(self.certificate.bounded, "k times the recorded sensitivity")
         meaning = f"the farthest neighbour went {share_words(self.share)}"
@@ -894,46 +1120,64 @@ class Auditor:
         elif not self.groups:
             meaning = "every neighbour was farther away than the run's bounds reach: none was kept"
         shares = sorted(self.groups.items(), key=lambda each: -each[1])
-        ends = [f"{name} by more than {100 * max(0.0, 1 - share):.3g} %" for name, share in (*shares[:1], *shares[-1:])]
+        ends = [
+            f"{name} by more than {100 * max(0.0, 1 - share):.3g} %"
+            for name, share in (*shares[:1], *shares[-1:])
+        ]
         return counterexamples(
             f"{PARAMETERS}: {self.subject}",
-            f"with {RELATIONS[relation.name].ball_of(relation.unit_rows)}, training stays within {bound}",
+            f"with {RELATIONS[relation.name].ball_of(relation.unit_rows)}, training stays within "
+            f"{bound}",
             "neighbours trained by the run's own constants: units left out, and edits made to hurt",
             self.effort, "deviation/bound", self.share if self.groups else None, meaning,
-            f"all bounds of a group narrowed together: of {' ... '.join(dict.fromkeys(ends))}; the others lie between "
+            f"all bounds of a group narrowed together: of {' ... '.join(dict.fromkeys(ends))}; the "
+            "others lie between "
             "them. Of one bound alone, maybe not", 1.0,
         )  # fmt: skip
 
     def _certified(self) -> Finding:
-        meaning = f"none of {self.labels:,} certified labels changed" if self.labels else "no query is certified at such k"
+        meaning = (
+            f"none of {self.labels:,} certified labels changed"
+            if self.labels
+            else "no query is certified at such k"
+        )
         return counterexamples(
             f"{CERTIFIED_LABELS}: {self.subject}",
             "a label of stable distance L is the same on every dataset within L",
-            f"{len(self.queries)} queries, those bisected onto the edges of labels and distances among them",
-            self.effort, "certified labels that changed", float(self.wrong) if self.labels else None,
+            f"{len(self.queries)} queries, those bisected onto the edges of labels and distances "
+            "among them",
+            self.effort, "certified labels that "
+                         "changed", float(self.wrong) if self.labels else None,
             f"certified labels changed: {self.turned[0]}" if self.turned else meaning, "one label",
         )  # fmt: skip
 
     def _memorisation(self) -> dict[str, Finding]:
         left_out = "each unit left out, and the model asked for its own records"
-        certified, others = ([change for held, change in self.memorised if held == side] for side in (True, False))
+        certified, others = (
+            [change for held, change in self.memorised if held == side] for side in (True, False)
+        )
         broken, moved = (sum(change != 0 for change in side) for side in (certified, others))
         exact = f"it is exactly 0 for all {len(certified):,} certified records"
         meaning = exact if certified else "no record was certified"
         found: dict[str, Finding] = {}
         found[MEMORISATION] = counterexamples(
             f"{MEMORISATION}: {self.subject}",
-            "P(label right | in) - P(label right | out) is exactly 0 where the record's stable distance is 1 or more",
-            left_out, f"{self.units} units left out, {len(self.memorised)} records asked", "records memorised",
+            "P(label right | in) - P(label right | out) is exactly 0 where the record's stable "
+            "distance is 1 or more",
+            left_out, f"{self.units} units left out, {len(self.memorised)} records "
+                      "asked", "records memorised",
             float(broken) if certified else None,
-            f"{broken:,} of {len(certified):,} certified records were memorised all the same" if broken else meaning,
+            f"{broken:,} of {len(certified):,} certified records were memorised all the "
+            "same" if broken else meaning,
             "one record",
         )  # fmt: skip
         if others:
             found[OTHER_MEMORISATION] = Finding(
-                OTHER_MEMORISATION, "nothing is claimed of records whose stable distance is 0", left_out,
+                OTHER_MEMORISATION, "nothing is claimed of records whose stable distance is "
+                                    "0", left_out,
                 f"{len(others)} records asked", Outcome.REPORTED,
-                f"{moved} of {len(others)} are labelled otherwise by the model that never saw them", "records memorised",
+                f"{moved} of {len(others)} are labelled otherwise by the model that never saw "
+                "them", "records memorised",
                 found=float(moved), strength=Strength.CERTAIN,
             )  # fmt: skip
         return found
@@ -944,7 +1188,9 @@ class Auditor:
         both = ", as the run's own records were once more" if self.other_code else ""
         claims = [(STABLE_DISTANCES, apart, self.exact, self.compared, self.torn, "queries")]
         if nesting := NESTING.get(self.certificate.bounded):
-            claims.insert(0, (NESTING_BOXES, nesting[0], self.nests, self.ends, self.stuck, nesting[1]))
+            claims.insert(
+                0, (NESTING_BOXES, nesting[0], self.nests, self.ends, self.stuck, nesting[1])
+            )
         for about, claim, claimed, looked, broken, unit in claims:
             why = f"no {unit} were compared"
             if not claimed:
@@ -954,8 +1200,11 @@ class Auditor:
             tested = claimed and self.pairs and looked
             yield about, counterexamples(
                 f"{about}: {self.subject}", claim,
-                f"neighbours one k away, trained with all their bounds{both}; queries bisected onto the edges of both",
-                f"{self.pairs} such neighbours", f"{unit} that break it", float(broken) if tested else None,
+                f"neighbours one k away, trained with all their bounds{both}; queries bisected "
+                "onto the edges of both",
+                f"{self.pairs} such "
+                "neighbours", f"{unit} that break "
+                                                 "it", float(broken) if tested else None,
                 f"{broken} of {looked} {unit} break it" if tested else why, "one",
             )  # fmt: skip
 
@@ -966,36 +1215,54 @@ class Auditor:
             return "nothing is claimed: the grid of k skips values"
         if self.stay:
             return "nothing is claimed: a record that moved may move as far again"
-        return f"nothing is claimed: product={self.problem.recipe.training.product} keeps no boxes within one another"
+        return (
+            f"nothing is claimed: product={self.problem.recipe.training.product} keeps no boxes "
+            "within one another"
+        )
 
     def notes(self) -> Iterator[str]:
         """What a reader must know beside the findings."""
         units = len(np.unique(self.problem.dataset.train.units))
         yield (
-            "violations are counterexamples and certain; where none was found nothing is proved: the largest deviation "
+            "violations are counterexamples and certain; where none was found nothing is proved: "
+            "the largest deviation "
             "over its bound says what narrowing would have been noticed"
         )
         if self.units < units and not self.stay:
             limit = "audit.seconds" if self.cut else "audit.units"
-            yield f"{self.units} of {units} units were left out one by one ({limit} limits them, public ones stay)"
+            yield (
+                f"{self.units} of {units} units were left out one by one ({limit} limits them, "
+                "public ones stay)"
+            )
         if self.cut:
             yield (
-                f"audit.seconds={self.extent.seconds:g} ended the search, each kind of attack having its share: "
-                f"{self.trained:,} of {self.planned.total():,} neighbours begun were trained, and {self.pairs} of "
+                f"audit.seconds={self.extent.seconds:g} ended the search, each kind of attack "
+                "having its share: "
+                f"{self.trained:,} of {self.planned.total():,} neighbours begun were trained, and "
+                f"{self.pairs} of "
                 f"{self.extent.bounded} with all their bounds"
             )
-        yield from (f"training refused {n} neighbours: {why}" for why, n in self.why.most_common(MAX_REFUSALS_SHOWN))
+        yield from (
+            f"training refused {n} neighbours: {why}"
+            for why, n in self.why.most_common(MAX_REFUSALS_SHOWN)
+        )
         if self.unreached:
-            yield f"{self.unreached} neighbours were farther away than the run's bounds reach: none was kept"
+            yield (
+                f"{self.unreached} neighbours were farther away than the run's bounds reach: "
+                "none was kept"
+            )
         if self.names_far_newcomers:
             yield (
-                "newcomers marked as beyond the ranges have features that the columns may never hold: certificates are "
+                "newcomers marked as beyond the ranges have features that the columns may never "
+                "hold: certificates are "
                 "about them too"
             )
         yield "the edits and deviations tell of private records: this report is for the data owner"
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """Neighbours by edit and distance, and how near each group of parameters came to its bound."""
+        """Neighbours by edit and distance, and how near each group of parameters came to its
+        bound.
+        """
         farthest = {kind: max(self.went.get(kind, ()), default=0.0) for kind in self.planned}
         edits = [
             {"edit": kind[0], "k": kind[1], "planned": self.planned[kind], "trained": len(self.went.get(kind, ())),
@@ -1007,12 +1274,17 @@ class Auditor:
              "narrowing of all noticed above, %": 100 * max(0.0, 1 - share)}
             for name, share in self.groups.items()
         ]  # fmt: skip
-        return {"certificate_edits": pd.DataFrame(edits), "certificate_parameters": pd.DataFrame(groups)}
+        return {
+            "certificate_edits": pd.DataFrame(edits),
+            "certificate_parameters": pd.DataFrame(groups),
+        }
 
 
 def kind_of(edit: Edited) -> Kind:
     """Where an edit is counted: by one step's story, or how many steps; and its distance."""
-    return edit.story[0] if len(edit.story) == 1 else f"{len(edit.story)} edits after one query", edit.distance
+    return edit.story[0] if len(
+        edit.story
+    ) == 1 else f"{len(edit.story)} edits after one query", edit.distance
 
 
 def _dealt(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:
@@ -1026,7 +1298,9 @@ def members_of(model: Model) -> Sequence[Model]:
 
 
 def share_words(share: float) -> str:
-    """How far of the way to its bound a neighbour went: only the bound itself is 100 %, whatever is left or beyond."""
+    """How far of the way to its bound a neighbour went: only the bound itself is 100 %, whatever
+    is left or beyond.
+    """
     apart = abs(1 - share)
     if share >= 2:
         return f"{share:.3g} times as far as its bound"

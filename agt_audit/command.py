@@ -21,7 +21,18 @@ from agt_cli.runs.pending import PendingErasures, StateMonitor
 from agt_cli.runs.queries import DIGESTS
 
 KEYS = (
-    *("audit", "kind", "run", "digest", "confidence", "seed", "mechanism", "total", "accounting", "counting"),
+    *(
+        "audit",
+        "kind",
+        "run",
+        "digest",
+        "confidence",
+        "seed",
+        "mechanism",
+        "total",
+        "accounting",
+        "counting",
+    ),
     *("inputs", "compute", "output_dir"),
 )
 
@@ -47,17 +58,32 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
     """
     only_keys(config, KEYS)
     confidence, seed, run = config.get("confidence"), config.get("seed"), config.get("run")
-    if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0.5 <= confidence < 1:
-        raise ConfigError(f"confidence={confidence}: give the probability with which bounds hold, from 0.5 to below 1")
+    if (
+        isinstance(confidence, bool)
+        or not isinstance(confidence, int | float)
+        or not 0.5 <= confidence < 1
+    ):
+        raise ConfigError(
+            f"confidence={confidence}: give the probability with which bounds hold, from 0.5 to "
+            "below 1"
+        )
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ConfigError(f"seed={seed}: give an integer >= 0")
     kind = build(config.get("audit"), "audit")
     if not isinstance(kind, AuditKind):
         raise ConfigError(
-            f"audit._target_: {type(kind).__name__} is no kind of audit: inherit from agt_audit.job.AuditKind"
+            f"audit._target_: {type(kind).__name__} is no kind of audit: inherit from "
+            "agt_audit.job.AuditKind"
         )
     folder = None if run is None else Path(str(run))
-    given = AuditInputs(config, folder, digest_of(config, "digest"), confidence, seed, Path(str(config["output_dir"])))
+    given = AuditInputs(
+        config,
+        folder,
+        digest_of(config, "digest"),
+        confidence,
+        seed,
+        Path(str(config["output_dir"])),
+    )
     kind.check(given)
     finished = None if folder is None else open_run(folder, "train", given.digest)
     if finished is not None:
@@ -71,7 +97,8 @@ def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, A
     """Attack, write the record, and say what was found.
 
     Raises:
-        CheckError: a claim is false; the record is finished all the same. Or the run was changed meanwhile, and it is not.
+        CheckError: a claim is false; the record is finished all the same. Or the run was changed
+            meanwhile, and it is not.
     """
     remove_copies(record.folder.parent)
     record.environment(kind=config.kind.name, **_rests_on(config.finished))
@@ -92,12 +119,17 @@ def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, A
 
 
 def _check_whole(finished: Run) -> None:
-    """Raise ConfigError where the model is of records that its data no longer has: nothing trained now is its neighbour."""
+    """Raise ConfigError where the model is of records that its data no longer has: nothing
+    trained now is its neighbour.
+    """
     if units := PendingErasures.of(finished).units:
         raise ConfigError(
-            f"run={finished.folder}: {people(units)} asked to be erased and {'is' if units == 1 else 'are'} still in the "
-            "model, and no longer in its data: what an audit trains would be as many records away and no neighbour. Carry "
-            f"the erasure out first: agt unlearn run={finished.folder}; agt audit unlearning audits it as it is"
+            f"run={finished.folder}: {people(units)} asked to be erased and "
+            f"{'is' if units == 1 else 'are'} still in the "
+            "model, and no longer in its data: what an audit trains would be as many records away "
+            "and no neighbour. Carry "
+            f"the erasure out first: agt unlearn run={finished.folder}; agt audit unlearning "
+            "audits it as it is"
         )
 
 
@@ -106,14 +138,21 @@ def _rests_on(finished: Run | None) -> dict[str, object]:
     if finished is None:
         return {}
     about = {key: finished.environment.get(key) for key in (*DIGESTS, "dataset")}
-    return {"trained_run": str(finished.folder.resolve()), "trained_digest": finished.digest, **about}
+    return {
+        "trained_run": str(finished.folder.resolve()),
+        "trained_digest": finished.digest,
+        **about,
+    }
 
 
 def _check_current(finished: Run | None, digest: str | None) -> None:
     """Raise CheckError where the run is not what it was, or another state of it was audited."""
-    if finished is not None and (digest not in (None, finished.digest) or StateMonitor(finished).changed):
+    if finished is not None and (
+        digest not in (None, finished.digest) or StateMonitor(finished).changed
+    ):
         raise CheckError(
-            f"run={finished.folder}: the run was changed while it was audited (agt unlearn): what was found would be of no "
+            f"run={finished.folder}: the run was changed while it was audited (agt unlearn): what "
+            "was found would be of no "
             "one state, and nothing is said: audit again"
         )
 

@@ -1,36 +1,42 @@
-"""agt audit dpsgd: a run's own training with noise inside (training/loop.py), canaries in or out; what is seen of it, and
-bounds on epsilon.
+"""agt audit dpsgd: a run's own training with noise inside (training/loop.py), canaries in or out;
+what is seen of it, and bounds on epsilon.
 
-Trainings are the very loop that ``agt train`` runs, again and again, with canaries in or out. They show what an adversary
-would see: every noisy direction along each canary (white box), the final weights along it, or the loss on it at the end
-(black box). Lecture 004; Nasr et al. 2023; Steinke et al. 2023.
+Trainings are the very loop that ``agt train`` runs, again and again, with canaries in or out. They
+show what an adversary would see: every noisy direction along each canary (white box), the final
+weights along it, or the loss on it at the end (black box). Lecture 004; Nasr et al. 2023; Steinke
+et al. 2023.
 
-A gradient canary is a gradient of its own that stands for a record's in every step. It is longer than any clip, so that a
-clip that was forgotten shows. Several of one run are orthogonal, or nearly so: what one leaves in the noisy sum moves no
-other's score. An input canary is a record, whose gradient the head gives: what somebody can do who only hands in data.
-Each canary is a unit of its own whose id decides its batch, as any record's does; all constants are the run's. A gradient
-canary is clipped elementwise, as records are, and stands for a unit with as many rows as one may have. Under substitution a
-unit is never absent: where it is out, its gradient is the opposite one, and the two sides differ by all that the claim
-allows.
+A gradient canary is a gradient of its own that stands for a record's in every step. It is longer
+than any clip, so that a clip that was forgotten shows. Several of one run are orthogonal, or nearly
+so: what one leaves in the noisy sum moves no other's score. An input canary is a record, whose
+gradient the head gives: what somebody can do who only hands in data. Each canary is a unit of its
+own whose id decides its batch, as any record's does; all constants are the run's. A gradient canary
+is clipped elementwise, as records are, and stands for a unit with as many rows as one may have.
+Under substitution a unit is never absent: where it is out, its gradient is the opposite one, and
+the two sides differ by all that the claim allows.
 
 Formal guarantees
-    Many runs. One canary, in half of the runs. Thresholds are chosen on the first third of the runs of each side and
-    counted on the others, which are independent of it. So Clopper-Pearson's limits hold, and with them a bound from
-    (eps, delta) alone, and one from the claimed mu of Gaussian differential privacy: the second is about the claim
-    "Gaussian noise of this size", which is more than (eps, delta), and is rejected where either part is false.
-    Step by step. In each step of each run a fresh coin says whether the canary takes part, and one guess is made. Given all
-    that came before, a guess is right with at most the probability that the claimed step allows, Phi(mu_step / 2), so the
-    number of right ones is dominated by a binomial, and Clopper-Pearson's lower limit of the share holds. What it implies
-    of the noise is composed by the accountant: this can notice bugs in noise and clipping, and cannot debug the
+    Many runs. One canary, in half of the runs. Thresholds are chosen on the first third of the runs
+    of each side and counted on the others, which are independent of it. So Clopper-Pearson's limits
+    hold, and with them a bound from (eps, delta) alone, and one from the claimed mu of Gaussian
+    differential privacy: the second is about the claim "Gaussian noise of this size", which is more
+    than (eps, delta), and is rejected where either part is false.
+    Step by step. In each step of each run a fresh coin says whether the canary takes part, and one
+    guess is made. Given all that came before, a guess is right with at most the probability that
+    the claimed step allows, Phi(mu_step / 2), so the number of right ones is dominated by a
+    binomial, and Clopper-Pearson's lower limit of the share holds. What it implies of the noise is
+    composed by the accountant: this can notice bugs in noise and clipping, and cannot debug the
     composition.
-    One run. Each of m canaries is in by its own coin, and the bounds of estimates.py say what the number of right guesses
-    implies. How many are guessed follows from the claim.
-    Noise. Who knows all gradients, the canary's among them, sees the noise itself, in every coordinate of every step: its
-    size is judged as that of released weights (weights.py), of the trainings without the canary.
-    All rigorous bounds of one audit share the error probability equally: together they hold with the confidence asked for.
+    One run. Each of m canaries is in by its own coin, and the bounds of estimates.py say what the
+    number of right guesses implies. How many are guessed follows from the claim.
+    Noise. Who knows all gradients, the canary's among them, sees the noise itself, in every
+    coordinate of every step: its size is judged as that of released weights (weights.py), of the
+    trainings without the canary.
+    All rigorous bounds of one audit share the error probability equally: together they hold with
+    the confidence asked for.
 
-The adversary of the white box knows all other records, and subtracts what they are expected to add to a sum; so does the
-one that differential privacy speaks of.
+The adversary of the white box knows all other records, and subtracts what they are expected to add
+to a sum; so does the one that differential privacy speaks of.
 """
 
 import math
@@ -79,7 +85,8 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 }
 
 
-# -- canaries ----------------------------------------------------------------------------------------------------------
+# -- canaries
+# ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -109,12 +116,16 @@ class CanaryHead:
 
     def __init__(self, module: nn.Sequential, loss: str) -> None:
         if loss not in LOSSES:
-            raise ConfigError(f"training.loss={loss}: noise inside training is audited with {' or '.join(LOSSES)}")
+            raise ConfigError(
+                f"training.loss={loss}: noise inside training is audited with {' or '.join(LOSSES)}"
+            )
         self.module, self.loss = module, loss
         self.parameters = {name: p.detach().double() for name, p in module.state_dict().items()}
         self.initial = flat(self.parameters)
 
-    def gradients(self, theta: np.ndarray, features: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def gradients(
+        self, theta: np.ndarray, features: np.ndarray, labels: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """([n, P] gradients, [n] losses) of records at flat parameters [P]."""
         sizes = [p.numel() for p in self.parameters.values()]
 
@@ -123,16 +134,23 @@ class CanaryHead:
             named = {name: part.view(like.shape) for (name, like), part in parts}
             logits = functional_call(self.module, named, (row[None],))
             binary = self.loss == "binary_cross_entropy"
-            return LOSSES[self.loss](logits, label.to(logits.dtype).view(1, 1) if binary else label.view(1))
+            return LOSSES[self.loss](
+                logits, label.to(logits.dtype).view(1, 1) if binary else label.view(1)
+            )
 
         each = vmap(grad_and_value(loss), in_dims=(None, 0, 0))
-        x, y = torch.from_numpy(np.asarray(features, dtype=np.float64)), torch.from_numpy(np.asarray(labels))
+        x, y = (
+            torch.from_numpy(np.asarray(features, dtype=np.float64)),
+            torch.from_numpy(np.asarray(labels)),
+        )
         gradients, losses = each(torch.from_numpy(theta), x, y)
         return gradients.numpy(), losses.numpy()
 
 
 def dirac(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator) -> np.ndarray:
-    """[count, P] each on a coordinate of its own: those that the data's gradients move least at first, of equals any."""
+    """[count, P] each on a coordinate of its own: those that the data's gradients move least at
+    first, of equals any.
+    """
     rows = rng.permutation(len(pool))[:ROWS_LOOKED_AT]
     at_first, _ = head.gradients(head.initial, pool.features[rows], pool.labels[rows])
     shuffled = rng.permutation(len(head.initial))
@@ -148,7 +166,9 @@ def gaussian(count: int, head: CanaryHead, pool: Records, rng: np.random.Generat
 
 
 def signs(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator) -> np.ndarray:
-    """[count, P] the same size in every element, which is what an elementwise clip lets through most of."""
+    """[count, P] the same size in every element, which is what an elementwise clip lets through
+    most of.
+    """
     size = len(head.initial)
     return LENGTH / np.sqrt(size) * rng.choice([-1.0, 1.0], (count, size))
 
@@ -175,22 +195,35 @@ def canaries_of(kind: str, count: int, head: CanaryHead, pool: Records, seed: in
     rng, size = np.random.default_rng(seed), len(head.initial)
     if kind in GRADIENTS:
         if count > size:
-            raise ConfigError(f"audit.canaries={count}: a head of {size} parameters has no more orthogonal directions")
+            raise ConfigError(
+                f"audit.canaries={count}: a head of {size} parameters has no more orthogonal "
+                "directions"
+            )
         words, make = GRADIENTS[kind]
         zeros = np.zeros((count, *pool.features.shape[1:]))
-        return Canaries(words, make(count, head, pool, rng), _named(zeros, np.zeros(count, dtype=np.int64), pool))
+        return Canaries(
+            words,
+            make(count, head, pool, rng),
+            _named(zeros, np.zeros(count, dtype=np.int64), pool),
+        )
     if count > len(pool):
-        raise ConfigError(f"audit.canaries={count}: there are {len(pool)} records to make them of: use fewer")
+        raise ConfigError(
+            f"audit.canaries={count}: there are {len(pool)} records to make them of: use fewer"
+        )
     if kind == "blank" and count != 1:
         raise ConfigError(
-            f"audit.canaries={count}: blank records are all alike: use audit.canary=mislabelled, or one canary"
+            f"audit.canaries={count}: blank records are all alike: use audit.canary=mislabelled, "
+            "or one canary"
         )
     rows, others = rng.permutation(len(pool)), (pool.labels + 1) % (int(pool.labels.max()) + 1)
     features, labels = np.asarray(pool.features)[rows], others[rows]
     if kind == "blank":
         features, labels = np.zeros_like(features), pool.labels
     if kind == "adversarial":
-        features, labels = np.concatenate([features, features]), np.concatenate([pool.labels[rows], labels])
+        features, labels = (
+            np.concatenate([features, features]),
+            np.concatenate([pool.labels[rows], labels]),
+        )
         lengths = np.linalg.norm(head.gradients(head.initial, features, labels)[0], axis=1)
         worst = np.argsort(-lengths, kind="stable")
         features, labels = features[worst], labels[worst]
@@ -199,7 +232,9 @@ def canaries_of(kind: str, count: int, head: CanaryHead, pool: Records, seed: in
 
 def _named(features: np.ndarray, labels: np.ndarray, pool: Records) -> Records:
     ids = np.array([f"{CANARY_ID}{index}" for index in range(len(labels))])
-    return Records(features.astype(pool.features.dtype), labels, ids, ids, np.zeros(len(ids), dtype=bool))
+    return Records(
+        features.astype(pool.features.dtype), labels, ids, ids, np.zeros(len(ids), dtype=bool)
+    )
 
 
 def flat(named: Mapping[str, Tensor]) -> np.ndarray:
@@ -207,7 +242,8 @@ def flat(named: Mapping[str, Tensor]) -> np.ndarray:
     return np.concatenate([tensor.detach().double().numpy().ravel() for tensor in named.values()])
 
 
-# -- trainings ---------------------------------------------------------------------------------------------------------
+# -- trainings
+# ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -215,12 +251,14 @@ class Sight:
     """What adversaries see of R runs with m canaries.
 
     Attributes:
-        scores: [R, T, m] each noisy sum along the canary's clipped gradient, less what the others are expected to add, in
-            units of the most that one record can add: a canary that took part adds ``reach``.
+        scores: [R, T, m] each noisy sum along the canary's clipped gradient, less what the others
+            are expected to add, in units of the most that one record can add: a canary that took
+            part adds ``reach``.
         reach: [R, T, m] the clipped gradient's length, in the same units; at most 1.
         weights: [R, m] the final weights along the canary's first gradient, downhill.
         losses: [R, m] on the canaries at the end; of gradient canaries 0.
-        squares, coordinates: [R] the squares of all noise, over the claimed variance, added up over so many coordinates.
+        squares, coordinates: [R] the squares of all noise, over the claimed variance, added up over
+            so many coordinates.
     """
 
     scores: np.ndarray
@@ -238,7 +276,8 @@ class NoisyTraining:
     Attributes:
         problem: of the run, with the records that every training has.
         plan: the noise that the run claims.
-        seed: for tests; None: fresh noise for each training, from the operating system, as the product draws it.
+        seed: for tests; None: fresh noise for each training, from the operating system, as the
+            product draws it.
     """
 
     problem: Problem
@@ -247,10 +286,16 @@ class NoisyTraining:
 
     @classmethod
     def of(cls, model: BoxModel, records: Records, seed: int | None = None) -> "NoisyTraining":
-        """The run that made this model, on some of its records. Raises ConfigError: the run has no noise."""
+        """The run that made this model, on some of its records.
+
+        Raises ConfigError: the run has no noise.
+        """
         network = model.boxed_network
         if model.noise is None or network is None:
-            raise ConfigError("noise.epsilon: the run was trained without noise, so nothing is claimed of its weights")
+            raise ConfigError(
+                "noise.epsilon: the run was trained without noise, so nothing is claimed of its "
+                "weights"
+            )
         return cls(neighbouring(model.problem, records, NOMINAL), model.noise, seed)
 
     @property
@@ -269,7 +314,8 @@ class NoisyTraining:
     def claim(self) -> str:
         """For a stranger."""
         return (
-            f"({self.config.epsilon:.4g}, {self.config.delta:g})-differentially private: a record is in {self.plan.epochs} "
+            f"({self.config.epsilon:.4g}, {self.config.delta:g})-differentially private: a record "
+            f"is in {self.plan.epochs} "
             f"steps, whose Gaussian noise is {self.noise:.4g} times what one record can add"
         )
 
@@ -301,17 +347,23 @@ class NoisyTraining:
         """Train R times, from fresh draws.
 
         Args:
-            inside: [R, T, m] or [R, 1, m] bool: in which steps that a canary's unit takes part in, of which each epoch has
-                one, it is there.
+            inside: [R, T, m] or [R, 1, m] bool: in which steps that a canary's unit takes part in,
+                of which each epoch has one, it is there.
         """
-        seeds = [None] * len(inside) if self.seed is None else range(self.seed, self.seed + len(inside))
+        seeds = (
+            [None] * len(inside) if self.seed is None else range(self.seed, self.seed + len(inside))
+        )
         runs = [self._once(canaries, one, seed) for one, seed in zip(inside, seeds, strict=True)]
         return Sight(*(np.stack(parts) for parts in zip(*runs, strict=True)))
 
-    def _once(self, canaries: Canaries, inside: np.ndarray, seed: int | None) -> tuple[np.ndarray, ...]:
+    def _once(
+        self, canaries: Canaries, inside: np.ndarray, seed: int | None
+    ) -> tuple[np.ndarray, ...]:
         again = neighbouring(self.problem, with_added(self.problem.dataset.train, canaries.records))
         inside = np.broadcast_to(inside, (self.plan.epochs, len(canaries)))
-        run = _WatchedRun(self, canaries, inside, again.recipe, again.dataset.train, self.drawn(seed))
+        run = _WatchedRun(
+            self, canaries, inside, again.recipe, again.dataset.train, self.drawn(seed)
+        )
         with torch.no_grad():
             for rows in run.plan.batches(run.records.units):
                 run.step(rows)
@@ -319,11 +371,20 @@ class NoisyTraining:
         if canaries.gradients is None:
             losses = self.head.gradients(end, canaries.records.features, canaries.records.labels)[1]
         weights, _ = run.along(self.head.initial - end, run.first)
-        return run.scores, run.reach, weights, losses, np.array(run.squares), np.array(run.coordinates)
+        return (
+            run.scores,
+            run.reach,
+            weights,
+            losses,
+            np.array(run.squares),
+            np.array(run.coordinates),
+        )
 
 
 class _WatchedRun(TrainingRun):
-    """The training loop, with canaries among the records and an adversary who sees every direction."""
+    """The training loop, with canaries among the records and an adversary who sees every
+    direction.
+    """
 
     def __init__(
         self,
@@ -335,15 +396,25 @@ class _WatchedRun(TrainingRun):
         noise: Noise,
     ) -> None:
         super().__init__(trainer.module, recipe, records, noise=noise)
-        settings, self.canaries, self.inside, self.head = trainer.problem.settings, canaries, inside, trainer.head
-        self.most = trainer.plan.sensitivity * trainer.problem.plan.normalizer  # how far one unit moves a batch's sum, l2
+        settings, self.canaries, self.inside, self.head = (
+            trainer.problem.settings,
+            canaries,
+            inside,
+            trainer.head,
+        )
+        # how far one unit moves a batch's sum, l2
+        self.most = trainer.plan.sensitivity * trainer.problem.plan.normalizer
         self.unit_rows = settings.relation.unit_rows
         self.opposed = replaces(settings.relation.name) and canaries.gradients is not None
         self.sgd = self.spy = _Spy(recipe.training)
         self.others = len(records) - len(canaries)
         self.first = self.clipped(np.arange(len(canaries)))
         self.scores, self.reach = np.zeros(inside.shape), np.zeros(inside.shape)
-        self.sigma, self.squares, self.coordinates = trainer.plan.sigma * trainer.problem.plan.normalizer, 0.0, 0
+        self.sigma, self.squares, self.coordinates = (
+            trainer.plan.sigma * trainer.problem.plan.normalizer,
+            0.0,
+            0,
+        )
 
     def clipped(self, places: np.ndarray) -> np.ndarray:
         """[len(places), P] gradients of canaries, clipped elementwise, of a whole unit."""
@@ -351,14 +422,24 @@ class _WatchedRun(TrainingRun):
         if not len(places):
             return np.zeros((0, theta.size))
         if self.canaries.gradients is not None:
-            return self.unit_rows * np.clip(self.canaries.gradients[places] * clip * np.sqrt(theta.size), -clip, clip)
+            return self.unit_rows * np.clip(
+                self.canaries.gradients[places] * clip * np.sqrt(theta.size), -clip, clip
+            )
         records = self.canaries.records
-        return np.clip(self.head.gradients(theta, records.features[places], records.labels[places])[0], -clip, clip)
+        return np.clip(
+            self.head.gradients(theta, records.features[places], records.labels[places])[0],
+            -clip,
+            clip,
+        )
 
     def along(self, excess: np.ndarray, gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(a sum [P] along each gradient, the gradients' lengths), in units of the most that one unit can add."""
+        """(a sum [P] along each gradient, the gradients' lengths), in units of the most that one
+        unit can add.
+        """
         lengths = np.linalg.norm(gradients, axis=1)
-        return gradients @ excess / np.maximum(lengths, 1e-300) / self.most, np.minimum(1, lengths / self.most)
+        return gradients @ excess / np.maximum(lengths, 1e-300) / self.most, np.minimum(
+            1, lengths / self.most
+        )
 
     def step(self, rows: np.ndarray) -> None:
         """As ``Run.step``; then the scores of the canaries whose batch it was."""
@@ -367,7 +448,10 @@ class _WatchedRun(TrainingRun):
         super().step(rows)
         excess = flat(self.spy.directions) * self.plan.normalizer - self.expected
         noise = excess - self._there(places, epoch) @ self.gradients
-        self.squares, self.coordinates = self.squares + float(noise @ noise) / self.sigma**2, self.coordinates + noise.size
+        self.squares, self.coordinates = (
+            self.squares + float(noise @ noise) / self.sigma**2,
+            self.coordinates + noise.size,
+        )
         sums, reach = self.along(excess, self.gradients)
         if self.opposed:  # +g or -g: as far apart as 2 g or nothing
             sums, reach = sums + reach, np.minimum(2 * reach, 1)
@@ -377,7 +461,10 @@ class _WatchedRun(TrainingRun):
         """Zeros: no bound is audited, and the nominal parameters depend on none."""
         if self.relation.selects:
             return super().bound_sums(rows, eligible, group)
-        zeros = {name: torch.zeros_like(bound.lower, dtype=torch.int64) for name, bound in self.bounds.items()}
+        zeros = {
+            name: torch.zeros_like(bound.lower, dtype=torch.int64)
+            for name, bound in self.bounds.items()
+        }
         return {name: BoundSums(zero, zero) for name, zero in zeros.items()}
 
     def _there(self, places: np.ndarray, epoch: int) -> np.ndarray:
@@ -392,10 +479,15 @@ class _WatchedRun(TrainingRun):
         self.expected = flat(sums) * quantum
         there = self._there(places, epoch)
         if self.canaries.gradients is None:  # records: the loop's own gradients
-            return super().nominal_sums(rows[(rows < self.others) | np.isin(rows - self.others, places[there > 0])])
+            return super().nominal_sums(
+                rows[(rows < self.others) | np.isin(rows - self.others, places[there > 0])]
+            )
         added = torch.from_numpy(np.rint(there @ self.gradients / quantum).astype(np.int64))
         parts = added.split([total.numel() for total in sums.values()])
-        return {name: total + part.view_as(total) for (name, total), part in zip(sums.items(), parts, strict=True)}
+        return {
+            name: total + part.view_as(total)
+            for (name, total), part in zip(sums.items(), parts, strict=True)
+        }
 
 
 @dataclass
@@ -411,7 +503,8 @@ class _Spy(Sgd):
         return super().update(key, gradient)
 
 
-# -- the audit ---------------------------------------------------------------------------------------------------------
+# -- the audit
+# ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -466,14 +559,20 @@ class LowerBound:
 
 
 def likelihood(sight: Sight, noise: float) -> np.ndarray:
-    """[R, T, m] the logarithm of each noisy sum's likelihood with the canary over that without, under the claim."""
+    """[R, T, m] the logarithm of each noisy sum's likelihood with the canary over that without,
+    under the claim.
+    """
     return (2 * sight.reach * sight.scores - sight.reach**2) / (2 * noise**2)
 
 
 def audit(
-    trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, several: Canaries | None = None
+    trainer: NoisyTraining,
+    canary: Canaries,
+    effort: TrainingEffort,
+    several: Canaries | None = None,
 ) -> tuple[list[LowerBound], Finding]:
-    """(all bounds on epsilon at the claim's delta, by estimator and who sees what; the size of the noise).
+    """(all bounds on epsilon at the claim's delta, by estimator and who sees what; the size of the
+    noise).
 
     Args:
         canary: one, of many runs.
@@ -483,39 +582,61 @@ def audit(
         ConfigError: too few trials.
     """
     records = canary.gradients is None
-    events = 2 * (2 + records) + 2 + (0 if several is None else len(BOUNDS))  # rigorous bounds, which share the error
+    # rigorous bounds, which share the error
+    events = 2 * (2 + records) + 2 + (0 if several is None else len(BOUNDS))
     sure, config = 1 - (1 - effort.confidence) / events, trainer.config
     needed = Claimed("mu", trainer.plan.mu).needed(sure)
     if effort.counted < needed:  # they could contradict nothing, even if no guess were wrong
-        enough = next(trials for trials in range(needed, 2 * needed + 1) if trials - trials // 3 >= needed)
+        enough = next(
+            trials for trials in range(needed, 2 * needed + 1) if trials - trials // 3 >= needed
+        )
         raise ConfigError(
-            f"audit.trials={effort.trials}: too few to contradict epsilon {config.epsilon:.4g} at delta {config.delta:g}, "
+            f"audit.trials={effort.trials}: too few to contradict epsilon {config.epsilon:.4g} at "
+            f"delta {config.delta:g}, "
             f"even if no guess were wrong: {enough:,} a side are the least"
         )
-    sights = [trainer.train(canary, np.full((effort.trials, 1, 1), inside)) for inside in (True, False)]
-    scores = {SUMS: [likelihood(sight, trainer.noise).sum(1) for sight in sights], WEIGHTS: [s.weights for s in sights]}
-    scores |= {LOSS: [-sight.losses for sight in sights]} if records else {}  # the greater, the more it seems to be in
-    bounds = [bound for name, sides in scores.items() for bound in _of_many(name, sides, config, sure)]
+    sights = [
+        trainer.train(canary, np.full((effort.trials, 1, 1), inside)) for inside in (True, False)
+    ]
+    scores = {
+        SUMS: [likelihood(sight, trainer.noise).sum(1) for sight in sights],
+        WEIGHTS: [s.weights for s in sights],
+    }
+    # the greater, the more it seems to be in
+    scores |= {LOSS: [-sight.losses for sight in sights]} if records else {}
+    bounds = [
+        bound for name, sides in scores.items() for bound in _of_many(name, sides, config, sure)
+    ]
     if several is not None:
         bounds += _of_one(trainer, several, effort.seed, sure)
     squares, coordinates = float(sights[1].squares.sum()), int(sights[1].coordinates.sum())
-    size = noise_size("training with noise inside", squares, coordinates, sure, f"{effort.trials} trainings")
+    size = noise_size(
+        "training with noise inside", squares, coordinates, sure, f"{effort.trials} trainings"
+    )
     return [*bounds, _of_steps(trainer, canary, effort, sure)], size
 
 
-def _of_many(adversary: str, sides: list[np.ndarray], config: NoiseConfig, sure: float) -> list[LowerBound]:
-    """What one adversary's scores of many runs give, each bound at a threshold chosen for its own measure."""
+def _of_many(
+    adversary: str, sides: list[np.ndarray], config: NoiseConfig, sure: float
+) -> list[LowerBound]:
+    """What one adversary's scores of many runs give, each bound at a threshold chosen for its
+    own measure.
+    """
     (present, absent), third, bounds = (side[:, 0] for side in sides), len(sides[0]) // 3, []
     for claimed in (Claimed("epsilon", config.epsilon, config.delta), Claimed("mu", 0.0)):
         event = chosen(present[:third], absent[:third], claimed, sure, labels=False)
         for each in estimates(event.mistakes(present[third:], absent[third:]), config.delta, sure):
             if each.measure == claimed.measure:
-                epsilon = each.found if each.measure == "epsilon" else _epsilon(each.found, config.delta)
+                epsilon = (
+                    each.found if each.measure == "epsilon" else _epsilon(each.found, config.delta)
+                )
                 bounds.append(LowerBound(each.estimator, adversary, epsilon, each.strength))
     return bounds
 
 
-def _of_steps(trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, sure: float) -> LowerBound:
+def _of_steps(
+    trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, sure: float
+) -> LowerBound:
     """The bound from guesses in each step."""
     steps = trainer.plan.epochs
     coins = np.random.default_rng(effort.seed).random((effort.step_runs, steps, 1)) < 0.5
@@ -538,27 +659,44 @@ def _of_one(trainer: NoisyTraining, canaries: Canaries, seed: int, sure: float) 
     return bounds
 
 
-def judged(trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, bounds: Sequence[LowerBound]) -> Finding:
+def judged(
+    trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, bounds: Sequence[LowerBound]
+) -> Finding:
     """The greatest rigorous bound held against the claim."""
-    config, sure = trainer.config, [bound for bound in bounds if bound.strength is Strength.CONFIDENT]
+    config, sure = (
+        trainer.config,
+        [bound for bound in bounds if bound.strength is Strength.CONFIDENT],
+    )
     best = max(sure, key=lambda bound: bound.found)
     violated = best.found > config.epsilon
     mu = Claimed("mu", trainer.plan.mu).noticed(effort.counted, effort.confidence, len(sure))
     noticed = None if mu is None else gaussian_epsilon(mu, config.delta)
     claim = f"{config.epsilon:.12g} claimed"
-    verdict = f"more than the {claim}" if violated else f"which does not contradict the {claim}, and proves nothing"
+    verdict = (
+        f"more than the {claim}"
+        if violated
+        else f"which does not contradict the {claim}, and proves nothing"
+    )
     once = sorted({each.seen for each in sure if each.canaries})
     return Finding(
         subject=f"training with noise inside, epsilon {config.epsilon:.3g} claimed",
         claim=trainer.claim,
         attack=f"{canary.words}; {len(sure)} rigorous bounds, which share the error probability",
-        effort="; ".join([f"{effort.trials} trainings a side", f"{effort.step_runs} with a coin in each step", *once]),
+        effort="; ".join(
+            [
+                f"{effort.trials} trainings a side",
+                f"{effort.step_runs} with a coin in each step",
+                *once,
+            ]
+        ),
         outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
         meaning=(
-            f"epsilon at delta {config.delta:g} is at least {least(best.found, config.epsilon)} ({best.method}, from "
+            f"epsilon at delta {config.delta:g} is at least {least(best.found, config.epsilon)} "
+            f"({best.method}, from "
             f"{best.seen}), with {100 * effort.confidence:.12g} % confidence: {verdict}"
             if best.found
-            else "no attack told the canary in from the canary out with that confidence: nothing is shown, nor proved"
+            else "no attack told the canary in from the canary out with that confidence: nothing "
+            "is shown, nor proved"
         ),
         measure="epsilon",
         claimed=config.epsilon,
@@ -569,7 +707,8 @@ def judged(trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, bou
         noticeable=(
             "only what betrays nearly every run"
             if noticed is None
-            else f"noise as for epsilon {noticed:.3g} or more, about every second time, by whoever sees every noisy sum"
+            else f"noise as for epsilon {noticed:.3g} or more, about every second time, by whoever "
+            "sees every noisy sum"
         ),
         noticed=noticed,
         estimates=tuple(bound.estimate for bound in bounds),
@@ -581,13 +720,18 @@ def _epsilon(mu: float, delta: float) -> float:
 
 
 NOTES = (
-    "trainings are the run's own loop with fresh noise, on some of its records and all of its public constants",
-    "a bound called Gaussian DP or gdp holds against the claim that the training is just Gaussian noise of this size. What "
-    "it contradicts is that claim, from which epsilon at delta follows; the bounds called Clopper-Pearson and exact "
+    "trainings are the run's own loop with fresh noise, on some of its records and all of its "
+    "public constants",
+    "a bound called Gaussian DP or gdp holds against the claim that the training is just Gaussian "
+    "noise of this size. What "
+    "it contradicts is that claim, from which epsilon at delta follows; the bounds called "
+    "Clopper-Pearson and exact "
     "contradict epsilon at delta itself",
-    "the step-by-step bound is one step's, composed by the accountant: it can notice bugs in noise and clipping, and "
+    "the step-by-step bound is one step's, composed by the accountant: it can notice bugs in noise "
+    "and clipping, and "
     "cannot debug the composition",
-    "rigorous bounds of one claim hold together; Katz-log is asymptotic, the Bayesian one credible, and neither decides",
+    "rigorous bounds of one claim hold together; Katz-log is asymptotic, the Bayesian one "
+    "credible, and neither decides",
 )
 
 
@@ -606,7 +750,9 @@ class DpSgdAudit(AuditKind):
 
     trainer: Literal["auto", "noise"] = "auto"
     records: Annotated[int, Field(ge=1)] = 200
-    canary: Literal["dirac", "gaussian", "signs", "mislabelled", "blank", "adversarial"] | None = None
+    canary: Literal["dirac", "gaussian", "signs", "mislabelled", "blank", "adversarial"] | None = (
+        None
+    )
     canaries: Annotated[int, Field(ge=0)] = 100
     trials: Annotated[int, Field(ge=1)] = 200
     step_runs: Annotated[int, Field(ge=1)] = 50
@@ -619,11 +765,15 @@ class DpSgdAudit(AuditKind):
         network = model.boxed_network
         if model.noise is None or network is None:
             raise ConfigError(
-                f"run={given.run}: was trained without noise, and claims nothing of its weights: agt audit dpsgd is of "
+                f"run={given.run}: was trained without noise, and claims nothing of its weights: "
+                "agt audit dpsgd is of "
                 "runs with noise.epsilon (DP-SGD beside a run is no longer trained)"
             )
         if self.records > len(records):
-            raise ConfigError(f"audit.records={self.records}: the run has {len(records)} training records: use fewer")
+            raise ConfigError(
+                f"audit.records={self.records}: the run has {len(records)} training records: use "
+                "fewer"
+            )
         rows = np.sort(np.random.default_rng(given.seed).permutation(len(records))[: self.records])
         trainer, kind = NoisyTraining.of(network, records.take(rows)), self.canary or "signs"
         effort = TrainingEffort(self.trials, self.step_runs, given.confidence, given.seed)
@@ -632,9 +782,16 @@ class DpSgdAudit(AuditKind):
         with console.progress("audits", "claim") as report:
             bounds, size = audit(trainer, canary, effort, several)
             report(1, 1, 1, 1)
-        ordered = sorted(bounds, key=lambda each: (each.strength is not Strength.CONFIDENT, -each.found))
+        ordered = sorted(
+            bounds, key=lambda each: (each.strength is not Strength.CONFIDENT, -each.found)
+        )
         lines = [(each.method, each.seen, each.strength.value, each.found) for each in ordered]
-        columns = ["lower bound on epsilon", "who sees", "it is", f"claimed {trainer.config.epsilon:g}"]
+        columns = [
+            "lower bound on epsilon",
+            "who sees",
+            "it is",
+            f"claimed {trainer.config.epsilon:g}",
+        ]
         tables = {"bounds": pd.DataFrame(lines, columns=columns)}
         finding = judged(trainer, canary, effort, bounds)
         return Audited.of(opened.trained.finished, (finding, size), NOTES, tables=tables)

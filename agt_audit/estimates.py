@@ -1,4 +1,5 @@
-"""From an attack's mistakes to a lower bound on the privacy loss, and to what is said of a claim (method.md section 8).
+"""From an attack's mistakes to a lower bound on the privacy loss, and to what is said of a claim
+(method.md section 8).
 
 | estimate        | of      | what it means                                                                         |
 |-----------------|---------|---------------------------------------------------------------------------------------|
@@ -8,50 +9,61 @@
 | Gaussian DP     | mu      | confident, of the mu of a mechanism that is mu-GDP; it contradicts such a claim alone |
 
 Formal guarantees
-    A false alarm is a trial on the side without the record that the attack calls "in"; a miss is one on the side with it
-    that it calls "out". With alpha, beta their rates, (eps, delta)-DP means alpha + e^eps beta >= 1 - delta and
-    e^eps alpha + beta >= 1 - delta for every test (Kairouz et al. 2015), and mu-GDP means
-    Phi^-1(1 - alpha) - Phi^-1(beta) <= mu (Dong et al. 2022). Each rate is replaced by its upper Clopper-Pearson limit, at
-    half the error probability each, so that both hold together with the confidence asked for, at any number of trials.
-    The limits are of one side: a bound from below on epsilon and mu needs no lower limits. Both numbers fall as either rate
-    grows, so the upper limits' are at most the true rates' wherever both limits hold. The greater of the two inequalities
-    costs nothing more: both follow from the same two limits.
-    Events are fixed before trials are drawn: a threshold that was chosen on the same trials needs a correction, which is
-    ``events``, the error probability shared among all that were looked at; or other trials to choose on (``chosen``).
-    Katz-log. For one inequality, p1 = 1 - beta and p2 = alpha are rates of independent counts n1 of N1 and n2 of N2: true
-    positives and false positives; for the other, true and false negatives. By the delta method the logarithm of
-    (p1 - delta)/p2 is asymptotically normal with variance p1 (1 - p1)/(N1 (p1 - delta)^2) + (1 - p2)/(N2 p2), which for
-    delta = 0 is Katz's 1/n1 - 1/N1 + 1/n2 - 1/N2. Two inequalities, each at half the error probability.
-    Bayesian. With independent posteriors alpha ~ Beta(.5 + n, .5 + N - n), beta likewise, eps is at most x where alpha >=
-    max(e^-x (1 - delta - beta), 1 - delta - e^x beta): the probability of that is an integral over beta, here a sum over
-    ``NODES`` parts between quantiles that are those of a normal law at even steps, so that both tails are seen.
-    Deterministic.
+    A false alarm is a trial on the side without the record that the attack calls "in"; a miss is
+    one on the side with it that it calls "out". With alpha, beta their rates, (eps, delta)-DP means
+    alpha + e^eps beta >= 1 - delta and e^eps alpha + beta >= 1 - delta for every test (Kairouz et
+    al. 2015), and mu-GDP means Phi^-1(1 - alpha) - Phi^-1(beta) <= mu (Dong et al. 2022). Each rate
+    is replaced by its upper Clopper-Pearson limit, at half the error probability each, so that both
+    hold together with the confidence asked for, at any number of trials.
+    The limits are of one side: a bound from below on epsilon and mu needs no lower limits. Both
+    numbers fall as either rate grows, so the upper limits' are at most the true rates' wherever
+    both limits hold. The greater of the two inequalities costs nothing more: both follow from the
+    same two limits.
+    Events are fixed before trials are drawn: a threshold that was chosen on the same trials needs a
+    correction, which is ``events``, the error probability shared among all that were looked at; or
+    other trials to choose on (``chosen``). Katz-log. For one inequality, p1 = 1 - beta and p2 =
+    alpha are rates of independent counts n1 of N1 and n2 of N2: true positives and false positives;
+    for the other, true and false negatives. By the delta method the logarithm of (p1 - delta)/p2 is
+    asymptotically normal with variance p1 (1 - p1)/(N1 (p1 - delta)^2) + (1 - p2)/(N2 p2), which
+    for delta = 0 is Katz's 1/n1 - 1/N1 + 1/n2 - 1/N2. Two inequalities, each at half the error
+    probability.
+    Bayesian. With independent posteriors alpha ~ Beta(.5 + n, .5 + N - n), beta likewise, eps is at
+    most x where alpha >= max(e^-x (1 - delta - beta), 1 - delta - e^x beta): the probability of
+    that is an integral over beta, here a sum over ``NODES`` parts between quantiles that are those
+    of a normal law at even steps, so that both tails are seen. Deterministic.
 
-    Events. A bound is about an event that does not depend on the draws that are counted. ``chosen`` picks one on draws of
-    its own (a split), and costs no confidence: given those, the event is fixed, and the others are independent of them.
-    Whoever lists events that no draw decides and takes the best of them shares the error probability among all, by
-    Bonferroni's inequality (``events``).
+    Events. A bound is about an event that does not depend on the draws that are counted. ``chosen``
+    picks one on draws of its own (a split), and costs no confidence: given those, the event is
+    fixed, and the others are independent of them. Whoever lists events that no draw decides and
+    takes the best of them shares the error probability among all, by Bonferroni's inequality
+    (``events``).
 
-    What a loss means to somebody who guesses. Two neighbouring datasets, one with the record and one without; a test calls
-    "used" with probability t where it was, and with probability f where it was not.
+    What a loss means to somebody who guesses. Two neighbouring datasets, one with the record and
+    one without; a test calls "used" with probability t where it was, and with probability f where
+    it was not.
 
-    advantage. (eps, delta)-DP of both orders says t <= e^eps f + delta, and 1 - f <= e^eps (1 - t) + delta of the other
-    answer. Added, (1 + e^eps)(t - f) <= e^eps - 1 + 2 delta. The mechanism that tells all with probability delta and else
-    is randomized response reaches it: t - f = delta + (1 - delta)(e^eps - 1)/(e^eps + 1).
+    advantage. (eps, delta)-DP of both orders says t <= e^eps f + delta, and 1 - f <= e^eps (1 - t)
+    + delta of the other answer. Added, (1 + e^eps)(t - f) <= e^eps - 1 + 2 delta. The mechanism
+    that tells all with probability delta and else is randomized response reaches it: t - f = delta
+    + (1 - delta)(e^eps - 1)/(e^eps + 1).
 
-    gaussian_advantage. mu-GDP says Phi^-1(t) - Phi^-1(f) <= mu, and t - f is largest where the threshold lies in the
-    middle: 2 Phi(mu/2) - 1 (Dong et al. 2022), which the Gaussian mechanism itself reaches.
+    gaussian_advantage. mu-GDP says Phi^-1(t) - Phi^-1(f) <= mu, and t - f is largest where the
+    threshold lies in the middle: 2 Phi(mu/2) - 1 (Dong et al. 2022), which the Gaussian mechanism
+    itself reaches.
 
-    posterior. Of pure eps, Bayes' rule multiplies the odds of any answer, or of any set of answers, by at most e^eps. For
-    delta > 0 the pair of output distributions is a function of one that tells the truth with probability delta and else has
-    loss eps (Kairouz et al. 2015): but for an event of that probability, the same holds. In the other direction: if
-    (eps, delta)-DP is violated by a test, then t > e^eps f + delta or 1 - f > e^eps (1 - t) + delta, so one of its two
-    answers multiplies the odds by more than e^eps, whatever delta is: somebody was seen to become that sure.
+    posterior. Of pure eps, Bayes' rule multiplies the odds of any answer, or of any set of answers,
+    by at most e^eps. For delta > 0 the pair of output distributions is a function of one that tells
+    the truth with probability delta and else has loss eps (Kairouz et al. 2015): but for an event
+    of that probability, the same holds. In the other direction: if (eps, delta)-DP is violated by a
+    test, then t > e^eps f + delta or 1 - f > e^eps (1 - t) + delta, so one of its two answers
+    multiplies the odds by more than e^eps, whatever delta is: somebody was seen to become that
+    sure.
 
-How this differs from the sources. Lecture 004 writes Katz's interval for p1/p2 without its logarithm, and takes false
-positives and true negatives for its counts, which are of one side and whose ratio bounds no epsilon; it is two-sided and of
-one inequality, where both are used; and it has no delta. Its mu has the lower limit of beta where the upper one belongs:
-with the lower, mu would be overstated. method.md section 8 has it right.
+How this differs from the sources. Lecture 004 writes Katz's interval for p1/p2 without its
+logarithm, and takes false positives and true negatives for its counts, which are of one side and
+whose ratio bounds no epsilon; it is two-sided and of one inequality, where both are used; and it
+has no delta. Its mu has the lower limit of beta where the upper one belongs: with the lower, mu
+would be overstated. method.md section 8 has it right.
 """
 
 import math
@@ -66,7 +78,8 @@ from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee
 from agt.numeric import bisect, midpoint, whole_midpoint
 from agt_cli.report.findings import Estimate, Finding, Outcome, Strength, least, number
 
-NODES = 256  # of the posterior of beta; more change epsilon by less than 0.002, at confidence .999999 too
+# of the posterior of beta; more change epsilon by less than 0.002, at confidence .999999 too
+NODES = 256
 MOST_TRIALS = 10**15  # what is looked for when trials are too few
 MAX_THRESHOLDS = 200  # of numbers that are looked at on the draws that choose
 SHOWN_DELTA = 1e-5  # at which epsilon is shown beside a claimed mu
@@ -99,7 +112,12 @@ class Mistakes:
     having: int
 
     def __post_init__(self) -> None:
-        if not (0 <= self.alarms <= self.without and 0 <= self.misses <= self.having and self.without and self.having):
+        if not (
+            0 <= self.alarms <= self.without
+            and 0 <= self.misses <= self.having
+            and self.without
+            and self.having
+        ):
             raise ValueError(f"{self} counts no trials")
 
     @property
@@ -108,18 +126,24 @@ class Mistakes:
         return self.alarms / self.without + self.misses / self.having
 
 
-# -- bounds ------------------------------------------------------------------------------------------------------------
+# -- bounds
+# ------------------------------------------------------------------------------------------------------------
 
 
 def upper_limit(events: Any, trials: Any, error: float) -> Any:
-    """The Clopper-Pearson upper limit of a rate, or of each of many: above the true one but with probability ``error``; of
-    no trials 1."""
-    return np.where(events < trials, betainccinv(events + 1, np.maximum(trials - events, 0.5), error), 1.0)[()]
+    """The Clopper-Pearson upper limit of a rate, or of each of many: above the true one but with
+    probability ``error``; of no trials 1.
+    """
+    return np.where(
+        events < trials, betainccinv(events + 1, np.maximum(trials - events, 0.5), error), 1.0
+    )[()]
 
 
 def lower_limit(events: Any, trials: Any, error: float) -> Any:
     """The Clopper-Pearson lower limit, likewise; of no trials 0."""
-    return np.where(events > 0, betaincinv(np.maximum(events, 0.5), trials - events + 1, error), 0.0)[()]
+    return np.where(
+        events > 0, betaincinv(np.maximum(events, 0.5), trials - events + 1, error), 0.0
+    )[()]
 
 
 def epsilon_bound(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> float:
@@ -127,30 +151,43 @@ def epsilon_bound(mistakes: Mistakes, delta: float, confidence: float, events: i
 
     Args:
         confidence: that the bound holds.
-        events: how many were looked at before the best was taken: the error probability is shared among them.
+        events: how many were looked at before the best was taken: the error probability is shared
+            among them.
     """
     alpha, beta = _limits(mistakes, (1 - confidence) / events)
     return max(0.0, _epsilon(alpha, beta, delta), _epsilon(beta, alpha, delta))
 
 
 def mu_bound(mistakes: Mistakes, confidence: float, events: int = 1) -> float:
-    """A lower bound on mu of Gaussian differential privacy; 0 where nothing is shown. It says nothing of an (eps, delta)
-    that was not derived from a mu: only of the claim that the mechanism is mu-GDP."""
+    """A lower bound on mu of Gaussian differential privacy; 0 where nothing is shown. It says
+    nothing of an (eps, delta) that was not derived from a mu: only of the claim that the mechanism
+    is mu-GDP.
+    """
     alpha, beta = _limits(mistakes, (1 - confidence) / events)
     return max(0.0, float(-ndtri(alpha) - ndtri(beta))) if alpha < 1 and beta < 1 else 0.0
 
 
 def katz_bound(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> float:
-    """The Katz-log lower bound on epsilon, asymptotic; where a count is 0, Clopper-Pearson's. Arguments as above."""
+    """The Katz-log lower bound on epsilon, asymptotic; where a count is 0, Clopper-Pearson's.
+
+    Arguments as above.
+    """
     error, m = (1 - confidence) / events, mistakes
     alpha, beta = _limits(mistakes, error)
     hits, rejected = (m.having - m.misses, m.having), (m.without - m.alarms, m.without)
     one = _katz(hits, (m.alarms, m.without), delta, error / 2, _epsilon(alpha, beta, delta))
-    return max(0.0, one, _katz(rejected, (m.misses, m.having), delta, error / 2, _epsilon(beta, alpha, delta)))
+    return max(
+        0.0,
+        one,
+        _katz(rejected, (m.misses, m.having), delta, error / 2, _epsilon(beta, alpha, delta)),
+    )
 
 
 def posterior_bound(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> float:
-    """What epsilon's posterior exceeds with probability ``confidence``: credible. Arguments as above."""
+    """What epsilon's posterior exceeds with probability ``confidence``: credible.
+
+    Arguments as above.
+    """
     error, steps = (1 - confidence) / events, np.linspace(-_TAIL, _TAIL, NODES + 1)
     weight, part = np.diff(ndtr(steps)), ndtr((steps[1:] + steps[:-1]) / 2)
     beta = betaincinv(0.5 + mistakes.misses, 0.5 + mistakes.having - mistakes.misses, part)
@@ -164,7 +201,9 @@ def posterior_bound(mistakes: Mistakes, delta: float, confidence: float, events:
     return bisect(below, 0.0, _LARGEST, midpoint)[0] if below(0.0) else 0.0
 
 
-def estimates(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> tuple[Estimate, ...]:
+def estimates(
+    mistakes: Mistakes, delta: float, confidence: float, events: int = 1
+) -> tuple[Estimate, ...]:
     """All four, side by side; the first and the last are rigorous."""
     given = (mistakes, delta, confidence, events)
     return (
@@ -185,7 +224,9 @@ def _epsilon(alpha: float, beta: float, delta: float) -> float:
     return math.log((1 - delta - beta) / alpha) if 1 - delta - beta > 0 and alpha > 0 else 0.0
 
 
-def _katz(first: tuple[int, int], second: tuple[int, int], delta: float, error: float, instead: float) -> float:
+def _katz(
+    first: tuple[int, int], second: tuple[int, int], delta: float, error: float, instead: float
+) -> float:
     """Of the rates of (events, trials) on each side; ``instead`` where a count is 0."""
     (n1, of1), (n2, of2) = first, second
     if not n1 or not n2:
@@ -197,7 +238,8 @@ def _katz(first: tuple[int, int], second: tuple[int, int], delta: float, error: 
     return math.log((p1 - delta) / p2) + float(ndtri(error)) * math.sqrt(spread)
 
 
-# -- claims ------------------------------------------------------------------------------------------------------------
+# -- claims
+# ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -219,7 +261,11 @@ class Claimed:
         """What a guarantee claims, by its own parameters."""
         if isinstance(guarantee, GaussianDP):
             return cls("mu", guarantee.mu)
-        return cls("epsilon", guarantee.eps, guarantee.delta if isinstance(guarantee, ApproximateDP) else 0.0)
+        return cls(
+            "epsilon",
+            guarantee.eps,
+            guarantee.delta if isinstance(guarantee, ApproximateDP) else 0.0,
+        )
 
     @property
     def shown_delta(self) -> float | None:
@@ -238,28 +284,38 @@ class Claimed:
         return epsilon_bound(mistakes, self.delta, confidence, events)
 
     def needed(self, confidence: float, events: int = 1) -> int:
-        """The least number of trials a side after which an attack that is never wrong shows more than what is claimed.
+        """The least number of trials a side after which an attack that is never wrong shows more
+        than what is claimed.
 
-        Fewer cannot contradict the claim, whatever they count. ``MOST_TRIALS`` stands for that and more.
+        Fewer cannot contradict the claim, whatever they count. ``MOST_TRIALS`` stands for that and
+        more.
         """
 
         def short(trials: int) -> bool:
             return self.bound(Mistakes(0, trials, 0, trials), confidence, events) <= self.value
 
-        return MOST_TRIALS if short(MOST_TRIALS) else bisect(short, 0, MOST_TRIALS, whole_midpoint)[1]
+        return (
+            MOST_TRIALS if short(MOST_TRIALS) else bisect(short, 0, MOST_TRIALS, whole_midpoint)[1]
+        )
 
     def noticed(self, trials: int, confidence: float, events: int = 1) -> float | None:
-        """The least true value that the best test tells from the claimed one about every second time: by the counts that
-        are to be expected, where it is wrong as often on either side.
+        """The least true value that the best test tells from the claimed one about every second
+        time: by the counts that are to be expected, where it is wrong as often on either side.
 
         None: none up to 100; the trials are too few.
         """
 
         def hidden(true: float) -> bool:
-            """Of randomized response, or of N(0, 1) and N(mu, 1), where both mistakes are as likely."""
-            rate = ndtr(-true / 2) if self.measure == "mu" else (1 - self.delta) / (1 + math.exp(true))
+            """Of randomized response, or of N(0, 1) and N(mu, 1), where both mistakes are as
+            likely.
+            """
+            rate = (
+                ndtr(-true / 2) if self.measure == "mu" else (1 - self.delta) / (1 + math.exp(true))
+            )
             count = math.ceil(trials * rate)
-            return self.bound(Mistakes(count, trials, count, trials), confidence, events) <= self.value
+            return (
+                self.bound(Mistakes(count, trials, count, trials), confidence, events) <= self.value
+            )
 
         return None if hidden(_LARGEST) else bisect(hidden, self.value, _LARGEST, midpoint)[1]
 
@@ -291,10 +347,14 @@ class TestedClaim:
         """A finding of this claim and attack."""
         given: dict[str, object] = {"measure": self.claimed.measure, "confidence": self.confidence}
         given |= {"claimed": self.claimed.value, "delta": self.claimed.shown_delta, **facts}
-        return Finding(self.subject, self.claim, self.attack, self.effort, outcome, meaning, **given)  # type: ignore[arg-type]
+        return Finding(
+            self.subject, self.claim, self.attack, self.effort, outcome, meaning, **given
+        )  # type: ignore[arg-type]
 
     def findings(self, mistakes: Mistakes) -> tuple[Finding, ...]:
-        """The verdict, by the rigorous bound in the claim's own measure; then the other estimates of the same counts."""
+        """The verdict, by the rigorous bound in the claim's own measure; then the other
+        estimates of the same counts.
+        """
         verdict = self.judge(mistakes)
         return (verdict,) if verdict.found is None else (verdict, *self._others(mistakes))
 
@@ -305,8 +365,14 @@ class TestedClaim:
             if same and estimate.strength is Strength.CONFIDENT:
                 continue  # that is the verdict
             what = f"epsilon at delta {delta:g}" if epsilon and delta else estimate.measure
-            meaning = f"{estimate.estimator}: {what} is at least {least(estimate.found)}, {MEANS[estimate.strength]}"
-            numbers = {"claimed": self.claimed.value if same else None, "delta": delta if epsilon else None}
+            meaning = (
+                f"{estimate.estimator}: {what} is at least {least(estimate.found)}, "
+                f"{MEANS[estimate.strength]}"
+            )
+            numbers = {
+                "claimed": self.claimed.value if same else None,
+                "delta": delta if epsilon else None,
+            }
             yield self.finding(
                 Outcome.REPORTED, meaning, measure=estimate.measure, found=estimate.found, strength=estimate.strength,
                 estimator=estimate.estimator, **numbers,
@@ -317,7 +383,13 @@ class TestedClaim:
         claimed, trials = self.claimed, min(mistakes.without, mistakes.having)
         bound = claimed.bound(mistakes, self.confidence, self.events)
         needed = claimed.needed(self.confidence, self.events)
-        outcome = Outcome.VIOLATED if bound > claimed.value else Outcome.STANDS if trials >= needed else Outcome.UNTESTED
+        outcome = (
+            Outcome.VIOLATED
+            if bound > claimed.value
+            else Outcome.STANDS
+            if trials >= needed
+            else Outcome.UNTESTED
+        )
         noticed = claimed.noticed(trials, self.confidence, self.events)
         return self.finding(
             outcome,
@@ -330,16 +402,24 @@ class TestedClaim:
 
     def _meaning(self, bound: float, outcome: Outcome, mistakes: Mistakes, needed: int) -> str:
         counts = (
-            f"the attack was wrong {mistakes.alarms:,} of {mistakes.without:,} times on one side and "
-            f"{mistakes.misses:,} of {mistakes.having:,} on the other: {self.claimed.words} is at least "
+            f"the attack was wrong {mistakes.alarms:,} of {mistakes.without:,} times on one side "
+            "and "
+            f"{mistakes.misses:,} of {mistakes.having:,} on the other: {self.claimed.words} is at "
+            "least "
             f"{least(bound, self.claimed.value)}, with {100 * self.confidence:.12g} % confidence"
         )
-        key = f"audit.trials={self.together * needed}" if self.together > 1 and needed < MOST_TRIALS else "audit.trials"
+        key = (
+            f"audit.trials={self.together * needed}"
+            if self.together > 1 and needed < MOST_TRIALS
+            else "audit.trials"
+        )
         said = {
             Outcome.VIOLATED: f"more than the {self.claimed.value:g} claimed",
-            Outcome.STANDS: f"which does not contradict the {self.claimed.value:g} claimed, and proves nothing",
+            Outcome.STANDS: f"which does not contradict the {self.claimed.value:g} claimed, and "
+            "proves nothing",
             Outcome.UNTESTED: (
-                f"too few trials to contradict the {self.claimed.value:g} claimed, whatever they count: "
+                f"too few trials to contradict the {self.claimed.value:g} claimed, whatever they "
+                "count: "
                 f"{_enough(needed)} ({key})"
             ),
         }
@@ -350,7 +430,8 @@ def _noticeable(measure: Measure, noticed: float | None, needed: int) -> str:
     if noticed is None:
         return f"nothing: {_enough(needed)}"
     return (
-        f"about every second time a true {measure} of {number(noticed, up=True)}, and one that is greater more often, of a "
+        f"about every second time a true {measure} of {number(noticed, up=True)}, and one that is "
+        "greater more often, of a "
         "pair whose best test errs as often either way; where one mistake is rare, only more"
     )
 
@@ -361,7 +442,8 @@ def _enough(needed: int) -> str:
     return f"{needed:,} a side are the least"
 
 
-# -- events ------------------------------------------------------------------------------------------------------------
+# -- events
+# ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -377,14 +459,21 @@ class Event:
     holds: Callable[[np.ndarray], np.ndarray]
 
     def mistakes(self, first: np.ndarray, second: np.ndarray) -> Mistakes:
-        """Those of who says that an output is the first side's where the event holds, else the second's."""
-        return Mistakes(int(self.holds(second).sum()), len(second), int((~self.holds(first)).sum()), len(first))
+        """Those of who says that an output is the first side's where the event holds, else the
+        second's.
+        """
+        return Mistakes(
+            int(self.holds(second).sum()), len(second), int((~self.holds(first)).sum()), len(first)
+        )
 
 
 def of_labels(labels: tuple[int, ...]) -> Event:
     """The released label is one of these."""
     one_of = "one of " if len(labels) > 1 else ""
-    return Event(f"the label is {one_of}{', '.join(map(str, labels))}", lambda outputs: np.isin(outputs, labels))
+    return Event(
+        f"the label is {one_of}{', '.join(map(str, labels))}",
+        lambda outputs: np.isin(outputs, labels),
+    )
 
 
 def of_tail(threshold: float, above: bool) -> Event:
@@ -393,9 +482,11 @@ def of_tail(threshold: float, above: bool) -> Event:
     return Event(words, lambda outputs: (outputs >= threshold) == above)
 
 
-def chosen(first: np.ndarray, second: np.ndarray, claimed: Claimed, confidence: float, labels: bool) -> Event:
-    """The event that tells these draws of two sides apart best, to be counted on other draws; of those that tell as much,
-    which may be nothing, the one that is wrong least often.
+def chosen(
+    first: np.ndarray, second: np.ndarray, claimed: Claimed, confidence: float, labels: bool
+) -> Event:
+    """The event that tells these draws of two sides apart best, to be counted on other draws; of
+    those that tell as much, which may be nothing, the one that is wrong least often.
 
     Args:
         first, second: [n] outputs.
@@ -408,10 +499,13 @@ def chosen(first: np.ndarray, second: np.ndarray, claimed: Claimed, confidence: 
 
 
 def _label_events(first: np.ndarray, second: np.ndarray) -> list[Event]:
-    """The labels that are likelier on the first side than on the second by more than some factor, for every factor: the
-    best tests there are (Neyman and Pearson); and their complements."""
+    """The labels that are likelier on the first side than on the second by more than some factor,
+    for every factor: the best tests there are (Neyman and Pearson); and their complements.
+    """
     values = np.unique(np.concatenate([first, second]))
-    counts = [np.array([(side == value).sum() for value in values]) + 0.5 for side in (first, second)]
+    counts = [
+        np.array([(side == value).sum() for value in values]) + 0.5 for side in (first, second)
+    ]
     ordered = values[np.argsort(-(counts[0] / counts[1]), kind="stable")].tolist()
     cuts = range(1, len(ordered)) or range(1, 2)
     parts = [tuple(sorted(part)) for cut in cuts for part in (ordered[:cut], ordered[cut:])]
@@ -425,11 +519,14 @@ def _tails(outputs: np.ndarray) -> list[Event]:
     return [of_tail(float(place), above) for place in places for above in (True, False)]
 
 
-# -- what a loss means to somebody who guesses -------------------------------------------------------------------------
+# -- what a loss means to somebody who guesses
+# -------------------------------------------------------------------------
 
 
 def advantage(eps: float, delta: float = 0.0) -> float:
-    """(e^eps - 1 + 2 delta)/(e^eps + 1): the most that TPR - FPR of a test can be under (eps, delta)-DP."""
+    """(e^eps - 1 + 2 delta)/(e^eps + 1): the most that TPR - FPR of a test can be under (eps,
+    delta)-DP.
+    """
     return min(1.0, math.tanh(eps / 2) + 2 * delta * float(expit(-eps)))
 
 
@@ -439,7 +536,8 @@ def gaussian_advantage(mu: float) -> float:
 
 
 def posterior(prior: float, eps: float) -> float:
-    """e^eps p/(e^eps p + 1 - p): how sure an answer of loss eps makes somebody who was sure to ``prior``.
+    """e^eps p/(e^eps p + 1 - p): how sure an answer of loss eps makes somebody who was sure to
+    ``prior``.
 
     Args:
         prior: in (0, 1).

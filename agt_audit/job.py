@@ -16,7 +16,10 @@ from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
-OWNER = "for the data owner alone: it names units, and says what a mechanism saw of a query on the private data"
+OWNER = (
+    "for the data owner alone: it names units, and says what a mechanism saw of a query on the "
+    "private data"
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,8 @@ class AuditInputs:
         run: the folder of the audited run; None: none was given.
         digest: that it must have; None: any.
         confidence: of every bound.
-        seed: of whatever the audit draws itself: canaries, subsets, neighbours. Releases are drawn as they would be.
+        seed: of whatever the audit draws itself: canaries, subsets, neighbours. Releases are drawn
+            as they would be.
         output_dir: where runs are written.
     """
 
@@ -39,7 +43,9 @@ class AuditInputs:
     seed: int
     output_dir: Path
 
-    def mechanism(self, such: str = "mechanism=randomized_response mechanism.eps=1") -> MechanismConfig:
+    def mechanism(
+        self, such: str = "mechanism=randomized_response mechanism.eps=1"
+    ) -> MechanismConfig:
         """The mechanism that is audited, with its budget. Raises ConfigError: none, or no budget.
 
         Args:
@@ -47,24 +53,31 @@ class AuditInputs:
         """
         if self.config.get("mechanism") is None:
             raise ConfigError(f"mechanism: name what is audited: {such}, say")
-        return MechanismConfig.of(self.config["mechanism"], validate(TotalConfig, self.config.get("total"), "total"))
+        return MechanismConfig.of(
+            self.config["mechanism"], validate(TotalConfig, self.config.get("total"), "total")
+        )
 
     def need_run(self, inputs: bool = False) -> None:
-        """Raise ConfigError without a run, or where queries are brought along that the audit does not take.
+        """Raise ConfigError without a run, or where queries are brought along that the audit does
+        not take.
 
         Args:
             inputs: it takes them.
         """
         if self.run is None:
-            raise ConfigError("run: give the folder of the finished agt train run that is audited, or run=latest")
+            raise ConfigError(
+                "run: give the folder of the finished agt train run that is audited, or run=latest"
+            )
         if not inputs and self.config.get("inputs") is not None:
             raise ConfigError(
-                f"inputs={self.config['inputs']}: the audit asks the run's own records, and queries that it searches: "
+                f"inputs={self.config['inputs']}: the audit asks the run's own records, and "
+                "queries that it searches: "
                 "leave it out"
             )
 
     def open(self, record: RunRecord, console: Console) -> OpenedRun:
-        """The run, with the records that it was trained on, and the queries that were brought along.
+        """The run, with the records that it was trained on, and the queries that were brought
+        along.
 
         Raises:
             DataMissing: they are not there.
@@ -76,14 +89,15 @@ class AuditInputs:
         """The run that is audited by training neighbours, of which no data is read yet.
 
         Raises:
-            ConfigError: it is no finished training run, or queries are brought along; or training drew noise, which
-                training again would draw anew.
+            ConfigError: it is no finished training run, or queries are brought along; or training
+                drew noise, which training again would draw anew.
         """
         self.need_run()
         trained = TrainedRun.of(self.config)
         if trained.settings.noise is not None:
             raise ConfigError(
-                f"run={self.run}: its training drew noise, which training on a neighbour draws anew, so that two models "
+                f"run={self.run}: its training drew noise, which training on a neighbour draws "
+                "anew, so that two models "
                 "cannot be compared one by one: use agt audit dpsgd"
             )
         return trained
@@ -102,7 +116,8 @@ class AuditInputs:
             return self.check_run().open(record, console)
         except DataMissing as error:
             raise DataMissing(
-                f"{error}\nneighbours of run={self.run} cannot be trained without its data; without data: {instead}"
+                f"{error}\nneighbours of run={self.run} cannot be trained without its data; "
+                f"without data: {instead}"
             ) from None
 
 
@@ -116,7 +131,8 @@ class Audited:
         findings: at least one.
         notes: what else a reader must know.
         tables: tables/NAME.csv, and shown in the report in this order.
-        captions: of figures that were drawn into the record, by their names (as ``figures.drawing`` writes them).
+        captions: of figures that were drawn into the record, by their names (as ``figures.drawing``
+            writes them).
         metrics: flat numbers.
     """
 
@@ -129,7 +145,9 @@ class Audited:
     metrics: Mapping[str, float | int | str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, run: Run, findings: Iterable[Finding], notes: Iterable[str] = (), **more: Any) -> "Audited":
+    def of(
+        cls, run: Run, findings: Iterable[Finding], notes: Iterable[str] = (), **more: Any
+    ) -> "Audited":
         """Of a run."""
         return cls(run.folder.name, run.digest, tuple(findings), tuple(notes), **more)
 
@@ -186,10 +204,12 @@ def no_pair_found(mechanism: AnyMechanism, neighbours: int, sought: str) -> Find
         subject=mechanism.name,
         claim=str(mechanism.guarantee),
         attack=f"{sought} was looked for",
-        effort=f"{neighbours} neighbouring datasets at most, made at queries between test records of different labels",
+        effort=f"{neighbours} neighbouring datasets at most, made at queries between test records "
+        "of different labels",
         outcome=Outcome.UNTESTED,
         meaning=(
-            "none was found, so that nothing was drawn: raise audit.neighbours, or use a run with more test records and "
+            "none was found, so that nothing was drawn: raise audit.neighbours, or use a run with "
+            "more test records and "
             "of both labels, between which queries are looked for"
         ),
         measure="mu" if "mu" in mechanism.guarantee.parameters else "epsilon",

@@ -1,23 +1,27 @@
-"""agt audit mechanism: what a mechanism's labels, or its number, show of two neighbours, told apart (method.md section 8).
+"""agt audit mechanism: what a mechanism's labels, or its number, show of two neighbours, told apart
+(method.md section 8).
 
     certain, verdict, *others = audit_pair(mechanism, pair, TrialPlan(trials=10_000), farthest=50)
     certain         the loss that the mechanism's own table implies
     verdict         the bound from what it drew; others: other estimates of the same counts
     search(labelling, goal, anchors, count, width, seed)      the query and the neighbour at which most can be told
 
-Every query of the search lies on a segment between two records of different labels. On it the evidence crosses some level
-(the label changes, or the stable distance reaches a value). The crossings of two neighbours are apart by what one unit
-moves, and halving the segment while both sides agree ends between them, if they differ at all: there the label differs, or
-the distance falls. Nothing rests on how good the search is: it only decides how hard an audit is. Bisection asks both
-models, so it finds the crossing of a jump as well, which no argument about slopes would.
+Every query of the search lies on a segment between two records of different labels. On it the
+evidence crosses some level (the label changes, or the stable distance reaches a value). The
+crossings of two neighbours are apart by what one unit moves, and halving the segment while both
+sides agree ends between them, if they differ at all: there the label differs, or the distance
+falls. Nothing rests on how good the search is: it only decides how hard an audit is. Bisection asks
+both models, so it finds the crossing of a jump as well, which no argument about slopes would.
 
 Formal guarantees
-    Of a label two numbers are reported. Certain: P(S) <= e^eps P'(S) + delta for every set S of labels and both directions,
-    in rational numbers from the flip probabilities that the mechanism says it draws with; e^eps is rounded up, and eps is
-    the double or the decimal that it prints as, whichever is greater, so that only a true violation is called one. Of
-    GaussianDP, Phi^-1(P(S)) - Phi^-1(P'(S)) in double precision, and more than ``UP`` beyond the claim is a violation.
-    Confident: of labels that were drawn, on one event, fixed beforehand or chosen on other draws (estimates.py); this one
-    sees what the mechanism does, whatever it says of itself. Several pairs have their share of it each.
+    Of a label two numbers are reported. Certain: P(S) <= e^eps P'(S) + delta for every set S of
+    labels and both directions, in rational numbers from the flip probabilities that the mechanism
+    says it draws with; e^eps is rounded up, and eps is the double or the decimal that it prints as,
+    whichever is greater, so that only a true violation is called one. Of GaussianDP, Phi^-1(P(S)) -
+    Phi^-1(P'(S)) in double precision, and more than ``UP`` beyond the claim is a violation.
+    Confident: of labels that were drawn, on one event, fixed beforehand or chosen on other draws
+    (estimates.py); this one sees what the mechanism does, whatever it says of itself. Several pairs
+    have their share of it each.
 """
 
 import math
@@ -65,7 +69,8 @@ Draw = Callable[[int], np.ndarray]
 CLOSE = 1e-9  # of a cost in decimals to one in floats
 MU_CLOSE, MU_ERROR = 1e-7, 1e-10  # of mu: the accountant rounds up; and in double precision
 LOTS = (1, 8, 100)  # answers whose costs are worked out again
-BESIDE = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])  # in widths of what is between roots
+# in widths of what is between roots
+BESIDE = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])
 MAX_ANCHORS = 2000  # records that ends of segments are picked from
 
 
@@ -114,7 +119,8 @@ class TrialPlan:
     Attributes:
         trials: releases a side that are counted.
         confidence: of all bounds together.
-        choosing: split: as many releases more choose the event; fixed: each label, and the error probability is shared.
+        choosing: split: as many releases more choose the event; fixed: each label, and the error
+            probability is shared.
         source: of the draws.
     """
 
@@ -141,27 +147,40 @@ class Exact:
         """To compare pairs by."""
         return float("inf") if self.value is None else self.value
 
-    def finding(self, subject: str, guarantee: Guarantee, attack: str, effort: str, noticeable: str = "") -> Finding:
+    def finding(
+        self, subject: str, guarantee: Guarantee, attack: str, effort: str, noticeable: str = ""
+    ) -> Finding:
         """What is known of a pair without a draw."""
         claimed, value = Claimed.of(guarantee), self.value
-        if value is not None:  # on the side of the claim that the exact comparison says: a float of it may be on the other
-            value = max(value, next_up(claimed.value)) if self.exceeds else min(value, claimed.value)
-        loss = f"no {claimed.words} is enough" if value is None else f"{claimed.words} is {least(value, claimed.value)}"
+        # on the side of the claim that the exact comparison says: a float of it may be on the other
+        if value is not None:
+            value = (
+                max(value, next_up(claimed.value)) if self.exceeds else min(value, claimed.value)
+            )
+        loss = (
+            f"no {claimed.words} is enough"
+            if value is None
+            else f"{claimed.words} is {least(value, claimed.value)}"
+        )
         held = "more than" if self.exceeds else "which is not more than"
         meaning = f"worked out, without chance: {loss}, {held} the {claimed.value:g} claimed"
         outcome = Outcome.VIOLATED if self.exceeds else Outcome.STANDS
         return Finding(
             subject, str(guarantee), attack, effort, outcome, meaning, claimed.measure, claimed.value, claimed.shown_delta,
             value, Strength.CERTAIN,
-            noticeable=noticeable or "any excess on this pair, in what the mechanism says it draws with; not what it draws",
+            noticeable=noticeable or "any excess on this pair, in what the mechanism says it draws "
+                                     "with; not what it draws",
         )  # fmt: skip
 
 
-# -- one pair ----------------------------------------------------------------------------------------------------------
+# -- one pair
+# ----------------------------------------------------------------------------------------------------------
 
 
 def exact_loss(mechanism: Mechanism, pair: NeighbourPair) -> Exact:
-    """The loss of one pair of evidence, certain: of what the mechanism says it draws with (``exact_flip``)."""
+    """The loss of one pair of evidence, certain: of what the mechanism says it draws with
+    (``exact_flip``).
+    """
     guarantee, chances = mechanism.guarantee, list(_chances(mechanism, pair))
     if isinstance(guarantee, GaussianDP):
         value = max(_normal(p) - _normal(q) for p, q in chances)
@@ -169,13 +188,17 @@ def exact_loss(mechanism: Mechanism, pair: NeighbourPair) -> Exact:
             return Exact(None, exceeds=True)
         return Exact(max(0.0, value), value > guarantee.mu * (1 + UP) + UP)
     claimed = Claimed.of(guarantee)
-    eps, delta = (max(Decimal(number), written(number)) for number in (claimed.value, claimed.delta))
+    eps, delta = (
+        max(Decimal(number), written(number)) for number in (claimed.value, claimed.delta)
+    )
     most, slack = Fraction(UPWARDS.next_plus(UPWARDS.exp(eps))), Fraction(delta)
     exceeds = any(p > most * q + slack for p, q in chances)
     if any(p > slack and not q for p, q in chances):
         return Exact(None, exceeds=True)
     ratios = [(p - slack) / q for p, q in chances if q]
-    parts = ((Decimal(ratio.numerator), Decimal(ratio.denominator)) for ratio in ratios if ratio > 0)
+    parts = (
+        (Decimal(ratio.numerator), Decimal(ratio.denominator)) for ratio in ratios if ratio > 0
+    )
     return Exact(max([0.0, *(float(UPWARDS.ln(UPWARDS.divide(*each))) for each in parts)]), exceeds)
 
 
@@ -196,7 +219,8 @@ def unpaid(spent: Cost, *lots: tuple[Guarantee, int]) -> bool:
 
 
 def square_of_responses(eps: float, size: int) -> float:
-    """mu^2 for which ``size`` randomized responses together are just mu-GDP, within ``MU_ERROR`` of mu.
+    """mu^2 for which ``size`` randomized responses together are just mu-GDP, within ``MU_ERROR`` of
+    mu.
 
     Of the tests "at least j of the answers are true" the one that tells most. Tails of the binomial
     are summed in ``Decimal``, of 60 digits, with no code of the accountant's.
@@ -211,7 +235,8 @@ def square_of_responses(eps: float, size: int) -> float:
         *above, whole = accumulate(terms)
         *below, _ = accumulate(reversed(terms))
         logs = [[float((some / whole).ln()) for some in sums] for sums in (above, below[::-1])]
-    # Of two tails that make 1 the smaller says where they meet: the other may be 1 to the last digit.
+    # Of two tails that make 1 the smaller says where they meet: the other may be 1 to the last
+    # digit.
     tails = zip(*map(ndtri_exp, logs), strict=True)
     points = [float(min(tail, 0) - min(rest, 0)) for tail, rest in tails]
     return max(map(float.__add__, points, reversed(points))) ** 2
@@ -222,17 +247,23 @@ def audit_debits(mechanism: Mechanism) -> Finding:
     guarantee = mechanism.guarantee
     wrong = sum(unpaid(Lot(guarantee, size).cost, (guarantee, size)) for size in LOTS)
     return counterexamples(
-        f"{mechanism.name}: what a ledger is debited", f"answers cost what their guarantee, {guarantee}, says",
-        f"the costs of {', '.join(map(str, LOTS))} answers, by the auditor's own formulas", "nothing was drawn",
-        "differences", float(wrong), f"{wrong} of {len(LOTS)} costs differ from the auditor's", "a difference of 1e-6",
+        f"{mechanism.name}: what a ledger is "
+        "debited", "answers cost what their guarantee, "
+                                                       f"{guarantee}, says",
+        f"the costs of {', '.join(map(str, LOTS))} answers, by the auditor's own "
+        "formulas", "nothing was drawn",
+        "differences", float(wrong), f"{wrong} of {len(LOTS)} costs differ from the "
+                                     "auditor's", "a difference of 1e-6",
     )  # fmt: skip
 
 
 def neighbouring_pairs(mechanism: Mechanism, values: Sequence[int]) -> Iterator[NeighbourPair]:
-    """The pairs of evidence that two neighbours can have, where evidence takes these values and no others between them.
+    """The pairs of evidence that two neighbours can have, where evidence takes these values and no
+    others between them.
 
     Args:
-        values: increasing, from 0: every integer, or those of a grid with gaps, which is not 1-Lipschitz.
+        values: increasing, from 0: every integer, or those of a grid with gaps, which is not
+            1-Lipschitz.
     """
     if mechanism.needs == "votes":  # n1 - n0 moves in steps of 2
         yield NeighbourPair(Side(1, 1), Side(0, 1))
@@ -242,45 +273,74 @@ def neighbouring_pairs(mechanism: Mechanism, values: Sequence[int]) -> Iterator[
         return
     yield NeighbourPair(Side(1, 0), Side(0, 0))
     if mechanism.needs != "nothing":
-        yield from (NeighbourPair(Side(1, above), Side(1, below)) for below, above in pairwise(values))
+        yield from (
+            NeighbourPair(Side(1, above), Side(1, below)) for below, above in pairwise(values)
+        )
 
 
 def check_audited(mechanism: object) -> None:
-    """Raise ConfigError for noise on the counts of several classes, which has no table whose entries could be compared."""
+    """Raise ConfigError for noise on the counts of several classes, which has no table whose
+    entries could be compared.
+    """
     if isinstance(mechanism, Mechanism) and mechanism.needs == "votes" and mechanism.classes > 2:
         raise ConfigError(
-            f"mechanism={mechanism.name}: noise on votes for {mechanism.classes} classes has no table to audit: take a "
+            f"mechanism={mechanism.name}: noise on votes for {mechanism.classes} classes has no "
+            "table to audit: take a "
             "run of two classes, or leave out run"
         )
 
 
-def audit_pair(mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan, farthest: int) -> tuple[Finding, ...]:
+def audit_pair(
+    mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan, farthest: int
+) -> tuple[Finding, ...]:
     """Both findings of one pair.
 
     Args:
         farthest: the public number that no evidence exceeds.
     """
-    first, second = (partial(_labels, mechanism, side, farthest, plan.source) for side in (pair.first, pair.second))
-    table = table_finding(mechanism, exact_loss(mechanism, pair), f"the mechanism's own table at {pair}", pair.where)
+    first, second = (
+        partial(_labels, mechanism, side, farthest, plan.source)
+        for side in (pair.first, pair.second)
+    )
+    table = table_finding(
+        mechanism, exact_loss(mechanism, pair), f"the mechanism's own table at {pair}", pair.where
+    )
     claim = tested(words_of(mechanism), mechanism.guarantee, str(pair), pair.where, plan)
     return (table, *attacked((first, second), claim, plan, mechanism.classes))
 
 
 def audit_quantile(
-    mechanism: CertifiedQuantile, distances: tuple[np.ndarray, np.ndarray], farthest: int, plan: TrialPlan, where: str
+    mechanism: CertifiedQuantile,
+    distances: tuple[np.ndarray, np.ndarray],
+    farthest: int,
+    plan: TrialPlan,
+    where: str,
 ) -> tuple[Finding, ...]:
     """Both findings of K_q released from two neighbours' distances, [n] each."""
     k, other = (certified_quantile(side, mechanism.fraction) for side in distances)
 
     def draw(side: np.ndarray, count: int) -> np.ndarray:
-        one = partial(release_quantile, side, mechanism.fraction, farthest, mechanism.guarantee, plan.source)
+        one = partial(
+            release_quantile, side, mechanism.fraction, farthest, mechanism.guarantee, plan.source
+        )
         return np.array([one() for _ in range(count)])
 
-    subject, sides = f"certified_quantile with eps={mechanism.eps:g}", f"K_q = {k} against K_q = {other}"
-    exact, guarantee = Exact(mechanism.eps * abs(k - other), abs(k - other) > 1), mechanism.guarantee
-    law = exact.finding(f"{subject}: its table", guarantee, f"the noise's own law at {sides}", where)
+    subject, sides = (
+        f"certified_quantile with eps={mechanism.eps:g}",
+        f"K_q = {k} against K_q = {other}",
+    )
+    exact, guarantee = (
+        Exact(mechanism.eps * abs(k - other), abs(k - other) > 1),
+        mechanism.guarantee,
+    )
+    law = exact.finding(
+        f"{subject}: its table", guarantee, f"the noise's own law at {sides}", where
+    )
     claim = tested(subject, guarantee, sides, where, plan)
-    return (law, *attacked((partial(draw, distances[0]), partial(draw, distances[1])), claim, plan, None))
+    return (
+        law,
+        *attacked((partial(draw, distances[0]), partial(draw, distances[1])), claim, plan, None),
+    )
 
 
 def audit_alone(
@@ -288,13 +348,15 @@ def audit_alone(
 ) -> tuple[tuple[Finding, ...], list[tuple[NeighbourPair, Exact]]]:
     """Audit a mechanism at the evidence that neighbours can have, whatever data it comes from.
 
-    Its table at every pair; and draws from two: labels that differ, and the pair where most is to be expected of draws.
+    Its table at every pair; and draws from two: labels that differ, and the pair where most is to
+    be expected of draws.
 
     Args:
         values: that evidence takes, as of ``neighbouring_pairs``.
 
     Returns:
-        (findings of its table at all pairs, of what it drew, of what is debited; the losses of all pairs).
+        (findings of its table at all pairs, of what it drew, of what is debited; the losses of all
+        pairs).
     """
     losses = [(pair, exact_loss(mechanism, pair)) for pair in neighbouring_pairs(mechanism, values)]
     worst, exact = max(losses, key=lambda one: one[1].rank)
@@ -302,22 +364,32 @@ def audit_alone(
     best = max((pair for pair, _ in losses), key=lambda pair: expected_bound(mechanism, pair, plan))
     pairs = (differing,) if best == differing else (differing, best)
     plan = replace(plan, confidence=1 - (1 - plan.confidence) / len(pairs))
-    table = table_finding(mechanism, exact, f"its table at all {len(losses)} pairs; the worst: {worst}", worst.where)
-    drawn = (finding for pair in pairs for finding in audit_pair(mechanism, pair, plan, values[-1])[1:])
+    table = table_finding(
+        mechanism, exact, f"its table at all {len(losses)} pairs; the worst: {worst}", worst.where
+    )
+    drawn = (
+        finding for pair in pairs for finding in audit_pair(mechanism, pair, plan, values[-1])[1:]
+    )
     return (table, *drawn, audit_debits(mechanism)), losses
 
 
-def tested(subject: str, guarantee: Guarantee, sides: str, where: str, plan: TrialPlan) -> TestedClaim:
+def tested(
+    subject: str, guarantee: Guarantee, sides: str, where: str, plan: TrialPlan
+) -> TestedClaim:
     """A guarantee under attack.
 
     Args:
         sides: what the two sides are.
         where: which datasets.
     """
-    return TestedClaim(subject, str(guarantee), sides, where, Claimed.of(guarantee), plan.confidence)
+    return TestedClaim(
+        subject, str(guarantee), sides, where, Claimed.of(guarantee), plan.confidence
+    )
 
 
-def attacked(draws: tuple[Draw, Draw], claim: TestedClaim, plan: TrialPlan, classes: int | None) -> tuple[Finding, ...]:
+def attacked(
+    draws: tuple[Draw, Draw], claim: TestedClaim, plan: TrialPlan, classes: int | None
+) -> tuple[Finding, ...]:
     """Draw, count, and hold against the claim.
 
     Args:
@@ -326,16 +398,29 @@ def attacked(draws: tuple[Draw, Draw], claim: TestedClaim, plan: TrialPlan, clas
     """
     claimed, trials, shared = claim.claimed, plan.trials, 1
     if plan.choosing == "split":
-        event = chosen(draws[0](trials), draws[1](trials), claimed, plan.confidence, classes is not None)
+        event = chosen(
+            draws[0](trials), draws[1](trials), claimed, plan.confidence, classes is not None
+        )
         first, second = (draw(trials) for draw in draws)
-        how = f"the event was chosen on {trials:,} releases a side, and counted on others: {event.words}"
+        how = (
+            f"the event was chosen on {trials:,} releases a side, and counted on others: "
+            f"{event.words}"
+        )
     elif classes is None:
-        raise ConfigError("audit.choosing=fixed: a number has too many events to fix: use audit.choosing=split")
+        raise ConfigError(
+            "audit.choosing=fixed: a number has too many events to fix: use audit.choosing=split"
+        )
     else:
         events, shared = [of_labels((label,)) for label in range(classes)], classes
         first, second = (draw(trials) for draw in draws)
-        event = max(events, key=lambda one: claimed.bound(one.mistakes(first, second), plan.confidence, shared))
-        how = f"{shared} events fixed beforehand, each label, which share the error probability; the best: {event.words}"
+        event = max(
+            events,
+            key=lambda one: claimed.bound(one.mistakes(first, second), plan.confidence, shared),
+        )
+        how = (
+            f"{shared} events fixed beforehand, each label, which share the error probability; "
+            f"the best: {event.words}"
+        )
     effort = f"{trials:,} releases a side; {claim.effort}"
     judged = replace(claim, attack=f"{claim.attack}; {how}", effort=effort, events=shared)
     return judged.findings(event.mistakes(first, second))
@@ -354,20 +439,28 @@ def words_of(mechanism: Mechanism) -> str:
 
 
 def expected_bound(mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan) -> float:
-    """The bound that is to be expected on a pair: it may be less on a pair of greater loss, whose event is never met."""
+    """The bound that is to be expected on a pair: it may be less on a pair of greater loss,
+    whose event is never met.
+    """
     claimed, n = Claimed.of(mechanism.guarantee), plan.trials
     chances = ((float(p), float(q)) for p, q in _chances(mechanism, pair))
     counts = (Mistakes(round(n * q), n, round(n * (1 - p)), n) for p, q in chances)
     return max(claimed.bound(count, plan.confidence) for count in counts)
 
 
-def _labels(mechanism: Mechanism, side: Side, farthest: int, source: Randomness, count: int) -> np.ndarray:
+def _labels(
+    mechanism: Mechanism, side: Side, farthest: int, source: Randomness, count: int
+) -> np.ndarray:
     """[count] labels, each drawn as agt predict draws one."""
-    return mechanism.release(np.full(count, side.label), np.full(count, side.evidence), source, farthest)
+    return mechanism.release(
+        np.full(count, side.label), np.full(count, side.evidence), source, farthest
+    )
 
 
 def _chances(mechanism: Mechanism, pair: NeighbourPair) -> Iterator[tuple[Fraction, Fraction]]:
-    """(P(S), P'(S)) of the sets S of labels, in both directions: those of equal probabilities go together."""
+    """(P(S), P'(S)) of the sets S of labels, in both directions: those of equal probabilities go
+    together.
+    """
     sides, others = (pair.first, pair.second), mechanism.classes - 1
     flips = [mechanism.exact_flip(side.evidence) for side in sides]
     named = sorted({side.label for side in sides})
@@ -390,7 +483,8 @@ def _normal(p: Fraction) -> float:
     return float(ndtri(float(p))) if p <= Fraction(1, 2) else -float(ndtri(float(1 - p)))
 
 
-# -- the pair of a run at which most can be told -----------------------------------------------------------------------
+# -- the pair of a run at which most can be told
+# -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -406,11 +500,16 @@ class LabellingPair:
     lacking: Labelling
 
     def evidence(self, queries: np.ndarray) -> np.ndarray:
-        """[4, n] int64: nominal labels and evidence with the unit, and the same without it. Private; nothing is drawn."""
+        """[4, n] int64: nominal labels and evidence with the unit, and the same without it.
+
+        Private; nothing is drawn.
+        """
         return np.stack([*self.having.evidence(queries), *self.lacking.evidence(queries)])
 
     def laws(self, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """([m, C] probability of each released label with the unit, the same without it), of ``seen`` [4, m]."""
+        """([m, C] probability of each released label with the unit, the same without it), of
+        ``seen`` [4, m].
+        """
         return self._law(seen[0], seen[1]), self._law(seen[2], seen[3])
 
     def _law(self, labels: np.ndarray, evidence: np.ndarray) -> np.ndarray:
@@ -422,33 +521,46 @@ class LabellingPair:
 
 
 def search(
-    labelling: Labelling, worth: Callable[[NeighbourPair], float], anchors: np.ndarray, count: int, width: int, seed: int
+    labelling: Labelling,
+    worth: Callable[[NeighbourPair], float],
+    anchors: np.ndarray,
+    count: int,
+    width: int,
+    seed: int,
 ) -> NeighbourPair | None:
-    """What a mechanism sees of the query and the neighbour that are worth most; None: no neighbour differs anywhere.
+    """What a mechanism sees of the query and the neighbour that are worth most; None: no neighbour
+    differs anywhere.
 
     Args:
         labelling: the run's model and mechanism, judged.
         anchors: [n, ...] features, between which queries are looked for.
         count: how many neighbouring datasets are trained.
-        width: how many segments between records of different labels they are made at; eight times as many are searched.
+        width: how many segments between records of different labels they are made at; eight times
+            as many are searched.
         seed: of the segments.
     """
     rng, model = np.random.default_rng(seed), labelling.model
     a, b = segments(model, anchors, width, rng)
     best: NeighbourPair | None = None
-    for edit, other in neighbours(model, on_line(a, b, bisected(model.predict, a, b)[1]), count) if len(a) else ():
+    for edit, other in (
+        neighbours(model, on_line(a, b, bisected(model.predict, a, b)[1]), count) if len(a) else ()
+    ):
         sides = LabellingPair(labelling, replace(labelling, model=other))
         queries = between_roots(sides, anchors, rng, 8 * width)
         for label, evidence, theirs, away in np.unique(sides.evidence(queries), axis=1).T:
             where = f"the run's own data, and the same {edit}"
-            pair = NeighbourPair(Side(int(label), int(evidence)), Side(int(theirs), int(away)), where)
+            pair = NeighbourPair(
+                Side(int(label), int(evidence)), Side(int(theirs), int(away)), where
+            )
             best = pair if best is None or worth(pair) > worth(best) else best
     return best
 
 
-def between_roots(pair: LabellingPair, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64) -> np.ndarray:
-    """[m, ...] float64 queries around where labels or evidence change on lines between anchors: between the two models' own
-    places of change, and beside them; first those with most room.
+def between_roots(
+    pair: LabellingPair, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64
+) -> np.ndarray:
+    """[m, ...] float64 queries around where labels or evidence change on lines between anchors:
+    between the two models' own places of change, and beside them; first those with most room.
 
     Args:
         anchors: [n, ...] queries, from which lines go to one another and to points of their size.
@@ -458,7 +570,10 @@ def between_roots(pair: LabellingPair, anchors: np.ndarray, rng: np.random.Gener
     away = max(float(np.abs(anchors).max()), 1.0) * rng.normal(size=(lines, *anchors.shape[1:]))
     end = np.concatenate([anchors[rng.integers(len(anchors), size=lines)], away])
     sides = (pair.having, pair.lacking)
-    readings: list[list[Read]] = [[side.model.predict for side in sides], [partial(_code, side) for side in sides]]
+    readings: list[list[Read]] = [
+        [side.model.predict for side in sides],
+        [partial(_code, side) for side in sides],
+    ]
     return np.concatenate([_beside(reads, begin, end) for reads in readings])
 
 
@@ -469,7 +584,9 @@ def _code(side: Labelling, queries: np.ndarray) -> np.ndarray:
 
 
 def _beside(reads: list[Read], begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Queries around the two places where what is read of each side changes, of the lines where both do."""
+    """Queries around the two places where what is read of each side changes, of the lines where
+    both do.
+    """
     changes = np.logical_and(*(read(begin) != read(end) for read in reads))
     begin, end = begin[changes], end[changes]
     if not len(begin):
@@ -477,11 +594,16 @@ def _beside(reads: list[Read], begin: np.ndarray, end: np.ndarray) -> np.ndarray
     first, second = (np.mean(bisected(read, begin, end), axis=0) for read in reads)
     widest = np.argsort(-np.abs(second - first), kind="stable")
     begin, end, first, second = begin[widest], end[widest], first[widest], second[widest]
-    return np.concatenate([on_line(begin, end, place) for place in first + BESIDE[:, None] * (second - first)])
+    return np.concatenate(
+        [on_line(begin, end, place) for place in first + BESIDE[:, None] * (second - first)]
+    )
 
 
-def segments(model: Model, anchors: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """([S, ...], [S, ...]) ends of segments between records that the model labels differently; S <= count.
+def segments(
+    model: Model, anchors: np.ndarray, count: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """([S, ...], [S, ...]) ends of segments between records that the model labels differently; S <=
+    count.
 
     Args:
         anchors: [n, ...] features to pick from.
@@ -489,16 +611,19 @@ def segments(model: Model, anchors: np.ndarray, count: int, rng: np.random.Gener
     points = np.asarray(anchors[np.sort(rng.permutation(len(anchors))[:MAX_ANCHORS])])
     labels = model.predict(points)
     starts = rng.permutation(len(points))
-    ends = [rng.permutation(np.flatnonzero(labels != labels[start]))[:1] for start in starts[: 4 * count]]
+    ends = [
+        rng.permutation(np.flatnonzero(labels != labels[start]))[:1]
+        for start in starts[: 4 * count]
+    ]
     both = [(start, end[0]) for start, end in zip(starts, ends, strict=False) if len(end)][:count]
     first, second = np.array(both, dtype=np.int64).reshape(-1, 2).T
     return points[first], points[second]
 
 
 def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[str, Model]]:
-    """(what is different, in words that name a unit, for the data owner; the model of it) of datasets one unit away, made
-    to move the model at these queries: the unit of most influence goes; a record like the query comes. Of a relation whose
-    edits replace, both at once.
+    """(what is different, in words that name a unit, for the data owner; the model of it) of
+    datasets one unit away, made to move the model at these queries: the unit of most influence
+    goes; a record like the query comes. Of a relation whose edits replace, both at once.
 
     Args:
         queries: [m, ...] at decision roots.
@@ -516,9 +641,15 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
         seen.add(unit)
         rows = np.flatnonzero(records.units == unit)
         left, name = without(records, rows), np.array([f"a newcomer of the audit {row + 1}"])
-        features, label = query[None].astype(records.features.dtype), np.array([row % problem.classes], dtype=np.int64)
+        features, label = (
+            query[None].astype(records.features.dtype),
+            np.array([row % problem.classes], dtype=np.int64),
+        )
         newcomer = Records(features, label, name, name, np.zeros(1, dtype=bool))
-        less, plus = f"without unit {unit!r} (rows: {len(rows)})", f"with a newcomer like query {row + 1}"
+        less, plus = (
+            f"without unit {unit!r} (rows: {len(rows)})",
+            f"with a newcomer like query {row + 1}",
+        )
         if replaces:
             yield f"{less} and {plus}", neighbour_of(model, with_added(left, newcomer))
             continue
@@ -529,13 +660,15 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
 def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarray:
     """[m or 1, n]: how much each record is likely to move the model at each query.
 
-    A linear head's gradient at a record is a residual times its features: residual times inner product with the query's.
-    Of members that vote, whose gradients nobody has, the inner product alone. Of other models, how far the record's own
-    label is from being the model's.
+    A linear head's gradient at a record is a residual times its features: residual times inner
+    product with the query's. Of members that vote, whose gradients nobody has, the inner product
+    alone. Of other models, how far the record's own label is from being the model's.
     """
     head = model.linear_head
     if head is None and (features := model.public_features) is not None:
-        parts = [np.abs(features(queries) @ features(piece).T) for piece in pieces(records.features)]
+        parts = [
+            np.abs(features(queries) @ features(piece).T) for piece in pieces(records.features)
+        ]
         return np.concatenate(parts, axis=1)
     if head is not None:
         phi, start, scores = head.phi(queries), 0, []
@@ -545,20 +678,29 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
             if logits.shape[1] == 1:
                 sizes = np.abs(expit(logits[:, 0]) - labels)
             else:
-                sizes = np.linalg.norm(softmax(logits, axis=1) - np.eye(logits.shape[1])[labels], axis=1)
+                sizes = np.linalg.norm(
+                    softmax(logits, axis=1) - np.eye(logits.shape[1])[labels], axis=1
+                )
             scores.append(sizes * np.abs(phi @ seen.T))
             start += len(piece)
         return np.concatenate(scores, axis=1)
     member = model.member_models[0]
     margins = np.concatenate([member.margins(piece) for piece in pieces(records.features)], axis=1)
-    lead = margins[0] * (2 * records.labels - 1) if len(margins) == 1 else margins[records.labels, np.arange(len(records))]
+    lead = (
+        margins[0] * (2 * records.labels - 1)
+        if len(margins) == 1
+        else margins[records.labels, np.arange(len(records))]
+    )
     return -np.asarray(lead)[None]
 
 
-# -- the audit ---------------------------------------------------------------------------------------------------------
+# -- the audit
+# ---------------------------------------------------------------------------------------------------------
 
 Natural = Annotated[int, Field(ge=0, le=65_536)]
-WITHOUT_RUN = "agt audit mechanism mechanism=NAME mechanism.eps=EPS (no run=) audits the mechanism by itself"
+WITHOUT_RUN = (
+    "agt audit mechanism mechanism=NAME mechanism.eps=EPS (no run=) audits the mechanism by itself"
+)
 MAX_PAIRS_SHOWN = 1000
 
 
@@ -568,11 +710,13 @@ class MechanismAudit(AuditKind):
 
     Attributes:
         trials: releases a side that are counted.
-        choosing: split: as many more choose the event; fixed: each label is one, and they share the error probability.
+        choosing: split: as many more choose the event; fixed: each label is one, and they share the
+            error probability.
         neighbours: with a run: how many neighbouring datasets are trained.
         segments: with a run: how many segments between records are searched for a query.
         farthest: without a run: evidence is every integer up to this.
-        values: without a run: the values that evidence takes, as of a grid with gaps; null: every integer.
+        values: without a run: the values that evidence takes, as of a grid with gaps; null: every
+            integer.
     """
 
     trials: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
@@ -590,7 +734,10 @@ class MechanismAudit(AuditKind):
         if node is not None:
             kind = mechanism_kind(node)
             if kind.output is Output.WEIGHTS:  # before anything about its budget
-                raise ConfigError(f"mechanism={kind.name} releases weights: use agt audit weights, or agt audit replay")
+                raise ConfigError(
+                    f"mechanism={kind.name} releases weights: use agt audit weights, or agt audit "
+                    "replay"
+                )
         mechanism = given.mechanism()
         for key, choices in (("accounting", Accounting), ("counting", Counting)):
             check_choice(given.config.get(key), choices, key)
@@ -598,15 +745,26 @@ class MechanismAudit(AuditKind):
             self._check_values(mechanism.mechanism(2, 1))
             return
         if self.values is not None:
-            raise ConfigError("audit.values: a run's grid says which values evidence takes: leave it out, or leave out run")
+            raise ConfigError(
+                "audit.values: a run's grid says which values evidence takes: leave it out, or "
+                "leave out run"
+            )
         given.check_run()
 
     def _check_values(self, mechanism: AnyMechanism) -> None:
         """Raise ConfigError where values are given that leave no pair."""
         if self.values is not None and isinstance(mechanism, CertifiedQuantile):
-            raise ConfigError("audit.values: without a run K_q and K_q + 1 are audited: leave it out")
-        if self.values is not None and isinstance(mechanism, Mechanism) and mechanism.needs == "votes":
-            raise ConfigError("audit.values: votes have no grid: give audit.farthest, how many members there are")
+            raise ConfigError(
+                "audit.values: without a run K_q and K_q + 1 are audited: leave it out"
+            )
+        if (
+            self.values is not None
+            and isinstance(mechanism, Mechanism)
+            and mechanism.needs == "votes"
+        ):
+            raise ConfigError(
+                "audit.values: votes have no grid: give audit.farthest, how many members there are"
+            )
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Find a pair, draw, and hold what was counted against the claim."""
@@ -620,31 +778,55 @@ class MechanismAudit(AuditKind):
             claim, audited = self._quantile(opened, mechanism, given, plan)
         else:
             claim, audited = self._labels(opened, cast(Mechanism, mechanism), given, plan)
-        nowhere = no_pair_found(mechanism, self.neighbours, "a query that two neighbouring datasets show differently")
+        nowhere = no_pair_found(
+            mechanism, self.neighbours, "a query that two neighbouring datasets show differently"
+        )
         findings = (nowhere,) if audited is None else audited
-        notes = (claim.text, OWNER, f"{self.neighbours} neighbouring datasets at most were trained, of all there are")
+        notes = (
+            claim.text,
+            OWNER,
+            f"{self.neighbours} neighbouring datasets at most were trained, of all there are",
+        )
         return Audited.of(opened.trained.finished, findings, notes)
 
     def _labels(
         self, opened: OpenedRun, mechanism: Mechanism, given: AuditInputs, plan: TrialPlan
     ) -> tuple[Claim, tuple[Finding, ...] | None]:
-        accounting, counting, model = given.config["accounting"], given.config["counting"], opened.model
+        accounting, counting, model = (
+            given.config["accounting"],
+            given.config["counting"],
+            opened.model,
+        )
         labelling = Labelling.judged(model, mechanism, opened.conditions, accounting, counting)
-        worth, anchors = partial(expected_bound, labelling.mechanism, plan=plan), opened.queries.features
+        worth, anchors = (
+            partial(expected_bound, labelling.mechanism, plan=plan),
+            opened.queries.features,
+        )
         found = search(labelling, worth, anchors, self.neighbours, self.segments, given.seed)
-        return labelling.claim, None if found is None else audit_pair(labelling.mechanism, found, plan, model.farthest)
+        return labelling.claim, None if found is None else audit_pair(
+            labelling.mechanism, found, plan, model.farthest
+        )
 
     def _quantile(
         self, opened: OpenedRun, mechanism: CertifiedQuantile, given: AuditInputs, plan: TrialPlan
     ) -> tuple[Claim, tuple[Finding, ...] | None]:
         """Of a file of one query, whose distance is K_q."""
-        accounting, counting, model = given.config["accounting"], given.config["counting"], opened.model
+        accounting, counting, model = (
+            given.config["accounting"],
+            given.config["counting"],
+            opened.model,
+        )
         how = {"conditions": opened.conditions, "accounting": accounting, "counting": counting}
         anchors = opened.queries.features
         claim = NumberRelease.judged(model, anchors, mechanism, ReleaseTerms(**how)).claim
-        reader = RandomizedResponse(eps=mechanism.eps, classes=model.problem.classes)  # reads the same evidence
-        labelling = Labelling.judged(model, reader, **{**how, "accounting": "rigorous" if claim.proved else "paper"})
-        found = search(labelling, lambda pair: pair.moved, anchors, self.neighbours, self.segments, given.seed)
+        # reads the same evidence
+        reader = RandomizedResponse(eps=mechanism.eps, classes=model.problem.classes)
+        labelling = Labelling.judged(
+            model, reader, **{**how, "accounting": "rigorous" if claim.proved else "paper"}
+        )
+        found = search(
+            labelling, lambda pair: pair.moved, anchors, self.neighbours, self.segments, given.seed
+        )
         if found is None or not found.moved:
             return claim, None
         sides = np.array([found.first.evidence]), np.array([found.second.evidence])
@@ -655,10 +837,16 @@ class MechanismAudit(AuditKind):
         notes = ("no run and no data: the evidence is any that two neighbours can have",)
         if isinstance(mechanism, CertifiedQuantile):
             middle = self.farthest // 2
-            sides, where = (np.array([middle]), np.array([middle + 1])), "no data: neighbours whose K_q is one apart"
+            sides, where = (
+                (np.array([middle]), np.array([middle + 1])),
+                "no data: neighbours whose K_q is one apart",
+            )
             audited = audit_quantile(mechanism, sides, max(self.farthest, 1), plan, where)
             return Audited(mechanism.name, None, audited, notes)
         values = range(self.farthest + 1) if self.values is None else sorted({0, *self.values})
         findings, losses = audit_alone(cast(Mechanism, mechanism), values, plan)
-        rows = [{"pair": str(pair), "loss": loss.rank, "exceeds": loss.exceeds} for pair, loss in losses[:MAX_PAIRS_SHOWN]]
+        rows = [
+            {"pair": str(pair), "loss": loss.rank, "exceeds": loss.exceeds}
+            for pair, loss in losses[:MAX_PAIRS_SHOWN]
+        ]
         return Audited(mechanism.name, None, findings, notes, {"pairs": pd.DataFrame(rows)})

@@ -44,7 +44,8 @@ from agt_cli.runs.queries import OpenedRun
 LABELS = "labels"
 WORDS = {
     "loss": "one threshold on the loss for all records (Yeom et al. 2018)",
-    "lira_online": "LiRA: likelihood ratio of models with and without the record (Carlini et al. 2022)",
+    "lira_online": "LiRA: likelihood ratio of models with and without the record (Carlini et al. "
+    "2022)",
     "lira_offline": "LiRA from models without the record alone",
     "rmia": "RMIA, offline: pairwise likelihood ratios with the pool (Zarifzadeh et al. 2024)",
     LABELS: f"labels alone: of the record and {COPIES} noisy copies (Choquette-Choo et al. 2021)",
@@ -63,25 +64,32 @@ RATES = (0.001, 0.01)
 UNCLAIMED = "nothing: certificates speak of labels, and say nothing about scores"
 NOBODY = "no non-members at hand: every test record was trained on, or there is none"
 UPSIDE_DOWN = (
-    "the scores are UPSIDE DOWN: AUC {shown} is far below one half, non-members score above members. Such an attack shows "
-    "nothing: look for a sign, for swapped sides, or for test records that are easier than training records"
+    "the scores are UPSIDE DOWN: AUC {shown} is far below one half, non-members score above "
+    "members. Such an attack shows "
+    "nothing: look for a sign, for swapped sides, or for test records that are easier than "
+    "training records"
 )
 EXPOSED = "exposed_NOT_FOR_PUBLICATION"
 BINS = (0, 1, 10, 50)
 COLUMNS = (
-    f"tables/{EXPOSED}.csv: score_lira is ln of the likelihood ratio, of a model trained on more records than the shadow "
-    "models were, and standard_error what their means leave open (asymptotic); shift: by how many standard deviations "
-    "training on it raises a record's confidence, on average over pairs of shadow models, of which a fair coin says which "
+    f"tables/{EXPOSED}.csv: score_lira is ln of the likelihood ratio, of a model trained on more "
+    "records than the shadow "
+    "models were, and standard_error what their means leave open (asymptotic); shift: by how many "
+    "standard deviations "
+    "training on it raises a record's confidence, on average over pairs of shadow models, of which "
+    "a fair coin says which "
     "one has it; shift_error: the standard error of that mean"
 )
 
 
 @schema
 class Membership(AuditKind):
-    """Attacks a run's model: with scores, which are reported; and with labels at certified queries, which must not tell.
+    """Attacks a run's model: with scores, which are reported; and with labels at certified queries,
+    which must not tell.
 
     Attributes:
-        shadows: how many shadow models, an even number; 0: none, and the attacks that need them are left out.
+        shadows: how many shadow models, an even number; 0: none, and the attacks that need them are
+            left out.
         workers: as ``ShadowConfig``.
         pairs: how many units are left out, one at a time.
         exposed: how many records the table of the most exposed has.
@@ -109,15 +117,25 @@ class Membership(AuditKind):
             shadows = trained_shadows(config, given, opened, console)
         attacked = AttackedModel(given, opened, pool, shadows, console)
         units = attacked.units_to_leave_out(self.pairs, given.seed)
-        why, records = _incomparable(opened.kept.problem, self.pairs, attacked.distance), pool.records
-        labels = compare_labels(opened.model, units, records.features, attacked.distance, records.ids, why)
+        why, records = (
+            _incomparable(opened.kept.problem, self.pairs, attacked.distance),
+            pool.records,
+        )
+        labels = compare_labels(
+            opened.model, units, records.features, attacked.distance, records.ids, why
+        )
         findings = (*attacked.scored(), labels)
-        tables = {"membership": attacked.attacks_table(), "by_stable_distance": attacked.distances_table()}
+        tables = {
+            "membership": attacked.attacks_table(),
+            "by_stable_distance": attacked.distances_table(),
+        }
         tables[EXPOSED] = attacked.exposed_table().head(self.exposed)
         captions = draw_curves(record, opened.dataset.name, attacked.rocs, attacked.rehearsal)
         metrics: dict[str, float] = {f"auc_{name}": roc.area for name, roc in attacked.rocs.items()}
         metrics |= {"shadows": len(shadows), "shadows_reused": shadows.reused} if shadows else {}
-        return Audited.of(run, findings, attacked.notes(), tables=tables, captions=captions, metrics=metrics)
+        return Audited.of(
+            run, findings, attacked.notes(), tables=tables, captions=captions, metrics=metrics
+        )
 
 
 def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
@@ -126,14 +144,21 @@ def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
     if not pairs:
         return "audit.pairs=0"
     if not RELATIONS[settings.relation.name].includes_one_removal:
-        return f"relation={settings.relation.name}: its certificates compare with a record replaced, not left out"
+        return (
+            f"relation={settings.relation.name}: its certificates compare with a record "
+            "replaced, not left out"
+        )
     hidden = settings.certificate.noise != "none"
     if settings.noise is not None or hidden:
         return "the training drew noise, and certificates hold given the draw, which is not kept"
-    return "" if (distance >= 1).any() else "no record of the pool has a stable distance of 1 or more"
+    return (
+        "" if (distance >= 1).any() else "no record of the pool has a stable distance of 1 or more"
+    )
 
 
-def _rehearsed(shadows: Shadows | None, pool: Pool) -> tuple[Reference | None, Rehearsal | None, str]:
+def _rehearsed(
+    shadows: Shadows | None, pool: Pool
+) -> tuple[Reference | None, Rehearsal | None, str]:
     """(the shadow models, each of them as the target, or why neither can be used)."""
     if shadows is None:
         return None, None, "no shadow models: audit.shadows=0"
@@ -144,8 +169,12 @@ def _rehearsed(shadows: Shadows | None, pool: Pool) -> tuple[Reference | None, R
         return None, None, str(error)
 
 
-def _service(given: AuditInputs, opened: OpenedRun, features: np.ndarray) -> tuple[Callable[[np.ndarray], np.ndarray], str]:
-    """(what gives labels, in words): the model itself, or releases that are drawn as agt predict draws them."""
+def _service(
+    given: AuditInputs, opened: OpenedRun, features: np.ndarray
+) -> tuple[Callable[[np.ndarray], np.ndarray], str]:
+    """(what gives labels, in words): the model itself, or releases that are drawn as agt predict
+    draws them.
+    """
     model, randomness = opened.model, SystemRandomness()
     if given.config.get("mechanism") is None:
         return model.predict, "nominal labels"
@@ -163,11 +192,12 @@ def _service(given: AuditInputs, opened: OpenedRun, features: np.ndarray) -> tup
 
 
 class AttackedModel:
-    """The run's own model and what is judged by it: every attack's scores; without shadow models, of those that need none.
+    """The run's own model and what is judged by it: every attack's scores; without shadow models,
+    of those that need none.
 
     Attributes:
-        reference, rehearsal: what shadow models make of each record; each of them as the target. None: there are none, or
-            too few, and ``why`` says so.
+        reference, rehearsal: what shadow models make of each record; each of them as the target.
+            None: there are none, or too few, and ``why`` says so.
         phi: [n] its confidence in each record's label, as ln(p/(1 - p)).
         distance: [n] stable distances.
         scores: name of an attack -> [n].
@@ -175,15 +205,27 @@ class AttackedModel:
     """
 
     def __init__(
-        self, given: AuditInputs, opened: OpenedRun, pool: Pool, shadows: Shadows | None, console: Console
+        self,
+        given: AuditInputs,
+        opened: OpenedRun,
+        pool: Pool,
+        shadows: Shadows | None,
+        console: Console,
     ) -> None:
         model, records = opened.model, pool.records
-        self.opened, self.pool, self.shadows, self.confidence = opened, pool, shadows, given.confidence
+        self.opened, self.pool, self.shadows, self.confidence = (
+            opened,
+            pool,
+            shadows,
+            given.confidence,
+        )
         self.reference, self.rehearsal, self.why = _rehearsed(shadows, pool)
         self.phi = confidences(class_logits(model, records.features), records.labels)
         self.scores = {"loss": loss_scores(self.phi)}
         if self.reference is not None:
-            self.scores = {name: attack(self.phi, self.reference) for name, attack in ATTACKS.items()}
+            self.scores = {
+                name: attack(self.phi, self.reference) for name, attack in ATTACKS.items()
+            }
         answer, self.how = _service(given, opened, records.features)
         self.scores[LABELS] = label_scores(answer, records.features, records.labels, given.seed)
         with certifying(model, console) as report:
@@ -197,27 +239,46 @@ class AttackedModel:
 
     @property
     def difference(self) -> float:
-        """The most by which the shares of a class differ between both sides, which scores tell, too."""
-        member, labels, classes = self.pool.member, self.pool.records.labels, len(self.opened.dataset.classes)
-        members, others = (np.bincount(labels[side], minlength=classes) / side.sum() for side in (member, ~member))
+        """The most by which the shares of a class differ between both sides, which scores tell,
+        too.
+        """
+        member, labels, classes = (
+            self.pool.member,
+            self.pool.records.labels,
+            len(self.opened.dataset.classes),
+        )
+        members, others = (
+            np.bincount(labels[side], minlength=classes) / side.sum() for side in (member, ~member)
+        )
         return float(np.abs(members - others).max())
 
     def units_to_leave_out(self, pairs: int, seed: int) -> np.ndarray:
         """Half of them the most exposed, half at random."""
         member = np.flatnonzero(self.pool.member)
-        scores, units = self.scores.get("lira_online", self.scores["loss"])[member], self.pool.records.units[member]
+        scores, units = (
+            self.scores.get("lira_online", self.scores["loss"])[member],
+            self.pool.records.units[member],
+        )
         exposed = units[np.argsort(-scores, kind="stable")[: (pairs + 1) // 2]]
         others = np.random.default_rng(seed).permutation(units)
         return np.array(list(dict.fromkeys([*exposed.tolist(), *others.tolist()]))[:pairs])
 
-    # -- findings ------------------------------------------------------------------------------------------------------
+    # -- findings
+    # ------------------------------------------------------------------------------------------------------
 
     def scored(self) -> Iterator[Finding]:
-        """What each attack's scores told: of the run's own model, and of the shadow models in turn."""
-        made, difference = 0 if self.shadows is None else len(self.shadows), self.difference if self.two_sided else 0.0
+        """What each attack's scores told: of the run's own model, and of the shadow models in
+        turn.
+        """
+        made, difference = (
+            0 if self.shadows is None else len(self.shadows),
+            self.difference if self.two_sided else 0.0,
+        )
         members = int(self.pool.member.sum())
         sides = f"{members:,} training records against {len(self.pool) - members:,} test records"
-        differ = f" (training against test, whose classes differ by up to {100 * difference:.1f} points)"
+        differ = (
+            f" (training against test, whose classes differ by up to {100 * difference:.1f} points)"
+        )
         differ = differ if difference >= CLASSES_DIFFER else ""
         if self.rehearsal is not None:
             yield from (_in_turn(name, self.rehearsal, self.confidence) for name in ATTACKS)
@@ -233,18 +294,29 @@ class AttackedModel:
                 measure="AUC",
                 strength=Strength.ASYMPTOTIC,
             )
-            yield blank if missing else area_of(blank, f"{name}{differ}", self.roc(name), self.confidence)
+            yield (
+                blank
+                if missing
+                else area_of(blank, f"{name}{differ}", self.roc(name), self.confidence)
+            )
 
-    # -- tables and notes ----------------------------------------------------------------------------------------------
+    # -- tables and notes
+    # ----------------------------------------------------------------------------------------------
 
     def attacks_table(self) -> pd.DataFrame:
-        """A line for each attack on the run's own model; beside it the mean over shadow models as targets."""
+        """A line for each attack on the run's own model; beside it the mean over shadow models
+        as targets.
+        """
         rows = []
         for name, roc in self.rocs.items():
             row: dict[str, Any] = {"attack": name, **_area(roc, self.confidence)}
             for rate in RATES:
                 point, at = roc.at(rate, self.confidence), f"TPR_at_{100 * rate:g}%_FPR"
-                row |= {at: point.tpr, f"{at}_low": point.tpr_limits[0], f"{at}_high": point.tpr_limits[1]}
+                row |= {
+                    at: point.tpr,
+                    f"{at}_low": point.tpr_limits[0],
+                    f"{at}_high": point.tpr_limits[1],
+                }
             if self.rehearsal is not None and name in self.rehearsal.scores:
                 fixed = roc.beyond(self.rehearsal.threshold(name), self.confidence)
                 (low, high), advantage = fixed.advantage_limits, fixed.tpr - fixed.fpr
@@ -259,26 +331,46 @@ class AttackedModel:
         spans, rows = [(low, high - 1) for low, high in pairwise([*BINS, np.inf])], []
         for low, high in [*spans, (1, np.inf)]:
             here = (self.distance >= low) & (self.distance <= high)
-            words = f"{low}" if low == high else f"{low} or more" if high == np.inf else f"{low} to {high}"
-            counts = {"members": int(self.pool.member[here].sum()), "others": int((~self.pool.member[here]).sum())}
+            words = (
+                f"{low}"
+                if low == high
+                else f"{low} or more"
+                if high == np.inf
+                else f"{low} to {high}"
+            )
+            counts = {
+                "members": int(self.pool.member[here].sum()),
+                "others": int((~self.pool.member[here]).sum()),
+            }
             for name in self.scores:
                 row: dict[str, Any] = {"stable_distance": words, "attack": name, **counts}
                 if all(counts.values()):
                     roc = self.roc(name, here)
-                    row |= {**_area(roc, self.confidence), "TPR_at_1%_FPR": roc.at(RATES[1], self.confidence).tpr}
+                    row |= {
+                        **_area(roc, self.confidence),
+                        "TPR_at_1%_FPR": roc.at(RATES[1], self.confidence).tpr,
+                    }
                 rows.append(row)
         return pd.DataFrame(rows).round(5)
 
     def exposed_table(self) -> pd.DataFrame:
         """Training records, the most exposed first."""
         records, member, classes = self.pool.records, self.pool.member, self.opened.dataset.classes
-        table = pd.DataFrame({"id": records.ids, "unit": records.units, "label": [classes[y] for y in records.labels]})
+        table = pd.DataFrame(
+            {
+                "id": records.ids,
+                "unit": records.units,
+                "label": [classes[y] for y in records.labels],
+            }
+        )
         table["stable_distance"], by = self.distance, "score_loss"
         if self.reference is None or self.rehearsal is None or len(self.reference.pairs.phi) < 4:
             table[by] = self.scores["loss"]
         else:
             by, table = "score_lira", table.assign(**exposure(self.phi, self.reference))
-            table[f"guessed_right_of_{len(self.rehearsal.included)}"] = self.rehearsal.right("lira_online")
+            table[f"guessed_right_of_{len(self.rehearsal.included)}"] = self.rehearsal.right(
+                "lira_online"
+            )
         return table[member].sort_values(by, ascending=False, kind="stable").map(short)
 
     def notes(self) -> Iterator[str]:
@@ -286,18 +378,26 @@ class AttackedModel:
         yield f"the attack by labels alone was given {self.how}, each query asked once"
         few = fewest(RATES[0], int((~self.pool.member).sum()))
         if few and self.two_sided:
-            yield f"at {100 * RATES[0]:g} % false alarms only thresholds without any false alarm count: {few}"
+            yield (
+                f"at {100 * RATES[0]:g} % false alarms only thresholds without any false alarm "
+                f"count: {few}"
+            )
         if self.two_sided:
             yield (
-                "members are training records, non-members test records: where the two differ in anything else, scores "
-                f"tell that, too (shares of classes differ by up to {100 * self.difference:.1f} points); the halves of "
+                "members are training records, non-members test records: where the two differ in "
+                "anything else, scores "
+                f"tell that, too (shares of classes differ by up to {100 * self.difference:.1f} "
+                "points); the halves of "
                 "shadow models do not differ"
             )
         if self.shadows is not None:
             yield SIZES
             if self.shadows.failed:
                 (index, why), count = self.shadows.failed[0], len(self.shadows.failed)
-                yield f"{count} shadow models failed and were left out; the first, number {index}: {why}"
+                yield (
+                    f"{count} shadow models failed and were left out; the first, number {index}: "
+                    f"{why}"
+                )
         if self.rehearsal is not None:
             yield COLUMNS
 
@@ -308,7 +408,9 @@ def _area(roc: Roc, confidence: float) -> dict[str, float]:
 
 
 def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
-    """The area under an attack's curve, and who is found at few false alarms; scores that are upside down show nothing."""
+    """The area under an attack's curve, and who is found at few false alarms; scores that are
+    upside down show nothing.
+    """
     low, high = roc.area_limits(confidence)
     shown = f"{roc.area:.3f} ({low:.3f} to {high:.3f} at {100 * confidence:.12g} %)"
     if roc.area < 0.45 and high < 0.5:  # higher for non-members, surely
@@ -316,14 +418,27 @@ def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
     at = roc.at(RATES[1], confidence)
     few = fewest(RATES[1], at.mistakes.without)
     if at.mistakes.alarms < RATES[1] * at.mistakes.without / 2 and not few:
-        few = f"no threshold lies near {100 * RATES[1]:g} %, as scores take few values: this one has fewer false alarms"
+        few = (
+            f"no threshold lies near {100 * RATES[1]:g} %, as scores take few values: this one "
+            "has fewer false alarms"
+        )
     limits = " to ".join(f"{100 * limit:.2f}" for limit in at.tpr_limits)
     meaning = (
-        f"{name}: a training record scores above a test record with probability {shown}; at {100 * RATES[1]:g} % "
-        f"false alarms {100 * at.tpr:.2f} % of training records are found ({limits} %){f'; {few}' if few else ''}"
+        f"{name}: a training record scores above a test record with probability {shown}; at "
+        f"{100 * RATES[1]:g} % "
+        f"false alarms {100 * at.tpr:.2f} % of training records are found ({limits} "
+        f"%){f'; {few}' if few else ''}"
     )
-    noticeable = f"an AUC of {min(1.0, 0.5 + high - roc.area):.3f} or more would have been told from one half"
-    found: dict[str, Any] = {"found": roc.area, "confidence": confidence, "noticeable": noticeable, "estimator": "DeLong"}
+    noticeable = (
+        f"an AUC of {min(1.0, 0.5 + high - roc.area):.3f} or more would have been told "
+        "from one half"
+    )
+    found: dict[str, Any] = {
+        "found": roc.area,
+        "confidence": confidence,
+        "noticeable": noticeable,
+        "estimator": "DeLong",
+    }
     return replace(blank, outcome=Outcome.REPORTED, meaning=meaning, **found)
 
 
@@ -336,12 +451,16 @@ def _in_turn(name: str, rehearsal: Rehearsal, confidence: float) -> Finding:
         subject=f"membership by {name}, of models on half of the records",
         claim=UNCLAIMED,
         attack=f"{WORDS[name]}; each shadow model in turn is the target, judged by the others",
-        effort=f"{len(rocs)} targets of {rehearsal.included.shape[1]} records, about half of them members",
+        effort=f"{len(rocs)} targets of {rehearsal.included.shape[1]} records, about half of them "
+        "members",
         outcome=Outcome.REPORTED,
         meaning=(
-            f"{name}, on halves: AUC {area:.3f} on average over targets, whose standard deviation is {spread:.3f}; at "
-            f"{100 * RATES[1]:g} % false alarms {100 * rate:.2f} % of members are found (standard deviation "
-            f"{100 * rate_spread:.2f} %). Members are drawn by a hash: no difference between training and test records "
+            f"{name}, on halves: AUC {area:.3f} on average over targets, whose standard deviation "
+            f"is {spread:.3f}; at "
+            f"{100 * RATES[1]:g} % false alarms {100 * rate:.2f} % of members are found (standard "
+            "deviation "
+            f"{100 * rate_spread:.2f} %). Members are drawn by a hash: no difference between "
+            "training and test records "
             "plays a part. Targets share records, so that no limits follow"
         ),
         measure="AUC",
@@ -351,26 +470,41 @@ def _in_turn(name: str, rehearsal: Rehearsal, confidence: float) -> Finding:
     )
 
 
-# -- curves, both rates in log scale: what counts is who is found at few false alarms ------------------------------------
+# -- curves, both rates in log scale: what counts is who is found at few false alarms
+# ------------------------------------
 
 
-def draw_curves(record: RunRecord, dataset: str, own: Mapping[str, Roc], rehearsal: Rehearsal | None) -> dict[str, str]:
+def draw_curves(
+    record: RunRecord, dataset: str, own: Mapping[str, Roc], rehearsal: Rehearsal | None
+) -> dict[str, str]:
     """Draw what there is; captions by name."""
     captions = dict[str, str]()
     if own:
         about = f"{dataset}: The run's own model: training records against test records."
         captions |= _draw(record, "roc", own, "of the training records are found", about)
     if rehearsal is not None:
-        pooled = {name: Roc(rows.ravel(), rehearsal.included.ravel()) for name, rows in rehearsal.scores.items()}
-        about = f"{len(rehearsal.included)} models on half of the records, each the target in turn, at one threshold."
-        captions |= _draw(record, "roc_halves", pooled, "of the members are found", f"{dataset}: {about}")
+        pooled = {
+            name: Roc(rows.ravel(), rehearsal.included.ravel())
+            for name, rows in rehearsal.scores.items()
+        }
+        about = (
+            f"{len(rehearsal.included)} models on half of the records, each the target in "
+            "turn, at one threshold."
+        )
+        captions |= _draw(
+            record, "roc_halves", pooled, "of the members are found", f"{dataset}: {about}"
+        )
     return captions
 
 
-def _draw(record: RunRecord, name: str, rocs: Mapping[str, Roc], found: str, about: str) -> dict[str, str]:
+def _draw(
+    record: RunRecord, name: str, rocs: Mapping[str, Roc], found: str, about: str
+) -> dict[str, str]:
     others = int((~next(iter(rocs.values())).member).sum())
     rates = np.geomspace(min(max(1 / others, MIN_RATE), MAX_START), 1, CURVE_POINTS)
-    data = pd.DataFrame({"FPR": rates, **{attack: _shares(roc, rates) for attack, roc in rocs.items()}})
+    data = pd.DataFrame(
+        {"FPR": rates, **{attack: _shares(roc, rates) for attack, roc in rocs.items()}}
+    )
     values = data.to_numpy()
     floor = min(float(values[values > 0].min()), MAX_START)
     best = max(rocs, key=lambda attack: rocs[attack].at(0.01, 0.95).tpr)
@@ -381,12 +515,19 @@ def _draw(record: RunRecord, name: str, rocs: Mapping[str, Roc], found: str, abo
             seen = data[attack] > 0
             axes.step(rates[seen], data[attack][seen], where="post", label=attack, **LINES[attack])
         axes.set(xscale="log", yscale="log", xlim=(rates[0], 1), ylim=(floor, 1))
-        axes.set(xlabel="false alarms: share of non-members called members", ylabel="share of members found")
+        axes.set(
+            xlabel="false alarms: share of non-members called members",
+            ylabel="share of members found",
+        )
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda share, place: f"{100 * share:g} %"))
         keys(figure, [axes])
         rate = rocs[best].at(0.01, 0.95)
-        headline(figure, f"At {100 * rate.fpr:.2g} % false alarms, {100 * rate.tpr:.2g} % {found} ({best})", about)
+        headline(
+            figure,
+            f"At {100 * rate.fpr:.2g} % false alarms, {100 * rate.tpr:.2g} % {found} ({best})",
+            about,
+        )
     return {name: about}
 
 

@@ -1,7 +1,8 @@
 """Membership inference: who was trained on, judged from what the model says of a record.
 
-Scores are higher for members. phi = ln(p/(1 - p)) of the record's own label, computed from logits without rounding p to 1:
-f_y - logsumexp of the other logits; of two classes it is the margin on the label's side.
+Scores are higher for members. phi = ln(p/(1 - p)) of the record's own label, computed from logits
+without rounding p to 1: f_y - logsumexp of the other logits; of two classes it is the margin on the
+label's side.
 
 | attack       | score                                                                             | needs                 |
 |--------------|-----------------------------------------------------------------------------------|-----------------------|
@@ -11,11 +12,12 @@ f_y - logsumexp of the other logits; of two classes it is the margin on the labe
 | rmia         | share of the pool z with [p(x)/p_ref(x)] / [p(z)/p_ref(z)] >= 1 (Zarifzadeh 2024) | 1 model without       |
 | labels       | how many of the record and its noisy copies keep its label (Choquette-Choo 2021)  | labels alone          |
 
-Gaussians are each record's own where 32 models stand on either side, else their variance is pooled over all records.
-RMIA is the offline one: p_ref = ((1 + A) p_out + 1 - A)/2, A = .3, p_out the mean over models without the record; z are the
-records of the pool.
+Gaussians are each record's own where 32 models stand on either side, else their variance is pooled
+over all records. RMIA is the offline one: p_ref = ((1 + A) p_out + 1 - A)/2, A = .3, p_out the mean
+over models without the record; z are the records of the pool.
 
-None of these scores is what a certificate speaks of: it speaks of labels. ``compare_labels`` attacks that claim itself.
+None of these scores is what a certificate speaks of: it speaks of labels. ``compare_labels``
+attacks that claim itself.
 
 Sources: as in the table.
 """
@@ -36,14 +38,17 @@ from agt_audit.roc import Roc
 from agt_audit.shadows import Shadows
 from agt_cli.report.findings import Finding, counterexamples
 
-MODELS_FOR_OWN_VARIANCE = 32  # on either side of a record; fewer, and one variance is pooled over all records
+# on either side of a record; fewer, and one variance is pooled over all records
+MODELS_FOR_OWN_VARIANCE = 32
 A = 0.3  # of RMIA
 COPIES = 16
-SPREAD = (0.1, 2.0)  # of the copies' noise, in standard deviations of the features: from the first copy to the last
+# of the copies' noise, in standard deviations of the features: from the first copy to the last
+SPREAD = (0.1, 2.0)
 TINY = 1e-9  # a standard deviation below it is none: models that agree to all digits
 
 
-# -- scores ----------------------------------------------------------------------------------------------------------
+# -- scores
+# ----------------------------------------------------------------------------------------------------------
 
 
 def confidences(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -89,8 +94,9 @@ class Reference:
 
     @cached_property
     def pairs(self) -> "Reference":
-        """Of each half that was trained on with its complement, one after the other; a model whose other one failed has
-        no pair."""
+        """Of each half that was trained on with its complement, one after the other; a model whose
+        other one failed has no pair.
+        """
         opposite = (self.included[:-1] == ~self.included[1:]).all(axis=1)
         first = list[int]()
         for index in np.flatnonzero(opposite).tolist():
@@ -100,7 +106,9 @@ class Reference:
 
     @property
     def with_and_without(self) -> tuple[np.ndarray, np.ndarray]:
-        """[p, n] phi of the model of each pair that was trained on the record, and of the other one."""
+        """[p, n] phi of the model of each pair that was trained on the record, and of the other
+        one.
+        """
         one, other = self.pairs.phi[::2], self.pairs.phi[1::2]
         inside = self.pairs.included[::2]
         return np.where(inside, one, other), np.where(inside, other, one)
@@ -109,7 +117,9 @@ class Reference:
     def least(self) -> tuple[int, int]:
         """The fewest models with a record, and without one."""
         with_it = self.included.sum(axis=0)
-        return int(with_it.min(initial=len(self.phi))), int((len(self.phi) - with_it).min(initial=len(self.phi)))
+        return int(with_it.min(initial=len(self.phi))), int(
+            (len(self.phi) - with_it).min(initial=len(self.phi))
+        )
 
 
 def gaussians(phi: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -124,14 +134,17 @@ def gaussians(phi: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray
     mean = np.where(used, phi, 0).sum(axis=0) / count
     squares = np.where(used, (phi - mean) ** 2, 0).sum(axis=0)
     pooled = int(count.min(initial=MODELS_FOR_OWN_VARIANCE)) < MODELS_FOR_OWN_VARIANCE
-    variance = np.full(len(mean), squares.sum() / (count - 1).sum()) if pooled else squares / (count - 1)
+    variance = (
+        np.full(len(mean), squares.sum() / (count - 1).sum()) if pooled else squares / (count - 1)
+    )
     return mean, np.maximum(np.sqrt(variance), TINY)
 
 
 def too_few(models: int) -> str:
     """Why LiRA cannot be made."""
     return (
-        "LiRA compares with two shadow models trained on each record and two that were not, at least: 4 models, and 6 to "
+        "LiRA compares with two shadow models trained on each record and two that were not, at "
+        "least: 4 models, and 6 to "
         f"make each of them the target in turn; there are {models}: raise audit.shadows"
     )
 
@@ -171,7 +184,8 @@ ATTACKS: Mapping[str, Callable[[np.ndarray, Reference], np.ndarray]] = {
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """Each shadow model as the target in turn, judged by the others but its own complement, which would tell the answer.
+    """Each shadow model as the target in turn, judged by the others but its own complement, which
+    would tell the answer.
 
     Attributes:
         scores: name -> [m, n].
@@ -186,7 +200,9 @@ class Rehearsal:
         """Raises ConfigError: too few models are left."""
         scores = dict[str, list[np.ndarray]]()
         for index, phi in enumerate(reference.phi):
-            opposite = np.flatnonzero((reference.included == ~reference.included[index]).all(axis=1))
+            opposite = np.flatnonzero(
+                (reference.included == ~reference.included[index]).all(axis=1)
+            )
             others = reference.but(index, *opposite.tolist())
             if min(others.least) < 2:
                 raise ConfigError(too_few(len(reference.phi)))
@@ -199,26 +215,34 @@ class Rehearsal:
         return [Roc(row, side) for row, side in zip(self.scores[name], self.included, strict=True)]
 
     def threshold(self, name: str) -> float:
-        """The threshold of the largest advantage over all targets: fixed before the run's own model is looked at."""
+        """The threshold of the largest advantage over all targets: fixed before the run's own
+        model is looked at.
+        """
         return Roc(self.scores[name].ravel(), self.included.ravel()).best
 
     def right(self, name: str) -> np.ndarray:
-        """[n] of how many targets that threshold says rightly whether they were trained on the record."""
+        """[n] of how many targets that threshold says rightly whether they were trained on the
+        record.
+        """
         return np.sum((self.scores[name] >= self.threshold(name)) == self.included, axis=0)
 
 
 def spread_of(values: Iterable[float]) -> tuple[float, float]:
-    """(mean, standard deviation) over targets. Limits of the mean do not follow: targets share records and judges, and half
-    of them are the others' complements."""
+    """(mean, standard deviation) over targets. Limits of the mean do not follow: targets share
+    records and judges, and half of them are the others' complements.
+    """
     row = np.array(list(values))
     return float(row.mean()), float(row.std())
 
 
-# -- labels alone --------------------------------------------------------------------------------------------------
+# -- labels alone
+# --------------------------------------------------------------------------------------------------
 
 
 def copies(features: np.ndarray, seed: int) -> Iterable[np.ndarray]:
-    """Noisy copies of the features, one after another: Gaussian noise that grows from copy to copy."""
+    """Noisy copies of the features, one after another: Gaussian noise that grows from copy to
+    copy.
+    """
     rng, unit = np.random.default_rng(seed), float(np.std(features))
     for spread in np.geomspace(*SPREAD, COPIES):
         noise = rng.normal(size=features.shape).astype(features.dtype)
@@ -228,7 +252,8 @@ def copies(features: np.ndarray, seed: int) -> Iterable[np.ndarray]:
 def label_scores(
     answer: Callable[[np.ndarray], np.ndarray], features: np.ndarray, labels: np.ndarray, seed: int
 ) -> np.ndarray:
-    """[n] how many of the record and its noisy copies are given its label; a record that is not counts its copies last.
+    """[n] how many of the record and its noisy copies are given its label; a record that is not
+    counts its copies last.
 
     Args:
         answer: features -> [n] labels, nominal or released: every query is asked once.
@@ -240,12 +265,19 @@ def label_scores(
 
 
 def compare_labels(
-    model: Model, units: np.ndarray, features: np.ndarray, distance: np.ndarray, ids: np.ndarray, why: str = ""
+    model: Model,
+    units: np.ndarray,
+    features: np.ndarray,
+    distance: np.ndarray,
+    ids: np.ndarray,
+    why: str = "",
 ) -> Finding:
-    """Ask both worlds, with and without each of some units, for labels that are certified for one unit.
+    """Ask both worlds, with and without each of some units, for labels that are certified for one
+    unit.
 
-    A certificate of distance 1 or more says that they agree. Then whatever an attack makes of these labels it makes of both
-    worlds alike, and its advantage at guessing which one it sees is exactly 0.
+    A certificate of distance 1 or more says that they agree. Then whatever an attack makes of these
+    labels it makes of both worlds alike, and its advantage at guessing which one it sees is exactly
+    0.
 
     Args:
         units: to leave out, one at a time, with all of their rows.
@@ -260,44 +292,65 @@ def compare_labels(
         for unit, other in zip(units.tolist(), neighbours_of(model, edits), strict=True):
             if isinstance(other, AgtError):
                 raise other
-            differ += [(unit, int(row)) for row in np.flatnonzero(other.predict(features) != labels)]
+            differ += [
+                (unit, int(row)) for row in np.flatnonzero(other.predict(features) != labels)
+            ]
         broken = [(unit, row) for unit, row in differ if held[row]]
         count, others = (len(units) * int(side.sum()) for side in (held, ~held))
-        effort = f"{len(units)} units left out in turn, {held.sum():,} certified queries asked of each pair"
-        found, meaning = float(len(broken)), f"all {count:,} labels were the same: advantage exactly 0 on these pairs"
+        effort = (
+            f"{len(units)} units left out in turn, {held.sum():,} certified queries asked of "
+            "each pair"
+        )
+        found, meaning = (
+            float(len(broken)),
+            f"all {count:,} labels were the same: advantage exactly 0 on these pairs",
+        )
         if broken:
             unit, row = broken[0]
-            meaning = f"{len(broken)} of {count:,} labels differed, the first at query {ids[row]} without unit {unit}"
-        meaning += f"; of uncertified queries {len(differ) - len(broken):,} of {others:,} differed, each of which tells"
+            meaning = (
+                f"{len(broken)} of {count:,} labels differed, the first at query {ids[row]} "
+                f"without unit {unit}"
+            )
+        meaning += (
+            f"; of uncertified queries {len(differ) - len(broken):,} of {others:,} "
+            "differed, each of which tells"
+        )
     return counterexamples(
         "labels at certified queries",
-        "certified queries' labels do not tell whether a unit was trained on: any attack on them has advantage 0",
-        "the same queries asked of trainings with and without a unit: the most exposed ones, and random ones",
-        effort, "labels that differ", found, meaning, "one label that differs; of uncertified queries nothing is claimed",
+        "certified queries' labels do not tell whether a unit was trained on: any attack on them "
+        "has advantage 0",
+        "the same queries asked of trainings with and without a unit: the most exposed ones, and "
+        "random ones",
+        effort, "labels that "
+                "differ", found, meaning, "one label that differs; of uncertified "
+                                                      "queries nothing is claimed",
     )  # fmt: skip
 
 
-# -- the most exposed -----------------------------------------------------------------------------------------------
+# -- the most exposed
+# -----------------------------------------------------------------------------------------------
 
 
 def exposure(phi: np.ndarray, reference: Reference) -> dict[str, np.ndarray]:
     """How exposed each record is to LiRA: columns by name, [n] each.
 
-    Whether a record was in a shadow model was a fair coin of its unit, whatever else was in it: what it does to phi is an
-    experiment, free of every other difference between members and non-members, and of the sizes of halves.
+    Whether a record was in a shadow model was a fair coin of its unit, whatever else was in it:
+    what it does to phi is an experiment, free of every other difference between members and
+    non-members, and of the sizes of halves.
 
     Returns:
-        score_lira: ln of the likelihood ratio, online, of the model that is audited; standard_error: from the means'
-        uncertainty (asymptotic). shift: by how many standard deviations training on the record raises phi, on average over
-        shadow models; shift_error: its standard error.
+        score_lira: ln of the likelihood ratio, online, of the model that is audited;
+        standard_error: from the means' uncertainty (asymptotic). shift: by how many standard
+        deviations training on the record raises phi, on average over shadow models; shift_error:
+        its standard error.
 
     Raises:
         ConfigError: fewer than two pairs of models.
 
     Formal guarantees
-        Models come in pairs, one on a half of the units and one on all others, and are far from independent of each other:
-        what the other records do to one they do to the other with the opposite sign. So all errors here are of pairs, which
-        are independent.
+        Models come in pairs, one on a half of the units and one on all others, and are far from
+        independent of each other: what the other records do to one they do to the other with the
+        opposite sign. So all errors here are of pairs, which are independent.
     """
     reference = reference.pairs
     having, lacking = reference.with_and_without
@@ -305,7 +358,10 @@ def exposure(phi: np.ndarray, reference: Reference) -> dict[str, np.ndarray]:
         raise ConfigError(too_few(len(reference.phi)))
     laws = (reference.within, reference.outside)
     pulls = ((phi - mean) / sd**2 for mean, sd in laws)
-    moved = (pull * (side - side.mean(axis=0)) for pull, side in zip(pulls, (having, lacking), strict=True))
+    moved = (
+        pull * (side - side.mean(axis=0))
+        for pull, side in zip(pulls, (having, lacking), strict=True)
+    )
     error = _error_of_mean(next(moved) - next(moved))
     squares = (having - laws[0][0]) ** 2 + (lacking - laws[1][0]) ** 2
     sd = np.maximum(np.sqrt(squares.sum(axis=0) / (2 * len(having) - 2)), TINY)

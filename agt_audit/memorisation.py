@@ -1,22 +1,27 @@
-"""agt audit memorisation: which records the model learns by heart, and which one record decides the answer to another.
+"""agt audit memorisation: which records the model learns by heart, and which one record decides the
+answer to another.
 
     memorisation of j       P(h(x_j) = y_j | j in S) - P(h(x_j) = y_j | j not in S)
     influence of i on t     P(h(x_t) = y_t | i in S, t not in S) - P(h(x_t) = y_t | i not in S, t not in S)
 
-over the draw of the subset S that h is trained on (Feldman 2020; Feldman and Zhang 2020). Both are a ``Contrast``: of the
-models with a record and of those without it, how many are right. Left out one at a time, with everything else as it is,
-memorisation is 0 wherever the label is certified (stable distance 1 or more): that is a claim.
+over the draw of the subset S that h is trained on (Feldman 2020; Feldman and Zhang 2020). Both are
+a ``Contrast``: of the models with a record and of those without it, how many are right. Left out
+one at a time, with everything else as it is, memorisation is 0 wherever the label is certified
+(stable distance 1 or more): that is a claim.
 
 Formal guarantees
-    Let whether j is in S be drawn independently of the other records (each unit by a fair coin), and models be
-    independent, or paired on both halves of one draw. Given which models have j, those that have it are independent draws
-    of h given j in S, and those without it likewise; a pair has one of each. So each count is binomial, the difference of
-    the shares has the contrast for its mean, and each share lies within its Clopper-Pearson limits but with the error
-    probability given to them: a union bound, whether or not the two counts depend on each other. ``bounds`` shares the
-    error among both ends of both shares, and among all contrasts that are looked at. ``error``, a standard error, takes
-    the counts for independent, which within pairs they need not be.
-    The diagonal. A record's influence on its own answer is its memorisation, and no influence: t's answer is asked only of
-    models without t, none of which has t, so that pair is undefined, and never among ``strongest``.
+    Let whether j is in S be drawn independently of the other records (each unit by a fair coin),
+    and models be independent, or paired on both halves of one draw. Given which models have j,
+    those that have it are independent draws of h given j in S, and those without it likewise; a
+    pair has one of each. So each count is binomial, the difference of the shares has the contrast
+    for its mean, and each share lies within its Clopper-Pearson limits but with the error
+    probability given to them: a union bound, whether or not the two counts depend on each other.
+    ``bounds`` shares the error among both ends of both shares, and among all contrasts that are
+    looked at. ``error``, a standard error, takes the counts for independent, which within pairs
+    they need not be.
+    The diagonal. A record's influence on its own answer is its memorisation, and no influence: t's
+    answer is asked only of models without t, none of which has t, so that pair is undefined, and
+    never among ``strongest``.
 """
 
 import math
@@ -47,7 +52,8 @@ TARGETS_AT_ONCE = 64  # whose influences are worked out
 
 @dataclass(frozen=True)
 class Contrast:
-    """How many of the models with a record, and of those without it, are right; arrays of one shape.
+    """How many of the models with a record, and of those without it, are right; arrays of one
+    shape.
 
     Attributes:
         right_with, having: right ones of those with it; how many these are.
@@ -73,10 +79,14 @@ class Contrast:
             share = right / np.maximum(count, 1)
             return np.where(count > 1, share * (1 - share) / np.maximum(count - 1, 1), np.inf)
 
-        return np.sqrt(variance(self.right_with, self.having) + variance(self.right_without, self.without))
+        return np.sqrt(
+            variance(self.right_with, self.having) + variance(self.right_without, self.without)
+        )
 
     def bounds(self, confidence: float, looks: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """(least, greatest) contrasts; all that are looked at lie between theirs with this confidence."""
+        """(least, greatest) contrasts; all that are looked at lie between theirs with this
+        confidence.
+        """
         error = (1 - confidence) / looks / 4
         sides = (self.right_with, self.having, error), (self.right_without, self.without, error)
         (low, low_without), (high, high_without) = (
@@ -91,7 +101,9 @@ class Contrast:
 
 
 def needed(records: int, confidence: float) -> int:
-    """How many models each record must be in, and as many out of, for a bound above 0 to be possible."""
+    """How many models each record must be in, and as many out of, for a bound above 0 to be
+    possible.
+    """
     return math.floor(math.log2(4 * records / (1 - confidence))) + 1
 
 
@@ -103,11 +115,19 @@ def memorisation(included: np.ndarray, right: np.ndarray) -> Contrast:
         right: [m, n] bool, which model gives a record its own label.
     """
     having = included.sum(axis=0)
-    return Contrast((included & right).sum(axis=0), having, (~included & right).sum(axis=0), len(included) - having)
+    return Contrast(
+        (included & right).sum(axis=0),
+        having,
+        (~included & right).sum(axis=0),
+        len(included) - having,
+    )
 
 
-def influence(included: np.ndarray, right: np.ndarray, sources: np.ndarray, targets: np.ndarray) -> Contrast:
-    """[len(sources), len(targets)] of each source on each target, asked of the models without the target.
+def influence(
+    included: np.ndarray, right: np.ndarray, sources: np.ndarray, targets: np.ndarray
+) -> Contrast:
+    """[len(sources), len(targets)] of each source on each target, asked of the models without the
+    target.
 
     Args:
         included, right: as for ``memorisation``.
@@ -123,7 +143,9 @@ def influence(included: np.ndarray, right: np.ndarray, sources: np.ndarray, targ
 def strongest(
     included: np.ndarray, right: np.ndarray, sources: np.ndarray, targets: np.ndarray, count: int
 ) -> tuple[np.ndarray, Contrast]:
-    """([p, 2] places of source and target, their contrasts): the pairs of greatest influence, the greatest first."""
+    """([p, 2] places of source and target, their contrasts): the pairs of greatest influence,
+    the greatest first.
+    """
     best: list[tuple[float, int, int, Contrast]] = []
     for start in range(0, len(targets), TARGETS_AT_ONCE):
         block = targets[start : start + TARGETS_AT_ONCE]
@@ -132,24 +154,37 @@ def strongest(
         for place in np.argpartition(-values, min(count, len(values) - 1))[:count].tolist():
             if np.isfinite(values[place]):
                 at = sources[place // len(block)], block[place % len(block)]
-                best.append((float(values[place]), int(at[0]), int(at[1]), contrast.take(np.array([place]))))
+                best.append(
+                    (float(values[place]), int(at[0]), int(at[1]), contrast.take(np.array([place])))
+                )
     best.sort(key=lambda pair: -pair[0])
     best = best[:count]
     parts = [(c.right_with, c.having, c.right_without, c.without) for *_, c in best]
-    joined = [np.concatenate(part) for part in zip(*parts, strict=True)] if parts else [np.empty(0)] * 4
-    return np.array([(i, t) for _, i, t, _ in best], dtype=np.int64).reshape(-1, 2), Contrast(*joined)
+    joined = (
+        [np.concatenate(part) for part in zip(*parts, strict=True)] if parts else [np.empty(0)] * 4
+    )
+    return np.array([(i, t) for _, i, t, _ in best], dtype=np.int64).reshape(-1, 2), Contrast(
+        *joined
+    )
 
 
-# -- the audit ---------------------------------------------------------------------------------------------------------
+# -- the audit
+# ---------------------------------------------------------------------------------------------------------
 
 NOTES = (
-    "for the data owner alone: this report names records, and says how much the model learnt of each",
-    "tables and figure are of other models than the run's, on random halves of the data, and most of them are estimates by "
-    "few models, the largest of many: chance alone gives some that are large (as many as lie as far below 0), and only "
-    "at_least, the rigorous bound over all of them, is sure where it is above 0. The run's certificate says nothing of "
-    "them: it says that a label of the run's own training stays where that record alone is left out",
+    "for the data owner alone: this report names records, and says how much the model learnt of "
+    "each",
+    "tables and figure are of other models than the run's, on random halves of the data, and most "
+    "of them are estimates by "
+    "few models, the largest of many: chance alone gives some that are large (as many as lie as "
+    "far below 0), and only "
+    "at_least, the rigorous bound over all of them, is sure where it is above 0. The run's "
+    "certificate says nothing of "
+    "them: it says that a label of the run's own training stays where that record alone is left "
+    "out",
     SIZES,
-    "of those left out in turn, half are certified and nearest to not being so, half are not certified",
+    "of those left out in turn, half are certified and nearest to not being so, half are not "
+    "certified",
 )
 COLOURS = {"certified": "#2c7fb8", "not certified": "#d95f0e"}
 QUARTER = 0.25
@@ -157,7 +192,8 @@ QUARTER = 0.25
 
 @schema
 class Memorisation(AuditKind):
-    """Memorisation and influence from models on random halves; and exactly, leaving records out one at a time.
+    """Memorisation and influence from models on random halves; and exactly, leaving records out one
+    at a time.
 
     Attributes:
         shadows: how many models, an even number; those of ``agt audit membership`` are used again.
@@ -181,13 +217,22 @@ class Memorisation(AuditKind):
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train, count, and say who is memorised."""
         opened = given.open_with_data(record, console, "nothing of this audit")
-        model, dataset, pool, confidence = opened.model, opened.dataset, Pool.of(opened.dataset), given.confidence
-        shadows = trained_shadows(ShadowConfig(self.shadows, given.seed, self.workers), given, opened, console)
+        model, dataset, pool, confidence = (
+            opened.model,
+            opened.dataset,
+            Pool.of(opened.dataset),
+            given.confidence,
+        )
+        shadows = trained_shadows(
+            ShadowConfig(self.shadows, given.seed, self.workers), given, opened, console
+        )
         right = shadows.logits.argmax(axis=2) == pool.records.labels
         learnt, members = memorisation(shadows.included, right), np.flatnonzero(pool.member)
         with certifying(model, console) as report:
             distance = model.certify(pool.records.features, on_progress=report).stable_distance
-        targets = np.random.default_rng(given.seed).permutation(np.flatnonzero(~pool.member))[: self.targets]
+        targets = np.random.default_rng(given.seed).permutation(np.flatnonzero(~pool.member))[
+            : self.targets
+        ]
         pairs, decided = strongest(shadows.included, right, members, targets, self.shown)
         looks = len(members) * len(targets)
         findings = (
@@ -195,40 +240,66 @@ class Memorisation(AuditKind):
             influence_finding(decided, looks, len(targets), len(shadows), confidence),
             self._left_out(model, pool, distance, console),
         )
-        table = pd.DataFrame({"id": pool.records.ids, "label": [dataset.classes[y] for y in pool.records.labels]})
+        table = pd.DataFrame(
+            {"id": pool.records.ids, "label": [dataset.classes[y] for y in pool.records.labels]}
+        )
         table["stable_distance"] = distance
         table["estimate_over_halves"], table["standard_error"] = learnt.value, learnt.error
         table["at_least"] = learnt.bounds(confidence, len(members))[0]
         table["right_with"], table["models_with"] = learnt.right_with, learnt.having
         table["right_without"], table["models_without"] = learnt.right_without, learnt.without
-        most = table.iloc[members].sort_values("estimate_over_halves", ascending=False, kind="stable").head(self.shown)
+        most = (
+            table.iloc[members]
+            .sort_values("estimate_over_halves", ascending=False, kind="stable")
+            .head(self.shown)
+        )
         ids = pool.records.ids
-        influence = pd.DataFrame({"training_record": ids[pairs[:, 0]], "test_record": ids[pairs[:, 1]]})
+        influence = pd.DataFrame(
+            {"training_record": ids[pairs[:, 0]], "test_record": ids[pairs[:, 1]]}
+        )
         influence["influence"], influence["standard_error"] = decided.value, decided.error
         tables = {"memorised": most.map(short), "influence": influence.map(short)}
-        captions = draw_histogram(record, learnt.value[members], distance[members] >= 1, dataset.name)
-        failed = (f"{len(shadows.failed)} models failed; the first: {shadows.failed[0][1]}",) if shadows.failed else ()
+        captions = draw_histogram(
+            record, learnt.value[members], distance[members] >= 1, dataset.name
+        )
+        failed = (
+            (f"{len(shadows.failed)} models failed; the first: {shadows.failed[0][1]}",)
+            if shadows.failed
+            else ()
+        )
         counts = {"shadows": len(shadows), "shadows_reused": shadows.reused}
         drawn = {"tables": tables, "captions": captions, "metrics": counts}
         return Audited.of(opened.trained.finished, findings, (*NOTES, *failed), **drawn)
 
-    def _left_out(self, model: Model, pool: Pool, distance: np.ndarray, console: Console) -> Finding:
+    def _left_out(
+        self, model: Model, pool: Pool, distance: np.ndarray, console: Console
+    ) -> Finding:
         """Labels of records whose unit alone is left out, half of them certified, half not."""
         members, train = np.flatnonzero(pool.member), model.problem.dataset.train
         order = members[np.argsort(distance[members], kind="stable")]
         near, loose = order[distance[order] >= 1], order[distance[order] < 1]
-        chosen = np.concatenate([near[: self.left_out - self.left_out // 2], loose[: self.left_out // 2]])
-        private = np.flatnonzero(~train.public)  # in the order of the pool, whose first records they are
-        edits = [Edited(train, np.flatnonzero(train.units == train.units[row])) for row in private[chosen]]
+        chosen = np.concatenate(
+            [near[: self.left_out - self.left_out // 2], loose[: self.left_out // 2]]
+        )
+        # in the order of the pool, whose first records they are
+        private = np.flatnonzero(~train.public)
+        edits = [
+            Edited(train, np.flatnonzero(train.units == train.units[row]))
+            for row in private[chosen]
+        ]
         changed, refused = {True: list[bool](), False: list[bool]()}, list[str]()
         with console.progress("leaving records out", "record") as report:
-            for done, (place, other) in enumerate(zip(chosen, neighbours_of(model, edits), strict=True), 1):
+            for done, (place, other) in enumerate(
+                zip(chosen, neighbours_of(model, edits), strict=True), 1
+            ):
                 report(done, len(edits), done, len(edits))
                 if isinstance(other, AgtError):
                     refused.append(str(other))
                     continue
                 asked = train.features[private[place] : private[place] + 1]
-                right = [of.predict(asked)[0] == train.labels[private[place]] for of in (model, other)]
+                right = [
+                    of.predict(asked)[0] == train.labels[private[place]] for of in (model, other)
+                ]
                 changed[bool(distance[place] >= 1)].append(right[0] != right[1])
         certified, others = changed[True], changed[False]
         told = "no certified record was left out"
@@ -238,32 +309,52 @@ class Memorisation(AuditKind):
         why = f"; {len(refused)} could not be left out: {refused[0]}" if refused else ""
         return counterexamples(
             "memorisation of certified records",
-            "a record's own label stays where its stable distance is 1 or more and it alone is left out",
+            "a record's own label stays where its stable distance is 1 or more and it alone is "
+            "left out",
             "training again without a record's unit, all else as it was",
-            f"{len(certified)} certified records, nearest to not being so, and {len(others)} others",
+            f"{len(certified)} certified records, nearest to not being so, and {len(others)} "
+            "others",
             "certified records memorised", float(sum(certified)) if certified else None,
-            f"{told}; {sum(others)} of the {len(others)} uncertified asked{why}", "one record, among those left out",
+            f"{told}; {sum(others)} of the {len(others)} uncertified "
+            f"asked{why}", "one record, among those left out",
         )  # fmt: skip
 
 
-def draw_histogram(record: RunRecord, values: np.ndarray, certified: np.ndarray, dataset: str) -> dict[str, str]:
-    """Memorisation, split by whether the record's own label is certified; the caption by its name."""
+def draw_histogram(
+    record: RunRecord, values: np.ndarray, certified: np.ndarray, dataset: str
+) -> dict[str, str]:
+    """Memorisation, split by whether the record's own label is certified; the caption by its
+    name.
+    """
     edges, known = np.linspace(-1, 1, 41), np.isfinite(values)
     sides = zip(COLOURS, (certified, ~certified), strict=True)
     counts = {name: np.histogram(values[known & side], edges)[0] for name, side in sides}
-    with drawing(record, "memorisation", pd.DataFrame({"from": edges[:-1], **counts}), (WIDTH, 4.2)) as figure:
+    with drawing(
+        record, "memorisation", pd.DataFrame({"from": edges[:-1], **counts}), (WIDTH, 4.2)
+    ) as figure:
         axes = figure.subplots()
         for name, colour in COLOURS.items():
             label = f"{name} ({int(counts[name].sum()):,})"
             axes.stairs(counts[name], edges, label=label, color=colour, fill=True, alpha=0.6)
-        axes.set(xlabel="right when trained on it, less right when not", ylabel="training records", yscale="symlog")
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))  # text is drawn as it is, formulas too
+        axes.set(
+            xlabel="right when trained on it, less right when not",
+            ylabel="training records",
+            yscale="symlog",
+        )
+        # text is drawn as it is, formulas too
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         keys(figure, [axes])
         high = int((values[known] >= QUARTER).sum())
-        headline(figure, f"Estimates of a quarter or more: {high:,} of {len(values):,} training records", dataset)
+        headline(
+            figure,
+            f"Estimates of a quarter or more: {high:,} of {len(values):,} training records",
+            dataset,
+        )
     return {
-        "memorisation": "Estimates over random halves, by whether the run's own label of the record is certified (stable "
-        "distance 1 or more), which says nothing of models on halves: they lie on both sides of 0 by chance, too."
+        "memorisation": "Estimates over random halves, by whether the run's own label of the "
+        "record is certified (stable "
+        "distance 1 or more), which says nothing of models on halves: they lie on both sides of 0 "
+        "by chance, too."
     }
 
 
@@ -271,17 +362,24 @@ def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
     """Of half of the models a record is in, and of as many not."""
     looks, many = len(learnt.value), int((learnt.value >= QUARTER).sum())
     why, surely, least_seen, found = _surely(learnt, looks, confidence, "record", 2)
-    sure = f"{surely} of {looks:,} training records are surely labelled right more often where they were trained on"
+    sure = (
+        f"{surely} of {looks:,} training records are surely labelled right more often where "
+        "they were trained on"
+    )
     noticeable = f"a difference in probability of {least_seen}, if all with it have it right"
     if why:
-        noticeable = "a record that every model with it has right and none without it, if there are that many models"
+        noticeable = (
+            "a record that every model with it has right and none without it, if there "
+            "are that many models"
+        )
     return Finding(
         subject="memorisation",
         claim="nothing: P(label right | trained on it) - P(label right | not)",
         attack="models on random halves, those with a record against those without it",
         effort=f"{models} models, {looks:,} records",
         meaning=(
-            f"over random halves: {why or sure}; of {many:,} the probability to be labelled right is estimated to be a "
+            f"over random halves: {why or sure}; of {many:,} the probability to be labelled right "
+            "is estimated to be a "
             "quarter or more higher where they were trained on, some of them by chance"
         ),
         measure="records memorised",
@@ -290,19 +388,28 @@ def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
     )
 
 
-def influence_finding(decided: Contrast, looks: int, targets: int, models: int, confidence: float) -> Finding:
-    """Of the models without the test record, which are half, half were trained on the training record."""
+def influence_finding(
+    decided: Contrast, looks: int, targets: int, models: int, confidence: float
+) -> Finding:
+    """Of the models without the test record, which are half, half were trained on the training
+    record.
+    """
     why, surely, least_seen, found = _surely(decided, looks, confidence, "pair", 4)
     sure = why or f"{surely} pairs have influence for sure, of those with the greatest estimates"
     noticeable = f"influence of {least_seen}, if every model with the record is right"
     if why:
-        noticeable = "a pair right in every model with the record and in none without it, if there are that many models"
+        noticeable = (
+            "a pair right in every model with the record and in none without it, if there "
+            "are that many models"
+        )
     top = f"; the strongest is estimated at {decided.value[0]:.3g}" if len(decided.value) else ""
     return Finding(
         subject="influence of a training record on a test record's answer",
-        claim="nothing: P(right | record trained on) - P(right | not), of models without the test record",
+        claim="nothing: P(right | record trained on) - P(right | not), of models without the test "
+        "record",
         attack="models on random halves, those with the training record against those without it",
-        effort=f"{models} models, {looks:,} pairs with {targets:,} test records drawn by audit.seed",
+        effort=f"{models} models, {looks:,} pairs with {targets:,} test records drawn by "
+        "audit.seed",
         meaning=f"{sure}{top}",
         measure="pairs",
         noticeable=noticeable,
@@ -313,29 +420,47 @@ def influence_finding(decided: Contrast, looks: int, targets: int, models: int, 
 def _surely(
     contrast: Contrast, looks: int, confidence: float, one: str, parts: int
 ) -> tuple[str, str, str, dict[str, Any]]:
-    """(why not even the clearest contrast would be sure, empty: it would; how many are; the least estimate that would have
-    been; what a finding says of it).
+    """(why not even the clearest contrast would be sure, empty: it would; how many are; the least
+    estimate that would have been; what a finding says of it).
 
     Args:
         looks: among which the error is shared.
         one: contrast, in a word.
         parts: into how many equal parts of the models a contrast's two sides fall.
     """
-    fewest, estimator = needed(looks, confidence), f"Clopper-Pearson, the error shared among all {one}s"
-    why = f"too few subset models to be sure of any {one}: {parts * fewest} are the least for {looks:,} (audit.shadows)"
+    fewest, estimator = (
+        needed(looks, confidence),
+        f"Clopper-Pearson, the error shared among all {one}s",
+    )
+    why = (
+        f"too few subset models to be sure of any {one}: {parts * fewest} are the least for "
+        f"{looks:,} (audit.shadows)"
+    )
     if not len(contrast.value):
         why = "no test record was looked at"
     elif min(int(side.max(initial=0)) for side in (contrast.having, contrast.without)) >= fewest:
         surely = int((contrast.bounds(confidence, looks)[0] > 0).sum())
         found = {"outcome": Outcome.REPORTED, "found": float(surely), "confidence": confidence}
-        return "", f"{surely:,}", f"{_smallest(contrast, confidence, looks):.2g}", {**found, "estimator": estimator}
+        return (
+            "",
+            f"{surely:,}",
+            f"{_smallest(contrast, confidence, looks):.2g}",
+            {**found, "estimator": estimator},
+        )
     return why, "", "", {"outcome": Outcome.UNTESTED, "estimator": estimator}
 
 
 def _smallest(learnt: Contrast, confidence: float, looks: int) -> float:
-    """The least estimate that would have been called memorised, of a record that all models with it have right."""
+    """The least estimate that would have been called memorised, of a record that all models with
+    it have right.
+    """
     with_it, without = int(np.median(learnt.having)), int(np.median(learnt.without))
     hits = np.arange(without + 1)
-    ends = Contrast(np.full(without + 1, with_it), np.full(without + 1, with_it), hits, np.full(without + 1, without))
+    ends = Contrast(
+        np.full(without + 1, with_it),
+        np.full(without + 1, with_it),
+        hits,
+        np.full(without + 1, without),
+    )
     shown = ends.bounds(confidence, looks)[0] > 0
     return float(ends.value[shown].min()) if shown.any() else 1.0

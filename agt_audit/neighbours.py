@@ -1,19 +1,24 @@
-"""Neighbours of a run: edits of its records, made to hurt, and training again on them as the run itself would have been.
+"""Neighbours of a run: edits of its records, made to hurt, and training again on them as the run
+itself would have been.
 
-An edit says who leaves, who comes, and under which name, so that hashes place it badly. A newcomer may be any record: a
-certificate speaks of all of them, whatever a data set's columns can hold. Within the ranges that the run's own records span
-it is one that the columns can hold; the story of each edit says which it was.
+An edit says who leaves, who comes, and under which name, so that hashes place it badly. A newcomer
+may be any record: a certificate speaks of all of them, whatever a data set's columns can hold.
+Within the ranges that the run's own records span it is one that the columns can hold; the story of
+each edit says which it was.
 
 Formal guarantees
-    A certificate speaks of trainings with the run's own public constants. Where a size was declared, or a normaliser, they
-    are the same whatever the records. Where none was, the run counted its records, and the certificate is about trainings
-    that keep that count (condition c does not hold: nobody may know it). ``retrained`` keeps it, each member of an ensemble
-    its own, and with it all that is derived: B, n_max, the plan, and what a recipe settles. Initial parameters and an
-    encoder's features are the problem's. A unit's batch, shard and slice follow from its own id.
-    Neighbours may be empty, or hold one class: as for a shard, to refuse them would depend on private data.
-    ``neighbour_of`` keeps an ensemble's members that an edit leaves alone: their records are the same bytes in the same
-    order. A removal's certificate holds given its draws, so it keeps these: the neighbour is the minimiser with the run's
-    own b (training/removal.py), plus the noise that is on the run's weights.
+    A certificate speaks of trainings with the run's own public constants. Where a size was
+    declared, or a normaliser, they are the same whatever the records. Where none was, the run
+    counted its records, and the certificate is about trainings that keep that count (condition c
+    does not hold: nobody may know it). ``retrained`` keeps it, each member of an ensemble its own,
+    and with it all that is derived: B, n_max, the plan, and what a recipe settles. Initial
+    parameters and an encoder's features are the problem's. A unit's batch, shard and slice follow
+    from its own id.
+    Neighbours may be empty, or hold one class: as for a shard, to refuse them would depend on
+    private data. ``neighbour_of`` keeps an ensemble's members that an edit leaves alone: their
+    records are the same bytes in the same order. A removal's certificate holds given its draws, so
+    it keeps these: the neighbour is the minimiser with the run's own b (training/removal.py), plus
+    the noise that is on the run's weights.
 """
 
 import os
@@ -37,8 +42,19 @@ from agt.training.sgd import learning_rate
 
 NOMINAL = (0,)  # the values of k where no bounds are wanted
 EDITS_PER_WORKER = 24  # fewer are trained before a process has started
-WAYS = ("against", "against", "against", "saturating", "saturating", "mixed", "copy", "zero", "beyond")
-SIZES = (1.0, 30.0, 1e4)  # of features, in units of the ranges that were seen; the first alone is within them
+WAYS = (
+    "against",
+    "against",
+    "against",
+    "saturating",
+    "saturating",
+    "mixed",
+    "copy",
+    "zero",
+    "beyond",
+)
+# of features, in units of the ranges that were seen; the first alone is within them
+SIZES = (1.0, 30.0, 1e4)
 FARTHER = (1e6, 1e15, 1e30)
 HALVINGS = 60  # of a line between two queries
 Read = Callable[[np.ndarray], np.ndarray]
@@ -81,7 +97,8 @@ def edits_of(relation: str) -> tuple[tuple[EditKind, ...], ...]:
     """
     if relation not in EDITS:
         raise ConfigError(
-            f"relation={relation}: this audit knows no edits of it: they are written down by hand in "
+            f"relation={relation}: this audit knows no edits of it: they are written down by hand "
+            "in "
             "EDITS of agt_audit/neighbours.py"
         )
     return EDITS[relation]
@@ -97,16 +114,20 @@ def replaces(relation: str) -> bool:
     return EditKind.REPLACED in kinds_of(relation)
 
 
-# -- queries -----------------------------------------------------------------------------------------------------------
+# -- queries
+# -----------------------------------------------------------------------------------------------------------
 
 
 def on_line(begin: np.ndarray, end: np.ndarray, share: np.ndarray) -> np.ndarray:
     """[n, ...] float64: so far [n] of the way from each beginning to its end."""
-    return begin + share.reshape(-1, *[1] * (begin.ndim - 1)) * (end - np.asarray(begin, dtype=np.float64))
+    return begin + share.reshape(-1, *[1] * (begin.ndim - 1)) * (
+        end - np.asarray(begin, dtype=np.float64)
+    )
 
 
 def bisected(read: Read, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """([n] how far along a line the same is read as at its beginning, [n] the next number, at which it is not).
+    """([n] how far along a line the same is read as at its beginning, [n] the next number, at which
+    it is not).
 
     Args:
         read: queries -> [n] what is to be told apart; it differs between the two ends of each line.
@@ -119,7 +140,8 @@ def bisected(read: Read, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray
     return low, high
 
 
-# -- records -----------------------------------------------------------------------------------------------------------
+# -- records
+# -----------------------------------------------------------------------------------------------------------
 
 
 def without(records: Records, rows: np.ndarray) -> Records:
@@ -135,12 +157,15 @@ def with_added(records: Records, others: Records) -> Records:
     def joined(name: str) -> np.ndarray:
         return np.concatenate([getattr(records, name), getattr(others, name)])
 
-    return Records(joined("features"), joined("labels"), joined("ids"), joined("units"), joined("public"))
+    return Records(
+        joined("features"), joined("labels"), joined("ids"), joined("units"), joined("public")
+    )
 
 
 @dataclass(frozen=True)
 class Edited:
-    """A neighbour of ``base``: without the records at ``gone``, with those of ``come``, and how it came about.
+    """A neighbour of ``base``: without the records at ``gone``, with those of ``come``, and how it
+    came about.
 
     Attributes:
         distance: within so many k of the relation.
@@ -176,7 +201,8 @@ class Edited:
         return records
 
 
-# -- training ----------------------------------------------------------------------------------------------------------
+# -- training
+# ----------------------------------------------------------------------------------------------------------
 
 
 def retrained(problem: Problem, records: Records, ks: tuple[int, ...] | None = None) -> Model:
@@ -201,14 +227,20 @@ def retrained(problem: Problem, records: Records, ks: tuple[int, ...] | None = N
 def retrained_members(
     problem: Problem, records: Records, which: Sequence[int], ks: tuple[int, ...] | None = None
 ) -> list[Model]:
-    """Some members of an ensemble, on their shards of other training records; raises as ``retrained``."""
+    """Some members of an ensemble, on their shards of other training records; raises as
+    ``retrained``.
+    """
     again, settings = neighbouring(problem, records, ks), problem.settings
     members, dataset = settings.ensemble.members, again.dataset
     counts = problem.counts if problem.dataset.declared_size is None else (0,) * members
     assert isinstance(counts, tuple)
     made: dict[int, Model] = {}
     for count in sorted({counts[index] for index in which}):  # one turn, unless shards were counted
-        size = dataset.declared_size if problem.dataset.declared_size is not None else max(count, 1) * float(members)
+        size = (
+            dataset.declared_size
+            if problem.dataset.declared_size is not None
+            else max(count, 1) * float(members)
+        )
         same = [index for index in which if counts[index] == count]
         trained = fit_members(again.on(dataset.with_shard(records, size)), same)
         made |= {index: model for index, (model, _) in zip(same, trained, strict=True)}
@@ -219,12 +251,15 @@ def neighbouring(problem: Problem, records: Records, ks: tuple[int, ...] | None 
     """The run's problem on other records, its constants kept."""
     size = problem.dataset.declared_size
     size = float(max(problem.trained_on, 1)) if size is None else size
-    settings = problem.settings if ks is None else replace(problem.settings, kgrid=KGridConfig(values=ks))
+    settings = (
+        problem.settings if ks is None else replace(problem.settings, kgrid=KGridConfig(values=ks))
+    )
     return replace(problem, settings=settings).on(problem.dataset.with_shard(records, size))
 
 
 def neighbour_of(model: Model, records: Records, ks: tuple[int, ...] | None = None) -> Model:
-    """The model of a neighbour of the records that a model was trained on; arguments and errors as of ``retrained``.
+    """The model of a neighbour of the records that a model was trained on; arguments and errors as
+    of ``retrained``.
 
     Of an ensemble only the members train in whose shards a unit came, went or got another label.
     """
@@ -250,12 +285,16 @@ def _relabelled_ids(train: Records, records: Records) -> np.ndarray:
     return common[different]
 
 
-def neighbours_of(model: Model, edits: Sequence[Edited], processes: bool = True) -> Iterator[Model | AgtError]:
-    """The nominal models of neighbours of a run, one after another, or why training refuses them: in several processes
-    where there are many. Each has the run's own problem, as what a process sends back holds no data.
+def neighbours_of(
+    model: Model, edits: Sequence[Edited], processes: bool = True
+) -> Iterator[Model | AgtError]:
+    """The nominal models of neighbours of a run, one after another, or why training refuses them:
+    in several processes where there are many. Each has the run's own problem, as what a process
+    sends back holds no data.
 
     Args:
-        processes: False: in this one alone, as where little time is left and others take seconds to start.
+        processes: False: in this one alone, as where little time is left and others take seconds to
+            start.
     """
     workers = min(os.cpu_count() or 1, len(edits) // EDITS_PER_WORKER)
     bare = [(edit.gone, edit.come) for edit in edits]
@@ -281,7 +320,8 @@ def labels_of(margins: np.ndarray) -> np.ndarray:
     return (margins[:, 0] > 0).astype(int) if margins.shape[1] == 1 else margins.argmax(axis=1)
 
 
-# -- edits that hurt ---------------------------------------------------------------------------------------------------
+# -- edits that hurt
+# ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -302,7 +342,8 @@ class Terms:
         weight: [steps] what a constant gradient in each step moves the parameters by, in the end.
         ensemble: who is in which shard.
         low, high: [...] the least and greatest of each feature of a record.
-        bounds_each_parameter: parameters are bounded one by one, so that a newcomer hurts most in a corner.
+        bounds_each_parameter: parameters are bounded one by one, so that a newcomer hurts most in a
+            corner.
         radius: how far features may move, where they alone do.
     """
 
@@ -319,14 +360,17 @@ class Terms:
 
     @classmethod
     def of(cls, problem: Problem) -> "Terms":
-        """Of a run; the ranges are those of its records, training and test, which lie within whatever was declared.
+        """Of a run; the ranges are those of its records, training and test, which lie within
+        whatever was declared.
 
         Raises:
             ConfigError: no edits are written down for its relation.
         """
         settings, recipe = problem.settings, problem.recipe
         edits_of(settings.relation.name)  # refused before anything is trained
-        parts = [part.features for part in (problem.dataset.train, problem.dataset.test) if len(part)]
+        parts = [
+            part.features for part in (problem.dataset.train, problem.dataset.test) if len(part)
+        ]
         low = np.min([np.asarray(part).min(axis=0) for part in parts], axis=0)
         high = np.max([np.asarray(part).max(axis=0) for part in parts], axis=0)
         plan = recipe.plan(problem.trained_on)
@@ -337,7 +381,9 @@ class Terms:
 
 
 def weights(training: TrainingConfig, plan: BatchPlan) -> np.ndarray:
-    """[steps] what a constant gradient in each step moves the parameters by, in the end, but for momentum."""
+    """[steps] what a constant gradient in each step moves the parameters by, in the end, but for
+    momentum.
+    """
     rates = [learning_rate(training, step) for step in range(plan.steps)]
     kept = np.array([1 - rate * training.weight_decay for rate in rates])
     return np.array([rate * kept[step + 1 :].prod() for step, rate in enumerate(rates)])
@@ -352,7 +398,9 @@ class Editor:
         uphill: records -> the signs of the directions in which the model's loss at each rises.
     """
 
-    def __init__(self, terms: Terms, rng: np.random.Generator, uphill: Uphill = lambda records: np.zeros(1)) -> None:
+    def __init__(
+        self, terms: Terms, rng: np.random.Generator, uphill: Uphill = lambda records: np.zeros(1)
+    ) -> None:
         self.terms, self.rng, self.uphill, self.made = terms, rng, uphill, 0
         self.plan = replace(terms.plan, n_max=_PROBED)
 
@@ -379,8 +427,9 @@ class Editor:
         return replace(made, times_range=max(made.times_range, times_range))
 
     def repeated(self, of: Edited) -> Edited:
-        """One k further: the last newcomer once more, under a name that weighs much; in somebody's place, where one k
-        replaces. Where records stay, another edit."""
+        """One k further: the last newcomer once more, under a name that weighs much; in somebody's
+        place, where one k replaces. Where records stay, another edit.
+        """
         target = Target(np.zeros(self.terms.low.size), 0)
         if not {EditKind.COMES, EditKind.REPLACED} & kinds_of(self.terms.relation):
             return self.step(of, target)
@@ -388,7 +437,9 @@ class Editor:
         self.made += 1
         rows, prefix = of.come[-1], f"audit{self.made}"
         fresh = replace(
-            rows, ids=np.array([f"{prefix}.row{i}" for i in range(len(rows))]), units=np.full(len(rows), prefix)
+            rows,
+            ids=np.array([f"{prefix}.row{i}" for i in range(len(rows))]),
+            units=np.full(len(rows), prefix),
         )
         names = self._named(fresh, None, keep=True)
         twin = names[int(np.argmax(self._reach(np.array([str(each.units[0]) for each in names]))))]
@@ -402,7 +453,10 @@ class Editor:
         assert radius is not None  # RelationConfig
         unit, why = self._leaving(of, target)
         rows = np.flatnonzero(of.base.units == unit) if unit is not None else of.gone[:0]
-        there, way = of.base.take(rows), str(self.rng.choice(["anywhere", "against", "uphill", "downhill"]))
+        there, way = (
+            of.base.take(rows),
+            str(self.rng.choice(["anywhere", "against", "uphill", "downhill"])),
+        )
         signs = self.rng.choice([-1.0, 1.0], there.features.shape)
         if way == "against":
             away = np.where(there.labels == target.label, -1.0, 1.0)
@@ -410,7 +464,9 @@ class Editor:
         elif way != "anywhere":
             signs = self.uphill(there) * (1 if way == "uphill" else -1)
         share = 1.0 if self.rng.random() < 0.8 else self.rng.random()
-        moved = replace(there, features=(there.features + share * radius * signs).astype(there.features.dtype))
+        moved = replace(
+            there, features=(there.features + share * radius * signs).astype(there.features.dtype)
+        )
         return of.changed(unit, moved, f"{why} moved {way}")
 
     def _relabelled(self, of: Edited, target: Target) -> Edited:
@@ -431,7 +487,9 @@ class Editor:
         return of.changed(unit, relabelled, f"{why} relabelled")
 
     def _leaving(self, of: Edited, target: Target) -> tuple[str | None, str]:
-        """A private unit: any, the one that speaks most for the target's label, or the one that weighs most."""
+        """A private unit: any, the one that speaks most for the target's label, or the one that
+        weighs most.
+        """
         there = ~of.base.public
         there[of.gone] = False
         units = np.unique(of.base.units[there])
@@ -450,7 +508,9 @@ class Editor:
         names, places = np.unique(of.base.units[rows], return_inverse=True)
         return str(names[np.bincount(places, speaks).argmax()]), way
 
-    def _newcomer(self, of: Edited, leaving: str | None, target: Target) -> tuple[Records, str, float]:
+    def _newcomer(
+        self, of: Edited, leaving: str | None, target: Target
+    ) -> tuple[Records, str, float]:
         """A unit of new rows, under a name that the keyed hash sends where it hurts.
 
         Returns:
@@ -458,7 +518,11 @@ class Editor:
         """
         self.made += 1
         way = str(self.rng.choice(WAYS))
-        count = self.terms.unit_rows if way == "against" else int(self.rng.integers(1, self.terms.unit_rows + 1))
+        count = (
+            self.terms.unit_rows
+            if way == "against"
+            else int(self.rng.integers(1, self.terms.unit_rows + 1))
+        )
         features, label, size = self._row(way, of.base, target)
         prefix, limit = f"audit{self.made}", float(np.finfo(of.base.features.dtype).max)
         clipped = np.clip(features, -limit, limit).astype(of.base.features.dtype)
@@ -476,19 +540,27 @@ class Editor:
     def _row(self, way: str, records: Records, target: Target) -> tuple[np.ndarray, int, float]:
         """(a record's features, flat; its label; how many times beyond the ranges)."""
         terms, rng = self.terms, self.rng
-        others, any_label = [c for c in range(terms.classes) if c != target.label], int(rng.integers(terms.classes))
+        others, any_label = (
+            [c for c in range(terms.classes) if c != target.label],
+            int(rng.integers(terms.classes)),
+        )
         if way in ("copy", "mixed") and len(records):
             row = int(rng.integers(len(records)))
             features = np.asarray(records.features[row], dtype=np.float64).ravel()
             if way == "copy":
                 return features, int(records.labels[row]) if rng.random() < 0.5 else any_label, 1.0
-            other = np.asarray(records.features[int(rng.integers(len(records)))], dtype=np.float64).ravel()
+            other = np.asarray(
+                records.features[int(rng.integers(len(records)))], dtype=np.float64
+            ).ravel()
             return np.where(rng.random(len(features)) < 0.5, features, other), any_label, 1.0
         if way in ("copy", "mixed", "zero"):
             return np.zeros(terms.low.size), any_label, 1.0
         size = float(rng.choice(FARTHER if way == "beyond" else SIZES))
         if way != "against":
-            signs, label = rng.choice([-1.0, 1.0], terms.low.size), int(rng.choice([any_label, *others]))
+            signs, label = (
+                rng.choice([-1.0, 1.0], terms.low.size),
+                int(rng.choice([any_label, *others])),
+            )
             return self._corner(signs, size), label, size
         if terms.bounds_each_parameter and rng.random() < 0.7:
             direction, label = self._corner(np.sign(target.query), size), int(rng.choice(others))
@@ -501,8 +573,13 @@ class Editor:
         return direction, label, size
 
     def _corner(self, signs: np.ndarray, size: float) -> np.ndarray:
-        """The corner of the ranges that these signs point to, or as much beyond it; where a range is a point, 1."""
-        low, high = self.terms.low.ravel().astype(np.float64), self.terms.high.ravel().astype(np.float64)
+        """The corner of the ranges that these signs point to, or as much beyond it; where a
+        range is a point, 1.
+        """
+        low, high = (
+            self.terms.low.ravel().astype(np.float64),
+            self.terms.high.ravel().astype(np.float64),
+        )
         corner = np.where(signs > 0, high, np.where(signs < 0, low, 0.0))
         if size == 1:
             return corner
@@ -510,13 +587,20 @@ class Editor:
         return signs * np.where(span > 0, span, 1.0) * size
 
     def _placed(self, rows: Records, leaving: str | None, keep: bool) -> tuple[Records, str]:
-        """``rows`` under the best of several names: the leaver's own, elsewhere than its, or where steps weigh most.
+        """``rows`` under the best of several names: the leaver's own, elsewhere than its, or where
+        steps weigh most.
 
         Args:
             keep: their features are to stay as they are, whatever name they get.
         """
         way = str(
-            self.rng.choice(["any", "heaviest", *(["elsewhere", "elsewhere", "same"] if leaving is not None else [])])
+            self.rng.choice(
+                [
+                    "any",
+                    "heaviest",
+                    *(["elsewhere", "elsewhere", "same"] if leaving is not None else []),
+                ]
+            )
         )
         variants = self._named(rows, leaving if way == "same" else None, keep)
         if len(variants) == 1:
@@ -530,7 +614,9 @@ class Editor:
         return variants[int(np.argmax(score))], way
 
     def _named(self, rows: Records, name: str | None, keep: bool) -> list[Records]:
-        """The rows of a unit under this name, or under several that are free; ``keep`` is for ids that follow content."""
+        """The rows of a unit under this name, or under several that are free; ``keep`` is for
+        ids that follow content.
+        """
         names = [f"{rows.units[0]}.{i}" for i in range(NAMES)] if name is None else [name]
         return [replace(rows, units=np.full(len(rows), each)) for each in names]
 
@@ -544,6 +630,8 @@ class Editor:
 
     def _elsewhere(self, names: np.ndarray, leaving: str) -> np.ndarray:
         """[names] other shards, and shares of other batches, than the leaver's."""
-        shard = shards(names, self.terms.ensemble) != shards(np.array([leaving]), self.terms.ensemble)
+        shard = shards(names, self.terms.ensemble) != shards(
+            np.array([leaving]), self.terms.ensemble
+        )
         batch: np.ndarray = (self._steps(names) != self._steps(np.array([leaving]))).mean(axis=0)
         return shard + batch

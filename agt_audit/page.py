@@ -1,7 +1,8 @@
 """The report of every kind of audit, and what is said of it on the console.
 
-An audit in words and tables, for somebody who has to answer for it; no word of these reads as a proof. A number that was
-found is cut off towards less and a limit towards more, so that what stands on a page holds.
+An audit in words and tables, for somebody who has to answer for it; no word of these reads as a
+proof. A number that was found is cut off towards less and a limit towards more, so that what stands
+on a page holds.
 """
 
 import math
@@ -11,31 +12,51 @@ import pandas as pd
 
 from agt_audit.estimates import advantage, gaussian_advantage, posterior
 from agt_audit.job import Audited
-from agt_cli.report.findings import LOWER, RIGOROUS, Audit, Finding, Outcome, Strength, least, number
+from agt_cli.report.findings import (
+    LOWER,
+    RIGOROUS,
+    Audit,
+    Finding,
+    Outcome,
+    Strength,
+    least,
+    number,
+)
 from agt_cli.report.markdown import Markdown, capital, document, markdown_table, plain
 from agt_cli.report.sections_md import figures_section
 
 PRIORS = (0.5, 0.01)
 ORDER = (Outcome.VIOLATED, Outcome.UNTESTED, Outcome.STANDS, Outcome.REPORTED)  # the worst first
 ABOUT = "about"
-SIGNS = {Strength.CERTAIN: "≥", Strength.CONFIDENT: "≥", Strength.ASYMPTOTIC: ABOUT, Strength.CREDIBLE: ABOUT}
+SIGNS = {
+    Strength.CERTAIN: "≥",
+    Strength.CONFIDENT: "≥",
+    Strength.ASYMPTOTIC: ABOUT,
+    Strength.CREDIBLE: ABOUT,
+}
 STRENGTHS = (
     "without a percentage: seen or worked out, without chance",
-    "≥ with a percentage: a confidence bound, at any number of trials; by chance alone it is too large no more often than "
+    "≥ with a percentage: a confidence bound, at any number of trials; by chance alone it is too "
+    "large no more often than "
     "the rest of that percentage, each bound with its own",
-    "about (≈): an estimate, by an interval that is right as trials grow without limit or by a posterior under a prior: it "
+    "about (≈): an estimate, by an interval that is right as trials grow without limit or by a "
+    "posterior under a prior: it "
     "contradicts nothing",
 )
 AGAIN = (
-    "By chance alone a confidence bound calls a true claim violated as often as the rest of its percentage says. Audit "
-    "again, with more trials: draws are made anew each time, and what is really violated stays so. Until then do not "
+    "By chance alone a confidence bound calls a true claim violated as often as the rest of its "
+    "percentage says. Audit "
+    "again, with more trials: draws are made anew each time, and what is really violated stays so. "
+    "Until then do not "
     "publish on it."
 )
 LIMITS = (
-    "that a claim holds: it was not contradicted by these attacks, this hard; nor how much is lost at most: the truth may "
+    "that a claim holds: it was not contradicted by these attacks, this hard; nor how much is lost "
+    "at most: the truth may "
     "lie far above a bound from below",
     "anything of other data, other settings or a later state of the run",
-    "that the auditor, a part of the program it audits, notices every mistake: agt audit selftest shows which it does",
+    "that the auditor, a part of the program it audits, notices every mistake: agt audit selftest "
+    "shows which it does",
 )
 COLUMNS = ("outcome", "audited", "claimed", "attacked, how hard", "found", "of the claim")
 MAX_SHOWN = 24  # findings of a page, the violated first
@@ -44,7 +65,8 @@ PRIVATE = "For the data owner: an audit sees private records, and what it found 
 FRACTIONS = (*LOWER, "deviation/bound")  # of these a share of the claim means something
 
 
-# -- words ---------------------------------------------------------------------------------------------------------------
+# -- words
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def percent(share: float) -> str:
@@ -76,15 +98,25 @@ def risk(finding: Finding, question: str) -> str:
         return ""
     delta = finding.delta or 0.0
     most = gaussian_advantage(claimed) if finding.measure == "mu" else advantage(claimed, delta)
-    named = f"no attack names more than {percent(most)[:-2]} more of 100 that were used than of 100 that were not"
+    named = (
+        f"no attack names more than {percent(most)[:-2]} more of 100 that were used than of "
+        "100 that were not"
+    )
     if finding.measure == "mu":
         right = percent(0.5 + most / 2)
-        return f"mu = {number(claimed)}: whoever guesses at even odds whether {question} is right at most {right}; {named}"
-    (before, after), (rare, then) = ((percent(prior), percent(posterior(prior, claimed))) for prior in PRIORS)
+        return (
+            f"mu = {number(claimed)}: whoever guesses at even odds whether {question} is right "
+            f"at most {right}; {named}"
+        )
+    (before, after), (rare, then) = (
+        (percent(prior), percent(posterior(prior, claimed))) for prior in PRIORS
+    )
     but = f", but for a chance of {number(delta)} in which nothing is promised" if delta else ""
     return (
-        f"epsilon = {number(claimed)}{f', delta = {number(delta)}' if delta else ''}: whoever is {before} sure that "
-        f"{question} can be at most {after} sure after seeing the answer ({rare} sure: {then}){but}; {named}"
+        f"epsilon = {number(claimed)}{f', delta = {number(delta)}' if delta else ''}: whoever is "
+        f"{before} sure that "
+        f"{question} can be at most {after} sure after seeing the answer ({rare} sure: "
+        f"{then}){but}; {named}"
     )
 
 
@@ -99,7 +131,8 @@ def short(cell: object) -> object:
     return float(f"{cell:.4g}") if isinstance(cell, float) else cell
 
 
-# -- the page ------------------------------------------------------------------------------------------------------------
+# -- the page
+# ------------------------------------------------------------------------------------------------------------
 
 
 def lines(audit: Audit, question: str) -> Iterator[str]:
@@ -124,14 +157,23 @@ def page(audit: Audit, audited: Audited, question: str) -> str:
     if not tested:
         sections += _findings(audit)
         sections += _section("How to read the numbers", STRENGTHS)
-        sections += _section("What the claims mean for a person, where they hold", risks(audit, question))
+        sections += _section(
+            "What the claims mean for a person, where they hold", risks(audit, question)
+        )
     sections += _section("What this does not show", LIMITS)
     sections += _section("Notes", audit.notes)
     most = len(audit.findings) if tested else MAX_ROWS
     for name, table in audited.tables.items():
         if len(table):
-            more = f": the first {most} of {len(table):,} rows of tables/{name}.csv" if len(table) > most else ""
-            sections += [f"## {plain(capital(name.replace('_', ' ')))}{plain(more)}", data_table(table.head(most))]
+            more = (
+                f": the first {most} of {len(table):,} rows of tables/{name}.csv"
+                if len(table) > most
+                else ""
+            )
+            sections += [
+                f"## {plain(capital(name.replace('_', ' ')))}{plain(more)}",
+                data_table(table.head(most)),
+            ]
     return document(
         f"# Audit: {plain(audit.kind)} of {plain(audit.subject)}",
         f"**{plain(capital(audit.verdict))}.**{'' if tested else f' {PRIVATE}{state}'}",
@@ -142,7 +184,9 @@ def page(audit: Audit, audited: Audited, question: str) -> str:
 
 
 def _findings(audit: Audit) -> Iterator[str | Sequence[str]]:
-    """Every claim with the attacks on it and what they found, the worst first; then the same in sentences."""
+    """Every claim with the attacks on it and what they found, the worst first; then the same in
+    sentences.
+    """
     ordered = sorted(audit.findings, key=lambda finding: ORDER.index(finding.outcome))
     yield markdown_table(COLUMNS, [row(finding) for finding in ordered[:MAX_SHOWN]])
     if len(ordered) > MAX_SHOWN:
@@ -177,8 +221,12 @@ def _section(title: str, lines: Iterable[str]) -> list[str | Sequence[str]]:
 
 def data_table(table: pd.DataFrame) -> str:
     """Rows of a table, as a reader takes them."""
-    rates = ["%_" in str(column) for column in table.columns]  # a share of records, at so many per cent of others
-    rows = [[_cell(*each) for each in zip(line, rates, strict=True)] for line in table.itertuples(index=False)]
+    # a share of records, at so many per cent of others
+    rates = ["%_" in str(column) for column in table.columns]
+    rows = [
+        [_cell(*each) for each in zip(line, rates, strict=True)]
+        for line in table.itertuples(index=False)
+    ]
     return markdown_table([str(column) for column in table.columns], rows)
 
 
@@ -188,4 +236,5 @@ def _cell(value: object, rate: bool) -> str:
         return "-"
     if not isinstance(value, float) or math.isinf(value):
         return str(value)
-    return f"{number(100 * value)} %" if rate else number(value, beside=1.0)  # how near a share is to all must be seen
+    # how near a share is to all must be seen
+    return f"{number(100 * value)} %" if rate else number(value, beside=1.0)

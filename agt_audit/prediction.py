@@ -1,24 +1,29 @@
-"""agt audit prediction: agt predict end to end, on neighbouring runs and test ledgers, by two adversaries.
+"""agt audit prediction: agt predict end to end, on neighbouring runs and test ledgers, by two
+adversaries.
 
-One looks at natural queries, the other chooses them between the decision lines of both models (Chadha et al. 2024). The
-guarantee is the same for both. The record that is taken out is one of most influence on a natural query (mechanism.py,
-``influences``).
+One looks at natural queries, the other chooses them between the decision lines of both models
+(Chadha et al. 2024). The guarantee is the same for both. The record that is taken out is one of
+most influence on a natural query (mechanism.py, ``influences``).
 
 Formal guarantees
-    The event, "the label is one of S" or "at least t of Q labels are", follows from what both models see of the query,
-    before anything is drawn. The draws are independent, so that its rates are bounded by estimates.py.
-    Trials are rows that differ from the query in their last digits (an identical one is told its stored label). They were
-    checked to have the query's nominal label and evidence on both sides, so a mechanism treats them alike. Were the release
-    to treat them otherwise all the same, the bound would hold: each row's rates satisfy the claim, which is linear in them
-    (alpha + e^eps beta >= 1 - delta, or a supporting line of a Gaussian trade-off), hence so do the means over rows; and a
-    count of unlike trials has lighter tails than the binomial of the same mean (Hoeffding 1956), so that the
-    Clopper-Pearson limits, which are tails far below one half, cover those means.
+    The event, "the label is one of S" or "at least t of Q labels are", follows from what both
+    models see of the query, before anything is drawn. The draws are independent, so that its rates
+    are bounded by estimates.py.
+    Trials are rows that differ from the query in their last digits (an identical one is told its
+    stored label). They were checked to have the query's nominal label and evidence on both sides,
+    so a mechanism treats them alike. Were the release to treat them otherwise all the same, the
+    bound would hold: each row's rates satisfy the claim, which is linear in them (alpha + e^eps
+    beta >= 1 - delta, or a supporting line of a Gaussian trade-off), hence so do the means over
+    rows; and a count of unlike trials has lighter tails than the binomial of the same mean
+    (Hoeffding 1956), so that the Clopper-Pearson limits, which are tails far below one half, cover
+    those means.
 
-    Nobody's ledger pays for what is drawn here, as nobody is told it: answers lie in this folder alone, below the audit's
-    own record, and the folder is removed when the audit ends, however it ends. Only a process that is killed outright
-    leaves it, until the next audit below the same folder removes it; its name begins with a dot and it lies too deep to be
-    listed as a run. Test ledgers are made in it, each in a
-    folder of its own; ledgers of the working directory, ``ledger=`` and AGT_LEDGER_HEAD are not looked at.
+    Nobody's ledger pays for what is drawn here, as nobody is told it: answers lie in this folder
+    alone, below the audit's own record, and the folder is removed when the audit ends, however it
+    ends. Only a process that is killed outright leaves it, until the next audit below the same
+    folder removes it; its name begins with a dot and it lies too deep to be listed as a run. Test
+    ledgers are made in it, each in a folder of its own; ledgers of the working directory,
+    ``ledger=`` and AGT_LEDGER_HEAD are not looked at.
 """
 
 import math
@@ -81,12 +86,14 @@ MIN_SHARE_ALIKE = 0.9  # of the probed rows
 NAMES_AT_ONCE = 64
 
 
-# -- what is attacked ------------------------------------------------------------------------------------------------------
+# -- what is attacked
+# ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class LabelEvent:
-    """What the attack calls "with the unit": at least ``least`` of ``answers`` labels are among ``labels``.
+    """What the attack calls "with the unit": at least ``least`` of ``answers`` labels are among
+    ``labels``.
 
     Attributes:
         labels: classes.
@@ -102,71 +109,113 @@ class LabelEvent:
     hit: float
 
     def mistakes(self, having: np.ndarray, lacking: np.ndarray) -> Mistakes:
-        """Of labels that were drawn on each side, [n] each; what is left of the last trial is not counted."""
+        """Of labels that were drawn on each side, [n] each; what is left of the last trial is
+        not counted.
+        """
         alarms, hits = self._seen(lacking), self._seen(having)
         return Mistakes(int(alarms.sum()), len(alarms), int((~hits).sum()), len(hits))
 
     def _seen(self, labels: np.ndarray) -> np.ndarray:
         whole = len(labels) // self.answers * self.answers
-        return np.isin(labels[:whole], self.labels).reshape(-1, self.answers).sum(axis=1) >= self.least
+        return (
+            np.isin(labels[:whole], self.labels).reshape(-1, self.answers).sum(axis=1) >= self.least
+        )
 
     def expected(self, claimed: Claimed, trials: int, confidence: float, events: int) -> float:
         """What so many trials would show if they fell as expected."""
         alarms, misses = math.ceil(self.alarm * trials), math.ceil((1 - self.hit) * trials)
-        return claimed.bound(Mistakes(min(alarms, trials), trials, min(misses, trials), trials), confidence, events)
+        return claimed.bound(
+            Mistakes(min(alarms, trials), trials, min(misses, trials), trials), confidence, events
+        )
 
     def loss(self, claimed: Claimed) -> float:
-        """What any number of trials could show: the loss of this event, if the release is what it says."""
+        """What any number of trials could show: the loss of this event, if the release is what
+        it says.
+        """
         if claimed.measure == "mu":
             return max(0.0, float(ndtri(self.hit) - ndtri(self.alarm)))
-        pairs = ((self.hit - claimed.delta, self.alarm), (1 - self.alarm - claimed.delta, 1 - self.hit))
-        return max([0.0, *(math.log(more / less) if less > 0 else math.inf for more, less in pairs if more > 0)])
+        pairs = (
+            (self.hit - claimed.delta, self.alarm),
+            (1 - self.alarm - claimed.delta, 1 - self.hit),
+        )
+        return max(
+            [
+                0.0,
+                *(
+                    math.log(more / less) if less > 0 else math.inf
+                    for more, less in pairs
+                    if more > 0
+                ),
+            ]
+        )
 
     @property
     def words(self) -> str:
         """What it is, without the labels' names, which may be private."""
         if self.answers == 1:
-            return "event: the released label is one that the mechanism gives more often with the unit than without"
-        return f"event: at least {self.least} of {self.answers} released labels are ones that are likelier with the unit"
+            return (
+                "event: the released label is one that the mechanism gives more often with the "
+                "unit than without"
+            )
+        return (
+            f"event: at least {self.least} of {self.answers} released labels are ones that are "
+            "likelier with the unit"
+        )
 
 
 def event_of(having: np.ndarray, lacking: np.ndarray) -> LabelEvent:
     """The most telling set of one label: [C] probabilities on each side."""
     likelier = np.flatnonzero(having > lacking).tolist() or [int(having.argmax())]
-    return LabelEvent(tuple(likelier), 1, 1, float(lacking[likelier].sum()), float(having[likelier].sum()))
+    return LabelEvent(
+        tuple(likelier), 1, 1, float(lacking[likelier].sum()), float(having[likelier].sum())
+    )
 
 
 def event_of_sum(
     one: LabelEvent, answers: int, claimed: Claimed, trials: int, confidence: float, events: int
 ) -> LabelEvent:
-    """How many of ``answers`` labels must be in the event's set: the number of which most is expected."""
+    """How many of ``answers`` labels must be in the event's set: the number of which most is
+    expected.
+    """
     made = [
         replace(
-            one, answers=answers, least=t, alarm=binom.sf(t - 1, answers, one.alarm), hit=binom.sf(t - 1, answers, one.hit)
+            one,
+            answers=answers,
+            least=t,
+            alarm=binom.sf(t - 1, answers, one.alarm),
+            hit=binom.sf(t - 1, answers, one.hit),
         )
         for t in range(1, answers + 1)
     ]
     return max(made, key=lambda event: event.expected(claimed, trials, confidence, events))
 
 
-# -- which query -----------------------------------------------------------------------------------------------------------
+# -- which query
+# -----------------------------------------------------------------------------------------------------------
 
 
 def most_telling(
     pair: LabellingPair, queries: np.ndarray, claimed: Claimed, trials: int, confidence: float
 ) -> tuple[int, LabelEvent]:
-    """(the query at which trials are expected to show most, its event); the first of those that show as much."""
+    """(the query at which trials are expected to show most, its event); the first of those that
+    show as much.
+    """
     seen = pair.evidence(queries)
     kinds, first = np.unique(seen, axis=1, return_index=True)
     events = [event_of(*laws) for laws in zip(*pair.laws(kinds), strict=True)]
-    shown = [(event.expected(claimed, trials, confidence, 1), event.hit - event.alarm) for event in events]
+    shown = [
+        (event.expected(claimed, trials, confidence, 1), event.hit - event.alarm)
+        for event in events
+    ]
     best = max(range(len(events)), key=lambda at: (shown[at], -first[at]))
     return int(first[best]), events[best]
 
 
-def alike(pair: LabellingPair, query: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """[count, ...] float64 rows that differ from the query, and from each other, in their last digits, and of which both
-    models see just what they see of it.
+def alike(
+    pair: LabellingPair, query: np.ndarray, count: int, rng: np.random.Generator
+) -> np.ndarray:
+    """[count, ...] float64 rows that differ from the query, and from each other, in their last
+    digits, and of which both models see just what they see of it.
 
     Args:
         query: [1, ...].
@@ -188,42 +237,62 @@ def alike(pair: LabellingPair, query: np.ndarray, count: int, rng: np.random.Gen
             if len(np.unique(made[:count], axis=0)) == count:
                 return made[:count]
     raise ConfigError(
-        "audit.trials: rows that differ from the chosen query in their last digits are not answered alike: no trials can "
+        "audit.trials: rows that differ from the chosen query in their last digits are not "
+        "answered alike: no trials can "
         "be made of it; give another seed"
     )
 
 
-# -- what was found ----------------------------------------------------------------------------------------------------
+# -- what was found
+# ----------------------------------------------------------------------------------------------------
 
 
-def judged(attacked: TestedClaim, event: LabelEvent, having: np.ndarray, lacking: np.ndarray) -> Finding:
+def judged(
+    attacked: TestedClaim, event: LabelEvent, having: np.ndarray, lacking: np.ndarray
+) -> Finding:
     """What labels drawn on each side, [n] each, say of a claim.
 
     Args:
         attacked: what was; the event and the number of trials are added to its words.
     """
     mistakes = event.mistakes(having, lacking)
-    effort = f"{len(having):,} labels a side" + (f", {mistakes.having:,} trials of {event.answers}" * (event.answers > 1))
-    effort += f"; {attacked.events} bounds share the error probability" if attacked.events > 1 else ""
-    each = 1 - (1 - attacked.confidence) / attacked.events  # so that all of them hold with the confidence asked for
-    told = replace(attacked, attack=f"{attacked.attack}; {event.words}", effort=effort, confidence=each, events=1)
+    effort = f"{len(having):,} labels a side" + (
+        f", {mistakes.having:,} trials of {event.answers}" * (event.answers > 1)
+    )
+    effort += (
+        f"; {attacked.events} bounds share the error probability" if attacked.events > 1 else ""
+    )
+    # so that all of them hold with the confidence asked for
+    each = 1 - (1 - attacked.confidence) / attacked.events
+    told = replace(
+        attacked,
+        attack=f"{attacked.attack}; {event.words}",
+        effort=effort,
+        confidence=each,
+        events=1,
+    )
     return told.judge(mistakes)
 
 
 def nothing_to_tell(attacked: TestedClaim, effort: str = "nothing was drawn") -> Finding:
-    """Of a claim that was not attacked, as both models have the same law of labels at every query that was looked at, or
-    gave the same label every time.
+    """Of a claim that was not attacked, as both models have the same law of labels at every query
+    that was looked at, or gave the same label every time.
     """
-    nowhere = "no query was found at which the two models answer differently: there was nothing to tell apart"
+    nowhere = (
+        "no query was found at which the two models answer differently: there was nothing to "
+        "tell apart"
+    )
     return replace(attacked, effort=effort).finding(Outcome.UNTESTED, nowhere)
 
 
-# -- neighbours ------------------------------------------------------------------------------------------------------------
+# -- neighbours
+# ------------------------------------------------------------------------------------------------------------
 
 
 def edited(problem: Problem, records: Records, row: int) -> Records:
-    """Without the unit of a record; where the relation replaces units, with its first record under another label in its
-    place, named so that an ensemble deals it to another shard."""
+    """Without the unit of a record; where the relation replaces units, with its first record under
+    another label in its place, named so that an ensemble deals it to another shard.
+    """
     gone = records.units == records.units[row]
     rest = without(records, gone)
     if RELATIONS[problem.settings.relation.name].touches == 1:
@@ -235,19 +304,26 @@ def edited(problem: Problem, records: Records, row: int) -> Records:
     return with_added(rest, newcomer(records, records.features[[row]], label, place, ensemble))
 
 
-def newcomer(records: Records, features: np.ndarray, label: int, shard: int, ensemble: EnsembleConfig) -> Records:
-    """A private record, a unit of its own, that an ensemble deals to this shard; features [1, ...]."""
+def newcomer(
+    records: Records, features: np.ndarray, label: int, shard: int, ensemble: EnsembleConfig
+) -> Records:
+    """A private record, a unit of its own, that an ensemble deals to this shard; features [1,
+    ...].
+    """
     hashes = all(CONTENT.fullmatch(str(name)) for name in records.ids[:NAMES_AT_ONCE].tolist())
     ids = np.array([next(names_into(shard, ensemble, hashes))])
     features = np.asarray(features, dtype=records.features.dtype)
-    return Records(features, np.array([label], dtype=np.int64), ids, ids.copy(), np.zeros(1, dtype=bool))
+    return Records(
+        features, np.array([label], dtype=np.int64), ids, ids.copy(), np.zeros(1, dtype=bool)
+    )
 
 
 def names_into(shard: int, ensemble: EnsembleConfig, hashes: bool = False) -> Iterator[str]:
     """Names that the keyed hash deals to this shard, as many as are wanted.
 
     Args:
-        hashes: they look like the ids that content has: whoever varies a record's last digits draws such ids.
+        hashes: they look like the ids that content has: whoever varies a record's last digits draws
+            such ids.
     """
     for turn in count():
         tried = [f"replacing-{turn * NAMES_AT_ONCE + each}" for each in range(NAMES_AT_ONCE)]
@@ -257,14 +333,18 @@ def names_into(shard: int, ensemble: EnsembleConfig, hashes: bool = False) -> It
         yield from (each for each, at in zip(tried, home.tolist(), strict=True) if at == shard)
 
 
-# -- who decides what ------------------------------------------------------------------------------------------------------
+# -- who decides what
+# ------------------------------------------------------------------------------------------------------
 
 
 def deciding_records(model: Model, records: Records, queries: np.ndarray, most: int) -> list[int]:
-    """Rows of the private records that have most influence on the queries nearest to a change of label, the nearest first.
-    Of an ensemble, and of votes, on those that one member decides alone."""
+    """Rows of the private records that have most influence on the queries nearest to a change of
+    label, the nearest first. Of an ensemble, and of votes, on those that one member decides alone.
+    """
     ensemble = model.problem.settings.ensemble
-    members = model.member_models if model.problem.settings.ensembled else (model,) * ensemble.members
+    members = (
+        model.member_models if model.problem.settings.ensembled else (model,) * ensemble.members
+    )
     margins, home = model.member_margins(queries), shards(records.units, ensemble)
     deciding = _deciding(margins, model.problem.classes)
     least = np.where(deciding, np.stack([_distance_to_change(each) for each in margins]), np.inf)
@@ -284,11 +364,18 @@ def _distance_to_change(margins: np.ndarray) -> np.ndarray:
 
 
 def _deciding(margins: np.ndarray, classes: int) -> np.ndarray:
-    """[T, n] bool: the winner changes if this member takes its second label instead. Of margins [T, lines, n]."""
+    """[T, n] bool: the winner changes if this member takes its second label instead.
+
+    Of margins [T, lines, n].
+    """
     labels = labels_of(margins)
     second = 1 - labels if classes == 2 else np.argsort(margins, axis=1)[:, -2]
     counts = count_votes(labels, classes)
-    winner, decides, at = counts.argmax(axis=0), np.zeros(labels.shape, dtype=bool), np.arange(labels.shape[1])
+    winner, decides, at = (
+        counts.argmax(axis=0),
+        np.zeros(labels.shape, dtype=bool),
+        np.arange(labels.shape[1]),
+    )
     for member in range(len(labels)):
         moved = counts.copy()
         moved[labels[member], at] -= 1
@@ -302,22 +389,27 @@ TEST_DELTA = 0.01  # of a test ledger for Gaussian releases
 MAX_DELTAS = 0.2  # of the answers on one test ledger, added up
 MAX_QUERIES = 1000  # natural ones that are looked at
 DRAWN = (
-    "labels about the real data were drawn as agt predict draws them; nobody was told them: they lay in a folder of this "
+    "labels about the real data were drawn as agt predict draws them; nobody was told them: they "
+    "lay in a folder of this "
     "audit alone, which was removed, so they spend nothing, and no ledger of yours was opened"
 )
 TRIALS = (
-    "trials are distinct questions, as a repeated one is told its stored answer: rows that differ from the chosen query in "
+    "trials are distinct questions, as a repeated one is told its stored answer: rows that differ "
+    "from the chosen query in "
     "their last digits, of which both models were checked to see the same"
 )
 OWNER = "for the data owner alone: pairs and queries were searched in the private data"
 
 
-# -- test ledgers and neighbouring runs ----------------------------------------------------------------------------------
+# -- test ledgers and neighbouring runs
+# ----------------------------------------------------------------------------------
 
 
 Answers = tuple[np.ndarray, str]
-"""What one call of the release path gave: [n] int64 labels, ``UNANSWERED`` where the budget held no more, private, for
-counting and never for showing; what was said of those, or of all of them, empty: all were answered."""
+"""What one call of the release path gave: [n] int64 labels, ``UNANSWERED`` where the budget held no
+more, private, for counting and never for showing; what was said of those, or of all of them, empty:
+all were answered.
+"""
 
 
 class Stage:
@@ -337,12 +429,16 @@ class Stage:
     @classmethod
     @contextmanager
     def below(cls, place: Path, config: Mapping[str, Any]) -> Iterator["Stage"]:
-        """Make one below a folder, and remove it at the end. Raises ConfigError: nothing can be written there."""
+        """Make one below a folder, and remove it at the end.
+
+        Raises ConfigError: nothing can be written there.
+        """
         try:
             folder = Path(mkdtemp(prefix=".stage-", dir=place))
         except OSError as error:
             raise ConfigError(
-                f"audit.scratch={place}: neighbouring runs and test ledgers cannot be written there ({error.strerror}): "
+                f"audit.scratch={place}: neighbouring runs and test ledgers cannot be written "
+                f"there ({error.strerror}): "
                 "give a folder on a local disk that can be written"
             ) from None
         try:
@@ -350,8 +446,12 @@ class Stage:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def train(self, config: Mapping[str, Any], prepared: Prepared, settings: RunSettings) -> OpenedRun:
-        """Train a run as ``agt train`` does, write its record, and open that; raises as training does."""
+    def train(
+        self, config: Mapping[str, Any], prepared: Prepared, settings: RunSettings
+    ) -> OpenedRun:
+        """Train a run as ``agt train`` does, write its record, and open that; raises as training
+        does.
+        """
         with RunRecord(self._next("train"), "train", config) as record:
             model = fit(prepared.problem(settings))
             write_trained(record, prepared, settings, model, 0.0)
@@ -359,38 +459,60 @@ class Stage:
         return self.open(record.folder, None)
 
     def open(self, run: Path, digest: str | None) -> OpenedRun:
-        """Open a finished run by its folder alone, as ``agt predict`` does for queries that are brought along."""
+        """Open a finished run by its folder alone, as ``agt predict`` does for queries that are
+        brought along.
+        """
         config = {"run": str(run), "digest": digest, "inputs": str(LINES), "compute": self.compute}
         with RunRecord(self._next("open"), "predict", self.config) as record:
             return TrainedRun.of(config).open(record, SILENT)
 
-    def ask(self, opened: OpenedRun, mechanism: Mechanism, queries: np.ndarray, ledger: Ledger | None) -> Answers:
-        """Release labels of queries [n, ...] as ``agt predict`` does, drawn by the operating system.
+    def ask(
+        self, opened: OpenedRun, mechanism: Mechanism, queries: np.ndarray, ledger: Ledger | None
+    ) -> Answers:
+        """Release labels of queries [n, ...] as ``agt predict`` does, drawn by the operating
+        system.
 
         Args:
             ledger: that pays; None: none does, as of what is not proved.
         """
-        names, private = np.array([f"q{row}" for row in range(len(queries))]), np.zeros(len(queries), dtype=bool)
+        names, private = (
+            np.array([f"q{row}" for row in range(len(queries))]),
+            np.zeros(len(queries), dtype=bool),
+        )
         named = Records(queries, np.full(len(queries), UNLABELLED), names, names.copy(), private)
         asked = replace(opened, queries=named)
         given = {name: value for name, value in asdict(mechanism).items() if value is not None}
-        config, folder = MechanismConfig(type(mechanism), given, TotalConfig()), self._next("predict")
+        config, folder = (
+            MechanismConfig(type(mechanism), given, TotalConfig()),
+            self._next("predict"),
+        )
         refused = ""
         try:
             with RunRecord(folder, "predict", self.config) as record:
                 trained = opened.trained.finished
-                payer = NoPayer() if ledger is None else LedgerPayer(ledger, people_of_run(trained), trained.digest)
-                terms = ReleaseTerms(
-                    conditions=asked.conditions, accounting=self.accounting, counting=self.counting, payer=payer
+                payer = (
+                    NoPayer()
+                    if ledger is None
+                    else LedgerPayer(ledger, people_of_run(trained), trained.digest)
                 )
-                release_file(PredictRequest(config, terms, payer, asked, record, SILENT, force=True))
+                terms = ReleaseTerms(
+                    conditions=asked.conditions,
+                    accounting=self.accounting,
+                    counting=self.counting,
+                    payer=payer,
+                )
+                release_file(
+                    PredictRequest(config, terms, payer, asked, record, SILENT, force=True)
+                )
         except CheckError as error:
             refused = str(error)
         labels = np.full(len(queries), UNANSWERED)
         if (folder / "labels.csv").exists():
             table = pd.read_csv(folder / "labels.csv", dtype=str, keep_default_na=False)
             index = {name: label for label, name in enumerate(opened.dataset.classes)}
-            labels[[int(name[1:]) for name in table["record_id"]]] = [index[name] for name in table["label"]]
+            labels[[int(name[1:]) for name in table["record_id"]]] = [
+                index[name] for name in table["label"]
+            ]
         shutil.rmtree(folder)
         return labels, refused
 
@@ -399,11 +521,16 @@ class Stage:
         """A new ledger that admits the run's data."""
         subject = people_of_run(opened.trained.finished)
         population = Population("audit", subject.table.unit.name, subject.relation, allowance)
-        with Ledger.create(self._next("ledger") / "audit.ledger", population, tables=[subject.table]) as ledger:
+        with Ledger.create(
+            self._next("ledger") / "audit.ledger", population, tables=[subject.table]
+        ) as ledger:
             yield ledger
 
-    def drawn(self, opened: OpenedRun, mechanism: Mechanism, queries: np.ndarray, payable: bool) -> np.ndarray:
-        """[n] labels of queries, each a question of its own, on as few fresh test ledgers as hold them.
+    def drawn(
+        self, opened: OpenedRun, mechanism: Mechanism, queries: np.ndarray, payable: bool
+    ) -> np.ndarray:
+        """[n] labels of queries, each a question of its own, on as few fresh test ledgers as hold
+        them.
 
         Args:
             payable: a ledger takes it: the guarantee is proved.
@@ -419,7 +546,9 @@ class Stage:
             with self.ledger(opened, room_for(guarantee, len(some))) as ledger:
                 labels, refused = self.ask(opened, mechanism, some, ledger)
             if refused:
-                raise CheckError(f"a test ledger with room for {len(some)} labels refused some: {refused}")
+                raise CheckError(
+                    f"a test ledger with room for {len(some)} labels refused some: {refused}"
+                )
             parts.append(labels)
         return np.concatenate(parts)
 
@@ -444,15 +573,20 @@ def room_for(guarantee: Guarantee, size: int) -> Allowance:
     if isinstance(guarantee, PureDP):
         allowance = Allowance(float(cost.pure))
     elif isinstance(guarantee, GaussianDP):
-        allowance = Allowance(gaussian_epsilon(math.sqrt(cost.square) * (1 + UP), TEST_DELTA), TEST_DELTA, 0.0)
+        allowance = Allowance(
+            gaussian_epsilon(math.sqrt(cost.square) * (1 + UP), TEST_DELTA), TEST_DELTA, 0.0
+        )
     else:
         allowance = Allowance(float(cost.pure), min(0.99, 1.01 * float(cost.leak)), 1.0)
     if allowance.fitting(Cost(), guarantee, size) < size:
-        raise ConfigError(f"audit.trials: no budget holds {size} releases, each {guarantee}: ask for fewer")
+        raise ConfigError(
+            f"audit.trials: no budget holds {size} releases, each {guarantee}: ask for fewer"
+        )
     return allowance
 
 
-# -- the audit -----------------------------------------------------------------------------------------------------------
+# -- the audit
+# -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -482,7 +616,8 @@ class PredictionAudit(AuditKind):
         trials: N, labels a side and adversary.
         together: Q, answers that are counted together against the composed claim.
         targets: natural records that are taken out in turn.
-        scratch: a folder on a local disk for neighbouring runs and test ledgers; null: the audit's own.
+        scratch: a folder on a local disk for neighbouring runs and test ledgers; null: the audit's
+            own.
     """
 
     trials: Annotated[int, Field(ge=10)] = 10_000
@@ -498,16 +633,23 @@ class PredictionAudit(AuditKind):
         config = given.mechanism()
         if not issubclass(config.kind, Mechanism):
             raise ConfigError(
-                f"mechanism={config.kind.name}: audit prediction is of labels: give a mechanism that draws them"
+                f"mechanism={config.kind.name}: audit prediction is of labels: give a mechanism "
+                "that draws them"
             )
         if str(given.config.get("inputs")) == str(LINES):
-            raise ConfigError("inputs=-: an audit draws its own questions: give a file of natural ones, or leave it out")
+            raise ConfigError(
+                "inputs=-: an audit draws its own questions: give a file of natural ones, or leave "
+                "it out"
+            )
         if self.together > self.trials:
             raise ConfigError(
-                f"audit.together={self.together}: more answers together than are drawn (audit.trials={self.trials})"
+                f"audit.together={self.together}: more answers together than are drawn "
+                f"(audit.trials={self.trials})"
             )
         if config.total.eps is not None and config.total.queries is None:
-            raise ConfigError("total.eps is shared out over questions: give total.queries, too, or mechanism.eps")
+            raise ConfigError(
+                "total.eps is shared out over questions: give total.queries, too, or mechanism.eps"
+            )
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Find pairs and queries, draw on both sides of each, and count."""
@@ -517,7 +659,9 @@ class PredictionAudit(AuditKind):
             natural = given.open(record, console).queries.features
         rows = np.arange(len(natural))
         if len(rows) > MAX_QUERIES:
-            rows = np.sort(np.random.default_rng(given.seed).choice(rows, MAX_QUERIES, replace=False))
+            rows = np.sort(
+                np.random.default_rng(given.seed).choice(rows, MAX_QUERIES, replace=False)
+            )
         natural = np.stack([np.asarray(natural[row], dtype=np.float64) for row in rows.tolist()])
         room = record.folder if self.scratch is None else Path(self.scratch)
         with Stage.below(room, given.config) as stage:
@@ -525,7 +669,9 @@ class PredictionAudit(AuditKind):
 
 
 def composed(guarantee: Guarantee, queries: int) -> list[tuple[Claimed, str]]:
-    """What is claimed of queries together, and in words: by each composition that says less than those before."""
+    """What is claimed of queries together, and in words: by each composition that says less than
+    those before.
+    """
     if isinstance(guarantee, GaussianDP):
         both = GaussianDP(guarantee.mu * math.sqrt(queries))
         return [(Claimed.of(both), f"{both}")]
@@ -557,7 +703,8 @@ class _Audit:
         self.claim = self._labelling(opened).claim
         if opened.model.problem.settings.noise is not None:
             raise ConfigError(
-                f"run={opened.trained.finished.folder}: its training drew noise, which a neighbour would draw anew: agt "
+                f"run={opened.trained.finished.folder}: its training drew noise, which a neighbour "
+                "would draw anew: agt "
                 "audit dpsgd is for such runs"
             )
         self.totals = composed(mechanism.guarantee, config.together)
@@ -565,8 +712,10 @@ class _Audit:
         needed = self.claimed.needed(given.confidence, self.events)
         if config.trials < needed:
             raise ConfigError(
-                f"audit.trials={config.trials}: too few to contradict {self.claimed.measure} {self.claimed.value:g} with "
-                f"confidence {given.confidence:g} over {self.events} events: give {needed} at least, and more for a margin"
+                f"audit.trials={config.trials}: too few to contradict {self.claimed.measure} "
+                f"{self.claimed.value:g} with "
+                f"confidence {given.confidence:g} over {self.events} events: give {needed} at "
+                "least, and more for a margin"
             )
 
     def audited(self) -> Audited:
@@ -581,27 +730,39 @@ class _Audit:
                 rows.append(self._row(scene, made))
                 report(done, len(scenes), done, len(scenes))
         if not self.claim.proved:
-            self.missing.append("nothing is proved of this release (accounting=paper): no test ledger paid for it")
+            self.missing.append(
+                "nothing is proved of this release (accounting=paper): no test ledger paid for it"
+            )
         metrics = {"trials": self.config.trials, "adversaries": len(scenes)}
         about = {"tables": {"adversaries": pd.DataFrame(rows)}, "metrics": metrics}
-        return Audited.of(self.opened.trained.finished, findings, (OWNER, DRAWN, TRIALS, *self.missing), **about)
+        return Audited.of(
+            self.opened.trained.finished, findings, (OWNER, DRAWN, TRIALS, *self.missing), **about
+        )
 
     def _labelling(self, opened: OpenedRun) -> Labelling:
         accounting, counting = self.stage.accounting, self.stage.counting
-        return Labelling.judged(opened.model, self.mechanism, opened.conditions, accounting, counting)
+        return Labelling.judged(
+            opened.model, self.mechanism, opened.conditions, accounting, counting
+        )
 
     @cached_property
     def settings(self) -> RunSettings:
-        """The run's own, with the threads and the device that it was trained with: its bits depend on them."""
+        """The run's own, with the threads and the device that it was trained with: its bits
+        depend on them.
+        """
         trained = self.opened.trained
         compute = validate(ComputeConfig, trained.finished.config.get("compute"), "compute")
         return replace(trained.settings, compute=compute)
 
-    # -- pairs and queries -------------------------------------------------------------------------------------------------
+    # -- pairs and queries
+    # -------------------------------------------------------------------------------------------------
 
     def _scenes(self) -> Iterator[Scene]:
         finished = self.opened.trained.finished
-        having, records = self.stage.open(finished.folder, finished.digest), self.opened.dataset.train
+        having, records = (
+            self.stage.open(finished.folder, finished.digest),
+            self.opened.dataset.train,
+        )
         base = prepare(self.settings, SILENT, gone_of(finished))
         made = list[tuple[OpenedRun, OpenedRun]]()
         with self.console.progress("neighbouring runs", "run") as report:
@@ -611,29 +772,39 @@ class _Audit:
                 made += [(having, lacking)] if lacking is not None else []
                 report(done, len(targets), done, len(targets))
         if not made:
-            raise ConfigError(f"run={finished.folder}: no record of it can be taken out and leave data that trains")
+            raise ConfigError(
+                f"run={finished.folder}: no record of it can be taken out and leave data that "
+                "trains"
+            )
         yield self._best("natural records, natural query", made, chosen=False)
         yield self._best("natural records, chosen query", made, chosen=True)
 
     def _targets(self, records: Records) -> list[int]:
-        """Rows of records that could decide a natural query; any private ones where none stands out."""
+        """Rows of records that could decide a natural query; any private ones where none stands
+        out.
+        """
         found = deciding_records(self.opened.model, records, self.natural, 4 * self.config.targets)
         private = np.flatnonzero(~records.public)
         if not len(private):
             raise ConfigError(
-                f"run={self.opened.trained.finished.folder}: every training record is public: nothing to attack"
+                f"run={self.opened.trained.finished.folder}: every training record is public: "
+                "nothing to attack"
             )
         found += self.rng.permutation(private).tolist()
         return list(dict.fromkeys(found))[: self.config.targets]
 
     def _without(self, base: Prepared, records: Records, row: int) -> OpenedRun | None:
-        """A run on data without a unit, read as erased records are left out; None: such data cannot be read."""
+        """A run on data without a unit, read as erased records are left out; None: such data
+        cannot be read.
+        """
         finished, settings = self.opened.trained.finished, self.settings
         if RELATIONS[settings.relation.name].touches > 1:
             return self._trained(base, edited(self.opened.kept.problem, records, row))
         gone, unit = gone_of(finished), records.units[row]
         try:
-            prepared = prepare(settings, SILENT, lambda ids, units: gone(ids, units) | (units == unit))
+            prepared = prepare(
+                settings, SILENT, lambda ids, units: gone(ids, units) | (units == unit)
+            )
         except DataError:  # a copy that is not the last, or the last of its class
             return None
         return self.stage.train(finished.config, prepared, settings)
@@ -652,39 +823,68 @@ class _Audit:
             if chosen:
                 found = between_roots(pair, self.natural, self.rng)
                 queries = found if len(found) else queries
-            at, event = most_telling(pair, queries, self.claimed, self.config.trials, self.given.confidence)
+            at, event = most_telling(
+                pair, queries, self.claimed, self.config.trials, self.given.confidence
+            )
             scenes.append(Scene(adversary, sides, pair, queries[at : at + 1], event))
         hard = (self.claimed, self.config.trials, self.given.confidence, self.events)
-        return max(scenes, key=lambda scene: (scene.event.expected(*hard), scene.event.hit - scene.event.alarm))
+        return max(
+            scenes,
+            key=lambda scene: (scene.event.expected(*hard), scene.event.hit - scene.event.alarm),
+        )
 
-    # -- draws -------------------------------------------------------------------------------------------------------------
+    # -- draws
+    # -------------------------------------------------------------------------------------------------------------
 
     def _attacked(self, scene: Scene) -> list[Finding]:
-        """Draw on both sides, then ask each event; all were fixed before. Where both answer alike, nothing is drawn."""
+        """Draw on both sides, then ask each event; all were fixed before.
+
+        Where both answer alike, nothing is drawn.
+        """
         config, confidence = self.config, self.given.confidence
         attacks = [(self._attack(scene, self.claim.text, self.claimed), scene.event)]
         for claimed, words in self.totals:
             groups = config.trials // config.together
-            event = event_of_sum(scene.event, config.together, claimed, groups, confidence, self.events)
+            event = event_of_sum(
+                scene.event, config.together, claimed, groups, confidence, self.events
+            )
             attack = self._attack(scene, f"{config.together} queries together: {words}", claimed)
             attacks.append((replace(attack, together=config.together), event))
         if scene.event.hit == scene.event.alarm:
             return [nothing_to_tell(attacked) for attacked, _ in attacks]
         queries = alike(scene.pair, scene.query, config.trials, self.rng)
-        having, lacking = (self.stage.drawn(side, self.mechanism, queries, self.claim.proved) for side in scene.sides)
+        having, lacking = (
+            self.stage.drawn(side, self.mechanism, queries, self.claim.proved)
+            for side in scene.sides
+        )
         if len(np.unique(np.concatenate([having, lacking]))) == 1:
-            return [nothing_to_tell(attacked, f"{len(having):,} labels a side, all the same") for attacked, _ in attacks]
+            return [
+                nothing_to_tell(attacked, f"{len(having):,} labels a side, all the same")
+                for attacked, _ in attacks
+            ]
         return [judged(attacked, event, having, lacking) for attacked, event in attacks]
 
     def _attack(self, scene: Scene, claim: str, claimed: Claimed) -> TestedClaim:
-        subject = f"agt predict mechanism={self.mechanism.name}, {self.mechanism.guarantee} per query"
-        return TestedClaim(subject, claim, scene.adversary, "", claimed, self.given.confidence, self.events)
+        subject = (
+            f"agt predict mechanism={self.mechanism.name}, {self.mechanism.guarantee} per query"
+        )
+        return TestedClaim(
+            subject, claim, scene.adversary, "", claimed, self.given.confidence, self.events
+        )
 
     def _row(self, scene: Scene, made: list[Finding]) -> dict[str, object]:
         """Of the table: what each adversary reached."""
         row: dict[str, object] = {"adversary": scene.adversary, "measure": self.claimed.measure}
-        row |= {"claimed": self.claimed.value, "this pair": scene.event.loss(self.claimed), "found": made[0].found}
+        row |= {
+            "claimed": self.claimed.value,
+            "this pair": scene.event.loss(self.claimed),
+            "found": made[0].found,
+        }
         for finding, (claimed, _) in zip(made[1:], self.totals, strict=True):
-            name = f"{self.config.together} together" + (f", delta {claimed.delta:.2g}" if claimed.delta else "")
+            name = f"{self.config.together} together" + (
+                f", delta {claimed.delta:.2g}" if claimed.delta else ""
+            )
             row |= {f"claimed of {name}": finding.claimed, f"found of {name}": finding.found}
-        return row | {"outcome": " / ".join(dict.fromkeys(finding.outcome.value for finding in made))}
+        return row | {
+            "outcome": " / ".join(dict.fromkeys(finding.outcome.value for finding in made))
+        }

@@ -1,4 +1,5 @@
-"""agt audit replay: a release recorded on a run, and replayed on its neighbours with every draw answered from the record.
+"""agt audit replay: a release recorded on a run, and replayed on its neighbours with every draw
+answered from the record.
 
     findings = replay(subject, guarantee, publish, publish_of_neighbour, where)
 
@@ -60,7 +61,15 @@ from agt.training.noise import NoiseConfig
 from agt.training.sgd import DrawKey
 from agt_audit.dpsgd import NoisyTraining
 from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind
-from agt_audit.mechanism import LabellingPair, NeighbourPair, Side, between_roots, exact_loss, neighbours, segments
+from agt_audit.mechanism import (
+    LabellingPair,
+    NeighbourPair,
+    Side,
+    between_roots,
+    exact_loss,
+    neighbours,
+    segments,
+)
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, counterexamples
 from agt_cli.report.record import RunRecord
@@ -68,7 +77,8 @@ from agt_cli.runs.queries import TrainedRun
 
 ROUNDING = 1e-6  # relative; more than double precision loses in the formulas of this module
 FAR = 2.0**64  # a share of the guarantee that says "no noise of this kind covers it"
-SOLVER_SHARE = 0.01  # of epsilon and delta: what objective perturbation spends on its solver's error
+# of epsilon and delta: what objective perturbation spends on its solver's error
+SOLVER_SHARE = 0.01
 
 Publish = Callable[[Randomness], Mapping[str, object]]
 Composed = Literal["answer", "release"]
@@ -125,7 +135,8 @@ class ReplayedRandomness(RecordedRandomness):
         """Return the recorded answer; of words, those that only the neighbour has are drawn anew.
 
         Raises:
-            ReplayDiverged: the draw has another distribution than the recorded one, or there is none.
+            ReplayDiverged: the draw has another distribution than the recorded one, or there is
+                none.
         """
         number = len(self.draws)
         due = [(each.law, each.public) for each in self.recorded.draws[number : number + 1]]
@@ -227,7 +238,9 @@ def coupled(
     return script, mu / allowed_mu(remaining_eps, (1 - SOLVER_SHARE) * claimed.delta)
 
 
-def largest_loss(guarantee: Guarantee, composed: Composed, draws: list[Draw], others: list[Draw]) -> float:
+def largest_loss(
+    guarantee: Guarantee, composed: Composed, draws: list[Draw], others: list[Draw]
+) -> float:
     """Return the largest loss of what ``composed`` names, as a share of the guarantee.
 
     Losses of pure guarantees add up; those of Gaussian noise add up as squares. Draws that only one
@@ -267,14 +280,18 @@ def losses_of(guarantee: Guarantee, draw: Draw, other: Draw) -> np.ndarray:
 
 
 def label_losses(guarantee: Guarantee, draw: Draw, other: Draw) -> np.ndarray:
-    """Return what each distinct pair of states (label, evidence) loses by the mechanism's own table, in shares."""
+    """Return what each distinct pair of states (label, evidence) loses by the mechanism's own
+    table, in shares.
+    """
     mechanism: Any = draw.public[0]
     if mechanism.guarantee != guarantee:
         return np.array([FAR])
     limit = guarantee.mu if isinstance(guarantee, GaussianDP) else guarantee.eps
     private: Any = (*cast(Any, draw.private), *cast(Any, other.private))
     losses = []
-    for label, evidence, other_label, other_evidence in np.unique(np.stack(private), axis=1).T.tolist():
+    for label, evidence, other_label, other_evidence in np.unique(
+        np.stack(private), axis=1
+    ).T.tolist():
         pair = NeighbourPair(Side(label, evidence), Side(other_label, other_evidence))
         losses.append(min(exact_loss(mechanism, pair).rank / limit, FAR))
     return np.array(losses)
@@ -308,7 +325,8 @@ def allowed_mu(eps: float, delta: float) -> float:
     return float(brentq(excess, 1e-9, 1e3, xtol=1e-15))
 
 
-# -- what is replayed, and the audit -----------------------------------------------------------------------------------
+# -- what is replayed, and the audit
+# -----------------------------------------------------------------------------------
 
 
 class ReplayedTraining(TrainingRun):
@@ -316,7 +334,9 @@ class ReplayedTraining(TrainingRun):
 
     def __init__(self, trainer: NoisyTraining, source: Randomness) -> None:
         problem = trainer.problem
-        super().__init__(trainer.module, problem.recipe, problem.dataset.train, noise=trainer.drawn(None))
+        super().__init__(
+            trainer.module, problem.recipe, problem.dataset.train, noise=trainer.drawn(None)
+        )
         self.source, self.sigma, self.nominal = source, trainer.plan.sigma, False
 
     def _descended(self, key: DrawKey, theta: Tensor, direction: Tensor, at: SgdStep) -> Tensor:
@@ -347,7 +367,8 @@ class ReplayedRelease:
 
     Attributes:
         model: of the run.
-        queries: [n, ...] that labels or a number are released of; neighbours are made to differ there.
+        queries: [n, ...] that labels or a number are released of; neighbours are made to differ
+            there.
         mechanism: that releases; None: it is training itself, with noise inside.
         options: of ``ReleaseTerms``: accounting, counting.
         conditions: of the run.
@@ -377,7 +398,9 @@ class ReplayedRelease:
             noise = cast(NoiseConfig, self.model.problem.settings.noise)
             claimed = ApproximateDP(noise.epsilon, noise.delta)
             networks = [side.boxed_network for side in sides]
-            first, second = (partial(publish_training, network) for network in networks if network is not None)
+            first, second = (
+                partial(publish_training, network) for network in networks if network is not None
+            )
             return replay("training with noise inside", claimed, first, second, where)
         options: dict[str, Any] = {}
         if isinstance(mechanism, Mechanism):
@@ -388,14 +411,21 @@ class ReplayedRelease:
         return replay(mechanism.name, mechanism.guarantee, first, second, where, **options)
 
     def searched(self, other: Model, mechanism: Mechanism, rng: np.random.Generator) -> np.ndarray:
-        """[m, ...] queries at which labels or evidence of the two models differ; none of noisy counts."""
+        """[m, ...] queries at which labels or evidence of the two models differ; none of noisy
+        counts.
+        """
         if mechanism.needs == "votes" and mechanism.classes > 2:
             return self.queries[:0]
-        sides = (Labelling.judged(side, mechanism, self.conditions, **self.options) for side in (self.model, other))
+        sides = (
+            Labelling.judged(side, mechanism, self.conditions, **self.options)
+            for side in (self.model, other)
+        )
         found = between_roots(LabellingPair(*sides), self.queries, rng)
         return found[:: -(-len(found) // len(self.queries)) or 1]
 
-    def publish(self, model: Model, queries: np.ndarray, source: Randomness) -> Mapping[str, object]:
+    def publish(
+        self, model: Model, queries: np.ndarray, source: Randomness
+    ) -> Mapping[str, object]:
         """Release from a model; return what is drawn, and every entry of the claim."""
         assert self.mechanism is not None  # else training itself is what is published
         conditions = weaker(self.conditions, model.conditions)
@@ -408,7 +438,9 @@ class ReplayedRelease:
         return {"drawn": drawn, **plain_of(release.reserved_claim.written())}
 
 
-def _linear_term_problems(mechanism: AnyMechanism, sides: Sequence[Model]) -> tuple[TiltedErm, TiltedErm] | None:
+def _linear_term_problems(
+    mechanism: AnyMechanism, sides: Sequence[Model]
+) -> tuple[TiltedErm, TiltedErm] | None:
     """Return both sides' problems without the random linear term; None: a release adds none."""
     if mechanism.output is not Output.WEIGHTS:
         return None
@@ -435,12 +467,15 @@ class Replay(AuditKind):
     name: ClassVar[str] = "replay"
 
     def check(self, given: AuditInputs) -> None:
-        """Refuse a mechanism without a budget, or none; training with noise inside is itself replayed."""
+        """Refuse a mechanism without a budget, or none; training with noise inside is itself
+        replayed.
+        """
         super().check(given)
         noisy = TrainedRun.of({**given.config, "mechanism": None}).settings.noise is not None
         if noisy and given.config.get("mechanism") is not None:
             raise ConfigError(
-                f"mechanism: the training of run={given.run} drew noise, and is what is replayed: leave it out"
+                f"mechanism: the training of run={given.run} drew noise, and is what is replayed: "
+                "leave it out"
             )
         if not noisy:
             given.mechanism()
@@ -464,6 +499,7 @@ class Replay(AuditKind):
 
 NOTES = (
     OWNER,
-    "a replay compares one recorded release of this run with the neighbours that were trained: what differs on other data, "
+    "a replay compares one recorded release of this run with the neighbours that were trained: "
+    "what differs on other data, "
     "or after other draws, is not seen, nor whether a draw has the distribution that it names",
 )

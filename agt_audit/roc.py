@@ -1,18 +1,20 @@
 """How well scores tell members from non-members: the curve, its area, rates at few false alarms.
 
-Each number has its confidence. ``Roc`` is exact in ties: records of one score are called alike. A member is called one at
-or above a threshold.
+Each number has its confidence. ``Roc`` is exact in ties: records of one score are called alike. A
+member is called one at or above a threshold.
 
 Formal guarantees
-    ``Roc.at``: the threshold is a function of the non-members' scores alone. Members are drawn apart from them, so given
-    the threshold the number of members above it is binomial, and its Clopper-Pearson limits hold as they stand. (Records of
-    one training are taken for independent draws of one population, given the model.)
-    ``Roc.area_limits``: DeLong et al. 1988: asymptotic. A few records, or ones that are nearly all tied, may show no
-    variance where there is some: each side is counted with two records more, one that is placed best and one worst, as
-    Agresti and Coull do for a rate. That changes nothing in the limit; in simulations of 1 to 100 records a side, tied or
-    not, the area was missed at most about as often as it may be. Where the sample separates perfectly, members and
-    non-members are paired off, each in one pair: as many independent pairs as the smaller side has, all in order, which
-    Clopper-Pearson bounds at any number of records.
+    ``Roc.at``: the threshold is a function of the non-members' scores alone. Members are drawn
+    apart from them, so given the threshold the number of members above it is binomial, and its
+    Clopper-Pearson limits hold as they stand. (Records of one training are taken for independent
+    draws of one population, given the model.) ``Roc.area_limits``: DeLong et al. 1988: asymptotic.
+    A few records, or ones that are nearly all tied, may show no variance where there is some: each
+    side is counted with two records more, one that is placed best and one worst, as Agresti and
+    Coull do for a rate. That changes nothing in the limit; in simulations of 1 to 100 records a
+    side, tied or not, the area was missed at most about as often as it may be. Where the sample
+    separates perfectly, members and non-members are paired off, each in one pair: as many
+    independent pairs as the smaller side has, all in order, which Clopper-Pearson bounds at any
+    number of records.
 
 Sources: DeLong, DeLong and Clarke-Pearson 1988; Agresti and Coull 1998; Sun and Xu 2014 (midranks).
 """
@@ -64,7 +66,9 @@ class RocPoint:
 
     @property
     def advantage_limits(self) -> tuple[float, float]:
-        """Of a threshold that was fixed before: each rate's Clopper-Pearson limit at half the error probability."""
+        """Of a threshold that was fixed before: each rate's Clopper-Pearson limit at half the
+        error probability.
+        """
         half = (1 + self.confidence) / 2
         tpr = _limits(self.found, self.mistakes.having, half)
         fpr = _limits(self.mistakes.alarms, self.mistakes.without, half)
@@ -90,8 +94,13 @@ class Roc:
         if np.isnan(self.scores).any():
             raise ConfigError("a score is NaN")
         if not self.member.any() or self.member.all():
-            there = "members" if self.member.any() else "non-members" if len(self.member) else "records"
-            raise ConfigError(f"a curve needs members and non-members, and there are only {there}: nothing to compare")
+            there = (
+                "members" if self.member.any() else "non-members" if len(self.member) else "records"
+            )
+            raise ConfigError(
+                f"a curve needs members and non-members, and there are only {there}: nothing to "
+                "compare"
+            )
 
     @cached_property
     def _sides(self) -> tuple[np.ndarray, np.ndarray]:
@@ -99,10 +108,14 @@ class Roc:
 
     @cached_property
     def curve(self) -> np.ndarray:
-        """[T + 1, 3] (threshold, false alarms, members found), counts, at every distinct score; first (inf, 0, 0)."""
+        """[T + 1, 3] (threshold, false alarms, members found), counts, at every distinct score;
+        first (inf, 0, 0).
+        """
         having, without = self._sides
         levels = np.unique(self.scores)[::-1]
-        counts = [len(side) - np.searchsorted(side, levels, side="left") for side in (without, having)]
+        counts = [
+            len(side) - np.searchsorted(side, levels, side="left") for side in (without, having)
+        ]
         return np.vstack([[math.inf, 0, 0], np.stack([levels, *counts], axis=1)])
 
     @cached_property
@@ -123,7 +136,9 @@ class Roc:
 
     @cached_property
     def _placements(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each member, the share of non-members below it; of each non-member, the share of members above it."""
+        """Of each member, the share of non-members below it; of each non-member, the share of
+        members above it.
+        """
         having, without = self._sides
         ranks = rankdata(np.concatenate([having, without]))
         above = (ranks[: len(having)] - rankdata(having)) / len(without)
@@ -131,13 +146,17 @@ class Roc:
         return above, below
 
     def at(self, rate: float, confidence: float) -> RocPoint:
-        """The lowest threshold whose share of false alarms among the non-members here is at most ``rate``."""
+        """The lowest threshold whose share of false alarms among the non-members here is at most
+        ``rate``.
+        """
         allowed = self.curve[self.curve[:, 1] <= rate * len(self._sides[1])]
         return self.beyond(float(allowed[-1, 0]), confidence)
 
     def beyond(self, threshold: float, confidence: float) -> RocPoint:
         """At a threshold that was fixed before."""
-        having, without = (len(side) - int(np.searchsorted(side, threshold)) for side in self._sides)
+        having, without = (
+            len(side) - int(np.searchsorted(side, threshold)) for side in self._sides
+        )
         members, others = map(len, self._sides)
         return RocPoint(threshold, Mistakes(without, others, members - having, members), confidence)
 
@@ -156,6 +175,12 @@ def _limits(events: int, trials: int, confidence: float) -> tuple[float, float]:
 
 
 def fewest(rate: float, others: int) -> str:
-    """A caveat where there are too few non-members for a rate of false alarms; empty: there are enough."""
+    """A caveat where there are too few non-members for a rate of false alarms; empty: there are
+    enough.
+    """
     least = math.ceil(1 / rate)
-    return "" if others >= least else f"{others} non-members are too few for {100 * rate:g} %: it takes {least:,} or more"
+    return (
+        ""
+        if others >= least
+        else f"{others} non-members are too few for {100 * rate:g} %: it takes {least:,} or more"
+    )

@@ -1,9 +1,11 @@
-"""agt audit selftest: every planted violation must be found, and no sound twin; an auditor that fails one is broken.
+"""agt audit selftest: every planted violation must be found, and no sound twin; an auditor that
+fails one is broken.
 
-``PLANTED`` has a name -> a function of a seed that plants the violation, audits it as a run would be audited, and returns
-the finding, whose outcome must be ``violated``: one for each path of attack. ``SOUND`` has the same without the flaw, whose
-finding must not be: an auditor that accuses all who come would find everything that is planted. They are audited with
-confidence ``SURE``, so that a right one is hardly ever accused by chance. ``agt audit selftest`` runs them all. What they
+``PLANTED`` has a name -> a function of a seed that plants the violation, audits it as a run would
+be audited, and returns the finding, whose outcome must be ``violated``: one for each path of
+attack. ``SOUND`` has the same without the flaw, whose finding must not be: an auditor that accuses
+all who come would find everything that is planted. They are audited with confidence ``SURE``, so
+that a right one is hardly ever accused by chance. ``agt audit selftest`` runs them all. What they
 draw and train follows from the seed alone: one thread, nothing compiled, no processes.
 """
 
@@ -53,7 +55,15 @@ from agt_audit.certificate import (
     Auditor,
     Certificate,
 )
-from agt_audit.dpsgd import ONE_RUN, STEPS, SUMS, NoisyTraining, TrainingEffort, audit, judged as judge_training
+from agt_audit.dpsgd import (
+    ONE_RUN,
+    STEPS,
+    SUMS,
+    NoisyTraining,
+    TrainingEffort,
+    audit,
+    judged as judge_training,
+)
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import (
@@ -74,7 +84,14 @@ from agt_audit.page import found
 from agt_audit.prediction import alike, judged, most_telling
 from agt_audit.replay import ReplayedRelease
 from agt_audit.unlearning import Attack, RemovedRows, Served, Unlearn, audit_unlearning
-from agt_audit.weights import Heads, Problems, audit_line, audit_objective, audit_weights, weights_drawn
+from agt_audit.weights import (
+    Heads,
+    Problems,
+    audit_line,
+    audit_objective,
+    audit_weights,
+    weights_drawn,
+)
 from agt_cli.report.console import Console
 from agt_cli.report.findings import CAUGHT, PASSED, Finding, Outcome, Strength
 from agt_cli.report.record import RunRecord
@@ -103,7 +120,8 @@ def fitted(x: np.ndarray, y: np.ndarray, **settings: Any) -> Model:
     return fit(x, y, declared=declared, compute=COMPUTE, **settings).model
 
 
-# -- mechanisms --------------------------------------------------------------------------------------------------------
+# -- mechanisms
+# --------------------------------------------------------------------------------------------------------
 
 DIFFERING = NeighbourPair(Side(1, 0), Side(0, 0))
 SOLVED, SHAPE = ApproximateDP(0.5, 1e-3), Shape(50.0, 1.0, 40, 1)
@@ -133,21 +151,27 @@ def twice_the_budget(seed: int) -> Finding:
 
 
 def the_budget(seed: int) -> Finding:
-    """Randomized response that draws as it claims, many times over: the rates that are counted lie beyond the claim in half
-    of the audits, and their limits in none. Of its findings the worst."""
+    """Randomized response that draws as it claims, many times over: the rates that are counted lie
+    beyond the claim in half of the audits, and their limits in none. Of its findings the worst.
+    """
     plans = (plan_of(10 * seed + each, 1000, SURE) for each in range(10))
     return worst(audit_pair(RandomizedResponse(eps=1.0), DIFFERING, plan, 0)[1] for plan in plans)
 
 
 def the_best_of_many(seed: int) -> Finding:  # no chance in it
-    """Counts that would contradict epsilon 1 as those of one event alone, and are said to be the best of a thousand's."""
+    """Counts that would contradict epsilon 1 as those of one event alone, and are said to be the
+    best of a thousand's.
+    """
     words = ("counts", "they are of epsilon 1", "the best of 1,000 events", "1000 trials a side")
-    return TestedClaim(*words, Claimed("epsilon", 1.0), 0.95, 1000).judge(Mistakes(230, 1000, 230, 1000))
+    return TestedClaim(*words, Claimed("epsilon", 1.0), 0.95, 1000).judge(
+        Mistakes(230, 1000, 230, 1000)
+    )
 
 
 def gap_of_the_grid(seed: int) -> Finding:
-    """smooth_cauchy with distances from the grid {0, 50}, at epsilon 1, on a run of two clouds in the plane: one record
-    less, and the distance falls from 50 to 0 between the two models' roots."""
+    """smooth_cauchy with distances from the grid {0, 50}, at epsilon 1, on a run of two clouds in
+    the plane: one record less, and the distance falls from 50 to 0 between the two models' roots.
+    """
     labels, rng, mechanism = np.arange(600) % 2, np.random.default_rng(seed), SmoothCauchy(eps=1.0)
     points = 0.6 * rng.standard_normal((600, 2)) + (2 * labels - 1)[:, None]
     model, plan = fitted(points, labels, certificate="box", ks=(0, 50), epochs=2), plan_of(seed)
@@ -158,9 +182,13 @@ def gap_of_the_grid(seed: int) -> Finding:
 
 
 def jump_of_the_evidence(seed: int) -> Finding:
-    """smooth_cauchy on evidence that jumps by 50 from one dataset to the next, by its table: no draws."""
+    """smooth_cauchy on evidence that jumps by 50 from one dataset to the next, by its table: no
+    draws.
+    """
     pair = NeighbourPair(Side(1, 50), Side(1, 0))
-    return table_finding(SmoothCauchy(eps=1.0), exact_loss(SmoothCauchy(eps=1.0), pair), str(pair), pair.where)
+    return table_finding(
+        SmoothCauchy(eps=1.0), exact_loss(SmoothCauchy(eps=1.0), pair), str(pair), pair.where
+    )
 
 
 def half_the_noise(seed: int, moves: float = 0.5, confidence: float = 0.95) -> Finding:
@@ -170,13 +198,19 @@ def half_the_noise(seed: int, moves: float = 0.5, confidence: float = 0.95) -> F
 
 
 def less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Finding:
-    """Released weights whose noise is so much of what is due, of two heads so near each other that no test tells them."""
+    """Released weights whose noise is so much of what is due, of two heads so near each other
+    that no test tells them.
+    """
 
-    def release(theta: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness) -> np.ndarray:
+    def release(
+        theta: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness
+    ) -> np.ndarray:
         return weights_drawn(theta, share * moves, guarantee, source)
 
     heads = Heads(np.full(4, 0.01), np.zeros(4), 1.0)
-    return audit_weights(ReleaseWeights(mu=1.0), heads, plan_of(seed, 200, confidence), release=release)[-1]
+    return audit_weights(
+        ReleaseWeights(mu=1.0), heads, plan_of(seed, 200, confidence), release=release
+    )[-1]
 
 
 class LessNoise(NoisyStatistics):
@@ -197,7 +231,9 @@ class UntilRight(RandomizedResponse):
 
 
 def replayed(seed: int, mechanism: AnyMechanism) -> Finding:
-    """A release of a linear head, recorded and replayed on two neighbours; of the findings the worst."""
+    """A release of a linear head, recorded and replayed on two neighbours; of the findings the
+    worst.
+    """
     model = headed(seed)
     queries = model.problem.dataset.train.features
     release = ReplayedRelease(model, queries, mechanism, conditions=model.conditions)
@@ -205,9 +241,13 @@ def replayed(seed: int, mechanism: AnyMechanism) -> Finding:
 
 
 def no_determinant(seed: int) -> Finding:  # no chance in it
-    """Objective perturbation at a Lambda that it would refuse, its noise made for epsilon as if no volume changed."""
+    """Objective perturbation at a Lambda that it would refuse, its noise made for epsilon as if
+    no volume changed.
+    """
     guarantee, problems = ApproximateDP(1.0, 0.01), Problems.line(replace(SHAPE, strength=0.1), 0)
-    return audit_line(guarantee, problems, replace(NOISES, tilt=1 / gaussian_mu(guarantee.eps, guarantee.delta)))
+    return audit_line(
+        guarantee, problems, replace(NOISES, tilt=1 / gaussian_mu(guarantee.eps, guarantee.delta))
+    )
 
 
 def rows_of_one_unit(seed: int) -> Finding:
@@ -222,11 +262,14 @@ def objective_perturbation(seed: int) -> Finding:
     return worst((audit_line(SOLVED, problems, NOISES), drawn))
 
 
-# -- labels of agt predict, at a query between two heads -----------------------------------------------------------------
+# -- labels of agt predict, at a query between two heads
+# -----------------------------------------------------------------
 
 
 def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding:
-    """Two heads, one without a record, whose labels claim epsilon 1 and are drawn as for another."""
+    """Two heads, one without a record, whose labels claim epsilon 1 and are drawn as for
+    another.
+    """
     (x, y), rng = crowd(seed, 120), np.random.default_rng(seed)
     having = fitted(x, y)
     lacking = retrained(having.problem, without(having.problem.dataset.train, np.array([3])))
@@ -236,14 +279,25 @@ def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding
     claim, queries = Claimed("epsilon", 1.0), between_roots(pair, x, rng)
     at, event = most_telling(pair, queries, claim, 10_000, confidence)
     rows = alike(pair, queries[at : at + 1], 10_000, rng)
-    drawn = (side.labels(rows, SeededRandomness(2 * seed + at)) for at, side in enumerate((pair.having, pair.lacking)))
-    words = ("labels of two heads", "they are of epsilon 1", "a query between their decision lines", "")
+    drawn = (
+        side.labels(rows, SeededRandomness(2 * seed + at))
+        for at, side in enumerate((pair.having, pair.lacking))
+    )
+    words = (
+        "labels of two heads",
+        "they are of epsilon 1",
+        "a query between their decision lines",
+        "",
+    )
     return judged(TestedClaim(*words, claim, confidence), event, *drawn)
 
 
-# -- certificates ------------------------------------------------------------------------------------------------------
+# -- certificates
+# ------------------------------------------------------------------------------------------------------
 
-EXTENT = Certificate(units=20, neighbours=30, farthest=2, bounded=0, queries=20, lines=6, again=False)
+EXTENT = Certificate(
+    units=20, neighbours=30, farthest=2, bounded=0, queries=20, lines=6, again=False
+)
 PAIRS = replace(EXTENT, units=0, neighbours=0, bounded=3)  # neighbours with all their bounds alone
 AGAIN = replace(EXTENT, units=0, neighbours=0, again=True)  # the run itself alone
 NOBODY = replace(EXTENT, units=0, neighbours=0)  # no neighbour is trained
@@ -253,7 +307,9 @@ STEP = {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "clip": 0.1, "dt
 
 @dataclass(frozen=True)
 class OverstatedDistance(BoxModel):
-    """A model whose certificates reach ``more`` steps of the grid farther than they should, or less far."""
+    """A model whose certificates reach ``more`` steps of the grid farther than they should, or
+    less far.
+    """
 
     more: int
 
@@ -286,7 +342,9 @@ class StretchedDistance(LinearModel):
 
 @dataclass(frozen=True)
 class CountingProblem(Problem):
-    """One whose normaliser is the number of records, whatever was declared; or whose batches depend on it."""
+    """One whose normaliser is the number of records, whatever was declared; or whose batches
+    depend on it.
+    """
 
     dealt: bool = False
 
@@ -294,10 +352,16 @@ class CountingProblem(Problem):
     def plan(self) -> BatchPlan:
         """From the records at hand."""
         plan, count = super().plan, self.trained_on
-        return replace(plan, key=f"{plan.key}{count}") if self.dealt else replace(plan, normalizer=count / plan.count)
+        return (
+            replace(plan, key=f"{plan.key}{count}")
+            if self.dealt
+            else replace(plan, normalizer=count / plan.count)
+        )
 
 
-def boxed(seed: int, x: np.ndarray | None = None, y: np.ndarray | None = None, **settings: Any) -> BoxModel:
+def boxed(
+    seed: int, x: np.ndarray | None = None, y: np.ndarray | None = None, **settings: Any
+) -> BoxModel:
     """A run with boxes, of one step."""
     data = crowd(seed, 40, 0.3) if x is None or y is None else (x, y)
     given: dict[str, Any] = {"certificate": "box", "ks": 4, **STEP, **settings}
@@ -320,7 +384,9 @@ def moving_as_far(seed: int, radius: float) -> Finding:
     """Boxes for features that move within 0.05, audited as if for another radius."""
     model = boxed(seed, relation="perturb", radius=0.05)
     settings = replace(model.problem.settings, relation=RelationConfig("perturb", radius=radius))
-    return audited(replace(model, problem=replace(model.problem, settings=settings)), seed, PARAMETERS)
+    return audited(
+        replace(model, problem=replace(model.problem, settings=settings)), seed, PARAMETERS
+    )
 
 
 def flawed(kind: type[T], sound: object, **flaw: Any) -> T:
@@ -344,7 +410,12 @@ def stretched(seed: int, times: float, about: str, extent: Certificate = EXTENT)
 def counting(seed: int, dealt: bool) -> Finding:
     """A head that was trained by a plan of its number of records."""
     model = headed(seed, batch={"count": 2}, epochs=2, lr=1.0)
-    return audited(replace(model, problem=flawed(CountingProblem, model.problem, dealt=dealt)), seed, BATCHES, NOBODY)
+    return audited(
+        replace(model, problem=flawed(CountingProblem, model.problem, dealt=dealt)),
+        seed,
+        BATCHES,
+        NOBODY,
+    )
 
 
 def audited(model: Model, seed: int, about: str, extent: Certificate = EXTENT) -> Finding:
@@ -365,12 +436,19 @@ def box_of_other_products(seed: int) -> Finding:
 
 
 def memorised_and_certified(seed: int) -> Finding:
-    """Records each alone in a direction, which a large step learns by heart, and which are called certified."""
+    """Records each alone in a direction, which a large step learns by heart, and which are
+    called certified.
+    """
     labels = np.random.default_rng(seed).permutation(np.arange(16) % 2)
-    return audited(flawed(OverstatedDistance, boxed(seed, np.eye(16) * 4, labels, lr=40.0), more=2), seed, MEMORISATION)
+    return audited(
+        flawed(OverstatedDistance, boxed(seed, np.eye(16) * 4, labels, lr=40.0), more=2),
+        seed,
+        MEMORISATION,
+    )
 
 
-# -- training with noise -----------------------------------------------------------------------------------------------
+# -- training with noise
+# -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -389,7 +467,14 @@ def noisy(seed: int, kept: float = 1.0, relation: str = "add_remove") -> NoisyTr
     """A small training with noise of a linear head, with room for many canaries."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(20, 60)) / 8
-    given = {"certificate": "box", "ks": 0, **STEP, "epochs": 2, "clip": 0.05, "batch": {"count": 1, "n_max": 100}}
+    given = {
+        "certificate": "box",
+        "ks": 0,
+        **STEP,
+        "epochs": 2,
+        "clip": 0.05,
+        "batch": {"count": 1, "n_max": 100},
+    }
     problem = fitted(x, np.arange(20) % 2, relation=relation, **given).problem
     settings = replace(problem.settings, noise=NoiseConfig(epsilon=1.0, delta=1e-5, seed=seed))
     model = fit_problem(replace(problem, settings=settings)).boxed_network
@@ -401,7 +486,9 @@ def noisy(seed: int, kept: float = 1.0, relation: str = "add_remove") -> NoisyTr
 def audited_training(
     seed: int, kept: float, adversary: str | None, canary: str = "signs", confidence: float = 0.95
 ) -> Finding:
-    """What the bounds of one adversary say of training that keeps so much of its noise; None: those of all."""
+    """What the bounds of one adversary say of training that keeps so much of its noise; None:
+    those of all.
+    """
     trainer, effort = noisy(seed, kept), TrainingEffort(60, 40, confidence, seed)
     one, several = (trainer.canaries(canary, count, seed) for count in (1, 60))
     bounds, _ = audit(trainer, one, effort, several)
@@ -416,19 +503,25 @@ def audited_noise(seed: int, kept: float, confidence: float = 0.95) -> Finding:
     return audit(trainer, one, effort, several)[1]
 
 
-# -- membership --------------------------------------------------------------------------------------------------------
+# -- membership
+# --------------------------------------------------------------------------------------------------------
 
 
 def overstated_labels(seed: int, more: int = 1) -> Finding:
-    """A linear head whose stable distances are one too long: labels beside its decision line tell a unit."""
+    """A linear head whose stable distances are one too long: labels beside its decision line
+    tell a unit.
+    """
     model, count = fitted(*crowd(seed, 600)), 20_000
     turn = np.linspace(0, 2 * np.pi, count)
     queries = np.stack([np.cos(turn), np.sin(turn), 0 * turn], axis=1)
     distance = model.certify(queries).stable_distance + more
-    return compare_labels(model, model.problem.dataset.train.units[:20], queries, distance, np.arange(count))
+    return compare_labels(
+        model, model.problem.dataset.train.units[:20], queries, distance, np.arange(count)
+    )
 
 
-# -- unlearning --------------------------------------------------------------------------------------------------------
+# -- unlearning
+# --------------------------------------------------------------------------------------------------------
 
 ROWS, GONE, SIGMA = 240, 12, 0.005
 DRAWS = TrialPlan(4_000)
@@ -438,7 +531,9 @@ CLOSE = Promise("newton", False, 1.0, 1e-3, True, (Remark("close", {"eps": 1.0, 
 
 def request(rows: int = GONE) -> Attack:
     """Records of one class: all that go pull the same way."""
-    return Attack(f"a request of {rows} records of one class", (lambda served: np.arange(rows) * 2,))
+    return Attack(
+        f"a request of {rows} records of one class", (lambda served: np.arange(rows) * 2,)
+    )
 
 
 def looking() -> Attack:
@@ -453,7 +548,8 @@ def looking() -> Attack:
 
 @dataclass
 class MeanModel:
-    """Weights that are the mean of the records of two classes, served with noise; records are removed from the mean.
+    """Weights that are the mean of the records of two classes, served with noise; records are
+    removed from the mean.
 
     Attributes:
         seed: of the records, and of the noise.
@@ -484,26 +580,47 @@ class MeanModel:
 
         return first, unlearn
 
-    def retrained(self, rows: RemovedRows, scale: float = 1.0, noise: np.ndarray | None = None) -> Served:
+    def retrained(
+        self, rows: RemovedRows, scale: float = 1.0, noise: np.ndarray | None = None
+    ) -> Served:
         """The mean of the others."""
         values = np.delete(self.x, rows, axis=0).mean(axis=0)
         if not self.noisy:
             return Served(values)
 
         def draw(n: int) -> np.ndarray:
-            return values + (scale * self.rng.normal(0, SIGMA, (n, 6)) if noise is None else np.broadcast_to(noise, (n, 6)))
+            return values + (
+                scale * self.rng.normal(0, SIGMA, (n, 6))
+                if noise is None
+                else np.broadcast_to(noise, (n, 6))
+            )
 
         seen = draw(1)[0]
-        return Served(values, within=1e-9, draw=draw, seen=seen, sigma=SIGMA, shown=self.x @ seen * (2 * self.labels - 1))
+        return Served(
+            values,
+            within=1e-9,
+            draw=draw,
+            seen=seen,
+            sigma=SIGMA,
+            shown=self.x @ seen * (2 * self.labels - 1),
+        )
 
-    def audited(self, attacks: Sequence[Attack], claimed: Promise = CLOSE, plan: TrialPlan = DRAWS) -> tuple[Finding, ...]:
+    def audited(
+        self, attacks: Sequence[Attack], claimed: Promise = CLOSE, plan: TrialPlan = DRAWS
+    ) -> tuple[Finding, ...]:
         """The audit of these removals."""
-        return audit_unlearning("a mean", self.begin, self.retrained, attacks, lambda: claimed, plan)[0]
+        return audit_unlearning(
+            "a mean", self.begin, self.retrained, attacks, lambda: claimed, plan
+        )[0]
 
 
 def unlearned(measure: str, attack: Attack, seed: int, **flaws: Any) -> Finding:
     """The finding of one test of removals with flaws."""
-    return next(finding for finding in MeanModel(seed, **flaws).audited([attack]) if finding.measure == measure)
+    return next(
+        finding
+        for finding in MeanModel(seed, **flaws).audited([attack])
+        if finding.measure == measure
+    )
 
 
 def trained_again(seed: int, kept: int = 0) -> Finding:
@@ -513,7 +630,9 @@ def trained_again(seed: int, kept: int = 0) -> Finding:
 
 def removals(seed: int) -> Finding:
     """Removals of the records that go, and noise as is claimed."""
-    return worst(MeanModel(seed).audited([request(), looking()], plan=replace(DRAWS, confidence=SURE)))
+    return worst(
+        MeanModel(seed).audited([request(), looking()], plan=replace(DRAWS, confidence=SURE))
+    )
 
 
 PLANTED: dict[str, Plant] = {
@@ -522,7 +641,9 @@ PLANTED: dict[str, Plant] = {
     "smooth_cauchy on evidence that jumps, by its table": jump_of_the_evidence,
     "released weights whose noise is made for half the sensitivity": half_the_noise,
     "released weights whose noise is 20 % too small": less_noise,
-    "noisy statistics whose noise is 20 % too small": partial(replayed, mechanism=LessNoise(mu=1.0)),
+    "noisy statistics whose noise is 20 % too small": partial(
+        replayed, mechanism=LessNoise(mu=1.0)
+    ),
     "a label that is drawn until it is right": partial(replayed, mechanism=UntilRight(eps=1.0)),
     "objective perturbation that leaves out the determinant": no_determinant,
     "objective perturbation of several rows of one unit": rows_of_one_unit,
@@ -534,8 +655,12 @@ PLANTED: dict[str, Plant] = {
         flawed(OverstatedDistance, boxed(seed), more=1), seed, CERTIFIED_LABELS
     ),
     "a certified record that was memorised": memorised_and_certified,
-    "stable distances 5 % too long": partial(stretched, times=1.05, about=LABELS_WITHIN_BOUNDS, extent=NOBODY),
-    "stable distances twice too long, told by a neighbour": partial(stretched, times=2.0, about=CERTIFIED_LABELS),
+    "stable distances 5 % too long": partial(
+        stretched, times=1.05, about=LABELS_WITHIN_BOUNDS, extent=NOBODY
+    ),
+    "stable distances twice too long, told by a neighbour": partial(
+        stretched, times=2.0, about=CERTIFIED_LABELS
+    ),
     "a normaliser that counts the records": partial(counting, dealt=False),
     "batches that depend on the number of records": partial(counting, dealt=True),
     "stable distances that jump from one dataset to the next": lambda seed: audited(
@@ -546,28 +671,40 @@ PLANTED: dict[str, Plant] = {
     ),
     "training whose noise is 20 % too small": partial(audited_noise, kept=0.8),
     "training that forgets its noise": partial(audited_training, kept=0.0, adversary=SUMS),
-    "training that forgets its noise, told step by step": partial(audited_training, kept=0.0, adversary=STEPS),
+    "training that forgets its noise, told step by step": partial(
+        audited_training, kept=0.0, adversary=STEPS
+    ),
     "training that forgets its noise, told in one run": partial(
         audited_training, kept=0.0, adversary=ONE_RUN, canary="dirac"
     ),
     "stable distances that are one too long": overstated_labels,
-    "unlearning: nothing is removed": partial(unlearned, "epsilon", request(), removed=lambda rows: rows[:0]),
+    "unlearning: nothing is removed": partial(
+        unlearned, "epsilon", request(), removed=lambda rows: rows[:0]
+    ),
     "unlearning: other records are removed": partial(
         unlearned, "distance/claimed", request(), removed=lambda rows: rows + 1
     ),
     "unlearning: a third of the noise": partial(unlearned, "noise/claimed", request(), scale=1 / 3),
-    "unlearning: noise that was shown before": partial(unlearned, "epsilon", looking(), reused=True),
+    "unlearning: noise that was shown before": partial(
+        unlearned, "epsilon", looking(), reused=True
+    ),
     "unlearning: training again keeps a record": partial(trained_again, kept=1),
 }
 SOUND: dict[str, Plant] = {
     "randomized response that flips for its budget": the_budget,
     "the best of many events": the_best_of_many,
-    "released weights whose noise is made for their sensitivity": partial(half_the_noise, moves=1.0, confidence=SURE),
-    "released weights whose noise is as it should be": partial(less_noise, share=1.0, confidence=SURE),
+    "released weights whose noise is made for their sensitivity": partial(
+        half_the_noise, moves=1.0, confidence=SURE
+    ),
+    "released weights whose noise is as it should be": partial(
+        less_noise, share=1.0, confidence=SURE
+    ),
     "noisy statistics as they are": partial(replayed, mechanism=NoisyStatistics(mu=1.0)),
     "a label that is drawn once": partial(replayed, mechanism=RandomizedResponse(eps=1.0)),
     "objective perturbation as it is": objective_perturbation,
-    "labels between two heads, drawn for their budget": partial(answered, draws=1.0, confidence=SURE),
+    "labels between two heads, drawn for their budget": partial(
+        answered, draws=1.0, confidence=SURE
+    ),
     "boxes as they are made": lambda seed: all_audited(boxed(seed), seed),
     "boxes for features that move as far": partial(moving_as_far, radius=0.05),
     "training with its noise": partial(audited_training, kept=1.0, adversary=None, confidence=SURE),
@@ -609,10 +746,14 @@ class Selftest(AuditKind):
                 finding = _tried(plant, name, given.seed)
                 findings.append(of_auditor(name, finding, flawed))
                 word = JUDGED[flawed, bool(findings[-1].found) == flawed]
-                rows.append((name, finding.claim, found(finding), word, round(time.monotonic() - start, 3)))
+                rows.append(
+                    (name, finding.claim, found(finding), word, round(time.monotonic() - start, 3))
+                )
                 report(done, len(plants), done, len(plants))
         table = pd.DataFrame(rows, columns=list(COLUMNS))
-        console.table("planted violations", COLUMNS, [[*row[:-1], f"{row[-1]:.1f}"] for row in rows])
+        console.table(
+            "planted violations", COLUMNS, [[*row[:-1], f"{row[-1]:.1f}"] for row in rows]
+        )
         return Audited("the auditor itself", None, tuple(findings), tables={"planted": table})
 
 
@@ -626,7 +767,9 @@ def _tried(plant: Callable[[int], Finding], name: str, seed: int) -> Finding:
 
 
 def of_auditor(name: str, finding: Finding, flawed: bool) -> Finding:
-    """What the finding of a planted violation, or of a sound twin, says of the auditor, who claims to tell them apart."""
+    """What the finding of a planted violation, or of a sound twin, says of the auditor, who
+    claims to tell them apart.
+    """
     right = finding.outcome is (Outcome.VIOLATED if flawed else Outcome.STANDS)
     return Finding(
         subject=name,

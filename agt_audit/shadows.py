@@ -1,22 +1,27 @@
-"""Shadow models: many models of a run's own making on random halves of its records, for attacks that compare with them.
+"""Shadow models: many models of a run's own making on random halves of its records, for attacks
+that compare with them.
 
-A pool holds the records that the run was trained on, and its test records as ones that it has never seen. Model 2 p is
-trained on the units whose keyed hash of pair p says so, model 2 p + 1 on all others: a record is in exactly half of the
-models, all rows of a unit share their side, and which side is a fair coin for each unit, whatever the others'. Public
-training records are in every model and are not attacked.
+A pool holds the records that the run was trained on, and its test records as ones that it has never
+seen. Model 2 p is trained on the units whose keyed hash of pair p says so, model 2 p + 1 on all
+others: a record is in exactly half of the models, all rows of a unit share their side, and which
+side is a fair coin for each unit, whatever the others'. Public training records are in every model
+and are not attacked.
 
-Settings are the run's own, but for sizes: declared size, normaliser and n_max are brought to the share of the run's records
-that half a pool is; what the run left to the recipe is settled for that size, too. Boxes are carried for k = 0 alone: the
-nominal model does not depend on them. A run that draws noise draws anew for each model, unless its noise has a seed.
+Settings are the run's own, but for sizes: declared size, normaliser and n_max are brought to the
+share of the run's records that half a pool is; what the run left to the recipe is settled for that
+size, too. Boxes are carried for k = 0 alone: the nominal model does not depend on them. A run that
+draws noise draws anew for each model, unless its noise has a seed.
 
     FOLDER/KEY/about.json                              what KEY is made of
     FOLDER/KEY/model=0017.<sha256>.safetensors         "logits" [n, C] of model 17 on the pool
 
-KEY stands for everything that a model's bits depend on: records, settings, code, machine, one thread. A file appears whole
-or not at all and has its own hash in its name: whoever finds it, later or at the same time, uses it, and trains only what
-is missing. A damaged file is thrown away and its model trained again.
+KEY stands for everything that a model's bits depend on: records, settings, code, machine, one
+thread. A file appears whole or not at all and has its own hash in its name: whoever finds it, later
+or at the same time, uses it, and trains only what is missing. A damaged file is thrown away and its
+model trained again.
 
-Source: Carlini et al. 2022, Membership Inference Attacks From First Principles (halves, and their pairs).
+Source: Carlini et al. 2022, Membership Inference Attacks From First Principles (halves, and their
+pairs).
 """
 
 import json
@@ -55,12 +60,16 @@ from agt_cli.report.console import Console
 from agt_cli.runs.queries import OpenedRun
 
 SIZES = (
-    "shadow models are trained on about half of training and test records together, by the run's own settings with sizes "
-    "(declared size, normaliser, n_max) brought to that half; what the recipe settles, it settles for that size"
+    "shadow models are trained on about half of training and test records together, by the run's "
+    "own settings with sizes "
+    "(declared size, normaliser, n_max) brought to that half; what the recipe settles, it settles "
+    "for that size"
 )
 
 FORMAT = 1
-TURNS = 4  # tasks of each process: few, as each carries all records, and enough that none waits long for another
+# tasks of each process: few, as each carries all records, and enough that none waits long for
+# another
+TURNS = 4
 Failure = tuple[int, str]
 
 
@@ -71,7 +80,8 @@ class ShadowConfig:
     Attributes:
         models: m, an even number: half of them are trained on each record.
         seed: of the hashes that deal units to models.
-        workers: processes at once, each of one thread; None: as many as there are processors. It changes speed alone.
+        workers: processes at once, each of one thread; None: as many as there are processors. It
+            changes speed alone.
     """
 
     models: Annotated[int, Field(ge=2, le=4096, multiple_of=2)] = 64
@@ -95,7 +105,9 @@ class Pool:
 
     @classmethod
     def of(cls, dataset: Dataset) -> "Pool":
-        """Private training records, then test records; without those of the latter whose record or unit was trained on."""
+        """Private training records, then test records; without those of the latter whose record
+        or unit was trained on.
+        """
         dataset.check_unchanged()
         train, test = dataset.train, dataset.test
         private = train.take(~train.public)
@@ -111,7 +123,9 @@ class Pool:
     def sides(self, config: ShadowConfig) -> np.ndarray:
         """[m, n] bool: which model is trained on which record."""
         hashes = keyed_hash(self.records.units, f"shadow/{config.seed}")
-        coins = np.array([remix(hashes, pair) >> np.uint64(63) == 1 for pair in range(config.models // 2)])
+        coins = np.array(
+            [remix(hashes, pair) >> np.uint64(63) == 1 for pair in range(config.models // 2)]
+        )
         return np.stack([coins, ~coins], axis=1).reshape(config.models, len(self))
 
 
@@ -122,7 +136,8 @@ class Shadows:
     Attributes:
         included: [m, n] bool, whether a model was trained on a record.
         logits: [m, n, C] float64, up to a constant of each row.
-        failed: (number of the model, why) of those that could not be trained; they have no row above.
+        failed: (number of the model, why) of those that could not be trained; they have no row
+            above.
         reused: how many were there already.
     """
 
@@ -136,12 +151,17 @@ class Shadows:
 
 
 def class_logits(model: Model, features: np.ndarray) -> np.ndarray:
-    """[n, C] float64 of any model, up to a constant of each row; of an ensemble, shares of votes stand for them.
+    """[n, C] float64 of any model, up to a constant of each row; of an ensemble, shares of votes
+    stand for them.
 
     Of two classes (0, margin); of more, each logit less the greatest.
     """
     margins = np.asarray(model.margins(features), dtype=np.float64)
-    return np.stack([np.zeros_like(margins[0]), margins[0]], axis=1) if len(margins) == 1 else np.minimum(margins, 0).T
+    return (
+        np.stack([np.zeros_like(margins[0]), margins[0]], axis=1)
+        if len(margins) == 1
+        else np.minimum(margins, 0).T
+    )
 
 
 def train_shadows(
@@ -164,11 +184,17 @@ def train_shadows(
     """
     half, sides = halved(problem, pool), pool.sides(config)
     home = folder / shadow_key(half, pool, config)
-    there = {index: logits for index in range(config.models) if (logits := _stored(home, index)) is not None}
+    there = {
+        index: logits
+        for index in range(config.models)
+        if (logits := _stored(home, index)) is not None
+    }
     missing = [index for index in range(config.models) if index not in there]
     on_done(len(there))
     failures = dict[int, str]()
-    for count, (index, why) in enumerate(_trained(half, pool, sides, missing, config, home), start=len(there) + 1):
+    for count, (index, why) in enumerate(
+        _trained(half, pool, sides, missing, config, home), start=len(there) + 1
+    ):
         on_done(count)
         logits = None if why else _stored(home, index)
         if logits is None:
@@ -176,14 +202,23 @@ def train_shadows(
         else:
             there[index] = logits
     if not there:
-        raise CheckError(f"all {config.models} shadow models failed; the first: {failures[min(failures)]}")
+        raise CheckError(
+            f"all {config.models} shadow models failed; the first: {failures[min(failures)]}"
+        )
     kept = sorted(there)
     reused = config.models - len(missing)
-    return Shadows(sides[kept], np.stack([there[index] for index in kept]), tuple(sorted(failures.items())), reused)
+    return Shadows(
+        sides[kept],
+        np.stack([there[index] for index in kept]),
+        tuple(sorted(failures.items())),
+        reused,
+    )
 
 
 def halved(problem: Problem, pool: Pool) -> Problem:
-    """The run's problem for half of the pool: constants that count records are brought to that share."""
+    """The run's problem for half of the pool: constants that count records are brought to that
+    share.
+    """
     settings, dataset = problem.settings, problem.dataset
     share = (len(pool) / 2 + len(pool.always)) / problem.trained_on
     size = None if dataset.declared_size is None else dataset.declared_size * share
@@ -194,7 +229,9 @@ def halved(problem: Problem, pool: Pool) -> Problem:
 
 
 def _scaled(problem: Problem, share: float) -> TrainingConfig:
-    """Batches of a share of the records. n_max keeps its ratio to B: the learning rates that the proofs allow follow it."""
+    """Batches of a share of the records. n_max keeps its ratio to B: the learning rates that the
+    proofs allow follow it.
+    """
     training = problem.settings.training
     batch, plan = training.batch, problem.plan
     size = plan.normalizer / problem.settings.ensemble.members
@@ -208,7 +245,9 @@ def _scaled(problem: Problem, share: float) -> TrainingConfig:
 
 def shadow_key(half: Problem, pool: Pool, config: ShadowConfig) -> str:
     """Names everything that a shadow model's bits depend on, but its number."""
-    return blake2b(json.dumps(_about(half, pool, config), sort_keys=True).encode(), digest_size=16).hexdigest()
+    return blake2b(
+        json.dumps(_about(half, pool, config), sort_keys=True).encode(), digest_size=16
+    ).hexdigest()
 
 
 def _about(half: Problem, pool: Pool, config: ShadowConfig) -> dict[str, object]:
@@ -239,7 +278,12 @@ def _layers(half: Problem) -> dict[str, object]:
 
 
 def _trained(
-    half: Problem, pool: Pool, sides: np.ndarray, which: Sequence[int], config: ShadowConfig, home: Path
+    half: Problem,
+    pool: Pool,
+    sides: np.ndarray,
+    which: Sequence[int],
+    config: ShadowConfig,
+    home: Path,
 ) -> Iterator[Failure]:
     """(number, why it failed or nothing) of each model, as they end."""
     if not which:
@@ -255,11 +299,15 @@ def _trained(
             yield from (_train(half, pool, sides[index], index, home) for index in which)
         return
     with worker_processes(workers):
-        for ended in Parallel(return_as="generator_unordered")(delayed(_train_some)(*task) for task in tasks):
+        for ended in Parallel(return_as="generator_unordered")(
+            delayed(_train_some)(*task) for task in tasks
+        ):
             yield from ended
 
 
-def _train_some(half: Problem, pool: Pool, sides: np.ndarray, which: Sequence[int], home: Path) -> list[Failure]:
+def _train_some(
+    half: Problem, pool: Pool, sides: np.ndarray, which: Sequence[int], home: Path
+) -> list[Failure]:
     """One task of a process: records travel once for several models."""
     return [_train(half, pool, sides[index], index, home) for index in which]
 
@@ -267,7 +315,9 @@ def _train_some(half: Problem, pool: Pool, sides: np.ndarray, which: Sequence[in
 def _train(half: Problem, pool: Pool, side: np.ndarray, index: int, home: Path) -> Failure:
     """Train one model and write what it says; in a process of its own."""
     try:
-        model = fit(half.on(half.dataset.with_shard(_half_of(pool, side), half.dataset.declared_size)))
+        model = fit(
+            half.on(half.dataset.with_shard(_half_of(pool, side), half.dataset.declared_size))
+        )
         logits = class_logits(model, pool.records.features)
         if not np.isfinite(logits).all():
             raise ConfigError("a logit is NaN or infinite")
@@ -279,7 +329,9 @@ def _train(half: Problem, pool: Pool, side: np.ndarray, index: int, home: Path) 
 
 
 def _half_of(pool: Pool, side: np.ndarray) -> Records:
-    """The records of one model, in memory of its own: the same bytes at an aligned address give the same bits."""
+    """The records of one model, in memory of its own: the same bytes at an aligned address give
+    the same bits.
+    """
     chosen = pool.records.take(side)
     chosen = with_added(chosen, pool.always) if len(pool.always) else chosen
     return replace(chosen, features=aligned(chosen.features))
@@ -310,9 +362,17 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def trained_shadows(config: ShadowConfig, given: AuditInputs, opened: OpenedRun, console: Console) -> Shadows:
+def trained_shadows(
+    config: ShadowConfig, given: AuditInputs, opened: OpenedRun, console: Console
+) -> Shadows:
     """Shadow models of a run, of which some may be there already."""
     count = config.models
     with console.progress(f"training {count} shadow models", "model") as report:
-        problem, pool, home = opened.kept.problem, Pool.of(opened.dataset), given.output_dir / SHADOWS
-        return train_shadows(problem, pool, config, home, lambda done: report(done, count, done, count))
+        problem, pool, home = (
+            opened.kept.problem,
+            Pool.of(opened.dataset),
+            given.output_dir / SHADOWS,
+        )
+        return train_shadows(
+            problem, pool, config, home, lambda done: report(done, count, done, count)
+        )

@@ -1,38 +1,42 @@
-"""agt audit unlearning: each method of agt unlearn, on copies of a run, against training without the records: is a model
-that unlearned like one that never saw them?
+"""agt audit unlearning: each method of agt unlearn, on copies of a run, against training without
+the records: is a model that unlearned like one that never saw them?
 
     begin()                 the method at the trained model: what it returns removes rows, one request after another
     retrained(rows)         training without all these rows
     audit_unlearning(subject, begin, retrained, attacks, claimed, plan)      findings, and how each attack went
 
-Both sides say what they serve (``Served``). An attack is a sequence of requests, each of which may be chosen after looking
-at what the one before left. What is compared depends on what is claimed:
+Both sides say what they serve (``Served``). An attack is a sequence of requests, each of which may
+be chosen after looking at what the one before left. What is compared depends on what is claimed:
 
     exact           every number (weights, votes, labels where any are given) is the same; or, of a minimiser, lies as near
                     as is claimed
     (eps, delta)    draws of what is served, on both sides, given all that was served before: no test tells them apart
-                    better than that. White box: along the difference of the weights before noise, the gradient of the
-                    forgotten records' loss (membership inference on the forget set), and the noise that was seen before;
-                    where whole vectors are drawn, along a direction that was learned on one half of them, too
+                    better than that. White box: along the difference of the weights before noise,
+                    the gradient of the forgotten records' loss (membership inference on the forget
+                    set), and the noise that was seen before; where whole vectors are drawn, along a
+                    direction that was learned on one half of them, too
     noise           what was in fact served differs from the weights by noise of the claimed size, drawn anew
 
 Formal guarantees
-    Exact claims. One number that differs is a counterexample: certain. A distance is between two computed points, and each
-    is within its own ``within`` of one point (the exact minimiser over the records that are left) if the claim holds, so
-    theirs is at most the sum.
-    (eps, delta). Each direction, and the threshold along it, is fixed by other draws than those that are counted. Given
-    them, mistakes are binomial on each side, and the error probability is shared among all directions of all attacks
-    (estimates.py): a claim that holds is called violated with probability 1 - confidence at most, whether draws
-    serve several attacks or not. Isotropic Gaussian noise has the same law along every direction of length 1, so that one
-    number of the method's own noise is drawn for each release: rounding to a lattice apart (2^-24 sigma).
-    Noise. Let z_0, z_1, ... be what was served less the weights, in the order in which it was drawn, each N(0, sigma^2 I)
-    in d coordinates given all before. Then sum |z_i|^2 / sigma^2 is chi-squared, and z_i z_j / (sigma |z_j|), j < i,
-    standard normal given z_j. Half the error probability goes to the first being too small, half to the pairs.
-    Groups. If unlearning one record is (eps, delta)-close to training without it, in both directions, then for k records,
-    P_0 the one end of the chain and P_k the other, P_i <= e^eps P_(i+1) + delta gives P_0 <= e^(k eps) P_k + delta
-    sum_{i<k} e^(i eps). k delta alone, as some lecture notes have it, is no guarantee.
+    Exact claims. One number that differs is a counterexample: certain. A distance is between two
+    computed points, and each is within its own ``within`` of one point (the exact minimiser over
+    the records that are left) if the claim holds, so theirs is at most the sum.
+    (eps, delta). Each direction, and the threshold along it, is fixed by other draws than those
+    that are counted. Given them, mistakes are binomial on each side, and the error probability is
+    shared among all directions of all attacks (estimates.py): a claim that holds is called violated
+    with probability 1 - confidence at most, whether draws serve several attacks or not. Isotropic
+    Gaussian noise has the same law along every direction of length 1, so that one number of the
+    method's own noise is drawn for each release: rounding to a lattice apart (2^-24 sigma).
+    Noise. Let z_0, z_1, ... be what was served less the weights, in the order in which it was
+    drawn, each N(0, sigma^2 I) in d coordinates given all before. Then sum |z_i|^2 / sigma^2 is
+    chi-squared, and z_i z_j / (sigma |z_j|), j < i, standard normal given z_j. Half the error
+    probability goes to the first being too small, half to the pairs. Groups. If unlearning one
+    record is (eps, delta)-close to training without it, in both directions, then for k records, P_0
+    the one end of the chain and P_k the other, P_i <= e^eps P_(i+1) + delta gives P_0 <= e^(k eps)
+    P_k + delta sum_{i<k} e^(i eps). k delta alone, as some lecture notes have it, is no guarantee.
 
-Sources: Guo et al. (2020) [003]; Sekhari et al. (2021); Gupta et al. (2021), Adaptive machine unlearning [004].
+Sources: Guo et al. (2020) [003]; Sekhari et al. (2021); Gupta et al. (2021), Adaptive machine
+unlearning [004].
 """
 
 import math
@@ -92,9 +96,12 @@ class Served:
     Attributes:
         values: [d] what is compared, before any noise: weights, the bytes of files, labels.
         answered: [d] bool: which of the values are given out; None: all.
-        within: what the values are claimed to be away from the ideal ones at most, l2; None: nothing.
-        draw: n -> [n, d] draws of what is served, given all that was served before; None: nothing is drawn.
-        noise: n -> [n] the same for isotropic Gaussian noise on the values, of which one coordinate is enough.
+        within: what the values are claimed to be away from the ideal ones at most, l2; None:
+            nothing.
+        draw: n -> [n, d] draws of what is served, given all that was served before; None: nothing
+            is drawn.
+        noise: n -> [n] the same for isotropic Gaussian noise on the values, of which one coordinate
+            is enough.
         seen: [d] what was in fact served with noise.
         sigma: the claimed standard deviation of that noise in each coordinate.
         probes: name -> [d] directions along which the forgotten records would show, for weights.
@@ -160,7 +167,9 @@ def bits(model: Model) -> np.ndarray:
     """[d] uint8: every byte of the files that a model is saved in, in the order of their names."""
     store = _Files({})
     model.save(store)
-    return np.frombuffer(b"".join(content for _, content in sorted(store.files.items())), dtype=np.uint8)
+    return np.frombuffer(
+        b"".join(content for _, content in sorted(store.files.items())), dtype=np.uint8
+    )
 
 
 @dataclass(frozen=True)
@@ -188,12 +197,20 @@ class Trial:
     @property
     def outcome(self) -> str:
         """In words."""
-        return "not tested" if self.found is None else "violated" if self.violated else "not contradicted"
+        return (
+            "not tested"
+            if self.found is None
+            else "violated"
+            if self.violated
+            else "not contradicted"
+        )
 
 
 @dataclass(frozen=True)
 class AttackedSides:
-    """Both sides after an attack, and all that the method served on the way, the trained model's first."""
+    """Both sides after an attack, and all that the method served on the way, the trained model's
+    first.
+    """
 
     attack: Attack
     records: int
@@ -203,7 +220,9 @@ class AttackedSides:
 
 
 Begin = Callable[[], tuple[Served | None, Unlearn]]
-"""The method at the trained model: (what that serves, the same value each time; removes rows, says what is served then)."""
+"""The method at the trained model: (what that serves, the same value each time; removes rows,
+says what is served then).
+"""
 
 
 def audit_unlearning(
@@ -223,12 +242,13 @@ def audit_unlearning(
         retrained: trains without the rows, which are all that an attack named.
         attacks: at least one; rows are never named twice in one.
         claim: asked after all attacks: what the method promised.
-        plan: draws of each side, a half of which fixes thresholds; with what confidence bounds hold.
+        plan: draws of each side, a half of which fixes thresholds; with what confidence bounds
+            hold.
         on_done: told how many attacks are done.
 
     Returns:
-        A finding for each test that the claim calls for, and how each attack went. An attack that the method refuses
-        (AgtError) is listed as one that was not made.
+        A finding for each test that the claim calls for, and how each attack went. An attack that
+        the method refuses (AgtError) is listed as one that was not made.
     """
     pairs, trials = list[AttackedSides](), list[Trial]()
     for done, attack in enumerate(attacks, 1):
@@ -253,11 +273,20 @@ def audit_unlearning(
 def not_tested(subject: str, claim: str, why: str) -> Finding:
     """A method that could not be attacked."""
     return Finding(
-        subject, claim, "none", "none", Outcome.UNTESTED, why or "no attack was given", "-", strength=Strength.CERTAIN
+        subject,
+        claim,
+        "none",
+        "none",
+        Outcome.UNTESTED,
+        why or "no attack was given",
+        "-",
+        strength=Strength.CERTAIN,
     )
 
 
-def _carried_out(attack: Attack, begin: Begin, retrained: Callable[[RemovedRows], Served]) -> AttackedSides:
+def _carried_out(
+    attack: Attack, begin: Begin, retrained: Callable[[RemovedRows], Served]
+) -> AttackedSides:
     served, unlearn = begin()
     gone, seen = np.empty(0, dtype=np.int64), [] if served is None else [served]
     for choose in attack.requests:
@@ -284,20 +313,31 @@ def _equal(
     for pair in pairs:
         differ, compared = _differences(pair.mine, pair.other)
         total += compared
-        words = f"{differ:,} of {compared:,} values differ" if differ else f"all {compared:,} values are the same"
+        words = (
+            f"{differ:,} of {compared:,} values differ"
+            if differ
+            else f"all {compared:,} values are the same"
+        )
         words = words if compared else "not tested: nothing was given out, so nothing was compared"
         trials.append(_trial(pair, "equal", float(differ) if compared else None, differ > 0, words))
     if not total:
         return trials, not_tested(
-            subject, claimed.sentences[0], "nothing was given out after any attack, so nothing was compared"
+            subject,
+            claimed.sentences[0],
+            "nothing was given out after any attack, so nothing was compared",
         )
     both = "what unlearning left and what training without the records gives"
     wrong = next((trial for trial in trials if trial.violated), None)
     same = f"{both} are the same in every attack: {total:,} values"
     meaning = same if wrong is None else f"after {_after(wrong)}, {wrong.words} between {both}"
     noticeable = "one value that differs, in the attacks that were made"
-    compared_by = "what unlearning leaves and what training without the records gives are compared value by value"
-    return trials, _seen(subject, claimed, trials, compared_by, "values that differ", meaning, noticeable, 0.0)
+    compared_by = (
+        "what unlearning leaves and what training without the records gives are compared "
+        "value by value"
+    )
+    return trials, _seen(
+        subject, claimed, trials, compared_by, "values that differ", meaning, noticeable, 0.0
+    )
 
 
 def _differences(mine: Served, other: Served) -> tuple[int, int]:
@@ -319,7 +359,13 @@ def _near(
         away = float(np.linalg.norm(pair.mine.values - pair.other.values))
         allowed = (pair.mine.within + pair.other.within) * (1 + 1e-12)  # the norm's own rounding
         trials.append(
-            _trial(pair, "distance", away / allowed, away > allowed, f"{away:.3g} apart, of {allowed:.3g} claimed")
+            _trial(
+                pair,
+                "distance",
+                away / allowed,
+                away > allowed,
+                f"{away:.3g} apart, of {allowed:.3g} claimed",
+            )
         )
     if not trials:
         return [], None
@@ -329,7 +375,9 @@ def _near(
     noticeable = "weights further away than their recorded bounds, in the attacks that were made"
     meaning = f"the weights before noise are at most {worst.words} (after {_after(worst)})"
     about = f"{subject}: weights before noise"
-    return trials, _seen(about, claimed, trials, attack, "distance/claimed", meaning, noticeable, 1.0)
+    return trials, _seen(
+        about, claimed, trials, attack, "distance/claimed", meaning, noticeable, 1.0
+    )
 
 
 # ---- (eps, delta)
@@ -348,7 +396,8 @@ def _distinguished(
         bound = held.bound(mistakes, plan.confidence, len(looks))
         covered = claimed.adaptive or not pair.attack.adaptive
         words = (
-            f"along {name}: {mistakes.alarms} false alarms and {mistakes.misses} misses of {len(mine) - half} draws a side"
+            f"along {name}: {mistakes.alarms} false alarms and {mistakes.misses} misses of "
+            f"{len(mine) - half} draws a side"
         )
         words += "" if covered else "; requests chosen after looking are not covered by the claim"
         trials.append(_trial(pair, "distinguished", bound, covered and bound > claimed.eps, words))
@@ -358,13 +407,18 @@ def _distinguished(
         return trials, None
     names = ", ".join(dict.fromkeys(name for _, name, *_ in looks))
     attack = f"which side a draw is of, given all that was served before, is guessed along {names}"
-    drawn = f"{plan.trials:,} draws of each side in each of {len(looks)} looks, half of them to fix thresholds"
+    drawn = (
+        f"{plan.trials:,} draws of each side in each of {len(looks)} looks, half of them to "
+        "fix thresholds"
+    )
     worst, about = max(counts, key=lambda trial: trial.found or 0), f"{subject}: what is served"
     listed = f"{_listed(trials)}; {drawn}"
-    finding = TestedClaim(about, claimed.sentences[0], attack, listed, held, plan.confidence, len(looks)).judge(
-        counts[worst]
+    finding = TestedClaim(
+        about, claimed.sentences[0], attack, listed, held, plan.confidence, len(looks)
+    ).judge(counts[worst])
+    return trials, _promised_only(
+        replace(finding, meaning=f"after {_after(worst)}: {finding.meaning}"), claimed
     )
-    return trials, _promised_only(replace(finding, meaning=f"after {_after(worst)}: {finding.meaning}"), claimed)
 
 
 def _scores(pair: AttackedSides, n: int) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
@@ -374,7 +428,9 @@ def _scores(pair: AttackedSides, n: int) -> Iterator[tuple[str, tuple[np.ndarray
         drawn = mine.draw(n), other.draw(n)
         learned = drawn[0][: n // 2].mean(axis=0) - drawn[1][: n // 2].mean(axis=0)
         directions = {**_directions(pair), "a direction learned on half of the draws": learned}
-        yield from ((name, (drawn[0] @ u, drawn[1] @ u)) for name, u in directions.items() if u.any())
+        yield from (
+            (name, (drawn[0] @ u, drawn[1] @ u)) for name, u in directions.items() if u.any()
+        )
     elif mine.noise is not None and other.noise is not None:
         for name, u in _directions(pair).items():
             unit = u / (np.linalg.norm(u) or 1.0)
@@ -384,8 +440,16 @@ def _scores(pair: AttackedSides, n: int) -> Iterator[tuple[str, tuple[np.ndarray
 def _directions(pair: AttackedSides) -> dict[str, np.ndarray]:
     """Fixed before anything is drawn of the last state."""
     last = next((served for served in reversed(pair.before) if served.seen is not None), None)
-    seen = {} if last is None or last.seen is None else {"the noise that was seen before": last.seen - last.values}
-    return {"the difference of the weights": pair.mine.values - pair.other.values, **pair.mine.probes, **seen}
+    seen = (
+        {}
+        if last is None or last.seen is None
+        else {"the noise that was seen before": last.seen - last.values}
+    )
+    return {
+        "the difference of the weights": pair.mine.values - pair.other.values,
+        **pair.mine.probes,
+        **seen,
+    }
 
 
 # ---- noise that was in fact served
@@ -394,7 +458,9 @@ def _directions(pair: AttackedSides) -> dict[str, np.ndarray]:
 def _noise(subject: str, pairs: Sequence[AttackedSides], plan: TrialPlan) -> Finding | None:
     """Whether what was served has noise of the claimed size, drawn anew each time."""
     states = {id(served): served for pair in pairs for served in (*pair.before, pair.mine)}.values()
-    noises = [(s.seen - s.values, s.sigma) for s in states if s.seen is not None and s.sigma is not None]
+    noises = [
+        (s.seen - s.values, s.sigma) for s in states if s.seen is not None and s.sigma is not None
+    ]
     if len(noises) < 2:
         return None
     sure, coordinates = (1 + plan.confidence) / 2, sum(len(z) for z, _ in noises)
@@ -410,17 +476,22 @@ def _noise(subject: str, pairs: Sequence[AttackedSides], plan: TrialPlan) -> Fin
     return replace(
         size,
         subject=f"{subject}: noise",
-        claim="what is served has Gaussian noise of the configured standard deviation, drawn anew for each state",
-        attack="what was served less the weights: its length, and how alike any two states' are (fixed beforehand)",
+        claim="what is served has Gaussian noise of the configured standard deviation, drawn anew "
+        "for each state",
+        attack="what was served less the weights: its length, and how alike any two states' are "
+        "(fixed beforehand)",
         effort=effort,
         outcome=Outcome.VIOLATED if again else size.outcome,
-        meaning=f"{size.meaning}; two states are alike to {most:.3g} of theirs{': it was not drawn anew' if again else ''}",
+        meaning=f"{size.meaning}; two states are alike to {most:.3g} of "
+        f"theirs{': it was not drawn anew' if again else ''}",
         confidence=plan.confidence,
         noticeable=f"{size.noticeable}; states alike beyond {limit:.2g} deviations",
     )
 
 
-def _trial(pair: AttackedSides, test: str, found: float | None, violated: bool, words: str) -> Trial:
+def _trial(
+    pair: AttackedSides, test: str, found: float | None, violated: bool, words: str
+) -> Trial:
     return Trial(pair.attack.name, test, pair.records, found, violated, words, pair.mine.how)
 
 
@@ -446,9 +517,21 @@ def _seen(
     subject: str, claimed: Promise, trials: Sequence[Trial], attack: str, measure: str, meaning: str, noticeable: str,
     most: float,
 ) -> Finding:  # fmt: skip
-    """What was seen, without chance, over all attacks; the claim is that the measure is at most so much."""
+    """What was seen, without chance, over all attacks; the claim is that the measure is at most
+    so much.
+    """
     found = max(trial.found or 0.0 for trial in trials)
-    about = (subject, claimed.sentences[0], attack, _listed(trials), measure, found, meaning, noticeable, most)
+    about = (
+        subject,
+        claimed.sentences[0],
+        attack,
+        _listed(trials),
+        measure,
+        found,
+        meaning,
+        noticeable,
+        most,
+    )
     return _promised_only(replace(counterexamples(*about), claimed=None), claimed)
 
 
@@ -469,38 +552,53 @@ class ForgetSets:
         ConfigError: no record may go, or fewer than ask.
     """
 
-    def __init__(self, train: Records, families: np.ndarray, records: int, trials: int, seed: int) -> None:
+    def __init__(
+        self, train: Records, families: np.ndarray, records: int, trials: int, seed: int
+    ) -> None:
         self.train, self.records, self.trials, self.seed = train, records, trials, seed
-        last = {name: row for row, name in enumerate(families.tolist())}  # of identical ones, as agt unlearn takes them
-        self.free = np.array(sorted(row for row in last.values() if not train.public[row]), dtype=np.int64)
+        # of identical ones, as agt unlearn takes them
+        last = {name: row for row, name in enumerate(families.tolist())}
+        self.free = np.array(
+            sorted(row for row in last.values() if not train.public[row]), dtype=np.int64
+        )
         if not len(self.free):
             raise ConfigError("there is nothing to forget: every training record is public")
         if records > len(self.free) - 2:
             raise ConfigError(
-                f"audit.records={records}: {len(self.free)} training records may go, and two must be left to train on: "
+                f"audit.records={records}: {len(self.free)} training records may go, and two must "
+                "be left to train on: "
                 f"give {max(1, len(self.free) - 2)} or fewer"
             )
         self.seen = np.asarray(train.features).reshape(len(train), -1).astype(np.float64)
         if (width := self.seen.shape[1]) > MAX_WIDTH:
-            self.seen = self.seen @ np.random.default_rng(seed).normal(size=(width, MAX_WIDTH)) / np.sqrt(MAX_WIDTH)
+            self.seen = (
+                self.seen
+                @ np.random.default_rng(seed).normal(size=(width, MAX_WIDTH))
+                / np.sqrt(MAX_WIDTH)
+            )
 
     def attacks(self, by_shard: bool = False) -> Iterator[Attack]:
         """All of them.
 
         Args:
-            by_shard: who looks chooses records of one member's shard, of an ensemble whose shards are kept; else those that
-                what is served answers most wrongly.
+            by_shard: who looks chooses records of one member's shard, of an ensemble whose shards
+                are kept; else those that what is served answers most wrongly.
         """
         rng, k = np.random.default_rng(self.seed), self.records
         for trial in range(self.trials):
-            yield Attack.at_once(f"{k} records at random, draw {trial + 1}", rng.choice(self.free, k, replace=False))
+            yield Attack.at_once(
+                f"{k} records at random, draw {trial + 1}", rng.choice(self.free, k, replace=False)
+            )
         lever, error = self._influence()
-        yield Attack.at_once(f"the {k} most influential records", self._top(lever * error**2 / (1 - lever) ** 2))
+        yield Attack.at_once(
+            f"the {k} most influential records", self._top(lever * error**2 / (1 - lever) ** 2)
+        )
         yield Attack.at_once(f"the {k} farthest outliers", self._top(lever))
         yield Attack.at_once(f"{k} records whose nearest doubles stay", self._doubled(rng))
         labels, counts = np.unique(self.train.labels[self.free], return_counts=True)
         rows = self.free[self.train.labels[self.free] == labels[counts.argmin()]]
-        spared = len(np.unique(self.train.labels)) <= 2  # a model needs two classes: all but one record
+        # a model needs two classes: all but one record
+        spared = len(np.unique(self.train.labels)) <= 2
         yield Attack.at_once("a whole class, the smallest", rows[: len(rows) - spared])
         if k > 1:
             first = rng.choice(self.free, k // 2, replace=False)
@@ -514,7 +612,9 @@ class ForgetSets:
         return self.free[np.argsort(-scores[self.free], kind="stable")[: self.records]]
 
     def _influence(self) -> tuple[np.ndarray, np.ndarray]:
-        """([n] leverages, [n] errors) of least squares on the classes: what deleting a record moves that by."""
+        """([n] leverages, [n] errors) of least squares on the classes: what deleting a record
+        moves that by.
+        """
         x = np.column_stack([self.seen, np.ones(len(self.seen))])
         y = np.eye(int(self.train.labels.max()) + 1)[self.train.labels]
         gram = x.T @ x + 1e-3 * np.trace(x.T @ x) / x.shape[1] * np.eye(x.shape[1])
@@ -540,11 +640,17 @@ class ForgetSets:
         left = self.free[~np.isin(self.free, first)]
         model: Model = served.shown
         margins, labels = model.margins(self.train.features[left]), self.train.labels[left]
-        own = margins[0] * (2 * labels - 1) if len(margins) == 1 else margins[labels, np.arange(len(left))]
+        own = (
+            margins[0] * (2 * labels - 1)
+            if len(margins) == 1
+            else margins[labels, np.arange(len(left))]
+        )
         return left[np.argsort(own, kind="stable")[:count]]
 
     def _dissenting(self, first: RemovedRows, count: int, served: Served) -> RemovedRows:
-        """Those of one shard: of the member that the vote overrules most often, whoever knows the key can tell them."""
+        """Those of one shard: of the member that the vote overrules most often, whoever knows
+        the key can tell them.
+        """
         model, left = served.shown, self.free[~np.isin(self.free, first)]
         some = self.train.features[self.free[:MAX_LOOKED_AT]]
         vote = model.predict(some)
@@ -555,8 +661,10 @@ class ForgetSets:
 
 QUIET = Console(json=True, quiet=True)  # what would be said is of copies, and not of the run
 NOTES = (
-    "methods were carried out by agt unlearn's own code on copies of the run, which were deleted; the run was not changed",
-    "training without the records was done by this program on this machine: what a method shares with it (the loading of "
+    "methods were carried out by agt unlearn's own code on copies of the run, which were deleted; "
+    "the run was not changed",
+    "training without the records was done by this program on this machine: what a method shares "
+    "with it (the loading of "
     "data, the training itself) is compared with itself",
     "forget sets that were not tried are not covered: an attack that finds nothing proves nothing",
 )
@@ -587,7 +695,10 @@ class Unlearning(AuditKind):
         unknown = [method for method in self.methods or () if method not in METHODS]
         if unknown:
             known = ", ".join(METHODS)
-            raise ConfigError(f"audit.methods: no method of agt unlearn is called {unknown[0]}: use some of {known}")
+            raise ConfigError(
+                f"audit.methods: no method of agt unlearn is called {unknown[0]}: use some of "
+                f"{known}"
+            )
 
     def check(self, given: AuditInputs) -> None:
         """The run's folder, and how many draws."""
@@ -598,7 +709,11 @@ class Unlearning(AuditKind):
         trained = _opened(given)
         opened = trained.open(record, console)
         forget = ForgetSets(
-            opened.dataset.train, families(opened.kept.source, opened.dataset.train), self.records, self.trials, given.seed
+            opened.dataset.train,
+            families(opened.kept.source, opened.dataset.train),
+            self.records,
+            self.trials,
+            given.seed,
         )
         findings, rows, absent = list[Finding](), list[tuple[object, ...]](), list[str]()
         plan = TrialPlan(self.releases, given.confidence)
@@ -609,13 +724,23 @@ class Unlearning(AuditKind):
                     chosen(method, trained.settings, False)
                 except ConfigError as error:
                     if self.methods:
-                        findings.append(not_tested(side.words, "nothing: the method is not for this run", str(error)))
+                        findings.append(
+                            not_tested(
+                                side.words, "nothing: the method is not for this run", str(error)
+                            )
+                        )
                     else:
-                        absent.append(f"this run has no method={method}, so that there was nothing to attack: {error}")
+                        absent.append(
+                            f"this run has no method={method}, so that there was nothing to "
+                            f"attack: {error}"
+                        )
                     continue
                 found, trials = side.attacked(forget, plan, console)
                 findings += found
-                rows += [(method, t.attack, t.records, t.test, t.found, t.outcome, t.words, t.how) for t in trials]
+                rows += [
+                    (method, t.attack, t.records, t.test, t.found, t.outcome, t.words, t.how)
+                    for t in trials
+                ]
         columns = ["method", "attack", "records", "test", "found", "outcome", "words", "removed_by"]
         table = pd.DataFrame(rows, columns=columns)
         return Audited.of(trained.finished, findings, (*absent, *NOTES), tables={"attacks": table})
@@ -641,8 +766,16 @@ class Sides:
         drawn: (side, n) -> noise that was drawn.
     """
 
-    def __init__(self, method: MethodName, opened: OpenedRun, train: Records, copy: Path, queries: int) -> None:
-        self.method, self.opened, self.train, self.copy, self.queries = method, opened, train, copy, queries
+    def __init__(
+        self, method: MethodName, opened: OpenedRun, train: Records, copy: Path, queries: int
+    ) -> None:
+        self.method, self.opened, self.train, self.copy, self.queries = (
+            method,
+            opened,
+            train,
+            copy,
+            queries,
+        )
         self.words, self.run = f"method={method} of agt unlearn", opened.trained.finished
         self.promises, self.drawn = list[Promise](), dict[tuple[str, int], np.ndarray]()
         self.gone = np.empty(0, dtype=np.int64)
@@ -650,12 +783,19 @@ class Sides:
     @property
     def unfit(self) -> str:
         """Why nothing can be compared; empty: it can."""
-        certificate, settings = self.opened.trained.settings.certificate, self.opened.trained.settings
+        certificate, settings = (
+            self.opened.trained.settings.certificate,
+            self.opened.trained.settings,
+        )
         if settings.noise is not None:
-            return "training draws private noise (noise.epsilon): what it gives twice differs by that, whatever was removed"
+            return (
+                "training draws private noise (noise.epsilon): what it gives twice differs by "
+                "that, whatever was removed"
+            )
         if certificate.noise_is_fixed:
             return (
-                "certificate.masking=loss: its noise is drawn once, in training, so that each draw of what is served takes "
+                "certificate.masking=loss: its noise is drawn once, in training, so that each draw "
+                "of what is served takes "
                 "a training; and its promise is not proved (agt unlearn says so)"
             )
         return ""
@@ -688,20 +828,26 @@ class Sides:
     def retrained(self, rows: RemovedRows) -> Served:
         """Training from scratch on the data without them."""
         prepared = self._prepared(rows)
-        job = ErasureJob(self.run, self.opened.trained.settings, prepared, prepared.erased, len(rows), len(rows))
+        job = ErasureJob(
+            self.run, self.opened.trained.settings, prepared, prepared.erased, len(rows), len(rows)
+        )
         return self._served(fit(prepared.problem(from_the_start(job))), rows, "retrained")
 
     @property
     def claimed(self) -> Promise:
-        """The least that the method promised: what an attack was answered by training from scratch keeps that, too.
+        """The least that the method promised: what an attack was answered by training from scratch
+        keeps that, too.
 
-        What the settings were chosen on is left out: the model that was never trained on the records has the same ones.
+        What the settings were chosen on is left out: the model that was never trained on the
+            records has the same ones.
         """
         if not self.promises:
             return Promise(self.method, True, 0.0, 0.0, True, (Remark("as_promised"),))
         choices = {self.opened.trained.settings.choices, self.opened.kept.problem.settings.choices}
         promises = [
-            replace(made, assumptions=tuple(fact for fact in made.assumptions if fact not in choices))
+            replace(
+                made, assumptions=tuple(fact for fact in made.assumptions if fact not in choices)
+            )
             for made in self.promises
         ]
         return max(promises, key=lambda made: (not made.proved, not made.exact, made.eps))
@@ -711,7 +857,9 @@ class Sides:
         ids = self.copy.with_name("ids.txt")
         ids.write_text("\n".join(self.train.ids[rows].tolist()), encoding="utf-8")
         compute = self.run.config.get("compute")
-        order = ErasureOrder(self.copy, None, compute, str(ids), "id", self.method, True, False, self.copy.parent)
+        order = ErasureOrder(
+            self.copy, None, compute, str(ids), "id", self.method, True, False, self.copy.parent
+        )
         with run_lock(self.copy):
             erase(order, QUIET)
         state = open_run(self.copy, "train")
@@ -726,9 +874,15 @@ class Sides:
     def _prepared(self, rows: RemovedRows) -> Prepared:
         """The data without these records, and without those that the run's own log names."""
         names, before = self.train.ids[rows], gone_of(self.run)
-        return prepare(self.opened.trained.settings, QUIET, lambda ids, units: np.isin(ids, names) | before(ids, units))
+        return prepare(
+            self.opened.trained.settings,
+            QUIET,
+            lambda ids, units: np.isin(ids, names) | before(ids, units),
+        )
 
-    def _served(self, model: Model, rows: RemovedRows | None = None, side: str = "unlearned") -> Served:
+    def _served(
+        self, model: Model, rows: RemovedRows | None = None, side: str = "unlearned"
+    ) -> Served:
         if self.method == "certificate":
             return Served(model.predict(self._asked(rows)), shown=model)
         weights = model.removable_weights
@@ -754,7 +908,9 @@ class Sides:
         )
 
     def _noise(self, sigma: float, side: str, n: int) -> np.ndarray:
-        """Noise of one coordinate, drawn as the product draws it: once for each side, for all directions and attacks."""
+        """Noise of one coordinate, drawn as the product draws it: once for each side, for all
+        directions and attacks.
+        """
         if (side, n) not in self.drawn:
             self.drawn[side, n] = noisy(np.zeros(n), sigma, SystemRandomness())
         return self.drawn[side, n]

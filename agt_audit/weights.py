@@ -1,25 +1,30 @@
 """agt audit weights: what released weights show of two neighbours.
 
 Formal guarantees
-    White-box: noise that is added is told apart along the line between two neighbours' own weights, objective
-    perturbation by the likelihood ratio of their datasets.
+    White-box: noise that is added is told apart along the line between two neighbours' own weights,
+    objective perturbation by the likelihood ratio of their datasets.
 
-    A release is theta + N(0, sigma^2 I), rounded to a lattice of at most 2^-24 sigma. Between two neighbours theta, theta'
-    no test is better than the projection on theta - theta', which is N(0, 1) against N(mu, 1) in units of sigma, mu =
+    A release is theta + N(0, sigma^2 I), rounded to a lattice of at most 2^-24 sigma. Between two
+    neighbours theta, theta' no test is better than the projection on theta - theta', which is N(0,
+    1) against N(mu, 1) in units of sigma, mu =
     |theta - theta'| / sigma: worked out, and more than one part in 10^9 beyond the claim is a violation. The claim is about
-    any two neighbours; how close these come to the sensitivity is told beside it. The threshold is the midpoint, fixed by
-    the weights and not by draws, so that it costs no confidence. The size of the noise is told apart better by all of it:
-    its squares over (moves / mu)^2, added up over n coordinates, are chi-squared with n degrees of freedom, and noise that
-    is larger makes them larger; so they fall below the quantile of a claim that holds with the error probability at most.
-    Rounding to the lattice adds 2^-48 of the variance. The random linear term of objective perturbation is minus the
-    gradient at the minimiser, whichever that is: N(0, tilt^2 I); the noise at the end only adds to what is seen of it.
+    any two neighbours; how close these come to the sensitivity is told beside it. The threshold is
+    the midpoint, fixed by the weights and not by draws, so that it costs no confidence. The size of
+    the noise is told apart better by all of it: its squares over (moves / mu)^2, added up over n
+    coordinates, are chi-squared with n degrees of freedom, and noise that is larger makes them
+    larger; so they fall below the quantile of a claim that holds with the error probability at
+    most. Rounding to the lattice adds 2^-48 of the variance. The random linear term of objective
+    perturbation is minus the gradient at the minimiser, whichever that is: N(0, tilt^2 I); the
+    noise at the end only adds to what is seen of it.
 
-    A minimiser theta* has the density phi_sigma(grad F(theta*)) det H(theta*) (mechanisms/objective.py). Between two
-    datasets no test is better than one on the logarithm of the ratio of their densities, which ``score`` computes of what
-    was released: the noise at the end is so small that it changes little of it. Whatever the score is worth, a bound from
-    draws is about the event that it was given, which was chosen on draws of its own (estimates.py).
-    Of records along one line the density is that of one number, and both sides' losses are integrated on a grid
-    (``line_loss``), without chance: what is more than ``GRID_ERROR``, relative, beyond the claim is a violation.
+    A minimiser theta* has the density phi_sigma(grad F(theta*)) det H(theta*)
+    (mechanisms/objective.py). Between two datasets no test is better than one on the logarithm of
+    the ratio of their densities, which ``score`` computes of what was released: the noise at the
+    end is so small that it changes little of it. Whatever the score is worth, a bound from draws is
+    about the event that it was given, which was chosen on draws of its own (estimates.py).
+    Of records along one line the density is that of one number, and both sides' losses are
+    integrated on a grid (``line_loss``), without chance: what is more than ``GRID_ERROR``,
+    relative, beyond the claim is a violation.
 """
 
 import math
@@ -35,7 +40,13 @@ from scipy.stats import chi2
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
-from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape, problem_of, tilted_weights
+from agt.mechanisms.objective import (
+    Noises,
+    ObjectivePerturbation,
+    Shape,
+    problem_of,
+    tilted_weights,
+)
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
 from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
 from agt.models.linear import LinearModel
@@ -52,12 +63,14 @@ from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun
 
 GRID, GRID_ERROR = 40_001, 1e-4  # points, and more than their sums err by
-PULLS = (0, 3, 30)  # records that draw the minimiser to one side, where a newcomer of the other class weighs most
+# records that draw the minimiser to one side, where a newcomer of the other class weighs most
+PULLS = (0, 3, 30)
 MAX_DETERMINANTS = 64  # coordinates up to which the score has the determinants, too
 OnDone = Callable[[int], None]
 
 
-# -- noise on weights --------------------------------------------------------------------------------------------------
+# -- noise on weights
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -86,7 +99,9 @@ class Heads:
         return cls(np.full(width, 1 / np.sqrt(width)), np.zeros(width), 1.0)
 
 
-def weights_drawn(theta: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness) -> np.ndarray:
+def weights_drawn(
+    theta: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness
+) -> np.ndarray:
     """What ``release_weights`` puts out."""
     return release_weights(theta, moves, guarantee, source).weight
 
@@ -98,13 +113,18 @@ def audit_weights(
     on_done: OnDone = lambda done: None,
     release: Callable[[np.ndarray, float, GaussianDP, Randomness], np.ndarray] = weights_drawn,
 ) -> tuple[Finding, ...]:
-    """The exact mu of this pair, the one that is shown by releases, and the size of all their noise.
+    """The exact mu of this pair, the one that is shown by releases, and the size of all their
+    noise.
 
     Args:
         on_done: told how many releases of both sides, ``2 plan.trials``, were drawn.
     """
-    plan = replace(plan, confidence=(1 + plan.confidence) / 2)  # two bounds share the error probability
-    sigma, direction = noise_scale(heads.moves, mechanism.guarantee), (heads.first - heads.second) / heads.apart
+    # two bounds share the error probability
+    plan = replace(plan, confidence=(1 + plan.confidence) / 2)
+    sigma, direction = (
+        noise_scale(heads.moves, mechanism.guarantee),
+        (heads.first - heads.second) / heads.apart,
+    )
     middle, subject = (heads.first + heads.second) / 2, f"{mechanism.name} with mu={mechanism.mu:g}"
     due, squares = heads.moves / mechanism.mu, np.zeros(2 * plan.trials)
 
@@ -117,8 +137,13 @@ def audit_weights(
             on_done(before + trial + 1)
         return scores
 
-    mistakes = of_tail(0.0, above=True).mistakes(draw(heads.first, 0), draw(heads.second, plan.trials))
-    how = "released weights, projected on the difference of the two models' own; the threshold is their midpoint"
+    mistakes = of_tail(0.0, above=True).mistakes(
+        draw(heads.first, 0), draw(heads.second, plan.trials)
+    )
+    how = (
+        "released weights, projected on the difference of the two models' own; the threshold is "
+        "their midpoint"
+    )
     effort = f"{plan.trials:,} releases a side of {heads.first.size:,} weights; {heads.where}"
     drawn = tested(subject, mechanism.guarantee, how, effort, plan).findings(mistakes)
     mu, share = heads.apart / sigma, heads.apart / heads.moves
@@ -129,34 +154,52 @@ def audit_weights(
         heads.where,
         f"a sensitivity of less than {share:.3g} of what it is taken for",
     )
-    shown = f"mu of this pair is {least(table.found or 0.0, mechanism.mu)}, and the claim is {mechanism.mu:g}"
-    meaning = f"worked out, without chance: {shown}; the two models are {share:.3g} of the sensitivity apart"
-    size = noise_size(subject, float(squares.sum()), squares.size * middle.size, plan.confidence, heads.where)
+    shown = (
+        f"mu of this pair is {least(table.found or 0.0, mechanism.mu)}, and the claim is "
+        f"{mechanism.mu:g}"
+    )
+    meaning = (
+        f"worked out, without chance: {shown}; the two models are {share:.3g} of the "
+        "sensitivity apart"
+    )
+    size = noise_size(
+        subject, float(squares.sum()), squares.size * middle.size, plan.confidence, heads.where
+    )
     return (replace(table, meaning=meaning), *drawn, size)
 
 
 def noise_size(subject: str, squares: float, count: int, confidence: float, effort: str) -> Finding:
-    """What the squares of so many independent coordinates of noise, over the claimed variance, say of its size."""
+    """What the squares of so many independent coordinates of noise, over the claimed variance,
+    say of its size.
+    """
     error, ratio = 1 - confidence, math.sqrt(squares / count)
-    violated, least_seen = float(chi2.cdf(squares, count)) < error, math.sqrt(float(chi2.ppf(error, count)) / count)
+    violated, least_seen = (
+        float(chi2.cdf(squares, count)) < error,
+        math.sqrt(float(chi2.ppf(error, count)) / count),
+    )
     return Finding(
         subject=f"{subject}: its noise",
-        claim="the noise has the standard deviation that the sensitivity and the guarantee ask for, or a greater one",
+        claim="the noise has the standard deviation that the sensitivity and the guarantee ask "
+        "for, or a greater one",
         attack="the squares of all coordinates of all releases' noise, added up",
         effort=f"{count:,} coordinates; {effort}",
         outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
-        meaning=f"noise of {ratio:.4g} times the claimed standard deviation{': it is too small' if violated else ''}",
+        meaning=f"noise of {ratio:.4g} times the claimed standard "
+        f"deviation{': it is too small' if violated else ''}",
         measure="noise/claimed",
         found=ratio,
         confidence=confidence,
-        noticeable=f"a standard deviation below {least_seen:.4g} of the claimed one, more often than not",
+        noticeable=f"a standard deviation below {least_seen:.4g} of the claimed one, more often "
+        "than not",
         estimator="chi-squared",
     )
 
 
-def farthest(model: LinearModel, anchors: np.ndarray, count: int, seed: int) -> tuple[LinearModel, Heads] | None:
-    """(what was trained on a neighbour of a run, both sides' weights): of some neighbours the one whose weights are
-    farthest from the run's; None: none has others.
+def farthest(
+    model: LinearModel, anchors: np.ndarray, count: int, seed: int
+) -> tuple[LinearModel, Heads] | None:
+    """(what was trained on a neighbour of a run, both sides' weights): of some neighbours the one
+    whose weights are farthest from the run's; None: none has others.
 
     Args:
         anchors: [n, ...] features, between which newcomers are put.
@@ -169,10 +212,13 @@ def farthest(model: LinearModel, anchors: np.ndarray, count: int, seed: int) -> 
         assert head is not None
         where = f"the run's own data, and the same {edit}"
         pairs.append((head, Heads(mine, head.trained.weight.numpy(), model.moves, where)))
-    return max((pair for pair in pairs if pair[1].apart), key=lambda pair: pair[1].apart, default=None)
+    return max(
+        (pair for pair in pairs if pair[1].apart), key=lambda pair: pair[1].apart, default=None
+    )
 
 
-# -- objective perturbation --------------------------------------------------------------------------------------------
+# -- objective perturbation
+# --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -195,30 +241,47 @@ class Problems:
         """Records along one line: some of class 0, and the same with newcomers of class 1."""
         x, y = np.zeros((pulls + rows, shape.width)), np.repeat([0, 1], [pulls, rows])
         x[:, 0] = 1.0
-        few, more = (TiltedErm.of(x[:n], y[:n], shape.strength, shape.clamp) for n in (pulls, pulls + rows))
+        few, more = (
+            TiltedErm.of(x[:n], y[:n], shape.strength, shape.clamp) for n in (pulls, pulls + rows)
+        )
         came = "a record" if rows == 1 else f"{rows} rows of one unit"
         return cls(
-            few, more, shape, f"no data of a run: {pulls} records along one line, and {came} of the other class more"
+            few,
+            more,
+            shape,
+            f"no data of a run: {pulls} records along one line, and {came} of the other class more",
         )
 
     @classmethod
-    def of_run(cls, model: LinearModel, other: LinearModel, weight_decay: float | None, where: str) -> "Problems":
+    def of_run(
+        cls, model: LinearModel, other: LinearModel, weight_decay: float | None, where: str
+    ) -> "Problems":
         """Of a run and what was trained on a neighbour."""
         shape = Shape.of(model, weight_decay)
         return cls(problem_of(model, shape), problem_of(other, shape), shape, where)
 
     def score(self, theta: np.ndarray, tilt: float) -> float:
-        """The logarithm of the second side's density over the first's, but for the determinants of wide problems."""
-        before, after = (float(np.sum(side.gradient(theta) ** 2)) for side in (self.first, self.second))
+        """The logarithm of the second side's density over the first's, but for the determinants
+        of wide problems.
+        """
+        before, after = (
+            float(np.sum(side.gradient(theta) ** 2)) for side in (self.first, self.second)
+        )
         loss = (before - after) / (2 * tilt**2)
         if len(theta) > MAX_DETERMINANTS:
             return loss
-        less, more = (float(np.linalg.slogdet(side.hessian(theta))[1]) for side in (self.first, self.second))
+        less, more = (
+            float(np.linalg.slogdet(side.hessian(theta))[1]) for side in (self.first, self.second)
+        )
         return loss + more - less
 
 
 def audit_objective(
-    guarantee: ApproximateDP, problems: Problems, noises: Noises, plan: TrialPlan, on_done: OnDone = lambda done: None
+    guarantee: ApproximateDP,
+    problems: Problems,
+    noises: Noises,
+    plan: TrialPlan,
+    on_done: OnDone = lambda done: None,
 ) -> tuple[Finding, ...]:
     """What is shown by releases of a pair.
 
@@ -227,7 +290,8 @@ def audit_objective(
         on_done: told how many releases of both sides, ``4 plan.trials``, were drawn.
     """
     drawn, records, squares = 0, problems.shape.records, 0.0
-    plan = replace(plan, confidence=(1 + plan.confidence) / 2)  # two bounds share the error probability
+    # two bounds share the error probability
+    plan = replace(plan, confidence=(1 + plan.confidence) / 2)
 
     def draw(side: TiltedErm, count: int) -> np.ndarray:
         nonlocal drawn, squares
@@ -242,8 +306,13 @@ def audit_objective(
     how = "released weights, by the likelihood ratio of the two datasets"
     subject = objective_words(guarantee)
     claim = tested(subject, guarantee, how, problems.where, plan)
-    shown = attacked((partial(draw, problems.first), partial(draw, problems.second)), claim, plan, None)
-    return (*shown, noise_size(subject, squares, drawn * problems.shape.width, plan.confidence, problems.where))
+    shown = attacked(
+        (partial(draw, problems.first), partial(draw, problems.second)), claim, plan, None
+    )
+    return (
+        *shown,
+        noise_size(subject, squares, drawn * problems.shape.width, plan.confidence, problems.where),
+    )
 
 
 def audit_line(guarantee: ApproximateDP, problems: Problems, noises: Noises) -> Finding:
@@ -260,7 +329,9 @@ def worst_line(shape: Shape, noises: Noises, guarantee: ApproximateDP) -> Proble
 
 
 def line_loss(guarantee: ApproximateDP, problems: Problems, tilt: float) -> Exact:
-    """The least eps, at the claim's delta, of the minimisers of a pair along one line; of both directions the worse."""
+    """The least eps, at the claim's delta, of the minimisers of a pair along one line; of both
+    directions the worse.
+    """
     strength, clamp = problems.shape.strength, problems.shape.clamp
     reach = (10 * tilt + len(problems.second.x)) / strength
     grid, sides = np.linspace(-reach, reach, GRID), []
@@ -268,12 +339,17 @@ def line_loss(guarantee: ApproximateDP, problems: Problems, tilt: float) -> Exac
         p = expit(-np.outer((-1.0, 1.0), grid))
         counts = np.array([(side.y < 0).sum(), (side.y > 0).sum()])
         pull = strength * grid + np.array([1.0, -1.0]) * counts @ np.minimum(p, clamp)
-        mass = np.exp(-(pull**2) / (2 * tilt**2)) * (strength + counts @ np.where(p < clamp, p * (1 - p), 0))
+        mass = np.exp(-(pull**2) / (2 * tilt**2)) * (
+            strength + counts @ np.where(p < clamp, p * (1 - p), 0)
+        )
         sides.append(mass / mass.sum())
 
     def exceeds(eps: float) -> bool:
         pairs = (sides, sides[::-1])
-        return max(float(np.maximum(one - math.exp(eps) * other, 0).sum()) for one, other in pairs) > guarantee.delta
+        return (
+            max(float(np.maximum(one - math.exp(eps) * other, 0).sum()) for one, other in pairs)
+            > guarantee.delta
+        )
 
     value = bisect(exceeds, 0.0, 100.0, midpoint)[0] if exceeds(0.0) else 0.0
     return Exact(value, value > guarantee.eps * (1 + GRID_ERROR))
@@ -284,10 +360,14 @@ def objective_words(guarantee: ApproximateDP) -> str:
     return f"{ObjectivePerturbation.name} with eps={guarantee.eps:.6g}, delta={guarantee.delta:.6g}"
 
 
-# -- the audit ---------------------------------------------------------------------------------------------------------
+# -- the audit
+# ---------------------------------------------------------------------------------------------------------
 
 RELEASE = "mechanism=release_weights mechanism.mu=1"
-WEIGHTS_WITHOUT_RUN = "agt audit weights mechanism=release_weights mechanism.mu=MU (no run=) audits the noise by itself"
+WEIGHTS_WITHOUT_RUN = (
+    "agt audit weights mechanism=release_weights mechanism.mu=MU (no run=) "
+    "audits the noise by itself"
+)
 STRENGTH = 10.0  # Lambda of an audit without a run, unless mechanism.weight_decay says otherwise
 
 
@@ -319,7 +399,10 @@ class AddedNoiseAttack:
     def without_run(self, width: int, plan: TrialPlan) -> Audited:
         """Two heads at the distance that the noise is made for."""
         findings = audit_weights(self.mechanism, Heads.without_data(width), plan)
-        note = "no run and no data: two heads, as far apart as the sensitivity that the noise is made for"
+        note = (
+            "no run and no data: two heads, as far apart as the sensitivity that the noise is "
+            "made for"
+        )
         return Audited(self.mechanism.name, None, findings, (note,))
 
 
@@ -345,7 +428,10 @@ class LinearTermAttack:
         line = worst_line(shape, noises, guarantee)
         by_densities = audit_line(guarantee, line, noises)
         by_draws = audit_objective(guarantee, line, noises, plan)
-        note = f"no run and no data: Lambda = {shape.strength:g} (mechanism.weight_decay, with B = 1), C = 1"
+        note = (
+            f"no run and no data: Lambda = {shape.strength:g} (mechanism.weight_decay, with B = "
+            "1), C = 1"
+        )
         return Audited(self.mechanism.name, None, (by_densities, *by_draws), (note,))
 
 
@@ -374,33 +460,48 @@ class WeightsAudit(AuditKind):
         config = given.mechanism(RELEASE)
         if not config.releases_weights or config.kind.noise_law not in ATTACKS:
             raise ConfigError(
-                "agt audit weights draws releases anew: give mechanism=release_weights and mechanism.mu or total, or "
-                f"mechanism=objective_perturbation; agt audit replay takes mechanism={config.kind.name}"
+                "agt audit weights draws releases anew: give mechanism=release_weights and "
+                "mechanism.mu or total, or "
+                "mechanism=objective_perturbation; agt audit replay takes "
+                f"mechanism={config.kind.name}"
             )
         if given.run is not None:
             given.check_run()
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Draw weights for both sides, project them, and count."""
-        mechanism = cast(WeightsMechanism, given.mechanism().mechanism(2, 1))  # else check refused it
+        # else check refused it
+        mechanism = cast(WeightsMechanism, given.mechanism().mechanism(2, 1))
         attack = ATTACKS[mechanism.noise_law](mechanism)
         plan = TrialPlan(self.trials, given.confidence)
         if given.run is None:
             return attack.without_run(self.width, plan)
         opened = given.open_with_data(record, console, WEIGHTS_WITHOUT_RUN)
-        claim = WeightsRelease.judged(opened.model, mechanism, ReleaseTerms(conditions=opened.conditions)).claim
+        claim = WeightsRelease.judged(
+            opened.model, mechanism, ReleaseTerms(conditions=opened.conditions)
+        ).claim
         every = attack.releases_per_trial * plan.trials
         with console.progress("releases on both sides", "release") as report:
             pair = self._trained_pair(opened, mechanism, given.seed)
             found: tuple[Finding, ...] = ()
             if pair is not None:
                 found = attack.attack(pair, plan, lambda done: report(done, every, done, every))
-        found = found or (no_pair_found(mechanism, self.neighbours, "a neighbour with other weights"),)
-        notes = (claim.text, OWNER, f"{self.neighbours} neighbouring datasets at most were trained, of all there are")
+        found = found or (
+            no_pair_found(mechanism, self.neighbours, "a neighbour with other weights"),
+        )
+        notes = (
+            claim.text,
+            OWNER,
+            f"{self.neighbours} neighbouring datasets at most were trained, of all there are",
+        )
         return Audited.of(opened.trained.finished, found, notes)
 
-    def _trained_pair(self, opened: OpenedRun, mechanism: WeightsMechanism, seed: int) -> TrainedPair | None:
-        """Train some neighbours; return the one whose weights are farthest away, None: none differs."""
+    def _trained_pair(
+        self, opened: OpenedRun, mechanism: WeightsMechanism, seed: int
+    ) -> TrainedPair | None:
+        """Train some neighbours; return the one whose weights are farthest away, None: none
+        differs.
+        """
         model, anchors = mechanism.head_of(opened.model), opened.queries.features
         if model is not opened.model:  # beside votes it never was trained
             model = model.retrained(model.problem.dataset.train)

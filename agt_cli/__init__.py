@@ -4,9 +4,10 @@ import os
 
 from agt import __version__ as __version__
 
-# Before anything loads OpenMP: PyTorch and Numba keep a pool of threads each, and by default an idle pool spins. On a
-# machine with other work to do, spinning pools made one training step ten times slower. A short spin (tens of
-# microseconds) bridges the gap from one small operation to the next. The library leaves its user's process as it is.
+# Before anything loads OpenMP: PyTorch and Numba keep a pool of threads each, and by default an
+# idle pool spins. On a machine with other work to do, spinning pools made one training step ten
+# times slower. A short spin (tens of microseconds) bridges the gap from one small operation to the
+# next. The library leaves its user's process as it is.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 

@@ -2,7 +2,8 @@
 
 import sys
 
-if not sys.flags.safe_path:  # -m puts the current folder first, where anybody's module json would be taken for Python's
+# -m puts the current folder first, where anybody's module json would be taken for Python's
+if not sys.flags.safe_path:
     sys.path.append(sys.path.pop(0))
 
 from agt_cli.cli import main

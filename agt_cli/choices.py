@@ -1,19 +1,23 @@
-"""What a run's settings were chosen on: a declaration that is tied to exactly those settings and that data (condition e).
+"""What a run's settings were chosen on: a declaration that is tied to exactly those settings and
+that data (condition e).
 
-``training.chosen_on: public`` in a file says that somebody chose *these* settings, for *this* data, by public data or
-constants alone. Copied to other settings it would say nothing, so the file names what it was said about: ``chosen_for``, a
-short hash of each part of the configuration. A part that differs voids the declaration. Typed on the command line it is
-about the run that this very line starts, whatever else the line changes, and the run's record keeps the hashes.
+``training.chosen_on: public`` in a file says that somebody chose *these* settings, for *this* data,
+by public data or constants alone. Copied to other settings it would say nothing, so the file names
+what it was said about: ``chosen_for``, a short hash of each part of the configuration. A part that
+differs voids the declaration. Typed on the command line it is about the run that this very line
+starts, whatever else the line changes, and the run's record keeps the hashes.
 
-What ``agt tune`` chose is tied to the public rows, too: ``chosen_from`` says which, by digest; other rows in their place
-void the declaration once they are read. Public rows alone: they are the same for every neighbour of the data.
+What ``agt tune`` chose is tied to the public rows, too: ``chosen_from`` says which, by digest;
+other rows in their place void the declaration once they are read. Public rows alone: they are the
+same for every neighbour of the data.
 
-``training.chosen_on: recipe`` says that the settings are the recipe's as it comes. That is checked, not believed: the
-hashes that ``RECIPE`` has are part of this code, so no file can claim to be the recipe. What the recipe cannot know are the
-columns that enter and how they are declared: these stay the owner's, and the fact says so.
+``training.chosen_on: recipe`` says that the settings are the recipe's as it comes. That is checked,
+not believed: the hashes that ``RECIPE`` has are part of this code, so no file can claim to be the
+recipe. What the recipe cannot know are the columns that enter and how they are declared: these stay
+the owner's, and the fact says so.
 
-The data enters by its configuration (which file, columns, constants), never by its content: a hash of private records would
-make the claim itself depend on them, and a neighbour's data would lose it.
+The data enters by its configuration (which file, columns, constants), never by its content: a hash
+of private records would make the claim itself depend on them, and a neighbour's data would lose it.
 """
 
 import json
@@ -47,15 +51,21 @@ RECIPE = {
     "ensemble": "h4ef5b9b82ca",
     "noise": "hc9d1cf4f970",
 }
-"""The recipe as conf/dataset/table.yaml and embeddings.yaml choose it; a version that changes it must change this."""
+"""The recipe as conf/dataset/table.yaml and embeddings.yaml choose it; a version that changes it
+must change this.
+"""
 CERTIFICATES = {"stability": "hdba1ef0be08", "erm": "hfa284e529b3", "votes": "ha2af4b83ae4"}
-"""The same of the certificates that the recipe has numbers for, in front of which images may have scattering features."""
+"""The same of the certificates that the recipe has numbers for, in front of which images may
+have scattering features.
+"""
 CODES = {"bins": 20, "crosses": 0}
 """How the recipe codes the columns of a table (conf/dataset/table.yaml)."""
 KEY = "training.chosen_on"
-_LATER: dict[str, dict[str, Any]] = {  # by part, settings that came later, at values that are as before there were any
+# by part, settings that came later, at values that are as before there were any
+_LATER: dict[str, dict[str, Any]] = {
     "ensemble": {"slices": 1, "vote": "labels", "margin_clip": None},
-    "features": {"root": 1.0, "order": 2, "weight": 1.0},  # order, weight: of records of earlier versions
+    # order, weight: of records of earlier versions
+    "features": {"root": 1.0, "order": 2, "weight": 1.0},
     "certificate": {"learner": "ridge"},
     "relation": {"radius": None},
 }
@@ -78,7 +88,9 @@ def hashes(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def with_members(config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration with the recipe's number of members where ``certificate=votes`` is left with one."""
+    """The configuration with the recipe's number of members where ``certificate=votes`` is left
+    with one.
+    """
     ensemble, members = config.get("ensemble"), _members_by_recipe(config)
     if members == 1 or not isinstance(ensemble, Mapping) or ensemble.get("members") != 1:
         return config  # what is no mapping is refused with the other settings
@@ -88,7 +100,8 @@ def with_members(config: dict[str, Any]) -> dict[str, Any]:
 def _members_by_recipe(config: Mapping[str, Any]) -> int:
     """1 but for votes about a declared number of records."""
     size, caution = (
-        (config.get(part) or {}).get(key) for part, key in (("dataset", "declared_size"), ("training", "caution"))
+        (config.get(part) or {}).get(key)
+        for part, key in (("dataset", "declared_size"), ("training", "caution"))
     )
     name, relation = ((config.get(part) or {}).get("name") for part in ("certificate", "relation"))
     kind = next((kind for kind in KINDS if kind.name == name), None)
@@ -100,7 +113,8 @@ def _members_by_recipe(config: Mapping[str, Any]) -> int:
 
 
 def bind_declaration(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """The configuration of a command line: if that line itself declares what its settings were chosen on, bound to them.
+    """The configuration of a command line: if that line itself declares what its settings were
+    chosen on, bound to them.
 
     Args:
         config: resolved, as plain containers.
@@ -112,14 +126,25 @@ def bind_declaration(config: dict[str, Any], overrides: Sequence[str]) -> dict[s
 
 
 def declares(overrides: Sequence[str]) -> bool:
-    """Whether the last of the overrides that say what settings were chosen on says: on public data."""
-    values = [word.partition("=")[2].strip("'\"") for word in overrides if word.partition("=")[0].lstrip("+") == KEY]
+    """Whether the last of the overrides that say what settings were chosen on says: on public
+    data.
+    """
+    values = [
+        word.partition("=")[2].strip("'\"")
+        for word in overrides
+        if word.partition("=")[0].lstrip("+") == KEY
+    ]
     return bool(values) and values[-1] == "public"
 
 
 def bound(config: dict[str, Any], about: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The same configuration, its declaration bound to the settings with these hashes; None: to its own as they stand."""
-    return {**config, "training": {**config["training"], "chosen_for": dict(about or hashes(config))}}
+    """The same configuration, its declaration bound to the settings with these hashes; None: to
+    its own as they stand.
+    """
+    return {
+        **config,
+        "training": {**config["training"], "chosen_for": dict(about or hashes(config))},
+    }
 
 
 def choices_fact(config: Mapping[str, Any]) -> Fact:
@@ -139,7 +164,9 @@ def choices_fact(config: Mapping[str, Any]) -> Fact:
     now = hashes(config)
     if chosen_for == now:
         return declared("settings_chosen_on_public", setting=_ON_PUBLIC)
-    changed = tuple(part for part in PARTS if chosen_for.get(part) != now[part]) if chosen_for else ()
+    changed = (
+        tuple(part for part in PARTS if chosen_for.get(part) != now[part]) if chosen_for else ()
+    )
     if changed:
         return not_held("declared_for_other_settings", changed=changed, setting=_ON_PUBLIC)
     return not_held("declared_for_no_settings", setting=_ON_PUBLIC)
@@ -163,14 +190,18 @@ def words_of(which: str) -> str:
 
 
 def _rows_named(which: str) -> str:
-    """Return ``test`` or ``train``, or a file's name, without where it lies: it goes into claims."""
+    """Return ``test`` or ``train``, or a file's name, without where it lies: it goes into
+    claims.
+    """
     if which in get_args(PublicRows):
         return which
     name = PurePath(which).name
     return f"./{name}" if name in get_args(PublicRows) else name
 
 
-def still_chosen(fact: Fact, about: ChosenFrom | None, dataset: Dataset, source: DataSource) -> Fact:
+def still_chosen(
+    fact: Fact, about: ChosenFrom | None, dataset: Dataset, source: DataSource
+) -> Fact:
     """Condition e's fact about choices, void where the public rows that it names are others now.
 
     A file that is not here cannot be compared: what was declared of it stays declared.
@@ -186,7 +217,9 @@ def still_chosen(fact: Fact, about: ChosenFrom | None, dataset: Dataset, source:
 
 
 def naming(fact: Fact, about: ChosenFrom | None) -> Fact:
-    """The same fact, a declaration with the public rows that it names: every claim says which they are."""
+    """The same fact, a declaration with the public rows that it names: every claim says which
+    they are.
+    """
     if about is None or fact.standing is not Standing.DECLARED:
         return fact
     named = {"rows": _rows_named(about.rows), "digest": about.digest}
@@ -194,10 +227,16 @@ def naming(fact: Fact, about: ChosenFrom | None) -> Fact:
 
 
 def _recipe_fact(config: Mapping[str, Any]) -> Fact:
-    """Whether the settings are the recipe's. Its grid is free, as a closed form has every k, and so is a unit's cap."""
+    """Whether the settings are the recipe's.
+
+    Its grid is free, as a closed form has every k, and so is a unit's cap.
+    """
     relation, dataset = dict(config.get("relation") or {}), dict(config.get("dataset") or {})
     relation.pop("unit_rows", None)  # a declaration about the data, like its size
-    ensemble, certificate = dict(config.get("ensemble") or {}), dict(config.get("certificate") or {})
+    ensemble, certificate = (
+        dict(config.get("ensemble") or {}),
+        dict(config.get("certificate") or {}),
+    )
     if ensemble.get("members") == _members_by_recipe(config):
         ensemble["members"] = 1
     features = certificate.get("features")
@@ -206,7 +245,9 @@ def _recipe_fact(config: Mapping[str, Any]) -> Fact:
     now = hashes({**config, "relation": relation, "ensemble": ensemble, "certificate": certificate})
     known_as = RECIPE | {"certificate": CERTIFICATES.get(str(certificate.get("name")))}
     changed = [part for part, known in known_as.items() if now[part] != known]
-    changed += [f"dataset.{key}" for key, known in CODES.items() if dataset.get(key, known) != known]
+    changed += [
+        f"dataset.{key}" for key, known in CODES.items() if dataset.get(key, known) != known
+    ]
     if changed:
         return not_held("differs_from_recipe", changed=tuple(changed), setting=_ON_PUBLIC)
     return declared("settings_of_recipe")
@@ -230,7 +271,9 @@ def _said_about(part: str, node: Any) -> Any:
     if part == "certificate" and isinstance(kept.get("features"), Mapping):
         kept["features"] = _earlier("features", kept["features"])
     if part == "model" and isinstance(kept.get("encoder"), Mapping):
-        kept["encoder"] = {key: value for key, value in kept["encoder"].items() if key != "cache_dir"}
+        kept["encoder"] = {
+            key: value for key, value in kept["encoder"].items() if key != "cache_dir"
+        }
     return kept
 
 
@@ -245,7 +288,8 @@ def _earlier(part: str, node: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in node.items() if value != _LATER[part].get(key, ...)}
 
 
-# -- settings that have no effect: whoever gives one expects that it has -----------------------------------------------
+# -- settings that have no effect: whoever gives one expects that it has
+# -----------------------------------------------
 
 _READ_BY_MAPS = {
     "bandwidth": ("landmarks",),
@@ -257,7 +301,8 @@ _UNREAD: dict[UnreadReason, str] = {
     "minimum": "has no effect: certificate={name} goes to the minimum, wherever",
     "own loss": "has no effect: certificate={name} has a loss of its own (certificate.loss)",
     "no clamp": "has no effect: certificate={name} clamps nothing",
-    "own strength": "has no effect: members of certificate={name} have one setting, certificate.strength",
+    "own strength": "has no effect: members of certificate={name} have one setting, "
+    "certificate.strength",
     "own learner": "has no effect: the learner has settings of its own (certificate.learner)",
     "no boxes": "has no effect on certificate={name}, which carries no boxes",
     "no random start": "has no effect on certificate={name}, a closed form",
@@ -266,7 +311,8 @@ _UNREAD: dict[UnreadReason, str] = {
 
 
 def ineffective_settings(config: Mapping[str, Any], overrides: Sequence[str]) -> list[str]:
-    """A line for each of the line's own settings that training does not read, though a configuration has it.
+    """A line for each of the line's own settings that training does not read, though a
+    configuration has it.
 
     Args:
         config: a resolved training configuration, as plain containers.
@@ -311,10 +357,13 @@ def _reasons(config: Mapping[str, Any]) -> dict[str, str]:
     )
     reasons = {key: why for holds, keys, why in table if holds for key in keys.split()}
     own = certificate_config(config.get("certificate"))
-    return reasons | {key: _UNREAD[why].format(name=own.name) for key, why in own.unread_settings.items()}
+    return reasons | {
+        key: _UNREAD[why].format(name=own.name) for key, why in own.unread_settings.items()
+    }
 
 
-# -- conf/experiment/NAME.yaml: settings that were chosen, kept where agt train experiment=NAME finds them -------------
+# -- conf/experiment/NAME.yaml: settings that were chosen, kept where agt train experiment=NAME
+# finds them -------------
 
 EXPERIMENTS = Path("conf/experiment")  # of the working directory
 
@@ -327,19 +376,28 @@ def free_path(name: str) -> Path:
     """
     path = EXPERIMENTS / f"{name}.yaml"
     if path.exists():
-        raise ConfigError(f"{path} is there already: give another name, tune.name=NAME, or move it away")
+        raise ConfigError(
+            f"{path} is there already: give another name, tune.name=NAME, or move it away"
+        )
     return path
 
 
 def write_experiment(path: Path, config: Mapping[str, Any], comment: str) -> None:
-    """Write a training configuration as an experiment: which options its command line composed, and what differs.
+    """Write a training configuration as an experiment: which options its command line composed, and
+    what differs.
 
     Args:
         config: resolved, as plain containers.
         comment: for people, a line.
     """
-    options = {group: option for group, option in chosen_options().items() if group.partition("/")[0] in PARTS}
-    plain = composed("train", [f"{group}={option}" for group, option in options.items()], complete=False)
+    options = {
+        group: option
+        for group, option in chosen_options().items()
+        if group.partition("/")[0] in PARTS
+    }
+    plain = composed(
+        "train", [f"{group}={option}" for group, option in options.items()], complete=False
+    )
     content = {part: _difference(plain.get(part), config[part]) for part in PARTS}
     content["dataset"].pop("data_dir", None)  # where files lie is no setting
     defaults = [*({f"override /{group}": option} for group, option in options.items()), "_self_"]
@@ -352,4 +410,8 @@ def _difference(plain: Any, wanted: Any) -> Any:
     """What must be said beside ``plain`` to have ``wanted``."""
     if not (isinstance(plain, Mapping) and isinstance(wanted, Mapping)):
         return wanted
-    return {key: _difference(plain.get(key), value) for key, value in wanted.items() if plain.get(key, ...) != value}
+    return {
+        key: _difference(plain.get(key), value)
+        for key, value in wanted.items()
+        if plain.get(key, ...) != value
+    }

@@ -1,5 +1,5 @@
-"""The dispatcher: picks the command, has its configuration composed, and runs it; what is raised becomes a message and an
-exit code. Help imports neither Hydra nor torch.
+"""The dispatcher: picks the command, has its configuration composed, and runs it; what is raised
+becomes a message and an exit code. Help imports neither Hydra nor torch.
 """
 
 import gc
@@ -16,20 +16,37 @@ import agt_cli
 from agt.errors import AgtError, ConfigError, nearest
 from agt.store import locate
 from agt_cli import completion, help_pages, usage
-from agt_cli.process import end_with_torchrun, mute, muted, raising_terminated, rank, visible, world_size, write_any_text
+from agt_cli.process import (
+    end_with_torchrun,
+    mute,
+    muted,
+    raising_terminated,
+    rank,
+    visible,
+    world_size,
+    write_any_text,
+)
 
 if TYPE_CHECKING:
     from agt_cli.report.console import Console
 
 INTERRUPTED = 130
 HELP = ("help", "-h", "--help", "--hydra-help")
-VERBOSITY = {"-q": "quiet", "--quiet": "quiet", "-v": "verbose", "--verbose": "verbose", "--json": "json"}
+VERBOSITY = {
+    "-q": "quiet",
+    "--quiet": "quiet",
+    "-v": "verbose",
+    "--verbose": "verbose",
+    "--json": "json",
+}
 _PLAIN = re.compile(r"\+*[a-z._]+=('?)[^,'\"\[\]{}()$\\]+\1")
-PARALLEL_COMMANDS = ("train", "certify", "plan", "predict")  # that have something for several processes to share
+# that have something for several processes to share
+PARALLEL_COMMANDS = ("train", "certify", "plan", "predict")
 
 
 def main(arguments: Sequence[str] | None = None, leads: bool = False) -> int:
-    """Run one command line; where torchrun started several processes, with the others' help, or as one of them.
+    """Run one command line; where torchrun started several processes, with the others' help, or as
+    one of them.
 
     Args:
         arguments: without the program's name; None: the process's own.
@@ -38,7 +55,8 @@ def main(arguments: Sequence[str] | None = None, leads: bool = False) -> int:
     Returns:
         The exit code (agt/errors.py); 1 also where whoever read the output stopped reading.
     """
-    if arguments is None:  # what is imported is no rubbish: looking for some in it takes a fifth of the start (jobs.py)
+    # what is imported is no rubbish: looking for some in it takes a fifth of the start (jobs.py)
+    if arguments is None:
         gc.disable()
     write_any_text()
     try:
@@ -96,30 +114,40 @@ def _dispatch(arguments: list[str]) -> int:
         composed = configuration.compose_with_hydra(options.config_name, options.overrides)
         folder = Path(os.path.relpath(composed.hydra.run.dir)) if command.recorded else None
         with jobs.command_line((f"agt {name}", *rest)):
-            result = jobs.run_job(name, configuration.plain(composed), folder, console, composed.hydra.overrides.task)
+            result = jobs.run_job(
+                name, configuration.plain(composed), folder, console, composed.hydra.overrides.task
+            )
     except KeyboardInterrupt as error:
-        return _fail(console, str(error) or "interrupted", getattr(error, "exit_code", INTERRUPTED), listed)
+        return _fail(
+            console, str(error) or "interrupted", getattr(error, "exit_code", INTERRUPTED), listed
+        )
     except BrokenPipeError:
         raise
     except Exception as error:
         from agt_cli.errors import failure
 
         config = usage.COMMANDS[name].config if name in usage.COMMANDS else ""
-        failed = failure(error, config, [word for word in rest if not word.startswith("-")], console.verbose)
+        failed = failure(
+            error, config, [word for word in rest if not word.startswith("-")], console.verbose
+        )
         return _fail(console, failed.pop("error"), failed.pop("exit_code"), {**listed, **failed})
     console.emit({**result, "exit_code": 0})
     return 0
 
 
 def _answered_at_once(arguments: Sequence[str], words: Sequence[str]) -> int | None:
-    """The exit code, where neither a configuration nor a console is needed: help, version, completion; else None."""
+    """The exit code, where neither a configuration nor a console is needed: help, version,
+    completion; else None.
+    """
     if "completion" in arguments[: 1 + (arguments[:1] == ["help"])]:
         return completion.completion([word for word in arguments if word != "completion"])
     if "--version" in words:
         print(f"agt {agt_cli.__version__}")
         return 0
     if not words or set(HELP[1:]) & set(words) or "help" in words[:2]:
-        return _help([word for word in words if word not in HELP], 0 if words else ConfigError.exit_code)
+        return _help(
+            [word for word in words if word not in HELP], 0 if words else ConfigError.exit_code
+        )
     return None
 
 
@@ -140,18 +168,32 @@ def _check_command(name: str, rest: Sequence[str]) -> None:
     if later is not None and ("=" in name or name.startswith("-")):
         line = [word for word in (name, *rest) if word != later]
         raise ConfigError(f"the command comes first: agt {shlex.join([later, *line])}")
-    owner = next((owner for owner, command in usage.COMMANDS.items() for word in command.words if name in word.choices), "")
+    owner = next(
+        (
+            owner
+            for owner, command in usage.COMMANDS.items()
+            for word in command.words
+            if name in word.choices
+        ),
+        "",
+    )
     if owner:
-        raise ConfigError(f"unknown command '{name}'; it is a word of agt {owner}: agt {shlex.join([owner, name, *rest])}")
-    raise ConfigError(f"unknown command '{name}'{nearest(name, usage.COMMANDS)}; agt --help says more")
+        raise ConfigError(
+            f"unknown command '{name}'; it is a word of agt {owner}: agt "
+            f"{shlex.join([owner, name, *rest])}"
+        )
+    raise ConfigError(
+        f"unknown command '{name}'{nearest(name, usage.COMMANDS)}; agt --help says more"
+    )
 
 
 def _checked(name: str, rest: Sequence[str]) -> list[str]:
-    """The rest of a command line with the command's words as settings, if nothing of it can be refused at once.
+    """The rest of a command line with the command's words as settings, if nothing of it can be
+    refused at once.
 
     Raises:
-        ConfigError: no such command or word; a folder without a name; a sweep that would leave nothing to go on with; a
-            command that several processes have no use for.
+        ConfigError: no such command or word; a folder without a name; a sweep that would leave
+            nothing to go on with; a command that several processes have no use for.
     """
     _check_command(name, rest)
     for word in rest:
@@ -160,21 +202,34 @@ def _checked(name: str, rest: Sequence[str]) -> list[str]:
     rest = usage.settings_from_words(name, rest)
     for word in rest:
         key, equals, value = word.lstrip("+").partition("=")
-        if equals and key in ("output_dir", "hydra.run.dir", "hydra.sweep.dir") and value.strip("'\" ") in ("", "null"):
-            raise ConfigError(f"{word}: no folder is named: give one (. is the present one), or leave it out: outputs")
+        if (
+            equals
+            and key in ("output_dir", "hydra.run.dir", "hydra.sweep.dir")
+            and value.strip("'\" ") in ("", "null")
+        ):
+            raise ConfigError(
+                f"{word}: no folder is named: give one (. is the present one), or leave it out: "
+                "outputs"
+            )
         if key == "hydra/sweeper":
-            raise ConfigError(f"{word}: another sweeper's jobs are not kept account of: leave it out")
+            raise ConfigError(
+                f"{word}: another sweeper's jobs are not kept account of: leave it out"
+            )
     if usage.is_sweep(rest) and not usage.COMMANDS[name].recorded:
-        raise ConfigError(f"-m: agt {name} keeps no record, and has no sweeps: call it once for each value")
+        raise ConfigError(
+            f"-m: agt {name} keeps no record, and has no sweeps: call it once for each value"
+        )
     _check_places(dict(word.split("=", 1) for word in rest if _PLAIN.fullmatch(word)))
     if world_size() > 1 and name not in PARALLEL_COMMANDS:
         raise ConfigError(
-            f"agt {name}: {world_size()} processes were started, and only {', '.join(PARALLEL_COMMANDS)} share their work: "
+            f"agt {name}: {world_size()} processes were started, and only "
+            f"{', '.join(PARALLEL_COMMANDS)} share their work: "
             "call it without torchrun"
         )
     if world_size() > 1 and usage.is_sweep(rest):
         raise ConfigError(
-            "-m: a sweep shares out whole jobs, by launchers, and torchrun the work of one: call it without torchrun, or "
+            "-m: a sweep shares out whole jobs, by launchers, and torchrun the work of one: call "
+            "it without torchrun, or "
             "torchrun once for each job"
         )
     return rest
@@ -200,16 +255,24 @@ def _check_places(typed: Mapping[str, str]) -> None:
     if path and not Path(path).exists():
         raise ConfigError(f"{path}: no such file or folder")
     data_dir = Path(typed.get("data_dir", os.environ.get("AGT_DATA", "data")))
-    elsewhere = "dataset.data_dir" in typed or "experiment" in typed  # or a file that says where data are
-    if typed.get("dataset") in ("table", "embeddings") and typed.get("dataset.path") and not elsewhere:
+    # or a file that says where data are
+    elsewhere = "dataset.data_dir" in typed or "experiment" in typed
+    if (
+        typed.get("dataset") in ("table", "embeddings")
+        and typed.get("dataset.path")
+        and not elsewhere
+    ):
         locate(Path(typed["dataset.path"]), data_dir, "dataset.path or data_dir")
-    if release and release != "null" and "inputs" in typed:  # a run says where else its queries may lie
+    # a run says where else its queries may lie
+    if release and release != "null" and "inputs" in typed:
         locate(Path(typed["inputs"]), Path("data"), "inputs")
     if "file" in typed:
         locate(Path(typed["file"]), data_dir, "the file or data_dir")
 
 
-def _sweep(name: str, rest: Sequence[str], options: Any, console: "Console", listed: dict[str, Any]) -> int:
+def _sweep(
+    name: str, rest: Sequence[str], options: Any, console: "Console", listed: dict[str, Any]
+) -> int:
     """Run a sweep, whose jobs are put into ``listed`` however it ends."""
     from agt_cli.sweeps import Sweep
 

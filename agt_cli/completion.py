@@ -39,20 +39,24 @@ complete -c agt -a '(agt completion --query fish (commandline -opc)[2..] (comman
 }
 
 INSTALL = (
-    'eval "$(agt completion bash)" completes in this bash; the same line in ~/.bashrc in every one (zsh, fish: likewise)'
+    'eval "$(agt completion bash)" completes in this bash; the same line in ~/.bashrc in '
+    "every one (zsh, fish: likewise)"
 )
 
 
 def completion(arguments: Sequence[str]) -> int:
-    """``agt completion SHELL`` prints what the shell is to load; the shell then asks with ``--query``.
+    """``agt completion SHELL`` prints what the shell is to load; the shell then asks with
+    ``--query``.
 
     Raises:
         ConfigError: no shell is named, or one that has no script.
     """
     if arguments[:1] == ["--query"]:
-        typed = re.sub("\0?([=:]+)\0?", r"\1", "\0".join(arguments[2:])).split("\0")  # bash cuts words at = and : as well
+        # bash cuts words at = and : as well
+        typed = re.sub("\0?([=:]+)\0?", r"\1", "\0".join(arguments[2:])).split("\0")
         done = typed[-1].rfind("=") + 1 if arguments[1] == "bash" else 0
-        with suppress(Exception):  # whatever a user's own file holds: nobody asked for a message here
+        # whatever a user's own file holds: nobody asked for a message here
+        with suppress(Exception):
             for candidate in sorted(set(candidates(typed))):
                 print(candidate[done:])
         return 0
@@ -62,7 +66,11 @@ def completion(arguments: Sequence[str]) -> int:
     elif shell in SCRIPTS:
         print(SCRIPTS[shell])
     else:
-        missing = f"unknown shell '{shell}'{nearest(shell, SCRIPTS)}" if shell else f"which shell: {', '.join(SCRIPTS)}?"
+        missing = (
+            f"unknown shell '{shell}'{nearest(shell, SCRIPTS)}"
+            if shell
+            else f"which shell: {', '.join(SCRIPTS)}?"
+        )
         raise ConfigError(f"agt completion: {missing}; {INSTALL}")
     return 0
 

@@ -11,7 +11,8 @@ from agt_cli.errors import explain
 
 
 def composed(command: str, overrides: Sequence[str], complete: bool = True) -> dict[str, Any]:
-    """The resolved configuration of ``command``, as plain containers: for what runs other commands' work.
+    """The resolved configuration of ``command``, as plain containers: for what runs other commands'
+    work.
 
     Args:
         complete: refuse where a required value was not given; else it is ???.

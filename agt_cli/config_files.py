@@ -14,7 +14,9 @@ from agt.relations.names import ENTRIES
 
 @cache
 def config_dir() -> Path:
-    """The configuration: inside the package if installed from a wheel, beside it in a source tree."""
+    """The configuration: inside the package if installed from a wheel, beside it in a source
+    tree.
+    """
     return _folder("conf")
 
 
@@ -39,21 +41,30 @@ def _folder(name: str) -> Path:
 def groups(config: str) -> list[str]:
     """The configuration groups that a command's primary file chooses from, last those inside them
     (``certificate/features``); Hydra's own left out."""
-    chosen = [line.removeprefix("  - ").strip() for line in _lines(config) if line.startswith("  - ")]
+    chosen = [
+        line.removeprefix("  - ").strip() for line in _lines(config) if line.startswith("  - ")
+    ]
     included = [
         name for name in chosen if (config_dir() / f"{name}.yaml").is_file()
     ]  # tune's settings are train's and more
     below = [group for name in included for group in groups(name)]
     names = [name for line in chosen if ":" in line and (name := line.split(":")[0]) != "hydra"]
-    return [*below, *names, *(inside for name in names for inside in sorted(packed()) if inside.startswith(f"{name}/"))]
+    return [
+        *below,
+        *names,
+        *(inside for name in names for inside in sorted(packed()) if inside.startswith(f"{name}/")),
+    ]
 
 
 @cache
 def packed() -> dict[str, dict[str, str]]:
-    """Group -> option -> its YAML text, of groups of one file: groups/GROUP.yaml in conf/ or experiments/conf/.
+    """Group -> option -> its YAML text, of groups of one file: groups/GROUP.yaml in conf/ or
+    experiments/conf/.
 
-    Each entry of such a file is what a file GROUP/OPTION.yaml would be; the comment above it is that file's head.
-    Relations are those of the registry: a head says what each is, and one without an entry is the default's by its name.
+    Each entry of such a file is what a file GROUP/OPTION.yaml would be; the comment above it is
+    that file's head.
+    Relations are those of the registry: a head says what each is, and one without an entry is the
+    default's by its name.
     """
     found: dict[str, dict[str, str]] = {}
     for folder in (config_dir() / "groups", experiments_dir() / "conf" / "groups"):
@@ -65,16 +76,22 @@ def packed() -> dict[str, dict[str, str]]:
     relations = found["relation"]
     for name, entry in ENTRIES.items():
         text = relations.get(name, f"defaults: [add_remove, _self_]\nname: {name}\n")
-        directives = "".join(line for line in text.splitlines(keepends=True) if line.startswith("# @"))
+        directives = "".join(
+            line for line in text.splitlines(keepends=True) if line.startswith("# @")
+        )
         relations[name] = f"{directives}# {entry.summary}\n{text.removeprefix(directives)}"
     return found
 
 
 def options(group: str) -> dict[str, str]:
-    """Option name -> YAML text, for one group: the package's own, and behind them those of the working directory."""
+    """Option name -> YAML text, for one group: the package's own, and behind them those of the
+    working directory.
+    """
     folders = [folder for folder in (user_conf(), config_dir()) if folder]
     paths = {path.stem: path for folder in folders for path in (folder / group).glob("*.yaml")}
-    texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in paths.items()}
+    texts = {
+        name: path.read_text(encoding="utf-8", errors="replace") for name, path in paths.items()
+    }
     return dict(sorted({**texts, **packed().get(group, {})}.items()))
 
 

@@ -1,4 +1,6 @@
-"""A command's configuration: conf/ and the user's own ./conf, composed by Hydra with the overrides of a command line."""
+"""A command's configuration: conf/ and the user's own ./conf, composed by Hydra with the
+overrides of a command line.
+"""
 
 import logging
 import sys
@@ -29,32 +31,75 @@ from agt_cli import config_files, usage
 SUBMITIT = {  # of every cluster
     "submitit_folder": "${hydra.sweep.dir}/.submitit/%j",
     "name": "${hydra.job.name}",
-    **{"timeout_min": 60, "cpus_per_task": None, "gpus_per_node": None, "tasks_per_node": 1, "mem_gb": None, "nodes": 1},
+    **{
+        "timeout_min": 60,
+        "cpus_per_task": None,
+        "gpus_per_node": None,
+        "tasks_per_node": 1,
+        "mem_gb": None,
+        "nodes": 1,
+    },
     "stderr_to_stdout": False,
 }
 
-_SBATCH = ("partition", "qos", "comment", "constraint", "exclude", "gres", "cpus_per_gpu", "gpus_per_task", "mem_per_gpu")
+_SBATCH = (
+    "partition",
+    "qos",
+    "comment",
+    "constraint",
+    "exclude",
+    "gres",
+    "cpus_per_gpu",
+    "gpus_per_task",
+    "mem_per_gpu",
+)
 
 _SLURM = {
     **dict.fromkeys((*_SBATCH, "mem_per_cpu", "account", "setup")),
-    **{"signal_delay_s": 120, "max_num_timeout": 0, "additional_parameters": {}, "array_parallelism": 256},
+    **{
+        "signal_delay_s": 120,
+        "max_num_timeout": 0,
+        "additional_parameters": {},
+        "array_parallelism": 256,
+    },
 }
 
 _JOBLIB = {
-    **{"n_jobs": -1, "backend": None, "prefer": "processes", "require": None, "verbose": 0, "timeout": None},
-    **{"pre_dispatch": "2*n_jobs", "batch_size": "auto", "temp_folder": None, "max_nbytes": None, "mmap_mode": "r"},
+    **{
+        "n_jobs": -1,
+        "backend": None,
+        "prefer": "processes",
+        "require": None,
+        "verbose": 0,
+        "timeout": None,
+    },
+    **{
+        "pre_dispatch": "2*n_jobs",
+        "batch_size": "auto",
+        "temp_folder": None,
+        "max_nbytes": None,
+        "mmap_mode": "r",
+    },
 }
 
 LAUNCHERS: dict[str, dict[str, Any]] = {
-    "joblib": {"_target_": "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher", **_JOBLIB},
-    "submitit_local": {"_target_": "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher", **SUBMITIT},
+    "joblib": {
+        "_target_": "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
+        **_JOBLIB,
+    },
+    "submitit_local": {
+        "_target_": "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",
+        **SUBMITIT,
+    },
     "submitit_slurm": {
         "_target_": "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher",
         **SUBMITIT,
         **_SLURM,
     },
 }
-"""Settings of the launchers (``hydra/launcher=NAME``), named and set as Hydra's own, whose packages are not needed."""
+"""Settings of the launchers (``hydra/launcher=NAME``), named and set as Hydra's own, whose
+packages are not needed.
+"""
 
 
 class PackedGroups(ConfigSource):
@@ -69,13 +114,17 @@ class PackedGroups(ConfigSource):
             raise ConfigLoadError(f"no option {config_path}")
         group, _, name = config_path.rpartition("/")
         text = config_files.packed()[group][name.removesuffix(".yaml")]
-        return ConfigResult(self.provider, f"packed://{group}", OmegaConf.create(text), self._get_header_dict(text))
+        return ConfigResult(
+            self.provider, f"packed://{group}", OmegaConf.create(text), self._get_header_dict(text)
+        )
 
     def available(self) -> bool:
         return True
 
     def is_group(self, config_path: str) -> bool:
-        return not config_path or any(f"{group}/".startswith(f"{config_path}/") for group in config_files.packed())
+        return not config_path or any(
+            f"{group}/".startswith(f"{config_path}/") for group in config_files.packed()
+        )
 
     def is_config(self, config_path: str) -> bool:
         group, _, name = config_path.rpartition("/")
@@ -84,13 +133,24 @@ class PackedGroups(ConfigSource):
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         """The options of a group, and the groups inside it."""
         start = f"{config_path}/" if config_path else ""
-        inside = {group.removeprefix(start).partition("/")[0] for group in config_files.packed() if group.startswith(start)}
-        found = {ObjectType.GROUP: inside, ObjectType.CONFIG: {*config_files.packed().get(config_path, {})}}
-        return sorted(found[results_filter] if results_filter in found else set().union(*found.values()))
+        inside = {
+            group.removeprefix(start).partition("/")[0]
+            for group in config_files.packed()
+            if group.startswith(start)
+        }
+        found = {
+            ObjectType.GROUP: inside,
+            ObjectType.CONFIG: {*config_files.packed().get(config_path, {})},
+        }
+        return sorted(
+            found[results_filter] if results_filter in found else set().union(*found.values())
+        )
 
 
 class UserConf(SearchPathPlugin):
-    """The user's own ./conf on Hydra's search path, behind the package's: a name of ours means ours."""
+    """The user's own ./conf on Hydra's search path, behind the package's: a name of ours means
+    ours.
+    """
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Add the packed groups, and the folder that is there when a configuration is composed."""
@@ -99,7 +159,8 @@ class UserConf(SearchPathPlugin):
             search_path.append("user", f"file://{folder}")
 
 
-# Hydra imports every module of a folder hydra_plugins on Python's path, the current one's too. None of it is needed here.
+# Hydra imports every module of a folder hydra_plugins on Python's path, the current one's too. None
+# of it is needed here.
 sys.modules.setdefault("hydra_plugins", cast(Any, None))
 
 Plugins.instance().register(PackedGroups)
@@ -114,7 +175,9 @@ class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         unknown = next((word for word in message.split() if word.startswith("-")), "")
         known = [flag for flag in usage.OPTIONS if flag.startswith("--")]
-        raise ConfigError(f"{message}{nearest(unknown, known) if 'unrecognized' in message else ''}")
+        raise ConfigError(
+            f"{message}{nearest(unknown, known) if 'unrecognized' in message else ''}"
+        )
 
 
 def parse_options(rest: Sequence[str], name: str) -> Namespace:
@@ -157,10 +220,12 @@ def library() -> Iterator[Hydra]:
 
 
 def compose_with_hydra(config_name: str, overrides: Sequence[str]) -> DictConfig:
-    """A configuration with the node ``hydra``: where runs and sweeps go, the launcher, the options that were chosen.
+    """A configuration with the node ``hydra``: where runs and sweeps go, the launcher, the options
+    that were chosen.
 
     Raises:
-        HydraException, OmegaConfBaseException, YAMLError: an override or a file does not fit (``errors.explain``).
+        HydraException, OmegaConfBaseException, YAMLError: an override or a file does not fit
+            (``errors.explain``).
     """
     with library():
         config = compose(config_name, list(overrides), return_hydra_config=True)
@@ -172,7 +237,9 @@ def show(options: Namespace) -> None:
     """Print what ``--cfg`` asks for."""
     logging.raiseExceptions = False  # a log line that nobody reads is no error
     with library() as hydra:
-        hydra.show_cfg(options.config_name, options.overrides, options.cfg, options.package, options.resolve)
+        hydra.show_cfg(
+            options.config_name, options.overrides, options.cfg, options.package, options.resolve
+        )
 
 
 def compose_unresolved(config_name: str, overrides: Sequence[str]) -> dict[str, Any]:
@@ -193,7 +260,9 @@ def plain(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     if missing:
         raise ConfigError(f"{missing[0]}: a value is required; give {missing[0]}=VALUE")
     resolved = OmegaConf.to_container(task, resolve=True)
-    return {str(key): value for key, value in resolved.items()} if isinstance(resolved, dict) else {}
+    return (
+        {str(key): value for key, value in resolved.items()} if isinstance(resolved, dict) else {}
+    )
 
 
 def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
@@ -211,7 +280,10 @@ def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
         elif override.is_discrete_sweep() and not override.is_hydra_override():
             choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
         else:
-            raise ConfigError(f"{override.input_line}: give the values of a sweep: {key}=1,2,3, range(...) or choice(...)")
+            raise ConfigError(
+                f"{override.input_line}: give the values of a sweep: {key}=1,2,3, range(...) or "
+                "choice(...)"
+            )
     return [*product(*choices.values())]
 
 

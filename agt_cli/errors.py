@@ -1,4 +1,6 @@
-"""From whatever was raised to what the user reads: one message that says what to do, and an exit code."""
+"""From whatever was raised to what the user reads: one message that says what to do, and an exit
+code.
+"""
 
 import errno
 import re
@@ -14,7 +16,8 @@ from agt.store import flat
 from agt_cli import config_files, usage
 
 _NAMES = (
-    "names in a mapping take no quotes: {a.b: [0, 1], c d: [0, 1]}; with letters beyond ASCII they go into a file "
+    "names in a mapping take no quotes: {a.b: [0, 1], c d: [0, 1]}; with letters beyond ASCII they "
+    "go into a file "
     "conf/dataset/NAME.yaml (agt data inspect FILE writes one)"
 )
 MEMORY = "lower compute.memory_mb or compute.fragment, or use a smaller model or a shorter kgrid"
@@ -36,13 +39,21 @@ def explain(error: BaseException, config: str, overrides: Sequence[str]) -> AgtE
     if _out_of_memory(error):
         return AgtError(f"out of memory: {MEMORY}")
     if isinstance(error, OSError):
-        where, remedy = f"{error.filename}: " if error.filename else "", _REMEDIES.get(error.errno or 0)
-        return AgtError(f"{where}{error.strerror or error}{f': {remedy} output_dir=FOLDER' if remedy else ''}")
+        where, remedy = (
+            f"{error.filename}: " if error.filename else "",
+            _REMEDIES.get(error.errno or 0),
+        )
+        return AgtError(
+            f"{where}{error.strerror or error}{f': {remedy} output_dir=FOLDER' if remedy else ''}"
+        )
     return None
 
 
-def failure(error: Exception, config: str, overrides: Sequence[str], verbose: bool) -> dict[str, Any]:
-    """What --json says of an error: ``error``, ``exit_code``, and what a check that was not met found.
+def failure(
+    error: Exception, config: str, overrides: Sequence[str], verbose: bool
+) -> dict[str, Any]:
+    """What --json says of an error: ``error``, ``exit_code``, and what a check that was not met
+    found.
 
     Args:
         verbose: print the traceback of a bug.
@@ -50,15 +61,29 @@ def failure(error: Exception, config: str, overrides: Sequence[str], verbose: bo
     known = explain(error, config, overrides)
     if known is None and verbose:
         traceback.print_exception(error)
-    bug = f"{type(error).__name__}: {error} (this is a bug in agt; run again with -v for the traceback)"
+    bug = (
+        f"{type(error).__name__}: {error} (this is a bug in agt; run again with -v for the "
+        "traceback)"
+    )
     facts = known.result if isinstance(known, CheckError) else {}
-    return {**facts, "error": str(known) if known else bug, "exit_code": known.exit_code if known else AgtError.exit_code}
+    return {
+        **facts,
+        "error": str(known) if known else bug,
+        "exit_code": known.exit_code if known else AgtError.exit_code,
+    }
 
 
 _REMEDIES = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room there, or choose another place with"),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "nothing can be written there: choose another place with"),
-    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "a file is where a folder is needed: choose another with"),
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room there, or choose another place with"
+    ),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS),
+        "nothing can be written there: choose another place with",
+    ),
+    **dict.fromkeys(
+        (errno.ENOTDIR, errno.EEXIST), "a file is where a folder is needed: choose another with"
+    ),
 }
 
 
@@ -71,18 +96,32 @@ def _out_of_memory(error: BaseException) -> bool:
 
 
 def _broken_file(error: BaseException) -> str | None:
-    """The message for a configuration file of the user's own that is no yaml; None if it is something else."""
+    """The message for a configuration file of the user's own that is no yaml; None if it is
+    something else.
+    """
     from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
     if isinstance(error, MarkedYAMLError) and error.problem_mark:
         where = f"{error.problem_mark.name}, line {error.problem_mark.line + 1}"
-        begun = f" ({error.context} from line {error.context_mark.line + 1} on)" if error.context_mark else ""
-        return f"{where}: {error.problem or error.context}{begun}: repair it, or quote special characters"
+        begun = (
+            f" ({error.context} from line {error.context_mark.line + 1} on)"
+            if error.context_mark
+            else ""
+        )
+        return (
+            f"{where}: {error.problem or error.context}{begun}: repair it, or quote special "
+            "characters"
+        )
     if isinstance(error, YAMLError | UnicodeDecodeError):
         folder = config_files.user_conf()
-        unread = [str(path) for path in sorted(folder.rglob("*.yaml")) if not _is_text(path)] if folder else []
+        unread = (
+            [str(path) for path in sorted(folder.rglob("*.yaml")) if not _is_text(path)]
+            if folder
+            else []
+        )
         return (
-            f"{', '.join(unread) or 'a configuration file'}: no text in UTF-8 without control characters: save it as that"
+            f"{', '.join(unread) or 'a configuration file'}: no text in UTF-8 without control "
+            "characters: save it as that"
         )
     return None
 
@@ -104,7 +143,9 @@ def _hydra_mistake(error: BaseException, config: str, overrides: Sequence[str]) 
     if isinstance(error, HydraException):
         return _refused_override(error, config, overrides)
     if isinstance(error, OmegaConfBaseException):
-        key = error.full_key or next((word.partition("=")[0] for word in overrides if "${" in word), "")
+        key = error.full_key or next(
+            (word.partition("=")[0] for word in overrides if "${" in word), ""
+        )
         return f"{key}: {_one_line(error)}" if key else _one_line(error)
     if isinstance(error, ValueError) and _raised_in(error, "hydra"):
         return _no_choice(error, config, overrides)
@@ -121,7 +162,8 @@ def _unreadable(error: Any, config: str, overrides: Sequence[str]) -> str:
         return f"'{error.override}' cannot be read: {_NAMES}"
     quotes = f"\"{key}=['...']\"" if value.startswith("[") else f"\"{key}='...'\""
     return (
-        f"'{error.override}' cannot be read: close its brackets, and put text with special characters in quotes: {quotes}"
+        f"'{error.override}' cannot be read: close its brackets, and put text with special "
+        f"characters in quotes: {quotes}"
     )
 
 
@@ -133,20 +175,28 @@ def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -
     comma = re.match(r"Ambiguous value for argument '([^=]+)=(.*)'", str(error))
     if comma:
         return (
-            f"{comma[1]}={comma[2]}: a comma separates the values of a sweep, which needs -m; a list is {comma[1]}="
-            f"[{comma[2]}]; numbers take no comma; text with one is quoted twice: \"{comma[1]}='{comma[2]}'\""
+            f"{comma[1]}={comma[2]}: a comma separates the values of a sweep, which needs -m; a "
+            f"list is {comma[1]}="
+            f"[{comma[2]}]; numbers take no comma; text with one is quoted twice: "
+            f"\"{comma[1]}='{comma[2]}'\""
         )
     return _one_line(error)
 
 
 def _no_choice(error: Exception, config: str, overrides: Sequence[str]) -> str:
-    """What Hydra reports as a plain ValueError: a setting without a key, and a group that is given no name."""
+    """What Hydra reports as a plain ValueError: a setting without a key, and a group that is
+    given no name.
+    """
     for word in overrides:
         group, _, value = word.partition("=")
         if not group:
             return f"'{word}' is no setting: settings are KEY=VALUE"
         no_name = value in ("null", "true", "false") or not re.search("[A-Za-z_]", value)
-        if "group override must be" in str(error) and group in config_files.groups(config) and no_name:
+        if (
+            "group override must be" in str(error)
+            and group in config_files.groups(config)
+            and no_name
+        ):
             return f"{word}: choose one by its name{nearest('', config_files.options(group))}"
     return _one_line(error)
 
@@ -165,7 +215,11 @@ def _meant(word: str, config: str, overrides: Sequence[str]) -> str:
     path = Path(word)
     if path.exists():
         key = "run" if path.is_dir() else "inputs"
-        return f"; did you mean '{key}={word}'?" if key in keys else f"; agt data inspect {word} describes a table"
+        return (
+            f"; did you mean '{key}={word}'?"
+            if key in keys
+            else f"; agt data inspect {word} describes a table"
+        )
     return _known_key(word, config, overrides)
 
 
@@ -176,19 +230,28 @@ def _missing_option(error: Any) -> str:
     if instead := usage.OLD_SPELLINGS.get(f"{group}={option}"):
         return instead
     known = nearest(option, error.options or config_files.options(group))
-    if group == "training":  # also where it was chosen by dataset=NAME, with a dataset of the user's own
-        own = "give training=NAME, or let your own dataset begin with defaults: [table, _self_] (or embeddings)"
+    # also where it was chosen by dataset=NAME, with a dataset of the user's own
+    if group == "training":
+        own = (
+            "give training=NAME, or let your own dataset begin with defaults: [table, _self_] "
+            "(or embeddings)"
+        )
         return f"there are no training settings named '{option}': {own}{known}"
     return f"unknown {group} '{option}'{known}"
 
 
 def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) -> str:
-    """Hydra refuses a key that is not there, and new entries for one that is (a mapping given as {...})."""
+    """Hydra refuses a key that is not there, and new entries for one that is (a mapping given as
+    {...}).
+    """
     added = message.rpartition("To append to your config use ")[2]
     if key in _keys(config, overrides):
         return f"'{key}' takes new entries with a plus sign: '{added}'"
     if "/" in key and key in config_files.groups(config):
-        return f"{key}: public features stand in front of a linear head: add model=linear certificate=stability (or erm)"
+        return (
+            f"{key}: public features stand in front of a linear head: add model=linear "
+            "certificate=stability (or erm)"
+        )
     return f"unknown key '{key}'{_known_key(key, config, overrides)}"
 
 
@@ -200,28 +263,39 @@ def _known_key(key: str, config: str, overrides: Sequence[str]) -> str:
     elsewhere = [known for known in keys if known.rpartition(".")[2] == name]
     if beside and not elsewhere and prefix:
         return nearest(name, beside)
-    close = elsewhere or get_close_matches(key, keys, n=1, cutoff=0.5)  # far too many keys to list them all
+    # far too many keys to list them all
+    close = elsewhere or get_close_matches(key, keys, n=1, cutoff=0.5)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def _keys(config: str, overrides: Sequence[str]) -> list[str]:
-    """Every key of the configuration, groups as the command line chooses them; its other settings are left out."""
+    """Every key of the configuration, groups as the command line chooses them; its other
+    settings are left out.
+    """
     from agt_cli.configuration import compose_unresolved
 
     groups = config_files.groups(config)
     choices = [o for o in overrides if o.partition("=")[0] in groups and "," not in o]
     try:
         leaves = [key.split(".") for key in flat(compose_unresolved(config, choices))]
-    except Exception:  # broken in a second way, or from a --config-dir: a suggestion is not worth failing for
+    except Exception:
+        # broken in a second way, or from a --config-dir: a suggestion is not worth failing for
         return []
-    above = dict.fromkeys(".".join(parts[:end]) for parts in leaves for end in range(1, len(parts) + 1))
-    return [*dict.fromkeys((*groups, *above))]  # groups are keys too, even those like experiment that leave no node
+    above = dict.fromkeys(
+        ".".join(parts[:end]) for parts in leaves for end in range(1, len(parts) + 1)
+    )
+    # groups are keys too, even those like experiment that leave no node
+    return [*dict.fromkeys((*groups, *above))]
 
 
 def _one_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
     cause = str(error.__cause__).splitlines()[:1] if error.__cause__ else []
-    return "; ".join(line for line in [*lines, *cause] if line and "object_type" not in line and "full_key" not in line)
+    return "; ".join(
+        line
+        for line in [*lines, *cause]
+        if line and "object_type" not in line and "full_key" not in line
+    )
 
 
 def _raised_in(error: BaseException, package: str) -> bool:

@@ -19,14 +19,27 @@ HYDRA = (
 )
 
 SWEEPS = (
-    ("-m, --multirun", "run every combination of comma-separated values: agt train -m training.seed=0,1,2"),
-    ("sweep=NAME", "with -m: keep the sweep under this name; the same line again runs only what is not done yet"),
-    ("hydra/launcher=joblib", "with -m: several at once; or submitit_local, slurm (which need submitit)"),
+    (
+        "-m, --multirun",
+        "run every combination of comma-separated values: agt train -m training.seed=0,1,2",
+    ),
+    (
+        "sweep=NAME",
+        "with -m: keep the sweep under this name; the same line again runs only what is not done "
+        "yet",
+    ),
+    (
+        "hydra/launcher=joblib",
+        "with -m: several at once; or submitit_local, slurm (which need submitit)",
+    ),
 )
 
 ALSO = (
     ("help COMMAND", "the same as agt COMMAND --help"),
-    ("completion SHELL", 'completion for bash, zsh or fish: eval "$(agt completion bash)" in ~/.bashrc installs it'),
+    (
+        "completion SHELL",
+        'completion for bash, zsh or fish: eval "$(agt completion bash)" in ~/.bashrc installs it',
+    ),
 )
 
 
@@ -43,7 +56,8 @@ def overview() -> str:
             *_section("options", FLAGS),
             "",
             "agt COMMAND --help lists a command's examples and settings.",
-            "exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 a check not met, 4 data missing, 130 interrupted,",
+            "exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 a check not met, 4 data "
+            "missing, 130 interrupted,",
             "143 terminated (SIGTERM), 129 hung up (SIGHUP)",
         ]
     )
@@ -53,19 +67,34 @@ def command_help(name: str, rest: Sequence[str] = ()) -> str:
     """The text of ``agt COMMAND --help``: purpose, examples, groups with their options, settings.
 
     Args:
-        rest: of the command line; what it chooses of a group (``agt audit mechanism``, ``mechanism=gaussian_margin``) is
-            told with its settings.
+        rest: of the command line; what it chooses of a group (``agt audit mechanism``,
+            ``mechanism=gaussian_margin``) is told with its settings.
     """
     command = COMMANDS[name]
-    usage = ["", *(f"usage: agt {name} {words} [KEY=VALUE ...] [options]" for words in _ways(command.words))]
+    usage = [
+        "",
+        *(f"usage: agt {name} {words} [KEY=VALUE ...] [options]" for words in _ways(command.words)),
+    ]
     usage = usage if command.words else []
-    lines = [f"agt {name}: {command.help}", *usage, "", "examples:", *(f"  {line}" for line in command.examples)]
+    lines = [
+        f"agt {name}: {command.help}",
+        *usage,
+        "",
+        "examples:",
+        *(f"  {line}" for line in command.examples),
+    ]
     for group in groups(command.config):
-        lines += _section(f"{group}=", [(option, summary(text)) for option, text in options(group).items()])
+        lines += _section(
+            f"{group}=", [(option, summary(text)) for option, text in options(group).items()]
+        )
     lines += _section("settings", _settings(_lines(command.config)))
     for group, option in _chosen(name, rest):
         inside = _settings(options(group)[option].splitlines())
-        own = [(f"{group}.{setting}", about) for setting, about in inside if not setting.startswith("_target_=")]
+        own = [
+            (f"{group}.{setting}", about)
+            for setting, about in inside
+            if not setting.startswith("_target_=")
+        ]
         lines += _section(f"settings of {group}={option}", own or [("", "it has none")])
     lines += _section("ways to change and combine them", HYDRA + SWEEPS * command.recorded)
     return "\n".join([*lines, *_section("options", FLAGS)])
@@ -75,21 +104,34 @@ def _ways(words: Sequence[Word]) -> list[str]:
     """How the words of a command may follow each other, as help shows it."""
     starts = [word.after for word in words if word.after] or [""]
     return [
-        " ".join(start if start in word.known else "|".join(word.known) for word in words if word.after in ("", start))
+        " ".join(
+            start if start in word.known else "|".join(word.known)
+            for word in words
+            if word.after in ("", start)
+        )
         for start in starts
     ]
 
 
 def _chosen(name: str, rest: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(group, option) of what a command line chooses, by a word or by GROUP=NAME; what there is not is left out."""
+    """(group, option) of what a command line chooses, by a word or by GROUP=NAME; what there is
+    not is left out.
+    """
     chosen = dict(word.split("=", 1) for word in rest if "=" in word)
-    chosen |= {word.key: given for word, given in words_of(name, [rest[place] for place in bare_words(rest)])[0]}
-    known = (group for group in groups(COMMANDS[name].config) if chosen.get(group) in options(group))
+    chosen |= {
+        word.key: given
+        for word, given in words_of(name, [rest[place] for place in bare_words(rest)])[0]
+    }
+    known = (
+        group for group in groups(COMMANDS[name].config) if chosen.get(group) in options(group)
+    )
     yield from ((group, chosen[group]) for group in known)
 
 
 def _settings(lines: Sequence[str]) -> list[tuple[str, str]]:
-    """Top-level ``key: value`` lines with the comment above or behind each; those of a block with the comment behind."""
+    """Top-level ``key: value`` lines with the comment above or behind each; those of a block
+    with the comment behind.
+    """
     settings, comment, block = [], "", ""
     for before, line in pairwise(["", *lines]):
         if line.startswith("# "):
@@ -110,6 +152,8 @@ def _section(title: str, rows: "list[tuple[str, str]] | tuple[tuple[str, str], .
     width = max((len(name) for name, _ in rows), default=0)
     lines = [f"  {name:<{width}}  {text}".rstrip() for name, text in rows]
     if sys.stdout.isatty():  # else a line stays one, as grep wants it
-        broken = TextWrapper(max(get_terminal_size().columns, width + 44), subsequent_indent=" " * (width + 4))
+        broken = TextWrapper(
+            max(get_terminal_size().columns, width + 44), subsequent_indent=" " * (width + 4)
+        )
         lines = [part for line in lines for part in broken.wrap(line)]
     return ["", f"{title}:", *lines] if rows else []

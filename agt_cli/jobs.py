@@ -1,10 +1,12 @@
-"""One job: a configuration goes in, its record comes out; and what a sweep's job computes, in one word.
+"""One job: a configuration goes in, its record comes out; and what a sweep's job computes, in one
+word.
 
-Of two jobs with one signature, one is enough. The folder of a sweep's job is named by it, whatever number the job has and
-whatever else the command line changed. The configuration counts as it was resolved; where results and data lie does not,
-nor what only affects speed (compute). A file or folder that a setting names counts by its content, wherever it lies, so
-that changed data are another job's. The code counts (agt's, and that of the packages whose classes a configuration names),
-and the versions of what computes.
+Of two jobs with one signature, one is enough. The folder of a sweep's job is named by it, whatever
+number the job has and whatever else the command line changed. The configuration counts as it was
+resolved; where results and data lie does not, nor what only affects speed (compute). A file or
+folder that a setting names counts by its content, wherever it lies, so that changed data are
+another job's. The code counts (agt's, and that of the packages whose classes a configuration
+names), and the versions of what computes.
 """
 
 import gc
@@ -43,7 +45,9 @@ def command_line(arguments: Sequence[str]) -> Iterator[None]:
         sys.argv = saved
 
 
-def resolve_settings(command: str, settings: dict[str, Any], overrides: Sequence[str], console: Console) -> dict[str, Any]:
+def resolve_settings(
+    command: str, settings: dict[str, Any], overrides: Sequence[str], console: Console
+) -> dict[str, Any]:
     """A job's configuration as its record keeps it.
 
     Args:
@@ -56,7 +60,11 @@ def resolve_settings(command: str, settings: dict[str, Any], overrides: Sequence
     settings = resolve_latest(settings, console.note)
     if settings.get("run") and "output_dir" in settings:
         folder = Path(str(settings["run"]))
-        check_not_replaced(manifest_digest(folder), folder, {Path(str(settings["output_dir"])).resolve(), *home_of(folder)})
+        check_not_replaced(
+            manifest_digest(folder),
+            folder,
+            {Path(str(settings["output_dir"])).resolve(), *home_of(folder)},
+        )
     if command in ("train", "tune", "measure"):
         from agt_cli.choices import bind_declaration, with_members
 
@@ -77,10 +85,12 @@ def run_job(
 ) -> dict[str, Any]:
     """Validate everything, then run the command in its record; returns the object of --json.
 
-    A single run that never started leaves no folder; a sweep's job always leaves a record, which says why it failed.
+    A single run that never started leaves no folder; a sweep's job always leaves a record, which
+    says why it failed.
 
     Args:
-        settings: composed, as plain containers. Code that they name is the user's choice, and that of ``TRUST``.
+        settings: composed, as plain containers. Code that they name is the user's choice, and that
+            of ``TRUST``.
         folder: of the record; None: the command keeps none, and writes nothing here.
         overrides: the command line's own.
         sweep: whether it is one job of several.
@@ -98,9 +108,11 @@ def run_job(
         stack.enter_context(trusting(trusted_by(settings)))
         settings = {key: value for key, value in settings.items() if key != TRUST}
         settings = resolve_settings(command, settings, overrides, console)
-        if sweep and (folder / "status.json").exists():  # queued again by a cluster: what it drew must not be forgotten
+        # queued again by a cluster: what it drew must not be forgotten
+        if sweep and (folder / "status.json").exists():
             raise ConfigError(
-                f"{folder}: a job that was stopped in its middle; the same line sets it aside, and runs it anew"
+                f"{folder}: a job that was stopped in its middle; the same line sets it aside, and "
+                "runs it anew"
             )
         again = task.run_to_resume(settings, overrides, sweep) if command == "train" else None
         if again:
@@ -108,7 +120,9 @@ def run_job(
         record = RunRecord(folder, command, settings, again)
         if sweep:
             stack.enter_context(record)
-            record.environment(overrides=list(overrides), signature=signature_or_empty(command, settings))
+            record.environment(
+                overrides=list(overrides), signature=signature_or_empty(command, settings)
+            )
         configured = task.configure(settings)
         if not sweep:
             stack.enter_context(record)
@@ -121,13 +135,16 @@ def run_job(
                 console.note(line)
         result = task.run(configured, record, console)
     if "digest" not in result:  # of an answer line by line, stdout has the answers
-        (console.note if str(settings.get("inputs")) == "-" else console.say)(f"digest: {record.digest}")
+        (console.note if str(settings.get("inputs")) == "-" else console.say)(
+            f"digest: {record.digest}"
+        )
     console.note(f"to look at: {folder / 'report.html'}")
     return {"command": command, "run": str(folder), "digest": record.digest, **result}
 
 
 def trusted_by(settings: Mapping[str, Any]) -> set[str]:
-    """Return the names of code that the user lets records import: in these settings, in ``TRUST``, and in ./conf.
+    """Return the names of code that the user lets records import: in these settings, in ``TRUST``,
+    and in ./conf.
 
     Args:
         settings: of the command line at hand, composed. Those of a record must not come here.
@@ -142,7 +159,9 @@ def trusted_by(settings: Mapping[str, Any]) -> set[str]:
 
 
 def _user_settings() -> Iterator[object]:
-    """Yield what each YAML file in the user's own ./conf holds; one that cannot be read names no code."""
+    """Yield what each YAML file in the user's own ./conf holds; one that cannot be read names no
+    code.
+    """
     folder = config_files.user_conf()
     for path in folder.rglob("*.yaml") if folder else ():
         with suppress(OSError, ValueError, yaml.YAMLError):
@@ -150,19 +169,24 @@ def _user_settings() -> Iterator[object]:
 
 
 def signature_or_empty(command: str, settings: Mapping[str, Any]) -> str:
-    """A job's signature; empty where there is none to tell: the job itself then says what is wrong."""
+    """A job's signature; empty where there is none to tell: the job itself then says what is
+    wrong.
+    """
     try:
         return signature(command, settings)
     except (AgtError, OSError):
         return ""
 
 
-# -- what a job computes ---------------------------------------------------------------------------------------------------
+# -- what a job computes
+# ---------------------------------------------------------------------------------------------------
 
 SPEED = ("compute",)
 PLACES = ("output_dir", "data_dir", "runs_dir", "cache_dir", "download", "resume")
-ENCODED_HEAD = "agt_cli._experiments.encoder.EncodedHead"  # the papers' own, which records of theirs name
-TRUST = "trust"  # names code that records may have imported; which code it is, their own settings say
+# the papers' own, which records of theirs name
+ENCODED_HEAD = "agt_cli._experiments.encoder.EncodedHead"
+# names code that records may have imported; which code it is, their own settings say
+TRUST = "trust"
 NAMES = ("ledger",)  # a file that the job itself changes is meant by its name
 
 
@@ -178,7 +202,9 @@ def signature(command: str, config: Mapping[str, Any], state: str | None = None)
         OSError: a file that a setting names cannot be read.
     """
     settings = {key: value for key, value in config.items() if key not in (*SPEED, TRUST)}
-    settings = _contents(settings, Path()) | ({} if state is None else {"run": Content(file=state.removeprefix("sha256:"))})
+    settings = _contents(settings, Path()) | (
+        {} if state is None else {"run": Content(file=state.removeprefix("sha256:"))}
+    )
     code = _code(("agt_cli", usage.COMMANDS[command].module, *targets(config)))
     versions = {name: package_version(name) for name in PACKAGES}
     text = json.dumps([command, settings, code, versions], sort_keys=True, default=str)
@@ -191,10 +217,11 @@ def erasing(command: str, config: Mapping[str, Any]) -> bool:
 
 
 def signatures_on_earlier_states(command: str, config: Mapping[str, Any]) -> frozenset[str]:
-    """Of a job that changes its run: the signatures that it had on each earlier state, as the run itself lists them.
+    """Of a job that changes its run: the signatures that it had on each earlier state, as the run
+    itself lists them.
 
-    A finished job is this one by one of these alone: only a run that has been through the state that the job began with has
-    had done to it what was asked; a copy from before has not.
+    A finished job is this one by one of these alone: only a run that has been through the state
+    that the job began with has had done to it what was asked; a copy from before has not.
     """
     if config.get("ids") is None:  # whatever waits now
         return frozenset()
@@ -209,8 +236,14 @@ def _contents(node: Mapping[str, Any], data_dir: Path) -> dict[str, Any]:
         data_dir: of the settings around these; their own goes before it.
     """
     data_dir = Path(str(node.get("data_dir", data_dir)))
-    kept = {str(key): _content(key, value, data_dir) for key, value in node.items() if key not in PLACES}
-    if "_target_" in node and "data_dir" in node and not any(isinstance(value, Content) for value in kept.values()):
+    kept = {
+        str(key): _content(key, value, data_dir) for key, value in node.items() if key not in PLACES
+    }
+    if (
+        "_target_" in node
+        and "data_dir" in node
+        and not any(isinstance(value, Content) for value in kept.values())
+    ):
         kept["data_dir"] = str(data_dir.absolute())  # it finds its files there by itself
     return kept
 
@@ -228,7 +261,9 @@ class Content(dict[str, str]):
 
 
 def _on_disk(text: str, data_dir: Path) -> Any:
-    """The content of a file, the manifest of a run, the names, sizes and times of another folder's files; else the text."""
+    """The content of a file, the manifest of a run, the names, sizes and times of another
+    folder's files; else the text.
+    """
     try:
         path = next((path for path in places(Path(text), data_dir) if text and path.exists()), None)
     except (OSError, ValueError):  # longer than a name can be
@@ -239,7 +274,11 @@ def _on_disk(text: str, data_dir: Path) -> Any:
     state = path.stat()
     if path.is_file():
         return Content(file=_sha256(path, state.st_size, state.st_mtime_ns))
-    return Content(folder=sha256(json.dumps(sorted(_inside(path))).encode()).hexdigest()) if path.is_dir() else text
+    return (
+        Content(folder=sha256(json.dumps(sorted(_inside(path))).encode()).hexdigest())
+        if path.is_dir()
+        else text
+    )
 
 
 def _inside(folder: Path) -> Iterator[tuple[str, int, int]]:

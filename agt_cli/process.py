@@ -16,13 +16,16 @@ from typing import Any, Literal, TextIO
 
 from agt.errors import ConfigError
 
-ENDING_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+ENDING_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 PARENT_DEATH_SIGNAL = 1  # of prctl(2)
 TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 
-# -- signals -----------------------------------------------------------------------------------------------------------
+# -- signals
+# -----------------------------------------------------------------------------------------------------------
 
 
 class Terminated(KeyboardInterrupt):
@@ -39,12 +42,18 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def raising_terminated() -> Iterator[None]:
-    """Raise ``Terminated`` where the process is asked to end; once, so that a second request does not cut the record short.
+    """Raise ``Terminated`` where the process is asked to end; once, so that a second request does
+    not cut the record short.
 
-    A signal that somebody ignores (nohup) or handles already is left as it is; so are all of them outside the main thread.
+    A signal that somebody ignores (nohup) or handles already is left as it is; so are all of them
+    outside the main thread.
     """
     main_thread = threading.current_thread() is threading.main_thread()
-    ours = [number for number in ENDING_SIGNALS if main_thread and signal.getsignal(number) is signal.SIG_DFL]
+    ours = [
+        number
+        for number in ENDING_SIGNALS
+        if main_thread and signal.getsignal(number) is signal.SIG_DFL
+    ]
     for number in ours:
         signal.signal(number, _terminate)
     try:
@@ -55,7 +64,9 @@ def raising_terminated() -> Iterator[None]:
 
 
 def ignore_signals() -> None:
-    """Hear of no more requests until ``raising_terminated`` ends: the command is about to end by itself, and says why."""
+    """Hear of no more requests until ``raising_terminated`` ends: the command is about to end by
+    itself, and says why.
+    """
     for number in ENDING_SIGNALS:
         if signal.getsignal(number) is _terminate:
             signal.signal(number, signal.SIG_IGN)
@@ -66,17 +77,20 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise Terminated(number)
 
 
-# -- standard output and error whose reader has gone: agt train | head -1 ends the listing, and never a run ------------
+# -- standard output and error whose reader has gone: agt train | head -1 ends the listing, and
+# never a run ------------
 
 StreamName = Literal["stdout", "stderr"]
 _mute: set[StreamName] = set()
 
 
 def visible(text: str, keep: str = "") -> str:
-    """Text of which a terminal or a browser acts on nothing: names and values from data may hold anything.
+    """Text of which a terminal or a browser acts on nothing: names and values from data may hold
+    anything.
 
-    Blanks of any kind, line ends among them, become spaces; other letters that print nothing (ESC and all other controls,
-    marks that turn the direction of writing, half characters) stand there as Python writes them: ``\\x1b``.
+    Blanks of any kind, line ends among them, become spaces; other letters that print nothing (ESC
+    and all other controls, marks that turn the direction of writing, half characters) stand there
+    as Python writes them: ``\\x1b``.
 
     Args:
         keep: letters that stay what they are.
@@ -84,13 +98,19 @@ def visible(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(
-        c if c.isprintable() or c in keep else " " if c.isspace() else c.encode("unicode_escape", "surrogatepass").decode()
+        c
+        if c.isprintable() or c in keep
+        else " "
+        if c.isspace()
+        else c.encode("unicode_escape", "surrogatepass").decode()
         for c in text
     )
 
 
 def write_any_text() -> None:
-    """Let both streams write every text, as ``visible`` does: ``\\xe9`` on a terminal that knows ASCII alone."""
+    """Let both streams write every text, as ``visible`` does: ``\\xe9`` on a terminal that knows
+    ASCII alone.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -120,7 +140,8 @@ def muted() -> bool:
     return "stdout" in _mute
 
 
-# -- torchrun: how many processes, and which of them this one is -------------------------------------------------------
+# -- torchrun: how many processes, and which of them this one is
+# -------------------------------------------------------
 
 
 def world_size() -> int:
@@ -138,11 +159,14 @@ def rank() -> int:
 
 
 current_team: ContextVar[Any] = ContextVar("team", default=None)
-"""The processes that this command shares its work with (``agt_cli.team.Team``); None: it is alone."""
+"""The processes that this command shares its work with (``agt_cli.team.Team``); None: it is
+alone.
+"""
 
 
 def end_with_torchrun() -> None:
-    """Have this process asked to end where torchrun is killed: nobody else would tell it that the job is over.
+    """Have this process asked to end where torchrun is killed: nobody else would tell it that the
+    job is over.
 
     Linux alone can; elsewhere processes that wait for one another notice what is gone.
     """
@@ -158,11 +182,13 @@ def _number(name: str) -> int:
         return int(os.environ[name])
     except ValueError:
         raise ConfigError(
-            f"{name}={os.environ[name]} in the environment is no number: torchrun sets it, or unset it"
+            f"{name}={os.environ[name]} in the environment is no number: torchrun sets it, or "
+            "unset it"
         ) from None
 
 
-# -- GPUs -------------------------------------------------------------------------------------------
+# -- GPUs
+# -------------------------------------------------------------------------------------------
 
 
 def visible_gpus() -> tuple[str, ...]:
@@ -173,5 +199,6 @@ def visible_gpus() -> tuple[str, ...]:
 
         return tuple(map(str, range(torch.cuda.device_count())))
     names = [name.strip() for name in given.split(",")]
-    last = next((place for place, name in enumerate(names) if name in ("", "-1")), len(names))  # CUDA reads no further
+    # CUDA reads no further
+    last = next((place for place, name in enumerate(names) if name in ("", "-1")), len(names))
     return tuple(names[:last])

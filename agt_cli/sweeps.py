@@ -49,9 +49,21 @@ Task = Callable[[], dict[str, Any]]
 LOG_FOLDER = ".submitit"  # where submitit's launchers keep what jobs printed
 STANDARD_INPUT = "-"  # what ids and inputs call it
 DYING_SECONDS = 5.0  # that processes have to end after their launcher has
-MAIN_METRICS = ("test_accuracy", "accuracy", "test_auc", "stable_distance_median", "moved_by_one_k", "seconds_unlearning")
+MAIN_METRICS = (
+    "test_accuracy",
+    "accuracy",
+    "test_auc",
+    "stable_distance_median",
+    "moved_by_one_k",
+    "seconds_unlearning",
+)
 MAX_METRICS_SHOWN = 3  # beside each other
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
 
 
 @dataclass(frozen=True)
@@ -102,14 +114,20 @@ class Job:
         """Why it is not done; empty: it is."""
         logs = self.folder.parent / LOG_FOLDER
         printed = f"; what its process printed is below {logs}" if logs.is_dir() else ""
-        gone = "its process is gone (kill -9, no memory left, a time limit), or works where nobody sees it"
+        gone = (
+            "its process is gone (kill -9, no memory left, a time limit), or works where nobody "
+            "sees it"
+        )
         why = {
             "done": "",
             "failed": str(self.result.get("error") or (self.run.error if self.run else "")),
             "running": f"another process is still at work on it: {self.folder}",
-            "lost": f"lost: no record in {self.folder}: it was not started, or the launcher lost it{printed}",
+            "lost": f"lost: no record in {self.folder}: it was not started, or the launcher lost "
+            f"it{printed}",
         }
-        return why.get(self.state, f"{self.state}: {gone}, and {self.folder} ends in the middle{printed}")
+        return why.get(
+            self.state, f"{self.state}: {gone}, and {self.folder} ends in the middle{printed}"
+        )
 
     @property
     def exit_code(self) -> int:
@@ -121,16 +139,35 @@ class Job:
     def as_json(self, command: str) -> dict[str, Any]:
         run, settings = self.run, dict(map(_key_and_value, self.differs))
         number = {"job": self.number} if self.number >= 0 else {}
-        about = {"command": command, **number, "run": str(self.folder), "state": self.state, "settings": settings}
+        about = {
+            "command": command,
+            **number,
+            "run": str(self.folder),
+            "state": self.state,
+            "settings": settings,
+        }
         if self.error or run is None:
             return {**self.result, **about, "error": self.error, "exit_code": self.exit_code}
-        facts = {"metrics": run.metrics, "data_digest": run.environment.get("data_digest"), "digest": run.digest}
-        return {**about, "done_before": self.before, **{key: fact for key, fact in facts.items() if fact}, **self.result}
+        facts = {
+            "metrics": run.metrics,
+            "data_digest": run.environment.get("data_digest"),
+            "digest": run.digest,
+        }
+        return {
+            **about,
+            "done_before": self.before,
+            **{key: fact for key, fact in facts.items() if fact},
+            **self.result,
+        }
 
 
 def _as_it_ended(job: Job, result: Mapping[str, Any]) -> Job:
     """By its record; and by what its process returned, if it did."""
-    return replace(job, run=Run.at(job.folder) if (job.folder / "status.json").exists() else None, result=result)
+    return replace(
+        job,
+        run=Run.at(job.folder) if (job.folder / "status.json").exists() else None,
+        result=result,
+    )
 
 
 def _key_and_value(word: str) -> tuple[str, str]:
@@ -158,9 +195,19 @@ class Sweep:
     """
 
     def __init__(
-        self, command: str, line: Sequence[str], overrides: Sequence[str], config_name: str, console: Console
+        self,
+        command: str,
+        line: Sequence[str],
+        overrides: Sequence[str],
+        config_name: str,
+        console: Console,
     ) -> None:
-        self.command, self.line, self.console, self.config_name = command, tuple(line), console, config_name
+        self.command, self.line, self.console, self.config_name = (
+            command,
+            tuple(line),
+            console,
+            config_name,
+        )
         self.table: JobTable | None = None
         lines = combinations(overrides)
         self.hydra = compose_with_hydra(config_name, [*lines[0], "hydra.job.num=0"]).hydra
@@ -170,7 +217,10 @@ class Sweep:
         self.launcher = dict(OmegaConf.to_container(self.hydra.launcher, resolve=True))  # type: ignore[arg-type]
         self.kind = str(self.launcher.pop("_target_", "")).rpartition(".")[2]
         if self.kind not in LAUNCH:
-            raise ConfigError(f"hydra/launcher={self.launcher_name}: agt has joblib, submitit_local, submitit_slurm, slurm")
+            raise ConfigError(
+                f"hydra/launcher={self.launcher_name}: agt has joblib, submitit_local, "
+                "submitit_slurm, slurm"
+            )
         if "submitit" in str(self.hydra.launcher["_target_"]) and find_spec("submitit") is None:
             needs = f"hydra/launcher={self.launcher_name} needs the package submitit"
             raise ConfigError(f"{needs}: pip install 'submitit>=1.5,<2'")
@@ -202,15 +252,21 @@ class Sweep:
         try:
             self._run([job for job in jobs if not job.before], results)
         finally:
-            ended = [job if job.before else _as_it_ended(job, results.get(job.folder, {})) for job in jobs]
+            ended = [
+                job if job.before else _as_it_ended(job, results.get(job.folder, {}))
+                for job in jobs
+            ]
             self.table = JobTable(self.folder, self.command, ended)
             self.table.write()
         for job in ended:
-            if job.error and (self.elsewhere or job.state != "failed"):  # in this process it has said so itself
+            # in this process it has said so itself
+            if job.error and (self.elsewhere or job.state != "failed"):
                 self.console.error(f"{job.label}: {job.error}")
 
     def _compose(self, lines: Sequence[tuple[str, ...]]) -> list[Job]:
-        """Every job of the call, composed before the first is run: an override that does not fit stops all."""
+        """Every job of the call, composed before the first is run: an override that does not fit
+        stops all.
+        """
         jobs = [self._job(number, line) for number, line in enumerate(lines)]
         _check_inputs(self.command, jobs)
         differing = _differing([job.overrides for job in jobs])
@@ -230,9 +286,11 @@ class Sweep:
         return Job(number, overrides, self.folder, config, settings, signature, names, compute)
 
     def _divide_machine(self) -> None:
-        """Divide this machine among as many jobs as a launcher runs on it at once; a scheduler divides its own.
+        """Divide this machine among as many jobs as a launcher runs on it at once; a scheduler
+        divides its own.
 
-        By all jobs of the call, done or not, so that those that go on have the threads that they began with.
+        By all jobs of the call, done or not, so that those that go on have the threads that they
+        began with.
         """
         if self.kind == "SlurmLauncher":
             self.threads = self.launcher["cpus_per_task"]
@@ -240,7 +298,10 @@ class Sweep:
             return
         joblib = self.kind == "JoblibLauncher"
         if joblib and not self.launcher["n_jobs"]:
-            raise ConfigError("hydra.launcher.n_jobs=0: give how many jobs run at once, or -1: as many as processors")
+            raise ConfigError(
+                "hydra.launcher.n_jobs=0: give how many jobs run at once, or -1: as many as "
+                "processors"
+            )
         started = effective_n_jobs(self.launcher["n_jobs"]) if joblib else self.batch or cpu_count()
         most = min(started, self.batch or started, max(len(self.jobs), 1))
         if any((job.settings.get("compute") or {}).get("device") == "cuda" for job in self.jobs):
@@ -271,13 +332,17 @@ class Sweep:
                     raise AgtError(f"hydra/launcher={self.launcher_name}: {first_line}") from error
                 if left:
                     broken = f"{self.launcher_name} broke down ({first_line})"
-                    self.console.note(f"{broken}, and is started again for what it left: {len(left)} jobs")
+                    self.console.note(
+                        f"{broken}, and is started again for what it left: {len(left)} jobs"
+                    )
                     batches.insert(0, left)
 
     def _launch(self, jobs: Sequence[Job], results: dict[Path, Mapping[str, Any]]) -> None:
         """Have the launcher run jobs, and note what they return."""
         if self.elsewhere:
-            self.console.note(f"{len(jobs)} job{'s' * (len(jobs) > 1)}, started by {self.launcher_name}")
+            self.console.note(
+                f"{len(jobs)} job{'s' * (len(jobs) > 1)}, started by {self.launcher_name}"
+            )
         task = partial(perform, self.command, self.line, self.console, self.threads, os.getpid())
         cards = self.gpus or ("",)
         tasks = [partial(task, cards[place % len(cards)], job) for place, job in enumerate(jobs)]
@@ -319,9 +384,11 @@ def perform(
     gpu: str,
     job: Job,
 ) -> dict[str, Any]:
-    """Run a job as a launcher calls it, in this process or in another; returns what --json shows of it.
+    """Run a job as a launcher calls it, in this process or in another; returns what --json shows of
+    it.
 
-    It never raises: its record says how it ended, and what it returns says the same to whoever still listens.
+    It never raises: its record says how it ended, and what it returns says the same to whoever
+    still listens.
 
     Args:
         line: of the command, as typed.
@@ -331,7 +398,8 @@ def perform(
     elsewhere = os.getpid() != process
     console.note(f"-- {job.label}")
     try:
-        with command_line(line), raising_terminated():  # nobody else listens in a launcher's process
+        # nobody else listens in a launcher's process
+        with command_line(line), raising_terminated():
             if elsewhere:
                 take_share(job.settings, threads, gpu)
             HydraConfig.instance().set_config(job.config)
@@ -349,7 +417,8 @@ def perform(
     return result
 
 
-# -- launchers ---------------------------------------------------------------------------------------------------------
+# -- launchers
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _run_here(settings: Mapping[str, Any], tasks: Sequence[Task]) -> list[dict[str, Any]]:
@@ -357,11 +426,17 @@ def _run_here(settings: Mapping[str, Any], tasks: Sequence[Task]) -> list[dict[s
 
 
 def _run_by_joblib(settings: Mapping[str, Any], tasks: Sequence[Task]) -> list[dict[str, Any]]:
-    numbers = {key: int(value) for key, value in settings.items() if isinstance(value, str) and value.isdecimal()}
+    numbers = {
+        key: int(value)
+        for key, value in settings.items()
+        if isinstance(value, str) and value.isdecimal()
+    }
     return Parallel(**{**settings, **numbers, "backend": "loky"})(delayed(task)() for task in tasks)
 
 
-def _run_in_queues(settings: Mapping[str, Any], tasks: Sequence[Task], cards: int) -> list[dict[str, Any]]:
+def _run_in_queues(
+    settings: Mapping[str, Any], tasks: Sequence[Task], cards: int
+) -> list[dict[str, Any]]:
     """Run tasks by joblib, one job a card: task n is in queue n modulo the number of cards."""
     queues = [partial(_run_here, settings, tasks[card::cards]) for card in range(cards)]
     ended = Parallel(n_jobs=cards, backend="loky")(delayed(queue)() for queue in queues)
@@ -370,13 +445,17 @@ def _run_in_queues(settings: Mapping[str, Any], tasks: Sequence[Task], cards: in
     return [ended[place % cards][place // cards] for place in range(len(tasks))]
 
 
-def _run_by_submitit(cluster: str, settings: Mapping[str, Any], tasks: Sequence[Task]) -> list[dict[str, Any]]:
+def _run_by_submitit(
+    cluster: str, settings: Mapping[str, Any], tasks: Sequence[Task]
+) -> list[dict[str, Any]]:
     """Submit all, and wait for each, however another ended."""
     from submitit import AutoExecutor
     from submitit.core.utils import UncompletedJobError
 
     settings = dict(settings)
-    starts = {f"{cluster}_{key}": settings.pop(key) for key in ("max_num_timeout",) if key in settings}
+    starts = {
+        f"{cluster}_{key}": settings.pop(key) for key in ("max_num_timeout",) if key in settings
+    }
     logs = Path(settings.pop("submitit_folder"))  # with %j for a job's number
     shared = next(folder for folder in (logs, *logs.parents) if "%" not in str(folder))
     shared.mkdir(mode=0o700, parents=True, exist_ok=True)  # what jobs print may tell of records
@@ -391,14 +470,17 @@ def _run_by_submitit(cluster: str, settings: Mapping[str, Any], tasks: Sequence[
         "name",
         "stderr_to_stdout",
     )
-    executor.update_parameters(**{key if key in common else f"{cluster}_{key}": value for key, value in settings.items()})
+    executor.update_parameters(
+        **{key if key in common else f"{cluster}_{key}": value for key, value in settings.items()}
+    )
     with executor.batch():
         submitted = [executor.submit(task) for task in tasks]
     results: list[dict[str, Any]] = []
     for job in submitted:
         job.wait()
         results.append({})
-        if cluster == "local" and not job.paths.result_pickle.exists():  # what has ended here has written all that it will
+        # what has ended here has written all that it will
+        if cluster == "local" and not job.paths.result_pickle.exists():
             continue
         with suppress(UncompletedJobError):  # killed, or broke down: the record says so
             results[-1] = job.result()
@@ -411,7 +493,9 @@ LAUNCH: dict[str, Callable[[Mapping[str, Any], Sequence[Task]], list[dict[str, A
     "LocalLauncher": partial(_run_by_submitit, "local"),
     "SlurmLauncher": partial(_run_by_submitit, "slurm"),
 }
-"""By the class that the settings of a launcher name, whatever the user's own file of them is called."""
+"""By the class that the settings of a launcher name, whatever the user's own file of them is
+called.
+"""
 
 
 def _check_inputs(command: str, jobs: Sequence[Job]) -> None:
@@ -423,14 +507,21 @@ def _check_inputs(command: str, jobs: Sequence[Job]) -> None:
     again = next((run for run in runs if runs.count(run) > 1), None)
     if again is not None:
         raise ConfigError(
-            f"run={again}: several jobs would erase from this run, and each changes it for the next: give one line after "
+            f"run={again}: several jobs would erase from this run, and each changes it for the "
+            "next: give one line after "
             "the other; to compare methods, rehearse=true carries each out on a copy"
         )
-    keys = (key for key in ("ids", "inputs") for job in jobs if str(job.settings.get(key)) == STANDARD_INPUT)
+    keys = (
+        key
+        for key in ("ids", "inputs")
+        for job in jobs
+        if str(job.settings.get(key)) == STANDARD_INPUT
+    )
     key = next(keys, None)
     if key is not None:
         raise ConfigError(
-            f"{key}=-: jobs of a sweep are recognised by what they read, and standard input is gone once it is read: give "
+            f"{key}=-: jobs of a sweep are recognised by what they read, and standard input is "
+            "gone once it is read: give "
             f"a file, {key}=FILE, or leave -m out"
         )
 
@@ -439,9 +530,14 @@ def _take_lock(sweep: Path, console: Console) -> Lock:
     """Keep other processes from running the same sweep, as long as this one lives."""
     lock = Lock(sweep / LOCK)
     if not lock.take():
-        raise ConfigError(f"{sweep}: another process is running this sweep: wait for it, or give sweep=NAME another name")
+        raise ConfigError(
+            f"{sweep}: another process is running this sweep: wait for it, or give sweep=NAME "
+            "another name"
+        )
     if not lock.works:
-        console.note(f"note: the file system of {sweep} keeps no locks: do not run this sweep twice at once")
+        console.note(
+            f"note: the file system of {sweep} keeps no locks: do not run this sweep twice at once"
+        )
     return lock
 
 
@@ -452,7 +548,8 @@ def _wait_for_dying(jobs: Sequence[Job]) -> None:
         time.sleep(0.05)
 
 
-# -- which jobs are done already, and where the others run -------------------------------------------------------------
+# -- which jobs are done already, and where the others run
+# -------------------------------------------------------------
 
 
 def _in_folders(jobs: Sequence[Job], sweep: Path, note: Callable[[str], None]) -> list[Job]:
@@ -499,7 +596,8 @@ def plan_job(job: Job, command: str, note: Callable[[str], None]) -> Job:
     return job
 
 
-# -- the one table of a sweep: sweep.csv, and what is printed and listed by --json --------------------------------------
+# -- the one table of a sweep: sweep.csv, and what is printed and listed by --json
+# --------------------------------------
 
 
 @dataclass(frozen=True)
@@ -524,7 +622,9 @@ class JobTable:
 
     @property
     def states(self) -> str:
-        return ", ".join(f"{count} {state}" for state, count in Counter(job.state for job in self.jobs).items())
+        return ", ".join(
+            f"{count} {state}" for state, count in Counter(job.state for job in self.jobs).items()
+        )
 
     @property
     def summary(self) -> str:
@@ -533,29 +633,55 @@ class JobTable:
         if not undone:
             return ""
         some = {job.state for job in undone} != {"failed"}
-        again = f"the same line with sweep={self.sweep.name.removesuffix(SWEEP_SUFFIX)} runs what is not done"
-        return f"{len(undone)} of {len(self.jobs)} jobs {f'are not done ({self.states})' if some else 'failed'}: {again}"
+        again = (
+            f"the same line with sweep={self.sweep.name.removesuffix(SWEEP_SUFFIX)} runs what "
+            "is not done"
+        )
+        return (
+            f"{len(undone)} of {len(self.jobs)} jobs "
+            f"{f'are not done ({self.states})' if some else 'failed'}: {again}"
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The call's jobs, those of earlier calls, and where the table lies."""
-        jobs, earlier = ([job.as_json(self.command) for job in part] for part in (self.jobs, self.earlier()))
-        return {"sweep": str(self.sweep), "table": str(self.sweep / "sweep.csv"), "jobs": jobs, "earlier": earlier}
+        jobs, earlier = (
+            [job.as_json(self.command) for job in part] for part in (self.jobs, self.earlier())
+        )
+        return {
+            "sweep": str(self.sweep),
+            "table": str(self.sweep / "sweep.csv"),
+            "jobs": jobs,
+            "earlier": earlier,
+        }
 
     def earlier(self) -> list[Job]:
-        """Jobs of earlier calls: the newest record of each that is none of this call's, by signature or by overrides."""
-        seen: set[object] = {job.signature for job in self.jobs} | {frozenset(job.overrides) for job in self.jobs}
+        """Jobs of earlier calls: the newest record of each that is none of this call's, by
+        signature or by overrides.
+        """
+        seen: set[object] = {job.signature for job in self.jobs} | {
+            frozenset(job.overrides) for job in self.jobs
+        }
         earlier = []
-        for run in sorted(jobs_of(self.sweep), key=lambda run: (run.state == "done", run.moment), reverse=True):
+        for run in sorted(
+            jobs_of(self.sweep), key=lambda run: (run.state == "done", run.moment), reverse=True
+        ):
             names = {run.environment.get("signature"), frozenset(run.overrides)}
             if run.command == self.command and run.overrides and not names & seen:
                 seen |= names
-                earlier.append(Job(-1, run.overrides, run.folder, differs=run.overrides, run=run, before=True))
+                earlier.append(
+                    Job(-1, run.overrides, run.folder, differs=run.overrides, run=run, before=True)
+                )
         return sorted(earlier, key=lambda job: job.run.started if job.run else "")
 
     def rows(self) -> pd.DataFrame:
-        """One row for each job: number, state, folder, the settings that differ, seconds, metrics, error."""
+        """One row for each job: number, state, folder, the settings that differ, seconds,
+        metrics, error.
+        """
         jobs = [*self.jobs, *self.earlier()]
-        settings = [dict(map(_key_and_value, words)) for words in _differing([job.overrides for job in jobs])]
+        settings = [
+            dict(map(_key_and_value, words))
+            for words in _differing([job.overrides for job in jobs])
+        ]
         keys = dict.fromkeys(key for row in settings for key in row)
         rows = []
         for job, row in zip(jobs, settings, strict=True):
@@ -563,10 +689,18 @@ class JobTable:
             settled = flat(job.run.config if job.run else {})
             config = {key: value for key, value in settled.items() if value not in (None, {})}
             given = {key: row.get(key) or str(config.get(key, "")) for key in keys}
-            about = {"run": job.folder.name, "job": job.number if job.number >= 0 else "", "state": job.state}
+            about = {
+                "run": job.folder.name,
+                "job": job.number if job.number >= 0 else "",
+                "state": job.state,
+            }
             about["before"] = job.before  # taken from an earlier call
-            numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
-            rows.append({**about, **given, "seconds": status.get("seconds"), **numbers, "error": job.error})
+            numbers = {
+                name: value for name, value in metrics.items() if isinstance(value, int | float)
+            }
+            rows.append(
+                {**about, **given, "seconds": status.get("seconds"), **numbers, "error": job.error}
+            )
         frame = pd.DataFrame(rows)
         return frame[[*(name for name in frame if name != "error"), "error"]]
 
@@ -577,7 +711,9 @@ class JobTable:
     def say(self, console: Console) -> None:
         """Print what a person reads first; errors were lines of their own."""
         rows = self.rows()
-        settings = list(rows.columns)[len(("run", "job", "state", "before")) : list(rows.columns).index("seconds")]
+        settings = list(rows.columns)[
+            len(("run", "job", "state", "before")) : list(rows.columns).index("seconds")
+        ]
         main = [name for name in MAIN_METRICS if name in rows][:MAX_METRICS_SHOWN]
         columns = ["run", "state", *settings, *main, "seconds"]
         rows["state"] = rows["state"] + rows["before"].map({True: ", before", False: ""})

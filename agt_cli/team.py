@@ -1,13 +1,15 @@
-"""Several processes at one command: the first is the command, and tells the others what to compute with it.
+"""Several processes at one command: the first is the command, and tells the others what to compute
+with it.
 
     torchrun --standalone --nproc-per-node 2 -m agt_cli train dataset=digits
 
-The first process alone reads the command line, writes, prints, pays and draws. The others (``Worker``) wait for a task, do
-the same computation with it (``agt.distributed``), and wait again. So whatever a command does beside computing happens
-once, as nobody else could do it.
+The first process alone reads the command line, writes, prints, pays and draws. The others
+(``Worker``) wait for a task, do the same computation with it (``agt.distributed``), and wait again.
+So whatever a command does beside computing happens once, as nobody else could do it.
 
-How it ends. The first process leaves word of its exit code, and tells those that wait. One that fails leaves word of why,
-and the first reports it. One that is killed leaves none: whoever needs it finds its connection closed (``PeerLost``).
+How it ends. The first process leaves word of its exit code, and tells those that wait. One that
+fails leaves word of why, and the first reports it. One that is killed leaves none: whoever needs it
+finds its connection closed (``PeerLost``).
 """
 
 import socket
@@ -33,7 +35,8 @@ FOREVER = 30 * 86400.0  # seconds: the others wait as long as the first reads da
 
 PATIENCE = 5.0  # seconds: until the first has left word, once it is gone
 
-OVER = "agt/over"  # the last task, with the exit code; which is on the board, for who hears no tasks any more
+# the last task, with the exit code; which is on the board, for who hears no tasks any more
+OVER = "agt/over"
 
 SPLITS, QUERIES = ("train", "test"), "queries"  # features that every process has read, by name
 
@@ -63,10 +66,14 @@ class Team:
         """Have the others do a task (``Worker``), while this process does the same in here.
 
         Raises:
-            PeerLost: another process is gone; or a task before this one failed, and nobody knows where the others are.
+            PeerLost: another process is gone; or a task before this one failed, and nobody knows
+                where the others are.
         """
-        if not self._waiting:  # a task would meet them in the midst of the earlier one, and wait for ever
-            raise PeerLost("a task before this one failed in this process: the others cannot be asked any more")
+        # a task would meet them in the midst of the earlier one, and wait for ever
+        if not self._waiting:
+            raise PeerLost(
+                "a task before this one failed in this process: the others cannot be asked any more"
+            )
         self._waiting = False
         try:
             self.group.sent((task, *given, trusted_names.get()))
@@ -94,7 +101,9 @@ class Team:
             raise failed
         for rank, reason in enumerate(reasons):
             if reason:
-                theirs = AgtError(f"rank {rank} of {self.group.size}, on {self.hosts[rank]}: {reason[0]}")
+                theirs = AgtError(
+                    f"rank {rank} of {self.group.size}, on {self.hosts[rank]}: {reason[0]}"
+                )
                 theirs.exit_code = reason[1]
                 raise theirs
         assert made is not None
@@ -114,7 +123,9 @@ class Team:
 
 
 def lead(command: Callable[[], int]) -> int:
-    """Run a command in the first process of several; returns its exit code, when the others know it."""
+    """Run a command in the first process of several; returns its exit code, when the others know
+    it.
+    """
     code = AgtError.exit_code
     with together(FOREVER) as group, joined(ALONE):
         team = Team.of(group)
@@ -128,7 +139,9 @@ def lead(command: Callable[[], int]) -> int:
 
 
 def word_of_the_first(group: Group) -> int:
-    """The exit code that the first process left, if it does so soon; 1 if not, or if the processes never met."""
+    """The exit code that the first process left, if it does so soon; 1 if not, or if the
+    processes never met.
+    """
     until = time.monotonic() + PATIENCE
     with suppress(RuntimeError):
         while group.board is not None and time.monotonic() < until:
@@ -138,8 +151,11 @@ def word_of_the_first(group: Group) -> int:
     return AgtError.exit_code
 
 
-def share_answers(model: Model, team: Team, known: Mapping[str, np.ndarray] = MappingProxyType({})) -> Model:
-    """A copy of a model that every process of the team has, whose ``predict``, ``margins`` and ``certify`` all work at.
+def share_answers(
+    model: Model, team: Team, known: Mapping[str, np.ndarray] = MappingProxyType({})
+) -> Model:
+    """A copy of a model that every process of the team has, whose ``predict``, ``margins`` and
+    ``certify`` all work at.
 
     What is made from it (other weights, say) is no shared one.
 
@@ -154,17 +170,31 @@ def share_answers(model: Model, team: Team, known: Mapping[str, np.ndarray] = Ma
 
 
 def _answer(
-    team: Team, known: Mapping[str, np.ndarray], ask: Callable[..., Any], features: Any, *more: Any, **named: Any
+    team: Team,
+    known: Mapping[str, np.ndarray],
+    ask: Callable[..., Any],
+    features: Any,
+    *more: Any,
+    **named: Any,
 ) -> Any:
     name = next((name for name, array in known.items() if array is features), None)
     if name is None and not isinstance(features, np.ndarray):
-        return ask(features, *more, **named)  # of a file, read as they are needed, and not as the others have them
-    with team.at("answer", ask.__name__, name, None if name else features, *(one for one in more if not callable(one))):
+        # of a file, read as they are needed, and not as the others have them
+        return ask(features, *more, **named)
+    with team.at(
+        "answer",
+        ask.__name__,
+        name,
+        None if name else features,
+        *(one for one in more if not callable(one)),
+    ):
         return ask(features, *more, **named)
 
 
 def unshared(model: Model) -> Model:
-    """The model answered by this process by itself: what goes wrong with its answers is felt by nobody else."""
+    """The model answered by this process by itself: what goes wrong with its answers is felt by
+    nobody else.
+    """
     return vars(model).get("_unshared", model)
 
 

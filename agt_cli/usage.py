@@ -25,36 +25,66 @@ OPTIONS = (
     *("--multirun", "--cfg", "--resolve", "--hydra-help", "--config-dir"),
 )
 
-WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd")
+WITH_VALUE = (
+    "--cfg",
+    "-c",
+    "--package",
+    "-p",
+    "--config-path",
+    "-cp",
+    "--config-name",
+    "-cn",
+    "--config-dir",
+    "-cd",
+)
 """Hydra's options that take the word after them."""
 
-_LIST = "agt runs lists what was run; filter and sort the list with pandas: agt runs limit=null --json"
+_LIST = (
+    "agt runs lists what was run; filter and sort the list with pandas: agt runs limit=null --json"
+)
 
 _INFO = "agt shows what is composed: agt COMMAND --cfg all prints it, with Hydra's own settings"
 
-_AUDITS = "agt audit summary was removed: agt runs command=audit lists the audits of all runs, with their verdicts"
+_AUDITS = (
+    "agt audit summary was removed: agt runs command=audit lists the audits of all runs, "
+    "with their verdicts"
+)
 
 _TUBE = (
     "the curvature tube was removed, because a linear head went at least as far at equal accuracy: "
     "use certificate=stability model=linear, or certificate=votes"
 )
 
-_NO_FOURIER = "fourier features were removed: use landmarks, which need rows that are declared public"
+_NO_FOURIER = (
+    "fourier features were removed: use landmarks, which need rows that are declared public"
+)
 
 _NO_CROSSES = "crosses of vectors were removed: use dataset.crosses=1024, of a table's columns"
 
-_NO_TRIALS = "private tuning was removed: tune on rows declared public (tune.public), or take the recipe"
+_NO_TRIALS = (
+    "private tuning was removed: tune on rows declared public (tune.public), or take the recipe"
+)
 
-_SIGNED = "agt signs nothing itself: ssh-keygen -Y sign signs manifest.json, and -Y verify checks it (docs/trust.md)"
+_SIGNED = (
+    "agt signs nothing itself: ssh-keygen -Y sign signs manifest.json, and -Y verify checks "
+    "it (docs/trust.md)"
+)
 
-_RELEASED = "weights that were released answer by themselves: agt predict release=FOLDER, the folder release/ of their run"
+_RELEASED = (
+    "weights that were released answer by themselves: agt predict release=FOLDER, the "
+    "folder release/ of their run"
+)
 
 _SHADOWS = (
-    "agt audit shadows was removed: agt audit membership trains the shadow models, and agt audit memorisation of the "
+    "agt audit shadows was removed: agt audit membership trains the shadow models, and agt audit "
+    "memorisation of the "
     "same run uses them again"
 )
 
-_POISONS = "agt audit prediction has no poisoned records any more: leave it out; every other attack is as it was"
+_POISONS = (
+    "agt audit prediction has no poisoned records any more: leave it out; every other "
+    "attack is as it was"
+)
 
 OLD_SPELLINGS = {
     "runs where=": _LIST,
@@ -89,21 +119,38 @@ OLD_SPELLINGS = {
     "tune.trials.mean": _NO_TRIALS,
     "tune.trials.eta": _NO_TRIALS,
     "tune.seed": _NO_TRIALS,
-    "mechanism.shrink": "shrinkage of released weights was removed: leave it out, or agt plan names what answers better",
-    "ensemble.slices": "slices of shards were removed: leave it out; agt unlearn method=sisa trains members whole",
-    "hydra.sweeper.devices": "CUDA_VISIBLE_DEVICES=0,1 before agt says which GPUs the jobs of a sweep use, one each",
+    "mechanism.shrink": "shrinkage of released weights was removed: leave it out, or agt plan "
+    "names what answers better",
+    "ensemble.slices": "slices of shards were removed: leave it out; agt unlearn method=sisa "
+    "trains members whole",
+    "hydra.sweeper.devices": "CUDA_VISIBLE_DEVICES=0,1 before agt says which GPUs the jobs of a "
+    "sweep use, one each",
     "hydra.sweep.subdir": "the folder of a sweep's job is named by what it computes: leave it out",
 }
-"""What earlier versions took -> what to type instead: an option, KEY, ``COMMAND KEY=``, KEY=VALUE, or
-GROUP=NAME, for which a command's word stands, too."""
+"""What earlier versions took -> what to type instead: an option, KEY, ``COMMAND KEY=``, KEY=VALUE,
+or GROUP=NAME, for which a command's word stands, too.
+"""
 
 _NAME = re.compile(r"\w[\w.-]*")
 
-_GRAMMAR = re.compile(r"""["'\[\]{},$\\]""")  # what is meant for Hydra: quotes, lists, mappings, sweeps, interpolations
+# what is meant for Hydra: quotes, lists, mappings, sweeps, interpolations
+_GRAMMAR = re.compile(r"""["'\[\]{},$\\]""")
 
 QUOTES = "'\""
 
-PATHS = ("ledger", "run", "release", "inputs", "ids", "file", "path", "page", "head", "resume", "unreadable")
+PATHS = (
+    "ledger",
+    "run",
+    "release",
+    "inputs",
+    "ids",
+    "file",
+    "path",
+    "page",
+    "head",
+    "resume",
+    "unreadable",
+)
 """Settings that name a file, a folder or a ledger: in no name is an interpolation resolved."""
 
 _FUNCTION = re.compile(r"[a-z_]+\(.*\)")
@@ -123,12 +170,13 @@ def instead_of(command: str, word: str) -> str | None:
 
 @dataclass(frozen=True)
 class Word:
-    """A word that stands right after the command (``agt data prepare imdb``): it becomes the setting KEY=WORD.
+    """A word that stands right after the command (``agt data prepare imdb``): it becomes the
+    setting KEY=WORD.
 
     Attributes:
         key: the configuration key, or the group, that the word chooses.
-        choices: the words there are; empty: the options of the configuration group ``key``, or, for ``name``, what
-            experiments/ holds.
+        choices: the words there are; empty: the options of the configuration group ``key``, or, for
+            ``name``, what experiments/ holds.
         free: it may be any word: what help calls it.
         after: it stands only after this word; empty: always.
     """
@@ -150,7 +198,8 @@ class Word:
 
 @dataclass(frozen=True)
 class Command:
-    """One command: the module that runs it, its primary configuration, what its help says, and the words it takes.
+    """One command: the module that runs it, its primary configuration, what its help says, and the
+    words it takes.
 
     Attributes:
         path: of its module.
@@ -173,7 +222,8 @@ COMMANDS: dict[str, Command] = {
     "start": Command(
         "agt_cli/commands/start",
         "start",
-        "FILE: from a table to a model by a few questions: how good it is, how private answers could be; nothing is spent",
+        "FILE: from a table to a model by a few questions: how good it is, how private answers "
+        "could be; nothing is spent",
         (
             "agt start loans.csv                           asks what it must",
             "agt start loans.csv label=default id=none public=yes purpose=both eps=1",
@@ -185,38 +235,48 @@ COMMANDS: dict[str, Command] = {
     "train": Command(
         "agt_cli/commands/train",
         "train",
-        "train a model together with bounds on every neighbouring dataset's model, for every k of the grid",
+        "train a model together with bounds on every neighbouring dataset's model, for every k of "
+        "the grid",
         (
-            "agt train                                     the embedded default: blobs, a minute on a CPU",
+            "agt train                                     the embedded default: blobs, a minute "
+            "on a CPU",
             "agt train dataset=digits model=linear         real digits, 3 against 8",
-            "agt train dataset=table dataset.path=my.csv dataset.label=y '+dataset.numeric={age: [0, 100]}'",
+            "agt train dataset=table dataset.path=my.csv dataset.label=y '+dataset.numeric={age: "
+            "[0, 100]}'",
             "agt train relation=remove kgrid=sparse        certificates about deletions alone",
-            "agt train resume=outputs/train/2026-01-31_12-00-00-000000     a run that was killed goes on, to the same bits",
+            "agt train resume=outputs/train/2026-01-31_12-00-00-000000     a run that was killed "
+            "goes on, to the same bits",
         ),
     ),
     "tune": Command(
         "agt_cli/commands/tune",
         "tune",
-        "choose settings on data declared public, by folds, as an experiment for agt train; or privately, at a price",
+        "choose settings on data declared public, by folds, as an experiment for agt train; or "
+        "privately, at a price",
         (
-            "agt tune dataset=loans                        training records that dataset.public marks as public",
+            "agt tune dataset=loans                        training records that dataset.public "
+            "marks as public",
             "agt tune dataset=loans tune.public=public.csv tune.objective=accuracy",
-            "agt tune dataset=loans tune.public=test 'tune.grid={training.caution: [1, 2], dataset.bins: [10, 20]}'",
+            "agt tune dataset=loans tune.public=test 'tune.grid={training.caution: [1, 2], "
+            "dataset.bins: [10, 20]}'",
         ),
     ),
     "measure": Command(
         "agt_cli/commands/measure",
         "measure",
-        "a table's ranges, lists, classes and size from its records, with noise, where nobody knows them in public",
+        "a table's ranges, lists, classes and size from its records, with noise, where nobody "
+        "knows them in public",
         (
             "agt measure dataset=loans total.eps=0.2",
-            "agt measure dataset=loans total.eps=0.2 ledger=people dataset.unit=customer relation.unit_rows=12",
+            "agt measure dataset=loans total.eps=0.2 ledger=people dataset.unit=customer "
+            "relation.unit_rows=12",
         ),
     ),
     "certify": Command(
         "agt_cli/commands/certify",
         "certify",
-        "stable distance of every test record, or of the queries in a file, with table, figures and report",
+        "stable distance of every test record, or of the queries in a file, with table, figures "
+        "and report",
         (
             "agt certify run=outputs/train/2026-01-31_12-00-00-000000",
             "agt certify run=... inputs=queries.csv",
@@ -225,7 +285,8 @@ COMMANDS: dict[str, Command] = {
     "plan": Command(
         "agt_cli/commands/plan",
         "plan",
-        "how accurate private answers would be, for each mechanism and budget, before anything is released",
+        "how accurate private answers would be, for each mechanism and budget, before anything is "
+        "released",
         (
             "agt plan run=outputs/train/2026-01-31_12-00-00-000000",
             "agt plan run=... eps=[0.5,1] delta=1e-6 queries=[1,100,10000]",
@@ -234,24 +295,35 @@ COMMANDS: dict[str, Command] = {
     "predict": Command(
         "agt_cli/commands/predict",
         "predict",
-        "private labels for a file of queries, each with a stated guarantee; refuses where the guarantee would not hold",
+        "private labels for a file of queries, each with a stated guarantee; refuses where the "
+        "guarantee would not hold",
         (
-            "agt predict run=... inputs=queries.csv mechanism.eps=0.1      pure eps = 0.1 for each query",
-            "agt predict run=... inputs=queries.csv mechanism=release_weights total.eps=1 total.delta=1e-5",
-            "agt predict run=... inputs=queries.npz mechanism=release_weights total.eps=1 total.delta=1e-5",
-            "agt predict run=... ledger=people inputs=q.csv mechanism.eps=0.01   counted first; repeats are free",
-            "agt predict run=... ledger=people inputs=- mechanism.eps=0.01 lot=1000     JSON lines, in and out",
+            "agt predict run=... inputs=queries.csv mechanism.eps=0.1      pure eps = 0.1 for each "
+            "query",
+            "agt predict run=... inputs=queries.csv mechanism=release_weights total.eps=1 "
+            "total.delta=1e-5",
+            "agt predict run=... inputs=queries.npz mechanism=release_weights total.eps=1 "
+            "total.delta=1e-5",
+            "agt predict run=... ledger=people inputs=q.csv mechanism.eps=0.01   counted first; "
+            "repeats are free",
+            "agt predict run=... ledger=people inputs=- mechanism.eps=0.01 lot=1000     JSON "
+            "lines, in and out",
         ),
     ),
     "ledger": Command(
         "agt_cli/commands/ledger",
         "ledger",
-        "one population's budget, for good: init makes it, show and verify look at it, admit adds a table about the people",
+        "one population's budget, for good: init makes it, show and verify look at it, admit adds "
+        "a table about the people",
         (
-            "agt ledger init loans run=latest total.eps=1 total.delta=1e-5 unit='one customer' head=/media/stick",
-            "agt ledger show loans                         what was spent, on what, and what is left",
-            "agt ledger verify loans head=COUNT:HASH       against what show once printed; exit code 3: it is wrong",
-            "agt ledger admit loans run=FOLDER             this run's data are the same people, and share the budget",
+            "agt ledger init loans run=latest total.eps=1 total.delta=1e-5 unit='one customer' "
+            "head=/media/stick",
+            "agt ledger show loans                         what was spent, on what, and what is "
+            "left",
+            "agt ledger verify loans head=COUNT:HASH       against what show once printed; exit "
+            "code 3: it is wrong",
+            "agt ledger admit loans run=FOLDER             this run's data are the same people, "
+            "and share the budget",
         ),
         (Word("action", ("init", "show", "verify", "admit")), Word("ledger", free="NAME")),
         recorded=False,
@@ -259,19 +331,24 @@ COMMANDS: dict[str, Command] = {
     "unlearn": Command(
         "agt_cli/commands/unlearn",
         "unlearn",
-        "erasure requests in; out of it the run's next state, in the same folder, and an account that can be checked",
+        "erasure requests in; out of it the run's next state, in the same folder, and an account "
+        "that can be checked",
         (
-            "agt unlearn run=latest ids=requests.txt               the cheapest method whose guarantee holds",
-            "agt unlearn run=... ids=requests.csv method=certificate    noted; what is stable without them is answered",
+            "agt unlearn run=latest ids=requests.txt               the cheapest method whose "
+            "guarantee holds",
+            "agt unlearn run=... ids=requests.csv method=certificate    noted; what is stable "
+            "without them is answered",
             "agt unlearn run=...                                   what was noted is carried out",
             "agt unlearn run=... ids=- by=id fresh=true",
-            "agt unlearn -m run=... ids=requests.txt method=newton,retrain rehearse=true   compared, on copies",
+            "agt unlearn -m run=... ids=requests.txt method=newton,retrain rehearse=true   "
+            "compared, on copies",
         ),
     ),
     "reproduce": Command(
         "agt_cli/_experiments/reproduce",
         "reproduce",
-        "NAME: the papers' figures and tables on one data set, ours beside the published numbers; goes on where it stopped",
+        "NAME: the papers' figures and tables on one data set, ours beside the published numbers; "
+        "goes on where it stopped",
         (
             "agt reproduce blobs                           both profiles side by side",
             "agt reproduce imdb data_dir=/data profile=ours",
@@ -283,9 +360,11 @@ COMMANDS: dict[str, Command] = {
     "data": Command(
         "agt_cli/commands/data",
         "data",
-        "inspect FILE: look at a table and write a dataset configuration for it; prepare NAME: turn raw data into a folder",
+        "inspect FILE: look at a table and write a dataset configuration for it; prepare NAME: "
+        "turn raw data into a folder",
         (
-            "agt data inspect loans.csv                    writes conf/dataset/loans.yaml, which agt train takes",
+            "agt data inspect loans.csv                    writes conf/dataset/loans.yaml, which "
+            "agt train takes",
             "agt data inspect loans.csv label=default id=contract name=loans2024 force=true",
             "agt data prepare imdb prepare.reviews=imdb.parquet prepare.model=gpt2",
             "agt data prepare amex data_dir=/mnt/large",
@@ -299,7 +378,8 @@ COMMANDS: dict[str, Command] = {
     "verify": Command(
         "agt_cli/commands/verify",
         "verify",
-        "PATH: whether a run, a release or a ledger is what was made, and what it rests on, for an auditor; writes nothing",
+        "PATH: whether a run, a release or a ledger is what was made, and what it rests on, for an "
+        "auditor; writes nothing",
         (
             "agt verify outputs/predict/2026-01-31_12-00-00-000000",
             "agt verify release digest=sha256:...          as its publisher told you",
@@ -312,11 +392,14 @@ COMMANDS: dict[str, Command] = {
     "audit": Command(
         "agt_audit/command",
         "audit",
-        "KIND: attack a run's own claims; what was claimed, what was tried, how hard, what was found; exit code 3: false",
+        "KIND: attack a run's own claims; what was claimed, what was tried, how hard, what was "
+        "found; exit code 3: false",
         (
-            "agt audit certificate run=latest              neighbours of the data, trained again: does every bound hold?",
+            "agt audit certificate run=latest              neighbours of the data, trained again: "
+            "does every bound hold?",
             "agt audit mechanism run=latest mechanism=randomized_response mechanism.eps=1",
-            "agt audit selftest                            what is planted on purpose must be caught",
+            "agt audit selftest                            what is planted on purpose must be "
+            "caught",
             "agt audit certificate --help                  a kind's own settings",
         ),
         (Word("audit"),),
@@ -334,7 +417,8 @@ COMMANDS: dict[str, Command] = {
     "runs": Command(
         "agt_cli/commands/runs",
         "runs",
-        "what was run, the newest first: chosen by state, data set or kind, or side by side; writes nothing",
+        "what was run, the newest first: chosen by state, data set or kind, or side by side; "
+        "writes nothing",
         (
             "agt runs                                      every run below outputs/",
             "agt runs command=train state=failed since=2026-01-31",
@@ -347,7 +431,8 @@ COMMANDS: dict[str, Command] = {
 
 
 def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
-    """The rest of a command line with the command's words as settings; they may stand anywhere in it.
+    """The rest of a command line with the command's words as settings; they may stand anywhere in
+    it.
 
     Args:
         name: the command.
@@ -364,7 +449,10 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
             raise ConfigError(OLD_SPELLINGS.get(f"{word.key}={given}", unknown))
         before.append(given)
     if missing:
-        raise ConfigError(f"agt {' '.join(before)}: one more word is needed, right here: {', '.join(missing.known)}")
+        raise ConfigError(
+            f"agt {' '.join(before)}: one more word is needed, right here: "
+            f"{', '.join(missing.known)}"
+        )
     settings = [f"{word.key}={quoted(given) if word.free else given}" for word, given in found]
     taken, options = bare[: len(settings)], _options(rest)
     others = [word for place, word in enumerate(rest) if place not in (*taken, *options)]
@@ -394,10 +482,17 @@ def settings_of_sweep(rest: Sequence[str]) -> list[str]:
         return list(rest)
     name = named[-1].partition("=")[2].strip("'\"").removesuffix(agt_cli.SWEEP_SUFFIX)
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"{named[-1]}: a sweep's name is letters, digits and . _ - behind the first")
+        raise ConfigError(
+            f"{named[-1]}: a sweep's name is letters, digits and . _ - behind the first"
+        )
     if not is_sweep(rest):
-        raise ConfigError(f"{named[-1]} names the folder of a sweep: add -m, and values to try: training.seed=0,1,2")
-    folder = f"hydra.sweep.dir='${{output_dir}}/${{hydra.job.config_name}}/{name}{agt_cli.SWEEP_SUFFIX}'"
+        raise ConfigError(
+            f"{named[-1]} names the folder of a sweep: add -m, and values to try: "
+            "training.seed=0,1,2"
+        )
+    folder = (
+        f"hydra.sweep.dir='${{output_dir}}/${{hydra.job.config_name}}/{name}{agt_cli.SWEEP_SUFFIX}'"
+    )
     return [folder, *(word for word in rest if word not in named)]
 
 
@@ -419,14 +514,19 @@ def bare_words(rest: Sequence[str]) -> list[int]:
 def _options(rest: Sequence[str]) -> list[int]:
     """Where options stand, and the words that they take."""
     before = ["", *rest]
-    return [place for place, word in enumerate(rest) if word.startswith("-") or before[place] in WITH_VALUE]
+    return [
+        place
+        for place, word in enumerate(rest)
+        if word.startswith("-") or before[place] in WITH_VALUE
+    ]
 
 
 def _readable(word: str) -> str:
-    """A setting whose value Hydra's grammar would not take is text: names of files, in any language and with any sign.
+    """A setting whose value Hydra's grammar would not take is text: names of files, in any language
+    and with any sign.
 
-    A home directory is put in its place, which shells leave alone behind an equals sign. A learner of the user's own has
-    settings that no configuration knows.
+    A home directory is put in its place, which shells leave alone behind an equals sign. A learner
+    of the user's own has settings that no configuration knows.
     """
     if word.startswith("certificate.learner."):
         word = f"++{word}"
@@ -441,9 +541,14 @@ def _readable(word: str) -> str:
 
 
 def quoted(value: str) -> str:
-    """Any text as a value of an override that is read back as this text, also where it holds an interpolation.
+    """Any text as a value of an override that is read back as this text, also where it holds an
+    interpolation.
 
     In Hydra's grammar a blank, a comma or a bracket says something, and so does a quote.
     """
     value = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
-    return "'" + re.sub(r"(\\*)('|$)", lambda tail: 2 * tail[1] + ("\\'" if tail[2] else ""), value) + "'"
+    return (
+        "'"
+        + re.sub(r"(\\*)('|$)", lambda tail: 2 * tail[1] + ("\\'" if tail[2] else ""), value)
+        + "'"
+    )

@@ -21,12 +21,14 @@ from agt_cli.team import FOREVER, OVER, QUERIES, SPLITS, Team, word_of_the_first
 def work() -> int:
     """Do what the first process asks for, until it has ended; returns its exit code.
 
-    The processes beside the first have no command line, record, ledger or randomness of their own, write nothing and print
-    nothing but the traceback of a bug: what they know is what the first sends, and the data and runs that this names.
-    Whatever goes wrong here, the first process hears of it and tells it.
+    The processes beside the first have no command line, record, ledger or randomness of their own,
+    write nothing and print nothing but the traceback of a bug: what they know is what the first
+    sends, and the data and runs that this names. Whatever goes wrong here, the first process hears
+    of it and tells it.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)  # there is nothing to put in order, and a call to others hears no handler
+        # there is nothing to put in order, and a call to others hears no handler
+        signal.signal(number, signal.SIG_DFL)
     warnings.simplefilter("ignore")
     group = ALONE
     try:
@@ -98,7 +100,9 @@ class Worker:
         self.known = {QUERIES: queries.features}
         trained.agree(self.team.group)
 
-    def answer(self, method: str, name: str | None, features: np.ndarray | None, *more: Any) -> None:
+    def answer(
+        self, method: str, name: str | None, features: np.ndarray | None, *more: Any
+    ) -> None:
         """Ask the model, about features that were sent, or known by name."""
         getattr(self.model, method)(features if name is None else self.known[name], *more)
 

@@ -1,1 +1,3 @@
-"""What reproduces the papers: baselines, encoder, raw data prepared, figures and tables; NAME.yaml is one data set's."""
+"""What reproduces the papers: baselines, encoder, raw data prepared, figures and tables;
+NAME.yaml is one data set's.
+"""

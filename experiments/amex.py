@@ -1,22 +1,28 @@
 """A large table of statements, csv or parquet, read in chunks, in bounded memory.
 
-How a value is read depends on that value and the type its column was declared to have: no types are guessed.
+How a value is read depends on that value and the type its column was declared to have: no types are
+guessed.
 
 
-Which customer each statement belongs to: names, units, split and places, in one pass over two columns.
+Which customer each statement belongs to: names, units, split and places, in one pass over two
+columns.
 
-``agt data prepare amex``: the American Express default prediction data as memory-mapped arrays (papers.md, AMEX).
+``agt data prepare amex``: the American Express default prediction data as memory-mapped arrays
+(papers.md, AMEX).
 
-Two passes in bounded memory: over customers and dates, then over the 188 features. Every value is brought into a public
-range by constants of the configuration, each on its own, so that nothing about a record depends on another.
+Two passes in bounded memory: over customers and dates, then over the 188 features. Every value is
+brought into a public range by constants of the configuration, each on its own, so that nothing
+about a record depends on another.
 
 
-Synthetic statements in the schema of the American Express default prediction data: every number is made up.
+Synthetic statements in the schema of the American Express default prediction data: every number is
+made up.
 
-190 columns (customer_ID, S_2 and 188 features, two of them text), values mostly in [0, 1] with noise up to .01, heavy
-tails, missing values, at most 13 statements a customer, and a target that P_2 and B_1 say something about. Only the
-columns' names are the competition's. scripts/make_amex_like.py writes them for trying ``agt data prepare amex``; a
-reproduction without the competition's data runs on them, and says so.
+190 columns (customer_ID, S_2 and 188 features, two of them text), values mostly in [0, 1] with
+noise up to .01, heavy tails, missing values, at most 13 statements a customer, and a target that
+P_2 and B_1 say something about. Only the columns' names are the competition's.
+scripts/make_amex_like.py writes them for trying ``agt data prepare amex``; a reproduction without
+the competition's data runs on them, and says so.
 """
 
 import csv
@@ -56,8 +62,8 @@ class Statements:
     """A table that can be read, again and again, in the same chunks.
 
     Attributes:
-        path: a csv, cut at the first line end after every so many bytes (a value may hold none); or a parquet file, cut
-            into batches of rows within each of its row groups.
+        path: a csv, cut at the first line end after every so many bytes (a value may hold none); or
+            a parquet file, cut into batches of rows within each of its row groups.
         names: its columns.
         about_rows: about how many rows it has; of a csv, from its size and its first chunk.
         chunk_bytes: how much of a csv is read at once.
@@ -74,11 +80,16 @@ class Statements:
         Raises:
             DataError: a value is not of its column's type, or the file is damaged.
         """
-        return self._csv(types, start) if self.path.suffix == ".csv" else self._parquet(types, start)
+        return (
+            self._csv(types, start) if self.path.suffix == ".csv" else self._parquet(types, start)
+        )
 
     def _csv(self, types: Mapping[str, pa.DataType], start: int) -> Iterator[pa.Table]:
         options = pa.csv.ConvertOptions(
-            column_types=types, include_columns=list(types), null_values=NULLS, strings_can_be_null=True
+            column_types=types,
+            include_columns=list(types),
+            null_values=NULLS,
+            strings_can_be_null=True,
         )
         columns = pa.csv.ReadOptions(column_names=list(self.names))
         with self.path.open("rb") as file:
@@ -87,25 +98,38 @@ class Statements:
             while block := file.read(self.chunk_bytes) + file.readline():
                 if number >= start:
                     try:
-                        yield pa.csv.read_csv(pa.BufferReader(block), read_options=columns, convert_options=options)
+                        yield pa.csv.read_csv(
+                            pa.BufferReader(block), read_options=columns, convert_options=options
+                        )
                     except pa.ArrowException as error:
                         raise DataError(
-                            f"{self.path}: in the bytes {begin} to {file.tell()}: {first_line(error)}"
+                            f"{self.path}: in the bytes {begin} to {file.tell()}: "
+                            f"{first_line(error)}"
                         ) from None
                 number, begin = number + 1, file.tell()
 
     def _parquet(self, types: Mapping[str, pa.DataType], start: int) -> Iterator[pa.Table]:
-        # Column pages are read through a small buffer, so that one group may be as large as the file.
+        # Column pages are read through a small buffer, so that one group may be as large as the
+        # file.
         file = pa.parquet.ParquetFile(self.path, buffer_size=2**16, pre_buffer=False)
         number = 0
         for group in range(file.num_row_groups):
             try:
-                for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=list(types)):
+                for batch in file.iter_batches(
+                    _BATCH_ROWS, row_groups=[group], columns=list(types)
+                ):
                     if number >= start:
-                        yield pa.table({name: self._cast(batch.column(name), name, to) for name, to in types.items()})
+                        yield pa.table(
+                            {
+                                name: self._cast(batch.column(name), name, to)
+                                for name, to in types.items()
+                            }
+                        )
                     number += 1
             except (pa.ArrowException, OSError) as error:
-                raise DataError(f"{self.path}: row group {group} cannot be read: {first_line(error)}") from None
+                raise DataError(
+                    f"{self.path}: row group {group} cannot be read: {first_line(error)}"
+                ) from None
 
     def _cast(self, column: pa.Array, name: str, to: pa.DataType) -> pa.Array:
         if pa.types.is_dictionary(column.type):
@@ -113,7 +137,9 @@ class Statements:
         text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
         if pa.types.is_string(to) and not text:
             raise DataError(f"{self.path}: column '{name}' holds {column.type}, expected text")
-        if pa.types.is_floating(to) and not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        if pa.types.is_floating(to) and not (
+            pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        ):
             raise DataError(f"{self.path}: column '{name}' holds {column.type}, expected numbers")
         try:
             return column.cast(to, safe=not pa.types.is_floating(to))
@@ -196,16 +222,26 @@ def read_index(statements: Statements) -> Index:
     for table in statements.read({CUSTOMER: pa.string(), DATE: pa.date32()}):
         for name in (CUSTOMER, DATE):
             if table.column(name).null_count:
-                row = sum(rows) + int(pc.index(pc.is_null(table.column(name)), pa.scalar(True)).as_py())
-                raise DataError(f"{statements.path}: column '{name}' has no value in {row_words(row)}: every row needs one")
+                row = sum(rows) + int(
+                    pc.index(pc.is_null(table.column(name)), pa.scalar(True)).as_py()
+                )
+                raise DataError(
+                    f"{statements.path}: column '{name}' has no value in {row_words(row)}: every "
+                    "row needs one"
+                )
         names = table.column(CUSTOMER).combine_chunks().dictionary_encode()
-        of_name = np.array([number.setdefault(name, len(number)) for name in names.dictionary.to_pylist()], dtype=np.int32)
+        of_name = np.array(
+            [number.setdefault(name, len(number)) for name in names.dictionary.to_pylist()],
+            dtype=np.int32,
+        )
         codes.append(of_name[names.indices.to_numpy()])
         days.append(table.column(DATE).cast(pa.int32()).to_numpy())
         rows.append(len(table))
     if not number:
         raise DataError(f"{statements.path}: holds no rows")
-    return Index(list(number), np.concatenate(codes), np.concatenate(days).astype(np.int32), tuple(rows))
+    return Index(
+        list(number), np.concatenate(codes), np.concatenate(days).astype(np.int32), tuple(rows)
+    )
 
 
 def check_rows(index: Index, cap: int, path: Path) -> None:
@@ -213,7 +249,8 @@ def check_rows(index: Index, cap: int, path: Path) -> None:
     counts = np.bincount(index.codes, minlength=len(index.customers))
     if counts.max() > cap:
         raise DataError(
-            f"{path}: customer {index.customers[int(counts.argmax())]} has {counts.max()} statements and prepare.unit_rows "
+            f"{path}: customer {index.customers[int(counts.argmax())]} has {counts.max()} "
+            "statements and prepare.unit_rows "
             f"is {cap}: raise it to a public cap on the statements of one customer"
         )
 
@@ -222,7 +259,8 @@ def match_labels(index: Index, path: Path, statements: Path) -> np.ndarray:
     """[customers] int64: each customer's label, from a file with customer_ID and target.
 
     Raises:
-        DataMissing, DataError: no such file; a repeated customer; customers of one file that the other lacks.
+        DataMissing, DataError: no such file; a repeated customer; customers of one file that the
+            other lacks.
     """
     columns = open_columns(path, "prepare.labels or data_dir")
     names = columns.unique_ids(CUSTOMER, "prepare.labels", as_text=True).tolist()
@@ -240,32 +278,48 @@ def match_labels(index: Index, path: Path, statements: Path) -> np.ndarray:
         if lacking
     ]
     if faults:
-        raise DataError(f"{'; '.join(faults)}: give the two files of one set, or cut both to the same customers")
+        raise DataError(
+            f"{'; '.join(faults)}: give the two files of one set, or cut both to the same customers"
+        )
     return np.array([label_of[name] for name in index.customers], dtype=np.int64)
 
 
 def unit_names(customers: list[str]) -> np.ndarray:
-    """[customers] S16: a short name for each customer, a hash of customer_ID. Raises DataError if two share one."""
-    units = np.array([blake2b(name.encode(), digest_size=8).hexdigest() for name in customers], dtype="S16")
+    """[customers] S16: a short name for each customer, a hash of customer_ID.
+
+    Raises DataError if two share one.
+    """
+    units = np.array(
+        [blake2b(name.encode(), digest_size=8).hexdigest() for name in customers], dtype="S16"
+    )
     if len(np.unique(units)) < len(units):
-        raise DataError("two customers have one 64-bit hash, which chance does not do: check the file")
+        raise DataError(
+            "two customers have one 64-bit hash, which chance does not do: check the file"
+        )
     return units
 
 
 def statement_ids(index: Index, units: np.ndarray) -> tuple[np.ndarray, int]:
-    """Each statement's name, unit/date, or unit/date#1, #2, ... after the first of one customer's day.
+    """Each statement's name, unit/date, or unit/date#1, #2, ... after the first of one customer's
+    day.
 
     Args:
         units: [customers] S16.
 
     Returns:
-        [n] bytes; and how many statements share customer and date with an earlier one. The name of such a one depends on
-        the customer's other statements, so only a whole customer's coming and going leaves other names alone.
+        [n] bytes; and how many statements share customer and date with an earlier one. The name of
+        such a one depends on the customer's other statements, so only a whole customer's coming and
+        going leaves other names alone.
     """
     n = len(index.codes)
-    days, of_row = np.unique(index.days, return_inverse=True)  # few: as text each takes more than a hundred bytes at first
+    # few: as text each takes more than a hundred bytes at first
+    days, of_row = np.unique(index.days, return_inverse=True)
     dates = np.datetime_as_string(days.astype("datetime64[D]")).astype("S10")[of_row]
-    parts = (units[index.codes].view("S1").reshape(n, -1), np.full((n, 1), b"/"), dates.view("S1").reshape(n, -1))
+    parts = (
+        units[index.codes].view("S1").reshape(n, -1),
+        np.full((n, 1), b"/"),
+        dates.view("S1").reshape(n, -1),
+    )
     ids = np.ascontiguousarray(np.concatenate(parts, axis=1)).view("S27").reshape(n)
     keys = pd.Series(index.codes.astype(np.int64) * 2**32 + index.days)
     occurrence = keys.groupby(keys).cumcount().to_numpy()
@@ -298,7 +352,8 @@ PAGE = "https://www.kaggle.com/competitions/amex-default-prediction"
 
 @schema
 class Amex:
-    """Writes x [n, features] float32, label, id, unit and is_test, training rows first, for ``dataset=amex``.
+    """Writes x [n, features] float32, label, id, unit and is_test, training rows first, for
+    ``dataset=amex``.
 
     Attributes:
         out: the folder to write; relative to ``data_dir``.
@@ -306,13 +361,17 @@ class Amex:
         data: the competition's train_data, csv or parquet.
         labels: its train_labels, csv or parquet.
         features: how many features it must have: all columns but customer_ID and S_2.
-        clamp: a feature's first letter (D, S, P, B, R) -> its public range; values are clamped to it.
-        coded: numbers that stand for categories: column -> public range, clamped to and scaled to [0, 1].
-        vocabulary: text columns: column -> public list of values, coded 0 to 1 in equal steps; any other value is missing.
+        clamp: a feature's first letter (D, S, P, B, R) -> its public range; values are clamped to
+            it.
+        coded: numbers that stand for categories: column -> public range, clamped to and scaled to
+            [0, 1].
+        vocabulary: text columns: column -> public list of values, coded 0 to 1 in equal steps; any
+            other value is missing.
         missing: public constant in place of a missing value.
         unit_rows: public cap on the statements of one customer, enforced.
         chunk_mb: MiB of a csv read at once.
-        test_fraction, split_key: public rate and key of the hash that makes a customer a test customer.
+        test_fraction, split_key: public rate and key of the hash that makes a customer a test
+            customer.
     """
 
     out: Path
@@ -322,7 +381,9 @@ class Amex:
     labels: Path = Path("train_labels.csv")
     features: Count = 188
     coded: Mapping[str, Range] = Field(default_factory=dict)
-    vocabulary: Mapping[str, Annotated[tuple[str | int, ...], Field(min_length=2)]] = Field(default_factory=dict)
+    vocabulary: Mapping[str, Annotated[tuple[str | int, ...], Field(min_length=2)]] = Field(
+        default_factory=dict
+    )
     missing: float = 0.0
     unit_rows: Count = 13
     chunk_mb: Count = 16
@@ -332,7 +393,9 @@ class Amex:
     def __post_init__(self) -> None:
         for name, (low, high) in {**self.clamp, **self.coded}.items():
             if not low < high:
-                raise ValueError(f"the range of {name} is [{low:g}, {high:g}]: low must be below high")
+                raise ValueError(
+                    f"the range of {name} is [{low:g}, {high:g}]: low must be below high"
+                )
 
     def run(self, on_progress: OnProgress, note: Callable[[str], None]) -> PreparedFolder:
         """Write the folder, or finish the one that an interrupted run left.
@@ -341,20 +404,32 @@ class Amex:
             on_progress: called after every chunk.
             note: called with a line about what is going on.
         """
-        data, labels = (self._there(path, key) for path, key in ((self.data, "data"), (self.labels, "labels")))
+        data, labels = (
+            self._there(path, key) for path, key in ((self.data, "data"), (self.labels, "labels"))
+        )
         statements = open_statements(data, "prepare.data", self.chunk_mb)
         names = self._features(statements)
-        with open_folder(resolve(self.out, self.data_dir), self._settings(data, labels, names)) as folder:
+        with open_folder(
+            resolve(self.out, self.data_dir), self._settings(data, labels, names)
+        ) as folder:
             if not folder.finished:
-                self._write(folder, statements, names, self._index(folder, statements, labels, names, note), on_progress)
+                self._write(
+                    folder,
+                    statements,
+                    names,
+                    self._index(folder, statements, labels, names, note),
+                    on_progress,
+                )
             return self._outcome(read_prepared(folder.out), folder)
 
     def _there(self, path: Path, key: str) -> Path:
         path = resolve(path, self.data_dir)
         if not path.is_file():
             raise DataMissing(
-                f"{path} is not there: accept the rules at {PAGE}, then run: kaggle competitions download "
-                f"-c amex-default-prediction -f {path.name} -p {path.parent} (and unzip it there), or change prepare.{key}"
+                f"{path} is not there: accept the rules at {PAGE}, then run: kaggle competitions "
+                "download "
+                f"-c amex-default-prediction -f {path.name} -p {path.parent} (and unzip it there), "
+                f"or change prepare.{key}"
             )
         return path
 
@@ -362,12 +437,19 @@ class Amex:
         require_columns(statements.names, (CUSTOMER, DATE), statements.path)
         names = tuple(n for n in statements.names if n not in (CUSTOMER, DATE))
         require_columns(names, (*self.coded, *self.vocabulary), statements.path)
-        unknown = [n for n in names if n not in self.coded and n not in self.vocabulary and n[:1] not in self.clamp]
+        unknown = [
+            n
+            for n in names
+            if n not in self.coded and n not in self.vocabulary and n[:1] not in self.clamp
+        ]
         if unknown:
-            raise DataError(f"{statements.path}: prepare.clamp has no range for the column '{unknown[0]}'")
+            raise DataError(
+                f"{statements.path}: prepare.clamp has no range for the column '{unknown[0]}'"
+            )
         if len(names) != self.features:
             raise DataError(
-                f"{statements.path}: {len(names)} features, expected {self.features}: a wrong or partial file, or else "
+                f"{statements.path}: {len(names)} features, expected {self.features}: a wrong or "
+                "partial file, or else "
                 f"prepare.features={len(names)}"
             )
         return names
@@ -380,9 +462,14 @@ class Amex:
             key: {"bytes": path.stat().st_size, "modified": path.stat().st_mtime_ns}
             for key, path in (("data", data), ("labels", labels))
         }
-        return {"prepare": {**{key: getattr(self, key) for key in keys}, **ranges}, "files": files, "features": list(names)}
+        return {
+            "prepare": {**{key: getattr(self, key) for key in keys}, **ranges},
+            "files": files,
+            "features": list(names),
+        }
 
-    # -- first pass: who ------------------------------------------------------------------------------------------------
+    # -- first pass: who
+    # ------------------------------------------------------------------------------------------------
 
     def _index(
         self,
@@ -392,33 +479,60 @@ class Amex:
         names: tuple[str, ...],
         note: Callable[[str], None],
     ) -> Places:
-        """Everything but the features, written as the first chunk; and where each row goes, found again by who goes on."""
-        folder.require_room(int(0.9 * statements.about_rows) * (4 * len(names) + 64) * (not folder.done))
+        """Everything but the features, written as the first chunk; and where each row goes,
+        found again by who goes on.
+        """
+        folder.require_room(
+            int(0.9 * statements.about_rows) * (4 * len(names) + 64) * (not folder.done)
+        )
         note("first pass: customers and dates")
         people = read_index(statements)
         check_rows(people, self.unit_rows, statements.path)
         targets = match_labels(people, labels, statements.path)
         units = unit_names(people.customers)
         ids, repeats = statement_ids(people, units)
-        test = hash_split(np.array(people.customers, dtype=object), self.test_fraction, self.split_key)
+        test = hash_split(
+            np.array(people.customers, dtype=object), self.test_fraction, self.split_key
+        )
         if not test.any() or test.all():
-            raise DataError(f"{statements.path}: {len(test)} customers leave a split empty: change prepare.test_fraction")
+            raise DataError(
+                f"{statements.path}: {len(test)} customers leave a split empty: change "
+                "prepare.test_fraction"
+            )
         is_test = test[people.codes]
-        order = np.argsort(is_test, kind="stable")  # training rows first, test rows last, each in the order of the file
-        rows = {"label": targets[people.codes].astype("u1"), "id": ids, "unit": units[people.codes], "is_test": is_test}
+        # training rows first, test rows last, each in the order of the file
+        order = np.argsort(is_test, kind="stable")
+        rows = {
+            "label": targets[people.codes].astype("u1"),
+            "id": ids,
+            "unit": units[people.codes],
+            "is_test": is_test,
+        }
         n = len(ids)
-        folder.allocate({"x": ((n, len(names)), "<f4"), **{name: ((n,), array.dtype.str) for name, array in rows.items()}})
+        folder.allocate(
+            {
+                "x": ((n, len(names)), "<f4"),
+                **{name: ((n,), array.dtype.str) for name, array in rows.items()},
+            }
+        )
         if not folder.done:
             for name, array in rows.items():
                 folder.write(name, 0, array[order])
-            names_of = {"customer_ID": people.customers, "unit": units.astype(str), "target": targets, "is_test": test}
-            pa.parquet.write_table(pa.table(names_of), folder.work / "customers.parquet")  # to look a customer up
+            names_of = {
+                "customer_ID": people.customers,
+                "unit": units.astype(str),
+                "target": targets,
+                "is_test": test,
+            }
+            # to look a customer up
+            pa.parquet.write_table(pa.table(names_of), folder.work / "customers.parquet")
             folder.finish_chunk()
         counts = {"records": n, "customers": len(units), "test_records": int(is_test.sum())}
         counts |= {"test_customers": int(test.sum()), "repeated_dates": repeats}
         return Places(np.argsort(order), people.chunk_rows, counts)
 
-    # -- second pass: what ----------------------------------------------------------------------------------------------
+    # -- second pass: what
+    # ----------------------------------------------------------------------------------------------
 
     def _write(
         self,
@@ -435,17 +549,24 @@ class Amex:
         for chunk, table in enumerate(statements.read(types, start), start=start):
             end = int(ends[chunk])
             if len(table) != index.chunk_rows[chunk]:
-                raise DataError(f"{statements.path}: it changed while it was read: delete {folder.work} and start again")
+                raise DataError(
+                    f"{statements.path}: it changed while it was read: delete {folder.work} and "
+                    "start again"
+                )
             x, to = self._values(table), place[end - len(table) : end]
             for part in (to < train_rows, to >= train_rows):  # each is an unbroken run of places
                 if part.any():
                     folder.write("x", int(to[part][0]), x[part])
             folder.finish_chunk()
             on_progress(end, len(place))
-        folder.finish({"alone": self._alone(index.counts["repeated_dates"]), "counts": index.counts})
+        folder.finish(
+            {"alone": self._alone(index.counts["repeated_dates"]), "counts": index.counts}
+        )
 
     def _values(self, table: pa.Table) -> np.ndarray:
-        """[rows, features] float32, every value in its public range or the constant for a missing one."""
+        """[rows, features] float32, every value in its public range or the constant for a
+        missing one.
+        """
         x = np.empty((len(table), table.num_columns), dtype=np.float32)
         for position, name in enumerate(table.column_names):
             x[:, position] = self._column(name, table.column(name).combine_chunks())
@@ -454,7 +575,11 @@ class Amex:
     def _column(self, name: str, column: pa.Array) -> np.ndarray:
         if name in self.vocabulary:
             known = [str(word) for word in self.vocabulary[name]]
-            values = pc.index_in(column, pa.array(known)).to_numpy(zero_copy_only=False).astype(np.float64)
+            values = (
+                pc.index_in(column, pa.array(known))
+                .to_numpy(zero_copy_only=False)
+                .astype(np.float64)
+            )
             values /= len(known) - 1
         else:
             low, high = self.coded[name] if name in self.coded else self.clamp[name[:1]]
@@ -464,9 +589,13 @@ class Amex:
         return np.where(np.isnan(values), self.missing, values).astype(np.float32)
 
     def _alone(self, repeats: int) -> Mapping[str, Any]:
-        why = "each value was clamped and coded by public constants, and each name comes from customer and date"
+        why = (
+            "each value was clamped and coded by public constants, and each name comes from "
+            "customer and date"
+        )
         again = (
-            f"{repeats} statements share customer and date with another, and are numbered: only customers may be units "
+            f"{repeats} statements share customer and date with another, and are numbered: only "
+            "customers may be units "
             "(dataset=amex)"
         )
         return {
@@ -480,11 +609,14 @@ class Amex:
             folder=folder.out,
             metrics={**counts, "width": width},
             facts=(
-                f"{counts['records']} statements of {counts['customers']} customers, at most {self.unit_rows} of one; "
+                f"{counts['records']} statements of {counts['customers']} customers, at most "
+                f"{self.unit_rows} of one; "
                 f"{width} features",
-                f"{counts['test_customers']} test customers with {counts['test_records']} statements, by a hash of "
+                f"{counts['test_customers']} test customers with {counts['test_records']} "
+                "statements, by a hash of "
                 f"customer_ID under the public key '{self.split_key}'",
-                "units: customers with dataset=amex; statements, as the papers count, with dataset=amex_rows "
+                "units: customers with dataset=amex; statements, as the papers count, with "
+                "dataset=amex_rows "
                 f"({prepared['alone']['rows']['why']})",
                 "customers.parquet names each customer's unit: it is private data",
             ),
@@ -493,7 +625,14 @@ class Amex:
 
 
 DAYS = np.datetime64("2017-03-01") + np.cumsum([0, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31, 31, 28])
-CODED = {"B_30": (0, 2), "B_38": (1, 7), "D_66": (0, 1), "D_68": (0, 6), "D_114": (0, 1), "D_116": (0, 1)} | {
+CODED = {
+    "B_30": (0, 2),
+    "B_38": (1, 7),
+    "D_66": (0, 1),
+    "D_68": (0, 6),
+    "D_114": (0, 1),
+    "D_116": (0, 1),
+} | {
     "D_117": (-1, 6),
     "D_120": (0, 1),
     "D_126": (-1, 1),
@@ -508,7 +647,15 @@ def feature_names() -> list[str]:
         "P": range(2, 5),
         "D": [
             n
-            for n in chain([39], range(41, 57), range(58, 67), range(68, 85), range(86, 90), range(91, 97), range(102, 146))
+            for n in chain(
+                [39],
+                range(41, 57),
+                range(58, 67),
+                range(68, 85),
+                range(86, 90),
+                range(91, 97),
+                range(102, 146),
+            )
             if n != 95
         ],
         "B": [*range(1, 34), *range(36, 43)],
@@ -550,7 +697,9 @@ def feature(name: str, n: int, lean: np.ndarray, rng: np.random.Generator) -> pa
     """[n] values of one column, about a tenth of them missing."""
     gone = rng.random(n, dtype=np.float32) < 0.1
     if name in TEXT:
-        return pa.array(np.array(TEXT[name], dtype=object)[rng.integers(len(TEXT[name]), size=n)], mask=gone)
+        return pa.array(
+            np.array(TEXT[name], dtype=object)[rng.integers(len(TEXT[name]), size=n)], mask=gone
+        )
     if name in CODED:
         low, high = CODED[name]
         return pa.array(rng.integers(low, high + 1, size=n).astype(np.float32), mask=gone)
@@ -575,11 +724,17 @@ def make(folder: Path, rows: int, format: str, seed: int = 0) -> tuple[Path, Pat
     risk = rng.random(len(counts))
     folder.mkdir(parents=True, exist_ok=True)
     data, labels = folder / f"train_data.{format}", folder / "train_labels.csv"
-    tables, kind = blocks(counts, risk, rng), pa.csv.CSVWriter if format == "csv" else pa.parquet.ParquetWriter
+    tables, kind = (
+        blocks(counts, risk, rng),
+        pa.csv.CSVWriter if format == "csv" else pa.parquet.ParquetWriter,
+    )
     first = next(tables)
     with kind(data, first.schema) as writer:
         for table in chain([first], tables):
             writer.write_table(table)
     target = (rng.random(len(counts)) < risk).astype(int)
-    pa.csv.write_csv(pa.table({"customer_ID": [customer_id(i) for i in range(len(counts))], "target": target}), labels)
+    pa.csv.write_csv(
+        pa.table({"customer_ID": [customer_id(i) for i in range(len(counts))], "target": target}),
+        labels,
+    )
     return data, labels

@@ -1,61 +1,77 @@
-"""What baselines share: what they are fitted on, what they release, and in words what is claimed about it.
+"""What baselines share: what they are fitted on, what they release, and in words what is claimed
+about it.
 
-Every draw of a baseline comes from a seed: these are simulations for comparison, and protect nobody who is in them.
-
-
-Plain SGD: no clip, no bounds, no privacy. The batch plan, schedule and optimizer are those of the certified run.
-
-DP-SGD with Opacus, the papers' baseline: Poisson sampling, an l2 clip for each record, Gaussian noise, PRV accountant.
-
-Formal guarantees
-    Every step draws a batch into which each record enters independently with the public probability q, clips each record's
-    gradient to l2 norm C, sums, and adds N(0, (z C)^2 I): a Poisson-subsampled Gaussian mechanism under one record added or
-    removed (Abadi et al. 2016). Opacus' PRV accountant (Gopi et al. 2021) bounds epsilon of all steps at delta from above;
-    at q = 1, where there is no sampling, mu = sqrt(steps)/z of Gaussian composition is exact and replaces it. The sum is
-    divided by the expected batch size, a public constant, never by the number drawn; an empty batch takes its step too.
+Every draw of a baseline comes from a seed: these are simulations for comparison, and protect nobody
+who is in them.
 
 
-Local randomised response on the training labels, then plain SGD (002, 004): epsilon-DP for labels alone.
+Plain SGD: no clip, no bounds, no privacy. The batch plan, schedule and optimizer are those of the
+certified run.
 
-Every record's label is kept or replaced before anyone sees it, so not even the trainer is trusted with it; features, and
-which records there are, get no protection at all.
+DP-SGD with Opacus, the papers' baseline: Poisson sampling, an l2 clip for each record, Gaussian
+noise, PRV accountant.
 
 Formal guarantees
-    Labels are flipped by the mechanism that agt releases labels by, at stable distance 0, where any label is a neighbour of
-    any other: epsilon-DP for each (agt.mechanisms.optimal, its integer table agt.mechanisms.mechanism).
-    What follows sees the flipped labels only: batches are laid out by features, never by an id that may hash the label.
-    Training on flipped labels as they are keeps the likeliest class: each wrong one takes the same share.
+    Every step draws a batch into which each record enters independently with the public probability
+    q, clips each record's gradient to l2 norm C, sums, and adds N(0, (z C)^2 I): a
+    Poisson-subsampled Gaussian mechanism under one record added or removed (Abadi et al. 2016).
+    Opacus' PRV accountant (Gopi et al. 2021) bounds epsilon of all steps at delta from above; at q
+    = 1, where there is no sampling, mu = sqrt(steps)/z of Gaussian composition is exact and
+    replaces it. The sum is divided by the expected batch size, a public constant, never by the
+    number drawn; an empty batch takes its step too.
 
 
-DP-SGD's noise inside certified training (000, Algorithm 1): the nominal weights of such a run, as a baseline.
+Local randomised response on the training labels, then plain SGD (002, 004): epsilon-DP for labels
+alone.
 
-Private logistic regression by output and by objective perturbation (Chaudhuri et al. 2011; Kifer et al. 2012; 002).
-
-Both concern F(theta) = sum_i l(y_i theta.x_i) + (Lambda/2)|theta|^2 with |x_i| <= 1 and a logistic loss whose derivative is
-clamped to [-C, 0] (``erm``), Lambda and C public. The neighbours are D and D + z, z one record; written as a sum, F needs
-no public number of records. theta* is the minimiser, theta~ what the solver returns: |grad F(theta~)| <= tau is verified,
-so |theta~ - theta*| <= tau/Lambda, F being Lambda-strongly convex. A solver that misses tau raises: nothing is released.
+Every record's label is kept or replaced before anyone sees it, so not even the trainer is trusted
+with it; features, and which records there are, get no protection at all.
 
 Formal guarantees
-    Output perturbation. theta~ + noise. At theta*(D + z) the gradient of F_D has norm |grad l_z| <= C, and
-    strong convexity gives |theta*(D + z) - theta*(D)| <= C/Lambda. So theta~ moves by at most Delta = (C + 2 tau)/Lambda.
+    Labels are flipped by the mechanism that agt releases labels by, at stable distance 0, where any
+    label is a neighbour of any other: epsilon-DP for each (agt.mechanisms.optimal, its integer
+    table agt.mechanisms.mechanism).
+    What follows sees the flipped labels only: batches are laid out by features, never by an id that
+    may hash the label. Training on flipped labels as they are keeps the likeliest class: each wrong
+    one takes the same share.
+
+
+DP-SGD's noise inside certified training (000, Algorithm 1): the nominal weights of such a run, as a
+baseline.
+
+Private logistic regression by output and by objective perturbation (Chaudhuri et al. 2011; Kifer et
+al. 2012; 002).
+
+Both concern F(theta) = sum_i l(y_i theta.x_i) + (Lambda/2)|theta|^2 with |x_i| <= 1 and a logistic
+loss whose derivative is clamped to [-C, 0] (``erm``), Lambda and C public. The neighbours are D and
+D + z, z one record; written as a sum, F needs no public number of records. theta* is the minimiser,
+theta~ what the solver returns: |grad F(theta~)| <= tau is verified, so |theta~ - theta*| <=
+tau/Lambda, F being Lambda-strongly convex. A solver that misses tau raises: nothing is released.
+
+Formal guarantees
+    Output perturbation. theta~ + noise. At theta*(D + z) the gradient of F_D has norm |grad l_z| <=
+    C, and strong convexity gives |theta*(D + z) - theta*(D)| <= C/Lambda. So theta~ moves by at
+    most Delta = (C + 2 tau)/Lambda.
     Noise: N(0, (Delta/mu)^2 I), mu = mu(epsilon, delta) exact.
 
-    Objective perturbation. theta~ solves F(theta) + b.theta with a random b, and has a little noise of its own: the
-    mechanism that agt releases weights by, and its proof (agt.mechanisms.objective).
+    Objective perturbation. theta~ solves F(theta) + b.theta with a random b, and has a little noise
+    of its own: the mechanism that agt releases weights by, and its proof
+    (agt.mechanisms.objective).
 
-Norms up to 1 + 1e-9 are accepted and charged. Per record: a person with several rows is not protected by this as one.
+Norms up to 1 + 1e-9 are accepted and charged. Per record: a person with several rows is not
+protected by this as one.
 
 
-A small convolutional network whose training is private (DP-SGD), and the features that it makes: 003 section 4.3.
+A small convolutional network whose training is private (DP-SGD), and the features that it makes:
+003 section 4.3.
 
 Formal guarantees
     The weights are (eps, delta)-differentially private (agt_audit/dpsgd.py), so the features of
     a record given the weights are a function of that record and of private weights. Whatever is
     trained on them adds its own (eps', delta') for the rest (003 Theorem 5: a guarantee for every
     fixed extractor, integrated over extractors whose laws are (eps, delta)-close).
-    For m records at once, (eps1, delta1) of one record gives (m eps1, delta1 sum_{i<m} exp(i eps1)) (method.md section 8);
-    003 takes (m eps1, delta1).
+    For m records at once, (eps1, delta1) of one record gives (m eps1, delta1 sum_{i<m} exp(i eps1))
+    (method.md section 8); 003 takes (m eps1, delta1).
 """
 
 import copy
@@ -113,7 +129,8 @@ class Bench:
     Attributes:
         head: layers and initial parameters; left unchanged.
         classes: their number.
-        records: the private training records. Each row is one: a person with several rows is not protected as one.
+        records: the private training records. Each row is one: a person with several rows is not
+            protected as one.
         size: the public number of records, from which sampling rates and normalisers come.
         training: the loss, and the settings of whoever trains by plain SGD.
         compute: how to compute.
@@ -132,10 +149,14 @@ class Bench:
         return replace(self.records, features=self.records.features.astype(np.float32))
 
     def labels(self, weights: Weights, queries: np.ndarray) -> np.ndarray:
-        """[n] what the head with these weights says of queries [n, ...], computed in their dtype."""
+        """[n] what the head with these weights says of queries [n, ...], computed in their
+        dtype.
+        """
         x = torch.from_numpy(np.ascontiguousarray(queries))
         with torch.no_grad():
-            logits = torch.func.functional_call(self.head, {n: w.detach().to(x.dtype) for n, w in weights.items()}, (x,))
+            logits = torch.func.functional_call(
+                self.head, {n: w.detach().to(x.dtype) for n, w in weights.items()}, (x,)
+            )
         return labels_of(logits).numpy()
 
     def accuracy(self, weights: Weights, test: Records) -> float:
@@ -147,7 +168,10 @@ def finite(weights: Weights) -> Weights:
     """The weights, or UnsoundError naming what became NaN or infinite."""
     for name, weight in weights.items():
         if not torch.isfinite(weight).all():
-            raise UnsoundError(f"training diverged: the weights {name} became NaN or infinite: lower the learning rate")
+            raise UnsoundError(
+                f"training diverged: the weights {name} became NaN or infinite: lower the learning "
+                "rate"
+            )
     return weights
 
 
@@ -159,7 +183,8 @@ _ROWS = 65_536  # rows handled at once
 
 
 def one_hot(labels: np.ndarray, classes: int, loss: str) -> np.ndarray:
-    """[n] class indices as the loss's targets, float64: [n, 1] under binary cross-entropy, else [n, classes].
+    """[n] class indices as the loss's targets, float64: [n, 1] under binary cross-entropy, else [n,
+    classes].
 
     Raises:
         ConfigError: a label that is no class, or a loss that no baseline takes.
@@ -167,7 +192,9 @@ def one_hot(labels: np.ndarray, classes: int, loss: str) -> np.ndarray:
     if loss not in LOSSES:
         raise ConfigError(f"training.loss={loss}: the baselines take {' or '.join(LOSSES)}")
     if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
-        raise ConfigError(f"labels run from {labels.min()} to {labels.max()}, expected 0..{classes - 1}")
+        raise ConfigError(
+            f"labels run from {labels.min()} to {labels.max()}, expected 0..{classes - 1}"
+        )
     if loss == "binary_cross_entropy":
         return labels[:, None].astype(np.float64)
     return np.eye(classes)[labels]
@@ -192,7 +219,10 @@ def train_sgd(bench: Bench, records: Records) -> Weights:
         head.zero_grad(set_to_none=False)
         for start in range(0, len(rows), _ROWS):
             part = rows[start : start + _ROWS]
-            x, y = (torch.from_numpy(values[part].astype(dtype)) for values in (records.features, targets))
+            x, y = (
+                torch.from_numpy(values[part].astype(dtype))
+                for values in (records.features, targets)
+            )
             LOSSES[training.loss](head(x), y, reduction="sum").backward()
         with torch.no_grad():
             for name, p in head.named_parameters():
@@ -202,10 +232,12 @@ def train_sgd(bench: Bench, records: Records) -> Weights:
     return finite({name: p.detach() for name, p in head.named_parameters()})
 
 
-_LEAST = 1e-3  # epsilon below which the PRV accountant's grid, as fine as 1 % of epsilon, takes minutes
+# epsilon below which the PRV accountant's grid, as fine as 1 % of epsilon, takes minutes
+_LEAST = 1e-3
 _BYTES = 2**28  # memory of one block's per-record gradients
 _HARMLESS = (
-    # Inputs need no gradient: PyTorch tells the hooks that they fire on outputs alone, which is what Opacus reads.
+    # Inputs need no gradient: PyTorch tells the hooks that they fire on outputs alone, which is
+    # what Opacus reads.
     "Full backward hook is firing when gradients are computed with respect to module outputs",
     # The RDP orders only set how wide the PRV accountant's domain is; a cruder one makes it wider.
     "Optimal order is the (largest|smallest) alpha",
@@ -248,7 +280,9 @@ class DpSgd:
     decay: NonNegative = 0.0
     seeds: Count = 3
     protects: ClassVar[str] = RECORD
-    caveat: ClassVar[str] = "Opacus' secure_mode is off, so the noise's last digits can betray what it was added to"
+    caveat: ClassVar[str] = (
+        "Opacus' secure_mode is off, so the noise's last digits can betray what it was added to"
+    )
 
     def plan(self, size: int, eps: float, delta: float) -> Plan:
         """The least noise that meets the budget, to 0.1 % of epsilon.
@@ -266,11 +300,16 @@ class DpSgd:
         if rate == 1:
             return Plan(rate, steps, math.sqrt(steps) / gaussian_mu(eps, delta))
         if eps < _LEAST:
-            raise ConfigError(f"epsilon={eps:g}: with sampled batches at least {_LEAST:g}, or use the full batch")
+            raise ConfigError(
+                f"epsilon={eps:g}: with sampled batches at least {_LEAST:g}, or use the full batch"
+            )
         return Plan(rate, steps, _least_noise(eps, delta, rate, steps))
 
     def fit(self, bench: Bench, eps: float, delta: float, seed: int) -> Weights:
-        """As ``Baseline`` says. ConfigError too where Opacus cannot take a layer's records apart."""
+        """As ``Baseline`` says.
+
+        ConfigError too where Opacus cannot take a layer's records apart.
+        """
         model = copy.deepcopy(bench.head).train()
         dtype = next(model.parameters()).dtype
         targets = one_hot(bench.records.labels, bench.classes, bench.training.loss)
@@ -278,7 +317,9 @@ class DpSgd:
         plan, draws = self.plan(bench.size, eps, delta), torch.Generator()
         draws.manual_seed(seed)
         with _quiet():
-            self.descend(model, x, y, LOSSES[bench.training.loss], plan, plan.rate * bench.size, draws)
+            self.descend(
+                model, x, y, LOSSES[bench.training.loss], plan, plan.rate * bench.size, draws
+            )
         return finite({name: p.detach().clone() for name, p in model.named_parameters()})
 
     def descend(
@@ -291,14 +332,18 @@ class DpSgd:
         expected: float,
         draws: torch.Generator,
     ) -> None:
-        """Train in place; ``expected``: records in a batch, a public constant: what a noisy sum is divided by."""
+        """Train in place; ``expected``: records in a batch, a public constant: what a noisy sum
+        is divided by.
+        """
         from opacus import GradSampleModule
         from opacus.optimizers import DPOptimizer
 
         try:
             hooked = GradSampleModule(model, loss_reduction="sum")
         except NotImplementedError as error:
-            raise ConfigError(f"DP-SGD: Opacus cannot take this head's records apart: {error}") from None
+            raise ConfigError(
+                f"DP-SGD: Opacus cannot take this head's records apart: {error}"
+            ) from None
         optimizer = DPOptimizer(
             torch.optim.SGD(model.parameters(), lr=self.lr, momentum=self.momentum),
             noise_multiplier=plan.noise,
@@ -312,7 +357,8 @@ class DpSgd:
             for group in optimizer.param_groups:
                 group["lr"] = self.lr / (1 + self.decay * step)
             parts = _poisson(len(x), plan.rate, draws).split(block)
-            for index, rows in enumerate(parts):  # no rows: one empty part, whose step is noise alone
+            # no rows: one empty part, whose step is noise alone
+            for index, rows in enumerate(parts):
                 optimizer.zero_grad(set_to_none=True)
                 loss(hooked(x[rows]), y[rows], reduction="sum").backward()
                 optimizer.signal_skip_step(do_skip=index < len(parts) - 1)
@@ -321,8 +367,11 @@ class DpSgd:
 
 @cache
 def _least_noise(eps: float, delta: float, rate: float, steps: int) -> float:
-    """The noise multiplier, by Opacus' PRV accountant; kept, because sweeps over seeds and learning rates ask again."""
-    accuracy = 0.01 * min(1.0, eps)  # the accountant's additive error: its default, or 1 % of a small epsilon
+    """The noise multiplier, by Opacus' PRV accountant; kept, because sweeps over seeds and
+    learning rates ask again.
+    """
+    # the accountant's additive error: its default, or 1 % of a small epsilon
+    accuracy = 0.01 * min(1.0, eps)
     with _quiet():
         from opacus.accountants.utils import get_noise_multiplier
 
@@ -337,7 +386,9 @@ def _least_noise(eps: float, delta: float, rate: float, steps: int) -> float:
                 eps_error=accuracy,
             )
         except (ValueError, RuntimeError) as error:
-            raise ConfigError(f"epsilon={eps:g}, delta={delta:g}, {steps} steps: Opacus finds no noise: {error}") from None
+            raise ConfigError(
+                f"epsilon={eps:g}, delta={delta:g}, {steps} steps: Opacus finds no noise: {error}"
+            ) from None
     return noise
 
 
@@ -357,7 +408,10 @@ def _quiet() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class LocalRR:
-    """The private records' labels flipped, then plain SGD on them. Public records keep their labels."""
+    """The private records' labels flipped, then plain SGD on them.
+
+    Public records keep their labels.
+    """
 
     protects: ClassVar[str] = LABEL
     caveat: ClassVar[str] = "protects labels alone, from the trainer too"
@@ -366,38 +420,52 @@ class LocalRR:
         """As ``Baseline`` says; delta is not spent."""
         records = bench.single
         response = RandomizedResponse.of(PureDP(eps), bench.classes)
-        drawn = response.release(records.labels, np.zeros_like(records.labels), SeededRandomness(seed))
+        drawn = response.release(
+            records.labels, np.zeros_like(records.labels), SeededRandomness(seed)
+        )
         flipped = np.where(records.public, records.labels, drawn)
         rows = (np.ascontiguousarray(row).tobytes() for row in records.features)
         units = np.array([blake2b(row, digest_size=16).hexdigest() for row in rows])
-        return train_sgd(bench, Records(records.features, flipped, records.ids, units, records.public))
+        return train_sgd(
+            bench, Records(records.features, flipped, records.ids, units, records.public)
+        )
 
 
 @validated(frozen=True, config=STRICT)
 class NoisyAgt:
-    """Certified training with noise: full batch, ``epochs`` steps of plain SGD at ``lr``, elementwise clip."""
+    """Certified training with noise: full batch, ``epochs`` steps of plain SGD at ``lr``,
+    elementwise clip.
+    """
 
     epochs: Count
     lr: Positive
     clip: Positive
     protects: ClassVar[str] = RECORD
-    caveat: ClassVar[str] = "the box around these weights holds for every draw, as without noise, and is not released"
+    caveat: ClassVar[str] = (
+        "the box around these weights holds for every draw, as without noise, and is not released"
+    )
 
     def fit(self, bench: Bench, eps: float, delta: float, seed: int) -> Weights:
         """As ``Baseline`` says; the proof is in ``agt.training.loop``."""
         batch = BatchConfig(n_max=2 * bench.size + 10)
-        training = TrainingConfig(loss=bench.training.loss, epochs=self.epochs, lr=self.lr, clip=self.clip, batch=batch)
+        training = TrainingConfig(
+            loss=bench.training.loss, epochs=self.epochs, lr=self.lr, clip=self.clip, batch=batch
+        )
         plan = BatchPlan.of(batch, self.epochs, bench.size, len(bench.records))
         parameters = {name: p.detach() for name, p in bench.head.named_parameters()}
         scalars = sum(p.numel() for p in parameters.values())
         sensitivity = RELATIONS["add_remove"].step_sensitivity(self.clip, scalars, plan.normalizer)
-        noise = plan_noise(NoiseConfig(epsilon=eps, delta=delta, seed=seed), sensitivity, plan.epochs)
+        noise = plan_noise(
+            NoiseConfig(epsilon=eps, delta=delta, seed=seed), sensitivity, plan.epochs
+        )
 
         def draws(step: int) -> Weights:
             return draw_noise(parameters, noise, seed, step)
 
         relation = RelationConfig(name="add_remove")
-        recipe = Recipe(bench.classes, training, relation, KGridConfig(max=0), bench.compute, bench.size)
+        recipe = Recipe(
+            bench.classes, training, relation, KGridConfig(max=0), bench.compute, bench.size
+        )
         return dict(train(bench.head, recipe, bench.single, noise=draws).nominal)
 
 
@@ -407,7 +475,8 @@ class Perturbation:
 
     Attributes:
         method: where the noise goes.
-        strength: Lambda, against the *sum* of the losses (lambda n for a regulariser lambda against their mean).
+        strength: Lambda, against the *sum* of the losses (lambda n for a regulariser lambda against
+            their mean).
         clamp: C, the largest derivative of the loss; 1: the logistic loss itself.
         tolerance: tau, the norm of the gradient that the solver may leave.
     """
@@ -421,12 +490,14 @@ class Perturbation:
 
     @property
     def sensitivity(self) -> float:
-        """Delta = (C + 2 tau)/Lambda: how far one record moves what output perturbation adds its noise to."""
+        """Delta = (C + 2 tau)/Lambda: how far one record moves what output perturbation adds its
+        noise to.
+        """
         return (self.clamp * (1 + NORM_SLACK) + 2 * self.tolerance) / self.strength
 
     def fit(self, bench: Bench, eps: float, delta: float, seed: int) -> Weights:
-        """As ``Baseline`` says, for two classes, labelled 0 and 1, and [n, d] records of norm at most 1, any bias
-        coordinate included.
+        """As ``Baseline`` says, for two classes, labelled 0 and 1, and [n, d] records of norm at
+        most 1, any bias coordinate included.
 
         Raises:
             AgtError: the solver missed its tolerance; nothing is released.
@@ -437,23 +508,28 @@ class Perturbation:
             shape, source = Shape(self.strength, self.clamp, count, width), SeededRandomness(seed)
             weight = release_objective(erm, shape, ApproximateDP(eps, delta), source).weight
         else:
-            noise = np.random.default_rng(seed).normal(size=(1, width)) * self.sensitivity / gaussian_mu(eps, delta)
+            noise = (
+                np.random.default_rng(seed).normal(size=(1, width))
+                * self.sensitivity
+                / gaussian_mu(eps, delta)
+            )
             weight = solve(erm, self.tolerance) + noise
         theta = torch.from_numpy(weight)
         one_output = bench.training.loss == "binary_cross_entropy"
         return {"0.weight": theta if one_output else torch.cat([-theta / 2, theta / 2])}
 
 
-# A private training method with its settings, all public. ``protects``: which datasets count as neighbours; ``caveat``:
-# what its guarantee leaves open. ``fit(bench, eps, delta, seed)``: weights that are (eps, delta)-differentially private,
-# whatever number of queries they answer; ConfigError: the records, the head or the budget are out of its reach;
-# UnsoundError: training diverged.
+# A private training method with its settings, all public. ``protects``: which datasets count as
+# neighbours; ``caveat``: what its guarantee leaves open. ``fit(bench, eps, delta, seed)``: weights
+# that are (eps, delta)-differentially private, whatever number of queries they answer; ConfigError:
+# the records, the head or the budget are out of its reach; UnsoundError: training diverged.
 Baseline = DpSgd | LocalRR | NoisyAgt | Perturbation
 Channels = tuple[int, int]
 
 
 def network(pixels: int, classes: int, channels: Channels, hidden: int, seed: int) -> nn.Sequential:
-    """Two 3 x 3 convolutions with 2 x 2 max-pooling, a dense layer whose outputs are the features, and the logits.
+    """Two 3 x 3 convolutions with 2 x 2 max-pooling, a dense layer whose outputs are the features,
+    and the logits.
 
     Args:
         pixels: of a square image, as one row of numbers.
@@ -477,15 +553,25 @@ def network(pixels: int, classes: int, channels: Channels, hidden: int, seed: in
 
 
 def features(bench: Bench, weights: Weights, x: np.ndarray) -> np.ndarray:
-    """[n, hidden] float32: what the last layer of a network with these weights sees of [n, pixels] images."""
-    kept = {name: weight for name, weight in weights.items() if int(name.split(".")[0]) < len(bench.head) - 1}
+    """[n, hidden] float32: what the last layer of a network with these weights sees of [n,
+    pixels] images.
+    """
+    kept = {
+        name: weight
+        for name, weight in weights.items()
+        if int(name.split(".")[0]) < len(bench.head) - 1
+    }
     penultimate = bench.head[:-1]
     with torch.no_grad():
-        made = torch.func.functional_call(penultimate, kept, (torch.from_numpy(x.astype(np.float32)),))
+        made = torch.func.functional_call(
+            penultimate, kept, (torch.from_numpy(x.astype(np.float32)),)
+        )
     return np.ascontiguousarray(made.numpy())
 
 
 def of_one(eps: float, delta: float, records: int, published: bool) -> tuple[float, float]:
-    """The (eps1, delta1) of one record that gives (eps, delta) for so many: as above, or as 003 takes it."""
+    """The (eps1, delta1) of one record that gives (eps, delta) for so many: as above, or as 003
+    takes it.
+    """
     one = eps / records
     return one, delta if published else delta / sum(math.exp(i * one) for i in range(records))

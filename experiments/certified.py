@@ -1,11 +1,13 @@
-"""Kinds about privacy budgets: accuracy against eps (001 Fig 2), ensemble size (Fig 4), queries (Fig 5), and the bound on
-smooth sensitivity against the grid (Fig 6). Every accuracy is an exact expectation; only DP-SGD is sampled.
+"""Kinds about privacy budgets: accuracy against eps (001 Fig 2), ensemble size (Fig 4), queries
+(Fig 5), and the bound on smooth sensitivity against the grid (Fig 6). Every accuracy is an exact
+expectation; only DP-SGD is sampled.
 
-Kinds about certified fractions: against k (000 Fig 3, 001 Fig 7), over training (000 Fig 4, 001 Fig 8), and the k at
-which half of the test records are certified. Kinds drawn over the plane: certified regions (000 Fig 1), and the bound on
-smooth sensitivity (001 Fig 3).
+Kinds about certified fractions: against k (000 Fig 3, 001 Fig 7), over training (000 Fig 4, 001 Fig
+8), and the k at which half of the test records are certified. Kinds drawn over the plane: certified
+regions (000 Fig 1), and the bound on smooth sensitivity (001 Fig 3).
 
-What one k counts differs between the profiles and between privacy and unlearning; every table says it.
+What one k counts differs between the profiles and between privacy and unlearning; every table says
+it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -64,17 +66,25 @@ def accuracy_by_eps(
     most: Positive = 10.0,
     count: Annotated[int, Field(ge=2)] = 20,
 ) -> Kind:
-    """Expected accuracy against eps of one query, one model (001 Fig 2): ``count`` values from ``least`` to ``most``."""
+    """Expected accuracy against eps of one query, one model (001 Fig 2): ``count`` values from
+    ``least`` to ``most``.
+    """
     offered = {name: of_labels(profile.mechanisms) for name, profile in profiles.items()}
     budgets = np.geomspace(least, most, count).tolist()
-    keys = [key for name in profiles for key in grid(profile=[name], mechanism=offered[name], eps=budgets)]
+    keys = [
+        key
+        for name in profiles
+        for key in grid(profile=[name], mechanism=offered[name], eps=budgets)
+    ]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         profile, finished = profiles[key["profile"]], entry.run(key["profile"], run)
         evidence = finished.evidence(profile.vote)
         yield {
             "series": f"{key['mechanism']} ({key['profile']})",
-            "accuracy": evidence.expected(MECHANISMS[key["mechanism"]].of(PureDP(key["eps"]), evidence.classes)),
+            "accuracy": evidence.expected(
+                MECHANISMS[key["mechanism"]].of(PureDP(key["eps"]), evidence.classes)
+            ),
             "accounting": accounting(profile, finished),
             "k counts": finished.counts,
             "median stable distance": float(np.median(finished.distance)),
@@ -82,16 +92,29 @@ def accuracy_by_eps(
         }
 
     def shown(rows: pd.DataFrame) -> Shown:
-        enough = rows.assign(enough=rows["eps"].where(rows["accuracy"] >= rows["noise-free"] - 0.01))
+        enough = rows.assign(
+            enough=rows["eps"].where(rows["accuracy"] >= rows["noise-free"] - 0.01)
+        )
         about = ["profile", "accounting", "k counts", "median stable distance", "noise-free"]
         first = enough.groupby([*about, "mechanism"], sort=False)["enough"].min().reset_index()
         table = wide(first, about, "mechanism", "enough", first["mechanism"].unique(), LEAST)
-        draw = lines("eps", "accuracy", "eps of one query", "expected accuracy", level=float(rows["noise-free"].iloc[-1]))
+        draw = lines(
+            "eps",
+            "accuracy",
+            "eps of one query",
+            "expected accuracy",
+            level=float(rows["noise-free"].iloc[-1]),
+        )
         points = rows[["eps", "series", "accuracy"]]
-        return Shown(table, [Figure("Expected accuracy against the budget of one query.", points, draw)])
+        return Shown(
+            table, [Figure("Expected accuracy against the budget of one query.", points, draw)]
+        )
 
     def compared(key: Key) -> Key:
-        found = {f"least eps within a point of noise-free, {one}": LEAST.format(one) for one in offered[key["profile"]]}
+        found = {
+            f"least eps within a point of noise-free, {one}": LEAST.format(one)
+            for one in offered[key["profile"]]
+        }
         return {**found, "noise-free accuracy": "noise-free"}
 
     return Kind(keys, ("profile", "mechanism", "eps"), through(keys, measure), shown, compared)
@@ -104,10 +127,18 @@ def accuracy_by_members(
     members: tuple[Count, ...] = (1, 5, 25, 95),
     eps: tuple[Positive, ...] = (1.0, 0.5, 0.1),
 ) -> Kind:
-    """Expected accuracy against ensemble size: noisy arg-max and certified votes, a panel for each eps (001 Fig 4)."""
+    """Expected accuracy against ensemble size: noisy arg-max and certified votes, a panel for
+    each eps (001 Fig 4).
+    """
     panels = {budget: f"eps = {budget:g}" for budget in sorted(eps)}
     keys = [
-        {"profile": name, "members": size, "mechanism": mechanism, "eps": budget, "panel": panels[budget]}
+        {
+            "profile": name,
+            "members": size,
+            "mechanism": mechanism,
+            "eps": budget,
+            "panel": panels[budget],
+        }
         for name, profile in profiles.items()
         for size in members
         for mechanism in dict.fromkeys((*profile.mechanisms, "noisy_argmax"))
@@ -131,10 +162,25 @@ def accuracy_by_members(
             }
 
     def shown(rows: pd.DataFrame) -> Shown:
-        about = ["profile", "members", "accounting", "vote", "median distance of the vote", "seconds"]
+        about = [
+            "profile",
+            "members",
+            "accounting",
+            "vote",
+            "median distance of the vote",
+            "seconds",
+        ]
         points = rows[["members", "series", "panel", "accuracy"]]
         order = tuple(panels.values())
-        draw = lines("members", "accuracy", "members", "expected accuracy", log=False, panels="panel", order=order)
+        draw = lines(
+            "members",
+            "accuracy",
+            "members",
+            "expected accuracy",
+            log=False,
+            panels="panel",
+            order=order,
+        )
         figure = Figure("Expected accuracy against the number of members.", points, draw)
         return Shown(rows[about].drop_duplicates(), [figure])
 
@@ -156,7 +202,8 @@ def accuracy_by_queries(
 
     Args:
         dpsgd: settings of DP-SGD on the run's own head, for comparison.
-        weights: overrides of a linear head whose weights a profile with rigorous accounting releases for the whole budget.
+        weights: overrides of a linear head whose weights a profile with rigorous accounting
+            releases for the whole budget.
     """
     keys = []
     for name, profile in profiles.items():
@@ -165,28 +212,53 @@ def accuracy_by_queries(
             for key in grid(profile=[name], members=[size], method=offered):
                 keys.append({**key, "series": f"{key['method']}, T = {size} ({name})"})
         if weights and profile.accounting == "rigorous":
-            keys += grid(profile=[name], members=[0], method=["release_weights"], series=[f"release_weights ({name})"])
+            keys += grid(
+                profile=[name],
+                members=[0],
+                method=["release_weights"],
+                series=[f"release_weights ({name})"],
+            )
     if dpsgd is not None:
         keys += grid(profile=[EVERY], members=[0], method=["DP-SGD"], series=["DP-SGD"])
 
     def accuracies(entry: Entry, key: Key) -> Iterable[Key]:
         if key["method"] == "DP-SGD" and dpsgd is not None:
-            found = [_trained(entry, next(iter(profiles)), run, dpsgd, eps, delta, seed) for seed in range(dpsgd.seeds)]
-            return [{"accuracy": float(np.mean(found)), "low": min(found), "high": max(found)}] * len(queries)
+            found = [
+                _trained(entry, next(iter(profiles)), run, dpsgd, eps, delta, seed)
+                for seed in range(dpsgd.seeds)
+            ]
+            return [
+                {"accuracy": float(np.mean(found)), "low": min(found), "high": max(found)}
+            ] * len(queries)
         if key["method"] == "release_weights":
-            return [{"accuracy": _released(entry, key["profile"], weights, eps, delta)}] * len(queries)
+            return [{"accuracy": _released(entry, key["profile"], weights, eps, delta)}] * len(
+                queries
+            )
         profile, own = profiles[key["profile"]], (*run, f"ensemble.members={key['members']}")
-        evidence = entry.run(key["profile"], own, f"{key['members']} members").evidence(profile.vote)
+        evidence = entry.run(key["profile"], own, f"{key['members']} members").evidence(
+            profile.vote
+        )
         budgets = [Budget(eps, delta, number) for number in queries]
-        each = [afford(MECHANISMS[key["method"]], budget, evidence.classes, profile.bounds) for budget in budgets]
+        each = [
+            afford(MECHANISMS[key["method"]], budget, evidence.classes, profile.bounds)
+            for budget in budgets
+        ]
         return [{"accuracy": evidence.expected(mechanism)} for mechanism in each]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        return ({"queries": number, **row} for number, row in zip(queries, accuracies(entry, key), strict=True))
+        return (
+            {"queries": number, **row}
+            for number, row in zip(queries, accuracies(entry, key), strict=True)
+        )
 
     def shown(rows: pd.DataFrame) -> Shown:
-        divided = "; ".join(f"{name}: {', '.join(profile.bounds)}" for name, profile in profiles.items())
-        caption = f"Expected accuracy against the number of queries under one total budget (best composition of {divided})."
+        divided = "; ".join(
+            f"{name}: {', '.join(profile.bounds)}" for name, profile in profiles.items()
+        )
+        caption = (
+            "Expected accuracy against the number of queries under one total budget (best "
+            f"composition of {divided})."
+        )
         caption += " DP-SGD: mean and range of seeds." if dpsgd else ""
         xlabel = f"queries that share eps = {eps:g}, delta = {delta:g}"
         points = rows.filter(["queries", "series", "accuracy", "low", "high"])
@@ -208,30 +280,53 @@ def sensitivity_by_grid(
     counts: tuple[Count, ...] = (1, 2, 3, 5, 8, 10, 15, 20, 50, 100, 200),
     eps: Positive = 1.0,
 ) -> Kind:
-    """The mean bound on smooth sensitivity, beta = eps/6, against how many values of k were certified (001 Fig 6).
+    """The mean bound on smooth sensitivity, beta = eps/6, against how many values of k were
+    certified (001 Fig 6).
 
     A coarser grid is read off the run's dense one: its boxes are some of the same boxes.
     """
-    keys = [{"profile": name, "values of k": count, "series": name} for name in profiles for count in counts]
+    keys = [
+        {"profile": name, "values of k": count, "series": name}
+        for name in profiles
+        for count in counts
+    ]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         finished, count = entry.run(key["profile"], run), key["values of k"]
         top = max(finished.ks, default=0)
         if finished.ks != tuple(range(top + 1)):
             raise ConfigError(
-                f"{entry.artifact.id}: needs a dense grid; {key['profile']} has {len(finished.ks)} values up to {top}"
+                f"{entry.artifact.id}: needs a dense grid; {key['profile']} has {len(finished.ks)} "
+                f"values up to {top}"
             )
         if count <= top:
-            ks = np.unique(np.concatenate([[0], np.round(np.linspace(0, top, count + 1)[1:]).astype(int)]))
+            ks = np.unique(
+                np.concatenate([[0], np.round(np.linspace(0, top, count + 1)[1:]).astype(int)])
+            )
             certified = ks[np.searchsorted(ks, finished.distance, side="right") - 1]
             yield {"bound": float(np.exp(-eps / 6 * certified).mean())}
 
     def shown(rows: pd.DataFrame) -> Shown:
-        xlabel, ylabel = "values of k certified, evenly spaced", f"mean bound on smooth sensitivity (eps = {eps:g})"
-        draw = lines("values of k", "bound", xlabel, ylabel, log=False, level=1.0, level_name="global sensitivity")
-        caption = "Mean bound on the smooth sensitivity of the test records' labels against the number of values of k."
+        xlabel, ylabel = (
+            "values of k certified, evenly spaced",
+            f"mean bound on smooth sensitivity (eps = {eps:g})",
+        )
+        draw = lines(
+            "values of k",
+            "bound",
+            xlabel,
+            ylabel,
+            log=False,
+            level=1.0,
+            level_name="global sensitivity",
+        )
+        caption = (
+            "Mean bound on the smooth sensitivity of the test records' labels against the "
+            "number of values of k."
+        )
         note = (
-            "A coarse grid looks tight here and is not private: under accounting=paper its true loss exceeds the claimed "
+            "A coarse grid looks tight here and is not private: under accounting=paper its true "
+            "loss exceeds the claimed "
             "one (agt plan draws by how much)."
         )
         points = rows.drop(columns="profile")
@@ -250,19 +345,29 @@ def accounting(profile: Profile, finished: Finished) -> str:
     if profile.accounting == "paper":
         return "paper: no proof of privacy"
     missing = [condition.letter for condition in finished.conditions if not condition.held]
-    return f"rigorous, but no proof of privacy: not held: {', '.join(missing)}" if missing else "rigorous"
+    return (
+        f"rigorous, but no proof of privacy: not held: {', '.join(missing)}"
+        if missing
+        else "rigorous"
+    )
 
 
 def _released(entry: Entry, name: ProfileName, own: Overrides, eps: float, delta: float) -> float:
-    """The exact expected accuracy of a linear head's weights, released once for the total budget."""
+    """The exact expected accuracy of a linear head's weights, released once for the total
+    budget.
+    """
     test = entry.data(name, own)[0].dataset.test
     head = entry.model(name, own).linear_head
     if head is None:
-        raise ConfigError(f"{entry.artifact.id}: weights: these need certificate=stability and model=linear")
+        raise ConfigError(
+            f"{entry.artifact.id}: weights: these need certificate=stability and model=linear"
+        )
     return ReleaseWeights.within(eps, delta).expected_accuracy(head, test.features, test.labels)
 
 
-def _trained(entry: Entry, name: ProfileName, own: Overrides, sgd: DpSgd, eps: float, delta: float, seed: int) -> float:
+def _trained(
+    entry: Entry, name: ProfileName, own: Overrides, sgd: DpSgd, eps: float, delta: float, seed: int
+) -> float:
     """Test accuracy of the run's own head trained by DP-SGD at the total budget."""
     bench, test = entry.bench(name, own, dtype="float32"), entry.data(name, own)[0].dataset.test
     return bench.accuracy(sgd.fit(bench, eps, delta, seed), test)
@@ -276,7 +381,9 @@ RATIO = "k at half certified, ours over paper"
 
 @validated(frozen=True, config=STRICT)
 class Variant:
-    """One curve, panel or row: what it is called, its overrides, and which data it is on, where not the experiment's."""
+    """One curve, panel or row: what it is called, its overrides, and which data it is on, where
+    not the experiment's.
+    """
 
     label: str = ""
     run: Overrides = ()
@@ -296,7 +403,8 @@ def certified_by_k(
     at: tuple[Count, ...] = (1, 5, 10),
     only: int | None = None,
 ) -> Kind:
-    """Certified fraction of the test records against k, and their accuracy before and after training.
+    """Certified fraction of the test records against k, and their accuracy before and after
+    training.
 
     Args:
         variants: the curves, such as several clip levels.
@@ -306,7 +414,12 @@ def certified_by_k(
     """
     unnamed = "-"
     own = {variant.label or unnamed: (*run, *variant.run) for variant in variants}
-    keys = [{"profile": name, "claim": claim, "variant": label} for name in profiles for label in own for claim in claims]
+    keys = [
+        {"profile": name, "claim": claim, "variant": label}
+        for name in profiles
+        for label in own
+        for claim in claims
+    ]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         name, claim = key["profile"], key["claim"]
@@ -328,14 +441,40 @@ def certified_by_k(
         return ({**row, **about} for row in fractions.to_dict("records"))
 
     def shown(rows: pd.DataFrame) -> Shown:
-        about = ["profile", "claim", "variant", "k counts", "test records", "accuracy before", "accuracy"]
+        about = [
+            "profile",
+            "claim",
+            "variant",
+            "k counts",
+            "test records",
+            "accuracy before",
+            "accuracy",
+        ]
         found = wide(rows, [*about, "seconds"], "k", "certified_fraction", at, "certified at k={}")
-        draw = lines("k", "certified_fraction", "k (what one counts: see the table)", FRACTION, log=False, panels="claim")
+        draw = lines(
+            "k",
+            "certified_fraction",
+            "k (what one counts: see the table)",
+            FRACTION,
+            log=False,
+            panels="claim",
+        )
         points = rows[["k", "certified_fraction", "series", "claim", "profile", "variant"]]
         ends = found[["accuracy before", "accuracy"]].agg(["min", "max"], axis=1)
         after = found.assign(low=ends["min"], high=ends["max"]).drop(columns="seconds")
-        mark = partial(marks, x="accuracy", y="variant", series="profile", panels="claim", xlabel="accuracy", panel="{}")
-        words = "Accuracy on the same test records after training; a line leads to the accuracy before it."
+        mark = partial(
+            marks,
+            x="accuracy",
+            y="variant",
+            series="profile",
+            panels="claim",
+            xlabel="accuracy",
+            panel="{}",
+        )
+        words = (
+            "Accuracy on the same test records after training; a line leads to the accuracy "
+            "before it."
+        )
         figures = [
             Figure("Certified fraction of the test records against k.", points, draw),
             Figure(words, after, mark, "_accuracy"),
@@ -345,7 +484,11 @@ def certified_by_k(
     def compared(key: Key) -> Key:
         which = "" if key["variant"] == "-" else f", {key['variant']}"
         found = {f"certified at k={k} ({key['claim']}{which})": f"certified at k={k}" for k in at}
-        return {**found, f"accuracy{which}": "accuracy", "accuracy before training": "accuracy before"}
+        return {
+            **found,
+            f"accuracy{which}": "accuracy",
+            "accuracy before training": "accuracy before",
+        }
 
     return Kind(keys, ("profile", "claim", "variant", "k"), through(keys, measure), shown, compared)
 
@@ -357,8 +500,14 @@ def training_curve(
     ks: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 5, 10),
     claims: Claims = ("privacy", "unlearning"),
 ) -> Kind:
-    """Accuracy, its bounds and the certified fraction after each epoch of one run, for a few k (000 Fig 4, 001 Fig 8)."""
-    keys = [{"profile": name, "claim": claim, "panel": f"{claim} ({name})"} for name in profiles for claim in claims]
+    """Accuracy, its bounds and the certified fraction after each epoch of one run, for a few k
+    (000 Fig 4, 001 Fig 8).
+    """
+    keys = [
+        {"profile": name, "claim": claim, "panel": f"{claim} ({name})"}
+        for name in profiles
+        for claim in claims
+    ]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         own = (*run, f"relation=@{key['claim']}")
@@ -376,22 +525,43 @@ def training_curve(
             "k counts": RELATIONS[relation].ball_of(),
             "accuracy at the start": float(frame["nominal_accuracy"].iloc[0]),
         }
-        return ({**row, **about, "epochs": int(frame["epoch"].max())} for row in frame.to_dict("records"))
+        return (
+            {**row, **about, "epochs": int(frame["epoch"].max())}
+            for row in frame.to_dict("records")
+        )
 
     def shown(rows: pd.DataFrame) -> Shown:
-        last = rows[rows["epoch"] == rows["epochs"]].rename(columns={"nominal_accuracy": "accuracy"})
+        last = rows[rows["epoch"] == rows["epochs"]].rename(
+            columns={"nominal_accuracy": "accuracy"}
+        )
         about = ["profile", "claim", "k counts", "epochs", "accuracy at the start", "accuracy"]
-        worst = wide(last, about, "k", "worst_accuracy", ks, "worst case at k={}").drop(columns=about)
+        worst = wide(last, about, "k", "worst_accuracy", ks, "worst case at k={}").drop(
+            columns=about
+        )
         table = wide(last, about, "k", "certified_fraction", ks, "certified at k={}").join(worst)
         fractions = rows.assign(series=[f"k = {k}" for k in rows["k"]])
-        parts = [rows.assign(series="nominal", accuracy=rows["nominal_accuracy"]).drop_duplicates(["panel", "epoch"])]
+        parts = [
+            rows.assign(series="nominal", accuracy=rows["nominal_accuracy"]).drop_duplicates(
+                ["panel", "epoch"]
+            )
+        ]
         for end in ("worst", "best"):
-            parts.append(rows.assign(series=[f"{end} case, k = {k}" for k in rows["k"]], accuracy=rows[f"{end}_accuracy"]))
+            parts.append(
+                rows.assign(
+                    series=[f"{end} case, k = {k}" for k in rows["k"]],
+                    accuracy=rows[f"{end}_accuracy"],
+                )
+            )
         about = ["panel", "series", "epoch", "k"]
-        fraction = lines("epoch", "certified_fraction", "epoch", FRACTION, log=False, panels="panel")
+        fraction = lines(
+            "epoch", "certified_fraction", "epoch", FRACTION, log=False, panels="panel"
+        )
         accuracy = lines("epoch", "accuracy", "epoch", "test accuracy", log=False, panels="panel")
         caption = "Certified fraction of the test records after each epoch of one run."
-        accuracies = "Nominal test accuracy, and what any neighbouring data set could make of it, after each epoch."
+        accuracies = (
+            "Nominal test accuracy, and what any neighbouring data set could make of it, "
+            "after each epoch."
+        )
         figures = [
             Figure(caption, fractions[[*about, "certified_fraction"]], fraction),
             Figure(accuracies, pd.concat(parts)[[*about, "accuracy"]], accuracy, "_accuracy"),
@@ -407,12 +577,17 @@ def training_curve(
 
 @kind
 def half_certified(
-    profiles: Profiles, run: Overrides = (), grids: dict[ProfileName, Overrides] | None = None, seeds: Count = 10
+    profiles: Profiles,
+    run: Overrides = (),
+    grids: dict[ProfileName, Overrides] | None = None,
+    seeds: Count = 10,
 ) -> Kind:
-    """The largest k at which at least half of the test records are certified; median over initialisations.
+    """The largest k at which at least half of the test records are certified; median over
+    initialisations.
 
-    The claim is the same in both profiles: nothing that changes up to k records in all, added or removed, moves the label.
-    paper_privacy's ball of k (k removed and k added) holds all such changes, and no smaller of its balls does.
+    The claim is the same in both profiles: nothing that changes up to k records in all, added or
+    removed, moves the label. paper_privacy's ball of k (k removed and k added) holds all such
+    changes, and no smaller of its balls does.
 
     Args:
         grids: profile -> overrides that choose its grid: every integer around the answer.
@@ -424,9 +599,15 @@ def half_certified(
         own = (*run, *(grids or {}).get(key["profile"], ()), f"training.seed={key['seed']}")
         finished = entry.run(key["profile"], own, f"seed {key['seed']}")
         half, exact = at_half(finished.distance, finished.ks)
-        about = {HALF: half, "known": "exactly" if exact else "at least", "accuracy": finished.accuracy}
+        about = {
+            HALF: half,
+            "known": "exactly" if exact else "at least",
+            "accuracy": finished.accuracy,
+        }
         fractions = certified_fractions(finished.distance, finished.ks)
-        return ({**about, "k counts": finished.counts, **row} for row in fractions.to_dict("records"))
+        return (
+            {**about, "k counts": finished.counts, **row} for row in fractions.to_dict("records")
+        )
 
     def shown(rows: pd.DataFrame) -> Shown:
         by_seed = rows[["profile", "seed", HALF, "known", "accuracy", "k counts"]].drop_duplicates()
@@ -445,19 +626,35 @@ def half_certified(
         band = rows.groupby(["profile", "k"], sort=False)["certified_fraction"]
         points = band.agg(certified_fraction="median", low="min", high="max").reset_index()
         xlabel = "k: records added or removed in all"
-        draw = lines("k", "certified_fraction", xlabel, FRACTION, log=False, level=0.5, level_name="half", steps=True)
+        draw = lines(
+            "k",
+            "certified_fraction",
+            xlabel,
+            FRACTION,
+            log=False,
+            level=0.5,
+            level_name="half",
+            steps=True,
+        )
         caption = (
-            "Certified fraction of the test records against k: median of the initialisations, and their range; between "
+            "Certified fraction of the test records against k: median of the initialisations, and "
+            "their range; between "
             "values of k that were measured, what the next of them proves."
         )
-        notes = ["The same claim in both profiles: no change of up to k records in all, added or removed, moves the label."]
+        notes = [
+            "The same claim in both profiles: no change of up to k records in all, added or "
+            "removed, moves the label."
+        ]
         if (rows["known"] != "exactly").any():
             notes.append("Some k are at least so large: the grid ends, or has a gap, right above.")
         figures = [Figure(caption, points.assign(series=points["profile"]), draw)]
         return Shown(table, figures, tuple(notes), measured, {"_seeds": by_seed})
 
     def compared(key: Key) -> Key:
-        return {HALF: HALF, **({RATIO: RATIO} if key["profile"] == "ours" and "paper" in profiles else {})}
+        return {
+            HALF: HALF,
+            **({RATIO: RATIO} if key["profile"] == "ours" and "paper" in profiles else {}),
+        }
 
     return Kind(keys, ("profile", "seed", "k"), through(keys, measure), shown, compared)
 
@@ -465,37 +662,55 @@ def half_certified(
 def certified_fractions(distance: np.ndarray, ks: tuple[int, ...]) -> pd.DataFrame:
     """For each k >= 1 of the grid, the fraction of records whose stable distance is at least k."""
     positive = np.array([k for k in ks if k > 0])
-    return pd.DataFrame({"k": positive, "certified_fraction": (distance[None] >= positive[:, None]).mean(axis=1)})
+    return pd.DataFrame(
+        {"k": positive, "certified_fraction": (distance[None] >= positive[:, None]).mean(axis=1)}
+    )
 
 
 def at_half(distance: np.ndarray, ks: Sequence[int]) -> tuple[int, bool]:
-    """(the largest k at which at least half of the records are certified, or 0; whether k + 1 was looked at, too: a closed
-    form's distances go beyond its grid)."""
+    """(the largest k at which at least half of the records are certified, or 0; whether k + 1 was
+    looked at, too: a closed form's distances go beyond its grid).
+    """
     half = max(0, int(np.sort(distance)[len(distance) // 2]))
     return half, half + 1 in ks or half > max(ks, default=0)
 
 
 def _accuracy_before(entry: Entry, name: ProfileName, own: Overrides, only: int | None) -> float:
-    """Of the head as training finds it: a base model's, or random; NaN where another certificate knows no such head."""
+    """Of the head as training finds it: a base model's, or random; NaN where another certificate
+    knows no such head.
+    """
     prepared, settings = entry.data(name, own)
     if not settings.certificate.draws_start:
         return float("nan")
     test, bench = prepared.dataset.test, entry.bench(name, own)
     rows = np.ones(len(test), dtype=bool) if only is None else test.labels == only
-    before = bench.labels(dict(bench.head.named_parameters()), test.features[rows].astype(settings.training.dtype))
+    before = bench.labels(
+        dict(bench.head.named_parameters()), test.features[rows].astype(settings.training.dtype)
+    )
     return float((before == test.labels[rows]).mean())
 
 
 def _on_grid(ks: tuple[int, ...], overrides: Overrides) -> Overrides:
-    """The overrides with these k, whatever grid the profile insists on: nothing is released from a curve."""
-    others = [word for word in overrides if word.split("=")[0] not in ("kgrid", "kgrid.max", "kgrid.values")]
+    """The overrides with these k, whatever grid the profile insists on: nothing is released from
+    a curve.
+    """
+    others = [
+        word
+        for word in overrides
+        if word.split("=")[0] not in ("kgrid", "kgrid.max", "kgrid.values")
+    ]
     return (*others, "kgrid=sparse", "kgrid.max=null", f"kgrid.values=[{','.join(map(str, ks))}]")
 
 
 def _over_training(
-    report: Callable[[int, int, int, int], None], head: nn.Sequential, prepared: Prepared, settings: RunSettings
+    report: Callable[[int, int, int, int], None],
+    head: nn.Sequential,
+    prepared: Prepared,
+    settings: RunSettings,
 ) -> pd.DataFrame:
-    """After each epoch and for each k: nominal, worst-case and best-case accuracy, certified fraction."""
+    """After each epoch and for each k: nominal, worst-case and best-case accuracy, certified
+    fraction.
+    """
     problem, dataset = prepared.problem(settings), prepared.dataset
     epochs: dict[int, pd.DataFrame] = {}
 
@@ -526,8 +741,10 @@ def plane_maps(
     """Regions of the plane by stable distance, told apart at public ``levels`` (000 Fig 1).
 
     Args:
-        panels: one map each, for each claim and profile; one run is asked about the plane and about its test records.
-        eps: colour the plane by the bound exp(-beta L) on the smooth sensitivity instead, beta = eps/6 (001 Fig 3).
+        panels: one map each, for each claim and profile; one run is asked about the plane and about
+            its test records.
+        eps: colour the plane by the bound exp(-beta L) on the smooth sensitivity instead, beta =
+            eps/6 (001 Fig 3).
     """
     own = {panel.label: panel.run for panel in panels}
     keys = grid(profile=profiles, claim=claims, panel=own)
@@ -537,11 +754,18 @@ def plane_maps(
 
     def facts(tested: np.ndarray, mapped: np.ndarray) -> Key:
         if eps:
-            return {"mean bound, test records": bound(tested).mean(), "least bound on the map": bound(mapped).min()}
+            return {
+                "mean bound, test records": bound(tested).mean(),
+                "least bound on the map": bound(mapped).min(),
+            }
         return {f"certified at k = {k}": (tested >= k).mean() for k in levels}
 
     def measure(entry: Entry, key: Key) -> pd.DataFrame:
-        name, panel, run = key["profile"], key["panel"], (*own[key["panel"]], f"relation=@{key['claim']}")
+        name, panel, run = (
+            key["profile"],
+            key["panel"],
+            (*own[key["panel"]], f"relation=@{key['claim']}"),
+        )
         dataset = entry.data(name, run)[0].dataset
         if dataset.plane is None:
             raise TypeError(f"{entry.artifact.id}: {dataset.name} does not lie in a plane")
@@ -549,31 +773,48 @@ def plane_maps(
         lifted = dataset.plane.lift(points).astype(dataset.train.features.dtype)
         asked = np.concatenate([lifted, dataset.test.features.astype(lifted.dtype)])
         found = entry.run(name, run, f"{key['claim']}, {panel}", f"map{resolution} and test", asked)
-        labels, (mapped, tested) = found.frame["prediction"].to_numpy(), np.split(found.distance, [len(lifted)])
-        few = np.linspace(0, len(dataset.train) - 1, min(TRAINING_POINTS, len(dataset.train))).astype(int)
-        on_map: Key = {"point": "map", "prediction": labels[: len(lifted)], "stable_distance": mapped}
+        labels, (mapped, tested) = (
+            found.frame["prediction"].to_numpy(),
+            np.split(found.distance, [len(lifted)]),
+        )
+        few = np.linspace(
+            0, len(dataset.train) - 1, min(TRAINING_POINTS, len(dataset.train))
+        ).astype(int)
+        on_map: Key = {
+            "point": "map",
+            "prediction": labels[: len(lifted)],
+            "stable_distance": mapped,
+        }
         known: Key = {"point": "training", "prediction": dataset.train.labels[few]}
         parts = [
             pd.DataFrame(points, columns=["x1", "x2"]).assign(**on_map),
             pd.DataFrame(dataset.plane.points[few], columns=["x1", "x2"]).assign(**known),
         ]
         accuracy = float((labels[len(lifted) :] == dataset.test.labels).mean())
-        return pd.concat(parts).assign(**key, **{"k counts": found.counts, "accuracy": accuracy, **facts(tested, mapped)})
+        return pd.concat(parts).assign(
+            **key, **{"k counts": found.counts, "accuracy": accuracy, **facts(tested, mapped)}
+        )
 
     def rows(entry: Entry) -> pd.DataFrame:
         return pd.concat([measure(entry, key) for key in keys], ignore_index=True)
 
     def shown(rows: pd.DataFrame) -> Shown:
         scale, shades, label = regions(levels), (0.0, DARKEST), "stable distance, in k"
-        what = "Regions of the plane by how many records would have to change before the label could;"
+        what = (
+            "Regions of the plane by how many records would have to change before the label could;"
+        )
         if eps:
             least = min(bound(rows["stable_distance"]).min(), bound(1))
             ends = np.geomspace(max(1e-12, least), 1.0, 9).tolist()
             scale, shades = (ends, {end: f"{end:.2g}" for end in ends}), (DARKEST, 0.0)
             label = f"bound on smooth sensitivity\n(eps = {eps:g}, beta = eps/6)"
             what = "Bound on the smooth sensitivity of the label; darker: less noise is needed;"
-        draw = partial(planes, value=bound if eps else lambda at: at, scale=scale, shades=shades, label=label)
-        table = rows.drop(columns=["point", "x1", "x2", "prediction", "stable_distance"]).drop_duplicates()
+        draw = partial(
+            planes, value=bound if eps else lambda at: at, scale=scale, shades=shades, label=label
+        )
+        table = rows.drop(
+            columns=["point", "x1", "x2", "prediction", "stable_distance"]
+        ).drop_duplicates()
         return Shown(table, [Figure(f"{what} black: decision line.", rows, draw)])
 
     return Kind(keys, ("profile", "claim", "panel", "point", "x1", "x2"), rows, shown)

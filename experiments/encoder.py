@@ -1,14 +1,17 @@
-"""The papers' small convolutional network as a frozen public encoder (papers.md, OCT-MNIST; 000 Fig 3, 001 Fig 7).
+"""The papers' small convolutional network as a frozen public encoder (papers.md, OCT-MNIST; 000 Fig
+3, 001 Fig 7).
 
-A base model, convolutions and dense layers, is trained on public records (``Dataset.pretrain``); then its convolutions
-are frozen and turn images into features, and its dense layers are where certified fine-tuning starts. A frozen public
-encoder needs no bounds at all, as long as a record's features depend on that record alone, to the last bit. A batched
-convolution does not promise that (the same image may get other last digits in a batch of another size), so encoding runs
-one image at a time; it is done once, in a fraction of a millisecond each.
+A base model, convolutions and dense layers, is trained on public records (``Dataset.pretrain``);
+then its convolutions are frozen and turn images into features, and its dense layers are where
+certified fine-tuning starts. A frozen public encoder needs no bounds at all, as long as a record's
+features depend on that record alone, to the last bit. A batched convolution does not promise that
+(the same image may get other last digits in a batch of another size), so encoding runs one image at
+a time; it is done once, in a fraction of a millisecond each.
 
-The encoder is a public constant, so it must not depend on what else may differ between two runs: it is trained on the
-public records in the order of their content, whatever order they come in, and in one thread, as it encodes. Identical
-records are exchangeable. What it still depends on is the machine and its libraries; a run records the encoder's digest.
+The encoder is a public constant, so it must not depend on what else may differ between two runs: it
+is trained on the public records in the order of their content, whatever order they come in, and in
+one thread, as it encodes. Identical records are exchangeable. What it still depends on is the
+machine and its libraries; a run records the encoder's digest.
 """
 
 import itertools
@@ -58,16 +61,20 @@ class EncoderConfig:
 
     Attributes:
         channels: outputs of the two convolutions.
-        hidden: widths of the base model's hidden dense layers; the certified head starts from them if it has the same.
+        hidden: widths of the base model's hidden dense layers; the certified head starts from them
+            if it has the same.
         lr, batch, epochs: Adam's learning rate, records per batch, passes over the public records.
         balanced: draw each record's class uniformly first, then a record of it; False: shuffle.
-        robust: how much ``gradient_width`` counts in the base model's loss, so that boxes widen less in fine-tuning; 0: not
-            at all, .1 to .5 are a start. Public records alone decide it, so guarantees hold with it as without.
+        robust: how much ``gradient_width`` counts in the base model's loss, so that boxes widen
+            less in fine-tuning; 0: not at all, .1 to .5 are a start. Public records alone decide
+            it, so guarantees hold with it as without.
         seed: of the initialisation and of the order of the records.
         weights: a safetensors file to load instead of training.
-        weights_public: whoever runs this declares that ``weights`` were trained on public records only.
-        cache_dir: trained base models are kept here and reused, under a signature of all that determines them but the
-            number of threads: who certifies a run finds the encoder it was trained with, whatever their own ``compute``.
+        weights_public: whoever runs this declares that ``weights`` were trained on public records
+            only.
+        cache_dir: trained base models are kept here and reused, under a signature of all that
+            determines them but the number of threads: who certifies a run finds the encoder it was
+            trained with, whatever their own ``compute``.
     """
 
     channels: tuple[Count, Count] = (16, 32)
@@ -83,7 +90,8 @@ class EncoderConfig:
     cache_dir: Path = Path("outputs/encoders")
 
     def load(self, dataset: Dataset, on_progress: OnProgress | None = None) -> "Encoder":
-        """The encoder that these settings name: from ``weights``, from the cache, or trained now and put into the cache.
+        """The encoder that these settings name: from ``weights``, from the cache, or trained now
+        and put into the cache.
 
         A load that fails is an error, never an untrained or quietly retrained model.
         """
@@ -92,24 +100,32 @@ class EncoderConfig:
             return _from_weights(self, self.weights, shape)
         if dataset.pretrain is None:
             raise DataError(
-                f"{dataset.name}: no public records to train the encoder on: hold a class out (dataset.held_out), "
+                f"{dataset.name}: no public records to train the encoder on: hold a class out "
+                "(dataset.held_out), "
                 "or give model.encoder.weights"
             )
         public = _in_order(dataset.pretrain)
         classes = len(np.unique(public.labels))
         if classes < 2:
-            raise DataError(f"{dataset.name}: the public records have one class only; the encoder needs at least two")
+            raise DataError(
+                f"{dataset.name}: the public records have one class only; the encoder needs at "
+                "least two"
+            )
         outputs = 1 if classes == 2 else int(public.labels.max()) + 1
         model = _fresh(self, shape, (*self.hidden, outputs))
         path = self.cache_dir / f"{_signature(self, public, outputs)}.safetensors"
         if not path.exists():
-            _save(path, _train(self, public, shape, outputs, on_progress or (lambda step, steps: None)))
+            _save(
+                path,
+                _train(self, public, shape, outputs, on_progress or (lambda step, steps: None)),
+            )
         _restore(model, path, _TRAIN_AGAIN)
         _check_kept(model, path)
         return Encoder(model, shape, state_digest(model), _pretrain_fact(public))
 
     def read(self, shelf: FileReader) -> "Encoder":
-        """What ``Encoder.save`` wrote; it has no dense layers, and whether it is public is in the run's conditions.
+        """What ``Encoder.save`` wrote; it has no dense layers, and whether it is public is in the
+        run's conditions.
 
         Raises:
             ConfigError: the file is not what was written.
@@ -134,7 +150,8 @@ class EncodedHead(HeadConfig):
 
 
 class BaseModel(nn.Module):
-    """Convolutions that get frozen, and the dense layers that fine-tuning starts from; logits [n, outputs].
+    """Convolutions that get frozen, and the dense layers that fine-tuning starts from; logits [n,
+    outputs].
 
     Args:
         shape: (channels, height, width) of an image.
@@ -142,7 +159,9 @@ class BaseModel(nn.Module):
         widths: outputs of the dense layers, the logits last; empty: no dense layers.
     """
 
-    def __init__(self, shape: tuple[int, ...], channels: tuple[int, int], widths: tuple[int, ...]) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], channels: tuple[int, int], widths: tuple[int, ...]
+    ) -> None:
         super().__init__()
         first, second = channels
         self.conv = nn.Sequential(
@@ -180,13 +199,16 @@ class Encoder:
     public: Fact
 
     def apply(self, features: np.ndarray) -> np.ndarray:
-        """[n, c, h, w] images to [n, d] float32 features, each the same bits whatever the other images are.
+        """[n, c, h, w] images to [n, d] float32 features, each the same bits whatever the other
+        images are.
 
         Raises:
             DataError: the images have another shape.
         """
         if features.shape[1:] != self.shape:
-            raise DataError(f"the encoder takes images of shape {self.shape}, got {features.shape[1:]}")
+            raise DataError(
+                f"the encoder takes images of shape {self.shape}, got {features.shape[1:]}"
+            )
         out = np.empty((len(features), self.model.features), dtype=np.float32)
         one = torch.empty(1, *self.shape)
         with torch.inference_mode(), _deterministic():
@@ -198,8 +220,8 @@ class Encoder:
     def encode(self, dataset: Dataset) -> Dataset:
         """The data set as the frozen encoder sees it.
 
-        Ids, units, labels and public flags stay; features become [n, d] float32; ``plane`` and ``pretrain`` are dropped;
-        ``preprocessing`` says whether the encoder is public.
+        Ids, units, labels and public flags stay; features become [n, d] float32; ``plane`` and
+        ``pretrain`` are dropped; ``preprocessing`` says whether the encoder is public.
         """
         return replace(
             dataset,
@@ -214,18 +236,29 @@ class Encoder:
     def save(self, store: FileWriter) -> None:
         """encoder.safetensors: the convolutions, which is what queries pass through."""
         shape = {"shape": json.dumps(self.shape)}
-        store.write(ENCODER, save({name: t.contiguous() for name, t in self.model.conv.state_dict().items()}, shape))
+        store.write(
+            ENCODER,
+            save({name: t.contiguous() for name, t in self.model.conv.state_dict().items()}, shape),
+        )
 
     def head(self) -> dict[str, Tensor] | None:
-        """The dense layers in order: ``weight.0`` [out, in], ``bias.0`` [out], ``weight.1``, ...; None without any."""
+        """The dense layers in order: ``weight.0`` [out, in], ``bias.0`` [out], ``weight.1``,
+        ...; None without any.
+        """
         layers = [layer for layer in self.model.dense if isinstance(layer, nn.Linear)]
-        named = {f"{kind}.{i}": getattr(layer, kind) for i, layer in enumerate(layers) for kind in ("weight", "bias")}
+        named = {
+            f"{kind}.{i}": getattr(layer, kind)
+            for i, layer in enumerate(layers)
+            for kind in ("weight", "bias")
+        }
         return {name: tensor.detach().clone() for name, tensor in named.items()} or None
 
 
 def _in_order(records: Records) -> Records:
     """The records by their content, so that the order they came in does not show."""
-    return records.take(np.argsort(content_ids(records.features, records.labels, numbered=False), kind="stable"))
+    return records.take(
+        np.argsort(content_ids(records.features, records.labels, numbered=False), kind="stable")
+    )
 
 
 def _from_weights(config: EncoderConfig, path: Path, shape: tuple[int, ...]) -> Encoder:
@@ -249,16 +282,25 @@ def _weights_fact(config: EncoderConfig, path: Path) -> Fact:
 
 
 def _train(
-    config: EncoderConfig, public: Records, shape: tuple[int, ...], outputs: int, on_progress: OnProgress
+    config: EncoderConfig,
+    public: Records,
+    shape: tuple[int, ...],
+    outputs: int,
+    on_progress: OnProgress,
 ) -> BaseModel:
-    """The base model after Adam on the public records; the same for a seed on one machine, with any threads."""
+    """The base model after Adam on the public records; the same for a seed on one machine, with
+    any threads.
+    """
     model = _fresh(config, shape, (*config.hidden, outputs))
     images = np.asarray(public.features, dtype=np.float32)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.lr)
     steps = config.epochs * math.ceil(len(public) / config.batch)
     with _deterministic():
         for step, rows in enumerate(_batches(public.labels, config), start=1):
-            features, labels = model.conv(torch.from_numpy(images[rows])), torch.from_numpy(public.labels[rows])
+            features, labels = (
+                model.conv(torch.from_numpy(images[rows])),
+                torch.from_numpy(public.labels[rows]),
+            )
             logits = model.dense(features)
             loss = (
                 F.binary_cross_entropy_with_logits(logits[:, 0], labels.to(logits.dtype))
@@ -274,32 +316,45 @@ def _train(
     return model
 
 
-def gradient_width(dense: nn.Sequential, features: Tensor, labels: Tensor, radius: float = 1e-4) -> Tensor:
+def gradient_width(
+    dense: nn.Sequential, features: Tensor, labels: Tensor, radius: float = 1e-4
+) -> Tensor:
     """How many times wider than a small box of parameters the interval of the gradients over it is.
 
-    Bounds of certified training (agt/training/loop.py) widen in each step by the widths of the gradients over the box that
-    they have reached. So a base model of a small width is a start from which they widen less.
+    Bounds of certified training (agt/training/loop.py) widen in each step by the widths of the
+    gradients over the box that they have reached. So a base model of a small width is a start from
+    which they widen less.
 
     Args:
         dense: the layers that are fine-tuned; one output means two classes.
         features: [n, in] float32, what goes into them.
         labels: [n].
-        radius: of the box around the parameters, a public constant of about the size that boxes reach in fine-tuning.
+        radius: of the box around the parameters, a public constant of about the size that boxes
+            reach in fine-tuning.
 
     Returns:
-        The mean, over records and parameters, of the width of a record's gradient, divided by that of the box; a scalar
-        that can be differentiated. It is agt.bounds' interval with nothing added for rounding, the width of a product
-        d (x) x taken as w(d) |x| + |d| w(x): a loss, which no guarantee rests on.
+        The mean, over records and parameters, of the width of a record's gradient, divided by that
+        of the box; a scalar that can be differentiated. It is agt.bounds' interval with nothing
+        added for rounding, the width of a product d (x) x taken as w(d) |x| + |d| w(x): a loss,
+        which no guarantee rests on.
     """
     parameters = dict(dense.named_parameters())
     outputs = len([*parameters.values()][-1])  # of the last bias
     loss = "binary_cross_entropy" if outputs == 1 else "cross_entropy"
-    exact = Rounding(torch.zeros(1, 1, 1), 0.0, 0.0, lambda lower, upper, slack: Interval(lower, upper))
-    box = {name: Interval(value[None] - radius, value[None] + radius) for name, value in parameters.items()}
+    exact = Rounding(
+        torch.zeros(1, 1, 1), 0.0, 0.0, lambda lower, upper, slack: Interval(lower, upper)
+    )
+    box = {
+        name: Interval(value[None] - radius, value[None] + radius)
+        for name, value in parameters.items()
+    }
     width = features.new_zeros(())
     for _, d, x in Network.of(dense, loss, max(outputs, 2)).factors(features, labels, box, exact):
         of_d, of_x = (d.upper - d.lower).sum(dim=-1), (x.upper - x.lower).sum(dim=-1)
-        width = width + (of_d * (1 + x.magnitude().sum(dim=-1)) + d.magnitude().sum(dim=-1) * of_x).mean()
+        width = (
+            width
+            + (of_d * (1 + x.magnitude().sum(dim=-1)) + d.magnitude().sum(dim=-1) * of_x).mean()
+        )
     return width / (2 * radius * sum(value.numel() for value in parameters.values()))
 
 
@@ -320,8 +375,12 @@ def _batches(labels: np.ndarray, config: EncoderConfig) -> Iterator[np.ndarray]:
         order = rng.permutation(len(labels))
         if config.balanced:
             chosen = rng.integers(len(sizes), size=len(labels))
-            order = by_class[first[chosen] + (rng.random(len(labels)) * sizes[chosen]).astype(np.int64)]
-        yield from (order[start : start + config.batch] for start in range(0, len(order), config.batch))
+            order = by_class[
+                first[chosen] + (rng.random(len(labels)) * sizes[chosen]).astype(np.int64)
+            ]
+        yield from (
+            order[start : start + config.batch] for start in range(0, len(order), config.batch)
+        )
 
 
 def _image_shape(dataset: Dataset) -> tuple[int, ...]:
@@ -343,7 +402,9 @@ def _pretrain_fact(public: Records) -> Fact:
 def _preprocessing(encoder: Encoder, dataset: Dataset) -> Grounds:
     """Condition e for scaling and encoder together."""
     known = dataset.pretrain is not None and encoder.public.standing is not Standing.VOID
-    seen = dataset.pretrain.ids if dataset.pretrain is not None and known else np.array([], dtype=str)
+    seen = (
+        dataset.pretrain.ids if dataset.pretrain is not None and known else np.array([], dtype=str)
+    )
     shared = np.intersect1d(seen, dataset.train.ids[~dataset.train.public])
     if len(shared):
         return dataset.preprocessing.and_(not_held("encoder_saw_private", record=str(shared[0])))
@@ -353,11 +414,22 @@ def _preprocessing(encoder: Encoder, dataset: Dataset) -> Grounds:
 def _signature(config: EncoderConfig, public: Records, outputs: int) -> str:
     """A hash of all that determines the base model; what only says where to find it does not enter.
 
-    The code of this package and of agt, versions and the kind of machine are in it: none of them promises the same
-    last bits after a change.
+    The code of this package and of agt, versions and the kind of machine are in it: none of them
+    promises the same last bits after a change.
     """
-    settings = {k: v for k, v in asdict(config).items() if k not in ("weights", "weights_public", "cache_dir")}
-    determinants = [_FORMAT, settings, outputs, public.features.shape, code_digest([__name__]), machine()]
+    settings = {
+        k: v
+        for k, v in asdict(config).items()
+        if k not in ("weights", "weights_public", "cache_dir")
+    }
+    determinants = [
+        _FORMAT,
+        settings,
+        outputs,
+        public.features.shape,
+        code_digest([__name__]),
+        machine(),
+    ]
     h = blake2b(json.dumps(determinants, sort_keys=True).encode(), digest_size=16)
     for array in (public.features.astype(np.float32), public.labels):
         h.update(np.ascontiguousarray(array).tobytes())
@@ -374,10 +446,16 @@ def state_digest(model: nn.Module) -> str:
 
 
 def _save(path: Path, model: BaseModel) -> None:
-    """Write the whole file or none: a run that is killed here leaves no half a model in the cache."""
-    broken = [name for name, tensor in model.state_dict().items() if not torch.isfinite(tensor).all()]
+    """Write the whole file or none: a run that is killed here leaves no half a model in the
+    cache.
+    """
+    broken = [
+        name for name, tensor in model.state_dict().items() if not torch.isfinite(tensor).all()
+    ]
     if broken:
-        raise AgtError(f"training the encoder diverged ({broken[0]} is not finite): lower model.encoder.lr")
+        raise AgtError(
+            f"training the encoder diverged ({broken[0]} is not finite): lower model.encoder.lr"
+        )
     write_atomic(path, save(model.state_dict(), metadata=_stated(model, path)))
 
 
@@ -387,11 +465,16 @@ def _stated(model: BaseModel, path: Path) -> dict[str, str]:
 
 
 def _check_kept(model: BaseModel, path: Path) -> None:
-    """Raise DataError unless the file that ``model`` was filled from is the one that was kept under its name."""
+    """Raise DataError unless the file that ``model`` was filled from is the one that was kept
+    under its name.
+    """
     with safe_open(path, framework="pt") as file:
         stated = file.metadata()
     if stated != _stated(model, path):
-        raise DataError(f"{path}: changed since it was kept, or another encoder's under this name: {_TRAIN_AGAIN}")
+        raise DataError(
+            f"{path}: changed since it was kept, or another encoder's under this name: "
+            f"{_TRAIN_AGAIN}"
+        )
 
 
 def _read(path: Path, remedy: str) -> dict[str, Tensor]:
@@ -406,18 +489,25 @@ def _read(path: Path, remedy: str) -> dict[str, Tensor]:
 
 
 def _restore(model: BaseModel, path: Path, remedy: str) -> None:
-    """Fill ``model`` from a file and freeze it. Raises DataError unless every tensor is there in its shape."""
+    """Fill ``model`` from a file and freeze it.
+
+    Raises DataError unless every tensor is there in its shape.
+    """
     try:
         model.load_state_dict(_read(path, remedy), strict=True)
     except RuntimeError as error:
         fault = str(error).splitlines()[-1].strip()
-        raise DataError(f"{path}: these are not this encoder's weights ({fault}): {remedy}") from None
+        raise DataError(
+            f"{path}: these are not this encoder's weights ({fault}): {remedy}"
+        ) from None
     model.requires_grad_(False).eval()
 
 
 @contextmanager
 def _deterministic() -> Iterator[None]:
-    """Deterministic algorithms, in one thread: how a convolution's sums are split depends on how many there are."""
+    """Deterministic algorithms, in one thread: how a convolution's sums are split depends on how
+    many there are.
+    """
     before, threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)

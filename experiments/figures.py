@@ -1,8 +1,10 @@
-"""The ways in which a table becomes a figure: lines, marks with a range, small images, maps of the plane.
+"""The ways in which a table becomes a figure: lines, marks with a range, small images, maps of the
+plane.
 
-Each takes the data, whose columns are those of the figure's CSV, and the name of its files. What a figure shows of the data
-is chosen before, by ``functools.partial`` or ``lines``. As in a paper, what it is of stands in the caption and not in the
-picture, and series go by their names in the field.
+Each takes the data, whose columns are those of the figure's CSV, and the name of its files. What a
+figure shows of the data is chosen before, by ``functools.partial`` or ``lines``. As in a paper,
+what it is of stands in the caption and not in the picture, and series go by their names in the
+field.
 """
 
 import math
@@ -48,7 +50,9 @@ def lines(x: str, y: str, xlabel: str, ylabel: str, **look: Any) -> Draw:
     """A curve for each value of the column ``series``; ``look``: as of ``Curves``."""
 
     def draw(record: RunRecord, data: pd.DataFrame, name: str) -> None:
-        curves(record, Curves(name, x, y, xlabel, ylabel, words=in_words, beside=True, **look), data)
+        curves(
+            record, Curves(name, x, y, xlabel, ylabel, words=in_words, beside=True, **look), data
+        )
 
     return draw
 
@@ -75,15 +79,23 @@ def marks(
         panels: one panel each, titled as ``panel`` says.
     """
     categories, parts = list(data[y].unique()), list(data.groupby(panels, sort=False))
-    with drawing(record, name, data, (2.2 + 2.3 * len(parts), 1.6 + 0.42 * len(categories))) as figure:
+    with drawing(
+        record, name, data, (2.2 + 2.3 * len(parts), 1.6 + 0.42 * len(categories))
+    ) as figure:
         places = figure.subplots(1, len(parts), squeeze=False, sharey=True, sharex=True)[0]
         for axes, (value, part) in zip(places, parts, strict=True):
             _draw_marks(axes, part, x, [categories.index(one) for one in part[y]], series)
             axes.set_yticks(range(len(categories)), categories)
-            axes.set(title=fill(panel.format(value), 26), xlabel=xlabel, xscale="log" if log else "linear")
+            axes.set(
+                title=fill(panel.format(value), 26),
+                xlabel=xlabel,
+                xscale="log" if log else "linear",
+            )
         places[0].set_ylim(len(categories) - 0.5, -0.5)  # from the top down; they share it
         whole = bool((data[x] % 1 == 0).all())
-        places[0].xaxis.set_major_locator(LogLocator() if log else MaxNLocator(3 + whole, integer=whole))
+        places[0].xaxis.set_major_locator(
+            LogLocator() if log else MaxNLocator(3 + whole, integer=whole)
+        )
         if log:
             places[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
             places[0].xaxis.set_minor_formatter(NullFormatter())
@@ -125,18 +137,32 @@ def pictures(
         for axes in places.ravel():
             axes.set_axis_off()
         for line, (words_of_line, part) in zip(places, parts.items(), strict=True):
-            for axes, image, number in zip(line, part[pixels].to_numpy(dtype=float), part[value], strict=False):
+            for axes, image, number in zip(
+                line, part[pixels].to_numpy(dtype=float), part[value], strict=False
+            ):
                 axes.imshow(image.reshape(side, side), cmap="Greys", interpolation="nearest")
                 axes.set_title(f"{number:.2g}", fontsize=8, y=-0.32, loc="center")
-            line[0].text(-0.15, 0.5, words_of_line, transform=line[0].transAxes, rotation=90, va="center", ha="right")
+            line[0].text(
+                -0.15,
+                0.5,
+                words_of_line,
+                transform=line[0].transAxes,
+                rotation=90,
+                va="center",
+                ha="right",
+            )
         figure.supxlabel(words, fontsize=9)
 
 
 def regions(levels: tuple[int, ...]) -> tuple[list[float], dict[float, str]]:
-    """The intervals' ends of stable distances told apart at ``levels``, and where a colour bar has which names."""
+    """The intervals' ends of stable distances told apart at ``levels``, and where a colour bar
+    has which names.
+    """
     ends: list[float] = [0, *levels, levels[-1] + 1]
     names = [f"< {levels[0]}", *(f"{k} or more" for k in levels)]
-    return ends, {(low + high) / 2: name for (low, high), name in zip(pairwise(ends), names, strict=True)}
+    return ends, {
+        (low + high) / 2: name for (low, high), name in zip(pairwise(ends), names, strict=True)
+    }
 
 
 def planes(
@@ -149,10 +175,12 @@ def planes(
     shades: tuple[float, float],
     label: str,
 ) -> None:
-    """Maps: a row of panels for each profile and claim, a colour for each interval of values, one colour bar.
+    """Maps: a row of panels for each profile and claim, a colour for each interval of values, one
+    colour bar.
 
     Args:
-        data: of the columns point ("map" or "training"), x1, x2, profile, claim, panel, prediction, stable_distance.
+        data: of the columns point ("map" or "training"), x1, x2, profile, claim, panel, prediction,
+            stable_distance.
         value: stable distances -> what is coloured.
         scale: the intervals' ends, and where the bar has which names.
         shades: of the first and the last interval, 0 the lightest.
@@ -163,8 +191,13 @@ def planes(
     colours = ListedColormap(mpl.colormaps[COLOURS](np.linspace(*shades, len(ends) - 1)))
     columns = ["x1", "x2", "profile", "claim", "panel", "prediction", "stable_distance"]
     mapped = data.loc[data["point"] == "map", columns].astype({"stable_distance": int})
-    panels, lines = list(data["panel"].unique()), list(data.groupby(["profile", "claim"], sort=False))
-    with drawing(record, name, mapped, (1.5 + 1.7 * len(panels), 0.45 + 1.45 * len(lines))) as figure:
+    panels, lines = (
+        list(data["panel"].unique()),
+        list(data.groupby(["profile", "claim"], sort=False)),
+    )
+    with drawing(
+        record, name, mapped, (1.5 + 1.7 * len(panels), 0.45 + 1.45 * len(lines))
+    ) as figure:
         axes = figure.subplots(len(lines), len(panels), squeeze=False, sharex="col", sharey="col")
         for places, ((profile, claim), of_line) in zip(axes, lines, strict=True):
             for place, panel in zip(places, panels, strict=True):
@@ -180,7 +213,11 @@ def planes(
 
 
 def _draw_plane(
-    axes: Axes, part: pd.DataFrame, value: Callable[[pd.Series], pd.Series], colours: ListedColormap, norm: BoundaryNorm
+    axes: Axes,
+    part: pd.DataFrame,
+    value: Callable[[pd.Series], pd.Series],
+    colours: ListedColormap,
+    norm: BoundaryNorm,
 ) -> None:
     """Colours, the decision line, and some training points by class."""
     mapped, training = part[part["point"] == "map"], part[part["point"] == "training"]
@@ -190,7 +227,17 @@ def _draw_plane(
     label = mapped["prediction"].to_numpy().reshape(len(y), len(x))
     for c in range(1, int(label.max()) + 1):
         axes.contour(x, y, (label == c).astype(float), levels=[0.5], colors="black", linewidths=1.2)
-    for (_, here), (marker, face, edge) in zip(training.groupby("prediction"), MARKERS, strict=False):
-        axes.scatter(here["x1"], here["x2"], s=9, marker=marker, facecolors=face, edgecolors=edge, linewidths=0.35)
+    for (_, here), (marker, face, edge) in zip(
+        training.groupby("prediction"), MARKERS, strict=False
+    ):
+        axes.scatter(
+            here["x1"],
+            here["x2"],
+            s=9,
+            marker=marker,
+            facecolors=face,
+            edgecolors=edge,
+            linewidths=0.35,
+        )
     axes.set(aspect="equal", xlim=x[[0, -1]], ylim=y[[0, -1]])
     axes.tick_params(labelsize=8)

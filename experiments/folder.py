@@ -1,9 +1,11 @@
-"""A folder of npy arrays, written in chunks so that a killed run can go on, and named only when it is whole.
+"""A folder of npy arrays, written in chunks so that a killed run can go on, and named only when it
+is whole.
 
     NAME.part/   progress.json, the arrays, and whatever the preparation keeps for itself      while it is written
     NAME/        the arrays and prepared.json                                                  once it is finished
 
-The last step is the renaming of one to the other: a folder that can be trained on is a finished one.
+The last step is the renaming of one to the other: a folder that can be trained on is a finished
+one.
 """
 
 import json
@@ -54,7 +56,8 @@ class ArrayFolder:
         out: its final name.
         settings: what its content depends on; nested mappings of plain values.
         done: chunks finished so far.
-        finished: True if ``out`` was there already, from the same settings; then nothing is left to do.
+        finished: True if ``out`` was there already, from the same settings; then nothing is left to
+            do.
     """
 
     out: Path
@@ -75,9 +78,13 @@ class ArrayFolder:
             columns: name -> (shape, numpy dtype).
 
         Raises:
-            DataError: the disk has less room than is still to be written, or a file is not what this run wrote.
+            DataError: the disk has less room than is still to be written, or a file is not what
+                this run wrote.
         """
-        files = {name: NpyFile(self.work / f"{name}.npy", shape, np.dtype(kind)) for name, (shape, kind) in columns.items()}
+        files = {
+            name: NpyFile(self.work / f"{name}.npy", shape, np.dtype(kind))
+            for name, (shape, kind) in columns.items()
+        }
         self.require_room(sum(file.missing_bytes for file in files.values()))
         self._files |= files
         for file in files.values():
@@ -88,7 +95,8 @@ class ArrayFolder:
         free = shutil.disk_usage(self.work).free
         if need + _SPARE_BYTES > free:
             raise DataError(
-                f"{self.out}: {_size(need)} are still to be written and the disk has {_size(free)} free: make room, or "
+                f"{self.out}: {_size(need)} are still to be written and the disk has {_size(free)} "
+                "free: make room, or "
                 "change prepare.out or data_dir to another disk"
             )
 
@@ -106,7 +114,9 @@ class ArrayFolder:
         self._save_progress()
 
     def finish(self, facts: Mapping[str, Any]) -> None:
-        """Write ``prepared.json``, with ``facts`` beside settings and arrays and their hashes, and name the folder."""
+        """Write ``prepared.json``, with ``facts`` beside settings and arrays and their hashes,
+        and name the folder.
+        """
         arrays = {
             name: {"shape": list(f.shape), "dtype": f.dtype.str, "sha256": file_sha256(f.path)}
             for name, f in self._files.items()
@@ -124,11 +134,12 @@ class ArrayFolder:
 
 @contextmanager
 def open_folder(out: Path, settings: Mapping[str, Any]) -> Iterator[ArrayFolder]:
-    """The folder ``out`` in whatever state it is: absent, interrupted or finished; one process at a time.
+    """The folder ``out`` in whatever state it is: absent, interrupted or finished; one process at a
+    time.
 
     Raises:
-        ConfigError: it was begun or finished with other settings (the first that differs is named), or another process
-            is writing it.
+        ConfigError: it was begun or finished with other settings (the first that differs is named),
+            or another process is writing it.
         DataError: something else is in its place, or its progress cannot be read.
     """
     settings = json.loads(json.dumps(settings))
@@ -157,8 +168,9 @@ def open_folder(out: Path, settings: Mapping[str, Any]) -> Iterator[ArrayFolder]
 
 @dataclass(frozen=True)
 class NpyFile:
-    """One npy file of a shape known beforehand, written with ordinary writes: a full disk is an error then, where a
-    memory-mapped file would end the process."""
+    """One npy file of a shape known beforehand, written with ordinary writes: a full disk is an
+    error then, where a memory-mapped file would end the process.
+    """
 
     path: Path
     shape: tuple[int, ...]
@@ -206,7 +218,10 @@ class NpyFile:
             os.fsync(file.fileno())
 
     def _foreign(self, why: str) -> DataError:
-        return DataError(f"{self.path}: not the array that this preparation was writing ({why}): delete {self.path.parent}")
+        return DataError(
+            f"{self.path}: not the array that this preparation was writing ({why}): delete "
+            f"{self.path.parent}"
+        )
 
 
 @contextmanager
@@ -223,7 +238,8 @@ def _compare(then: Mapping[str, Any], now: Mapping[str, Any], where: Path, remed
     for key in sorted(before.keys() | after.keys()):
         if before.get(key) != after.get(key):
             raise ConfigError(
-                f"{where} was prepared with {key}={before.get(key)}, and now {key}={after.get(key)}: "
+                f"{where} was prepared with {key}={before.get(key)}, and now "
+                f"{key}={after.get(key)}: "
                 f"restore it, change prepare.out, or {remedy}"
             )
 

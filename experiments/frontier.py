@@ -1,14 +1,17 @@
-"""Kind smallest_batch: how large batches must be for nearly all queries to be certified, by depth (000 Fig 2, 001 Fig 9).
+"""Kind smallest_batch: how large batches must be for nearly all queries to be certified, by depth
+(000 Fig 2, 001 Fig 9).
 
-One epoch over the same records in ever more, ever smaller batches. Each probe is a whole run and is kept, so a killed
-search goes on where it stopped.
+One epoch over the same records in ever more, ever smaller batches. Each probe is a whole run and is
+kept, so a killed search goes on where it stopped.
 
 
-Kind frontier: how accurate a model can be whose labels survive k changed records, method beside method on one data set.
+Kind frontier: how accurate a model can be whose labels survive k changed records, method beside
+method on one data set.
 
-A point is a setting: its accuracy, and the largest k at which half of the records are certified. Which settings a curve
-goes through is chosen on records that do not report: on the other half of the test records, on folds of the training
-records, or on a fresh draw of synthetic data; and with the first initialisation alone.
+A point is a setting: its accuracy, and the largest k at which half of the records are certified.
+Which settings a curve goes through is chosen on records that do not report: on the other half of
+the test records, on folds of the training records, or on a fresh draw of synthetic data; and with
+the first initialisation alone.
 """
 
 import math
@@ -37,11 +40,25 @@ from agt_cli.report.sections_md import ball
 from .amex import make
 from .certified import HALF, at_half
 from .figures import lines
-from .kinds import Entry, Figure, Key, Kind, Overrides, ProfileName, Profiles, Purpose, Shown, grid, kind, through
+from .kinds import (
+    Entry,
+    Figure,
+    Key,
+    Kind,
+    Overrides,
+    ProfileName,
+    Profiles,
+    Purpose,
+    Shown,
+    grid,
+    kind,
+    through,
+)
 from .runs import Finished, dealt, left_out
 
 TRAIN = 0.9  # what prepare.test_fraction leaves of generated statements
-SEARCH = ["profile", "claim", "data", "k counts", "depth", "seed"]  # the columns that tell searches apart
+# the columns that tell searches apart
+SEARCH = ["profile", "claim", "data", "k counts", "depth", "seed"]
 MONOTONE = "larger batches certify more"
 
 
@@ -60,7 +77,8 @@ def smallest_batch(
     generated: Annotated[int, Field(ge=1000)] = 1_000_000,
     data: Literal["either", "generated"] = "either",
 ) -> Kind:
-    """The smallest batch that certifies ``fraction`` of the test records at ``k``, by claim, depth and initialisation.
+    """The smallest batch that certifies ``fraction`` of the test records at ``k``, by claim, depth
+    and initialisation.
 
     Args:
         claims: which of the profile's relations.
@@ -68,16 +86,25 @@ def smallest_batch(
         seeds: profile -> how many initialisations, with seeds 0, 1, ...; one where nothing is said.
         least: the smallest batch tried.
         per_doubling: batch sizes tried between one and twice it.
-        generated: this many made-up statements in the competition's schema where they stand in for it.
-        data: "either": they stand in only if nobody prepared the data or said where it is; "generated": always.
+        generated: this many made-up statements in the competition's schema where they stand in for
+            it.
+        data: "either": they stand in only if nobody prepared the data or said where it is;
+            "generated": always.
     """
     drawn = {name: range((seeds or {}).get(name, 1)) for name in profiles}
-    keys = [key for name in profiles for key in grid(profile=[name], claim=claims, depth=depths, seed=drawn[name])]
+    keys = [
+        key
+        for name in profiles
+        for key in grid(profile=[name], claim=claims, depth=depths, seed=drawn[name])
+    ]
 
     def measure(entry: Entry, key: Key, stands_in: Overrides) -> Iterator[Key]:
         name, seed = key["profile"], key["seed"]
         own = (*run, *stands_in, f"relation=@{key['claim']}")
-        own += (f"model.hidden={[width] * key['depth']}", *((f"training.seed={seed}",) if seed else ()))
+        own += (
+            f"model.hidden={[width] * key['depth']}",
+            *((f"training.seed={seed}",) if seed else ()),
+        )
         own += ("kgrid=sparse", f"kgrid.values=[{k}]")
         prepared, settings = entry.data(name, own)
         size = float(prepared.dataset.declared_size or len(prepared.dataset.train))
@@ -86,12 +113,23 @@ def smallest_batch(
             batch = size / count
             cap = largest_batch(batch, settings.relation.unit_rows)
             cut = (f"training.batch.count={count}", f"training.batch.n_max={cap}")
-            words = f"{key['claim']}, depth {key['depth']}, seed {seed}: {count} batches of about {batch:,.0f}"
+            words = (
+                f"{key['claim']}, depth {key['depth']}, seed {seed}: {count} batches of about "
+                f"{batch:,.0f}"
+            )
             done = entry.run(name, (*own, *cut), words)
-            larger, constant = (float(done.frame[c].value_counts(normalize=True).max()) for c in ("label", "prediction"))
+            larger, constant = (
+                float(done.frame[c].value_counts(normalize=True).max())
+                for c in ("label", "prediction")
+            )
             shares = {"certified": float((done.distance >= k).mean()), "accuracy": done.accuracy}
             shares |= {"larger class": larger, "given one label": constant}
-            return {"batch": batch, "steps": count, **shares, "seconds": float(done.facts["seconds_training"])}
+            return {
+                "batch": batch,
+                "steps": count,
+                **shares,
+                "seconds": float(done.facts["seconds_training"]),
+            }
 
         about = {"data": prepared.dataset.name, "k counts": ball(settings.relation), "size": size}
         probes = searched(batch_counts(size, least, per_doubling), probe, fraction)
@@ -101,14 +139,23 @@ def smallest_batch(
         if not keys:
             return pd.DataFrame()
         stand_ins = {name: stand_in(entry, name, run, generated, data) for name in profiles}
-        found = through(keys, lambda entry, key: measure(entry, key, stand_ins[key["profile"]]))(entry)
+        found = through(keys, lambda entry, key: measure(entry, key, stand_ins[key["profile"]]))(
+            entry
+        )
         return found.assign(size=found["size"].max())
 
     def shown(rows: pd.DataFrame) -> Shown:
-        found = pd.DataFrame([_found(probes, fraction) for _, probes in rows.groupby(SEARCH, sort=False)])
+        found = pd.DataFrame(
+            [_found(probes, fraction) for _, probes in rows.groupby(SEARCH, sort=False)]
+        )
         answers = over_seeds(found, rows["size"].iloc[0])
-        figures = batch_figures(rows, answers, fraction, k, max((seeds or {}).values(), default=1) > 1)
-        notes = (_agreement(rows, per_doubling), "Seconds are of training with bounds, of when the run was made.")
+        figures = batch_figures(
+            rows, answers, fraction, k, max((seeds or {}).values(), default=1) > 1
+        )
+        notes = (
+            _agreement(rows, per_doubling),
+            "Seconds are of training with bounds, of when the run was made.",
+        )
         return Shown(found.drop(columns="batch"), figures, notes, measured=answers)
 
     def compared(key: Key) -> Key:
@@ -129,11 +176,17 @@ def batch_figures(
     smallest = answers.assign(series=answers["claim"] + " (" + answers["profile"] + ")")
     smallest["depth"] = smallest["depth"].astype(str)  # words: no ticks between whole depths
     several = ", seed " + rows["seed"].astype(str) if rows["seed"].nunique() > 1 else ""
-    every = rows[[*SEARCH, "batch", "certified"]].assign(series=rows["claim"] + " (" + rows["profile"] + ")" + several)
+    every = rows[[*SEARCH, "batch", "certified"]].assign(
+        series=rows["claim"] + " (" + rows["profile"] + ")" + several
+    )
     share = f"certified at k = {k}"
-    several_words = " Median and range of initialisations; a range that reaches the line: some need more than all records."
+    several_words = (
+        " Median and range of initialisations; a range that reaches the line: some "
+        "need more than all records."
+    )
     caption = (
-        f"The smallest batch at which {fraction:.0%} of the test records are certified at k = {k}.{several_words * ranges}"
+        f"The smallest batch at which {fraction:.0%} of the test records are certified at k "
+        f"= {k}.{several_words * ranges}"
     )
     return (
         Figure(caption, smallest, lines(
@@ -152,31 +205,44 @@ def _agreement(rows: pd.DataFrame, per_doubling: int) -> str:
     searches = rows.groupby(SEARCH)[MONOTONE].first()
     broken = int((~searches).sum())
     return (
-        f"Batches of N / count records, count in steps of 2^(1/{per_doubling}), by bisection, which assumes that "
-        "larger batches certify more; two sizes on either side of each answer were run to check it: "
-        + ("every run agrees." if not broken else f"in {broken} of {len(searches)} searches one does not.")
+        f"Batches of N / count records, count in steps of 2^(1/{per_doubling}), by bisection, "
+        "which assumes that "
+        "larger batches certify more; two sizes on either side of each answer were run to check "
+        "it: "
+        + (
+            "every run agrees."
+            if not broken
+            else f"in {broken} of {len(searches)} searches one does not."
+        )
     )
 
 
 def over_seeds(rows: pd.DataFrame, size: float) -> pd.DataFrame:
-    """One row for each profile, claim and depth: the median ``batch``, NaN where that is more than all records, and the
-    range ``low``, ``high`` of several seeds, cut off at ``size``."""
+    """One row for each profile, claim and depth: the median ``batch``, NaN where that is more than
+    all records, and the range ``low``, ``high`` of several seeds, cut off at ``size``.
+    """
     setting = ["profile", "claim", "data", "depth"]
     groups = rows.assign(batch=rows["batch"].fillna(math.inf)).groupby(setting, sort=False)["batch"]
     found = groups.agg(batch="median", low="min", high="max", seeds="size").reset_index()
     found[["low", "high"]] = found[["low", "high"]].clip(upper=size).where(found["seeds"] > 1)
-    return found.assign(batch=found["batch"].where(np.isfinite(found["batch"]))).drop(columns="seeds")
+    return found.assign(batch=found["batch"].where(np.isfinite(found["batch"]))).drop(
+        columns="seeds"
+    )
 
 
 def _found(probes: pd.DataFrame, fraction: float) -> dict[str, Any]:
-    """What one search found: a row of the table, and ``batch``, NaN where even all records in one do not suffice."""
+    """What one search found: a row of the table, and ``batch``, NaN where even all records in
+    one do not suffice.
+    """
     full, passed = probes.iloc[0], probes[probes["enough"]]
     at = full if passed.empty else passed.iloc[0]
     words = f"more than all {full['batch']:,.0f}" if passed.empty else f"{at['batch']:,.0f}"
     return {
         **at[SEARCH],
         "batch": math.nan if passed.empty else at["batch"],
-        f"smallest batch for {fraction:.0%}": f"at most {words}" if at["least tried"] and not passed.empty else words,
+        f"smallest batch for {fraction:.0%}": f"at most {words}"
+        if at["least tried"] and not passed.empty
+        else words,
         "steps": at["steps"],
         "certified": at["certified"],
         "certified, one batch of all": full["certified"],
@@ -188,23 +254,27 @@ def _found(probes: pd.DataFrame, fraction: float) -> dict[str, Any]:
     }
 
 
-# -- the search --------------------------------------------------------------------------------------------------------
+# -- the search
+# --------------------------------------------------------------------------------------------------------
 
 
 def batch_counts(size: float, least: int, per_doubling: int) -> tuple[int, ...]:
-    """How many batches the records are cut into: 1, and on in equal logarithmic steps, to ``least`` records in each."""
+    """How many batches the records are cut into: 1, and on in equal logarithmic steps, to
+    ``least`` records in each.
+    """
     most = max(1, int(size // least))
     steps = np.arange(math.floor(per_doubling * math.log2(most)) + 1)
     return tuple(np.unique(np.round(2 ** (steps / per_doubling)).astype(int)).tolist())
 
 
 def searched(counts: tuple[int, ...], probe: Callable[[int], Key], fraction: float) -> list[Key]:
-    """Bisect for the last count whose probe certifies ``fraction``, then try the answer's neighbours two steps away: those
-    one step away were tried.
+    """Bisect for the last count whose probe certifies ``fraction``, then try the answer's
+    neighbours two steps away: those one step away were tried.
 
     Returns:
-        the probes in the order of ``counts``, each with ``enough``: it is the answer; ``least tried``: that is the last
-        of ``counts``, so its batch is an upper bound of the answer; and ``MONOTONE``: no probe contradicts it.
+        the probes in the order of ``counts``, each with ``enough``: it is the answer; ``least
+        tried``: that is the last of ``counts``, so its batch is an upper bound of the answer; and
+        ``MONOTONE``: no probe contradicts it.
     """
     probes: dict[int, Key] = {}
 
@@ -213,7 +283,8 @@ def searched(counts: tuple[int, ...], probe: Callable[[int], Key], fraction: flo
             probes[index] = probe(counts[index])
         return bool(probes[index]["certified"] >= fraction)
 
-    last = bisect(passes, 0, len(counts), whole_midpoint)[0] if passes(0) else -1  # len(counts) is past the end
+    # len(counts) is past the end
+    last = bisect(passes, 0, len(counts), whole_midpoint)[0] if passes(0) else -1
     for neighbour in (last - 1, last + 2):
         if 0 <= neighbour < len(counts):
             passes(neighbour)
@@ -223,26 +294,35 @@ def searched(counts: tuple[int, ...], probe: Callable[[int], Key], fraction: flo
 
 
 def largest_batch(batch: float, unit_rows: int) -> int:
-    """The public cap n_max: a tenth more than B and six standard deviations, if every unit has all the rows it may have."""
+    """The public cap n_max: a tenth more than B and six standard deviations, if every unit has
+    all the rows it may have.
+    """
     return math.ceil(1.1 * batch + 6 * math.sqrt(unit_rows * batch))
 
 
-# -- the data ----------------------------------------------------------------------------------------------------------
+# -- the data
+# ----------------------------------------------------------------------------------------------------------
 
 
-def stand_in(entry: Entry, name: ProfileName, run: Overrides, generated: int, data: str) -> Overrides:
-    """Overrides that name the generated statements, made if they are not there; none where there is data of one's own."""
+def stand_in(
+    entry: Entry, name: ProfileName, run: Overrides, generated: int, data: str
+) -> Overrides:
+    """Overrides that name the generated statements, made if they are not there; none where there
+    is data of one's own.
+    """
     dataset = entry.runs.settings(entry.overrides(name, run))[0]["dataset"]
     path = resolve(Path(dataset["path"]), Path(dataset["data_dir"]))
     users = any(word.startswith("dataset") for word in entry.runs.common)
-    named = users or any(word.startswith("dataset.") for word in run)  # dataset=NAME says what, not where
+    # dataset=NAME says what, not where
+    named = users or any(word.startswith("dataset.") for word in run)
     if data == "either" and (named or path.exists() or part_of(path).exists()):
         return ()
     folder = entry.runs.folder.resolve() / f"amex_like_{generated}"
     unit = "statement" if dataset["unit"] is None else "customer"
     if data == "either":
         entry.runs.console.note(
-            f"{path} is not there (agt data prepare amex makes it: docs/papers.md): {generated:,} generated, "
+            f"{path} is not there (agt data prepare amex makes it: docs/papers.md): {generated:,} "
+            "generated, "
             "SYNTHETIC statements stand in, and every table says so"
         )
     if not folder.exists():
@@ -253,11 +333,18 @@ def stand_in(entry: Entry, name: ProfileName, run: Overrides, generated: int, da
 
 
 def _generate(folder: Path, rows: int) -> None:
-    """A folder as ``agt data prepare amex`` makes it, of generated statements; it appears whole or not at all."""
+    """A folder as ``agt data prepare amex`` makes it, of generated statements; it appears whole
+    or not at all.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as raw:
         make(Path(raw), rows, "parquet")
-        overrides = ["prepare=amex", f"data_dir='{raw}'", f"prepare.out={folder.name}", "prepare.data=train_data.parquet"]
+        overrides = [
+            "prepare=amex",
+            f"data_dir='{raw}'",
+            f"prepare.out={folder.name}",
+            "prepare.data=train_data.parquet",
+        ]
         node = composed("data", overrides)["prepare"]
         with trusting(targets_of(node)):
             outcome = build(node, "prepare").run(lambda done, of: None, lambda line: None)
@@ -283,9 +370,11 @@ class Method:
         run: overrides of all its runs.
         settings: overrides of each setting that may become a point.
         crossed: each of the settings is tried with each of these, too.
-        seeds: the keys that an initialisation's number goes to; none: nothing is drawn, and there is one.
+        seeds: the keys that an initialisation's number goes to; none: nothing is drawn, and there
+            is one.
         initialisations: fewer than the others', where one costs too much; null: as many.
-        grid: overrides that choose its values of k, whatever the profile's are; smoke keeps its own.
+        grid: overrides that choose its values of k, whatever the profile's are; smoke keeps its
+            own.
         published: it stands for the paper's profile, and others for ours.
     """
 
@@ -310,7 +399,9 @@ class Method:
 
 @dataclass(frozen=True)
 class Reached:
-    """What one setting reached on some records: accuracy, the k at half certified, and whether k + 1 was looked at."""
+    """What one setting reached on some records: accuracy, the k at half certified, and whether k
+    + 1 was looked at.
+    """
 
     accuracy: float
     half: float
@@ -325,7 +416,9 @@ class Reached:
     @classmethod
     def mean(cls, parts: Sequence["Reached"]) -> "Reached":
         """Of equal parts of the records."""
-        accuracy, half = (float(np.mean([getattr(part, name) for part in parts])) for name in ("accuracy", "half"))
+        accuracy, half = (
+            float(np.mean([getattr(part, name) for part in parts])) for name in ("accuracy", "half")
+        )
         return cls(accuracy, half, all(part.exact for part in parts))
 
 
@@ -359,10 +452,15 @@ class Curve:
         if self.draw:
             return [Round([Reached.of(run.frame, run.ks) for run in runs], everyone)]
         part = dealt(test.units, 2)
-        return [Round([Reached.of(run.frame[part == half], run.ks) for run in runs], part != half) for half in range(2)]
+        return [
+            Round([Reached.of(run.frame[part == half], run.ks) for run in runs], part != half)
+            for half in range(2)
+        ]
 
     def chosen(self, k: int) -> list[Overrides]:
-        """In each round, the most accurate setting of those that certify half at k; empty where one has none."""
+        """In each round, the most accurate setting of those that certify half at k; empty where
+        one has none.
+        """
         places = [best(each.seen, k) for each in self.rounds]
         return [] if None in places else [self.method.points[place or 0] for place in places]
 
@@ -377,24 +475,38 @@ class Curve:
         return self.entry.run(self.name, (*self._own(setting, seed), *more), words, last=self._grid)
 
     def reached(self, settings: list[Overrides], seed: int) -> Key:
-        """What each round's setting reaches on the records that report: the mean over rounds, and what k counts there."""
+        """What each round's setting reaches on the records that report: the mean over rounds,
+        and what k counts there.
+        """
         runs = [self.run(setting, seed) for setting in settings]
-        each = [Reached.of(run.frame[part.reports], run.ks) for run, part in zip(runs, self.rounds, strict=True)]
+        each = [
+            Reached.of(run.frame[part.reports], run.ks)
+            for run, part in zip(runs, self.rounds, strict=True)
+        ]
         mean = Reached.mean(each)
         rule = RELATIONS[runs[0].relation]
-        replaced = rule.moved / 2 if rule.moves_records else math.nan  # a replaced record is one gone and one come
+        # a replaced record is one gone and one come
+        replaced = rule.moved / 2 if rule.moves_records else math.nan
         return {
             "accuracy": mean.accuracy,
             HALF: mean.half,
             "known": "exactly" if mean.exact else "at least",
             REPLACED: mean.half * replaced // 1,
             "k counts": runs[0].counts,
-            "settings": " | ".join(dict.fromkeys(" ".join(map(_short, setting)) for setting in settings)) or "-",
+            "settings": " | ".join(
+                dict.fromkeys(" ".join(map(_short, setting)) for setting in settings)
+            )
+            or "-",
         }
 
     def _own(self, setting: Overrides, seed: int) -> Overrides:
-        drawn = (f"{key}='{seed}'" if key.endswith(".key") else f"{key}={seed}" for key in self.method.seeds if seed)
-        declared = ("training.chosen_on=data",) if self.folds else ()  # private records chose the settings
+        drawn = (
+            f"{key}='{seed}'" if key.endswith(".key") else f"{key}={seed}"
+            for key in self.method.seeds
+            if seed
+        )
+        # private records chose the settings
+        declared = ("training.chosen_on=data",) if self.folds else ()
         return (*self.method.run, *setting, *drawn, *declared)
 
     @property
@@ -402,11 +514,16 @@ class Curve:
         return () if self.name == "smoke" else self.method.grid
 
     def _on_folds(self, setting: Overrides, folds: int) -> Reached:
-        """What a setting reaches on folds of the training records, from the rest of them; a stable distance grows with the
-        number of records, and is scaled to that of all, unless it is of votes, which grows with their number."""
+        """What a setting reaches on folds of the training records, from the rest of them; a stable
+        distance grows with the number of records, and is scaled to that of all, unless it is of
+        votes, which grows with their number.
+        """
         overrides = self.entry.overrides(self.name, self._own(setting, 0), self._grid)
         words = f"{self.method.label}, {' '.join(setting)}, fold {{}} of {folds}"
-        tables = [left_out(self.entry.runs, overrides, words.format(fold + 1), fold, folds) for fold in range(folds)]
+        tables = [
+            left_out(self.entry.runs, overrides, words.format(fold + 1), fold, folds)
+            for fold in range(folds)
+        ]
         mean = Reached.mean([Reached.of(*table) for table in tables])
         settings = self.entry.runs.settings(overrides)[1]
         votes = settings.certificate.bounded == "vote counts" and settings.ensemble.members > 1
@@ -430,8 +547,9 @@ def frontier(
     Args:
         methods: the curves.
         run: overrides of every method's runs, before its own.
-        ks: for each a point: the most accurate setting of those that certify half at it, where settings are chosen: on the
-            other half of the test records (both halves in turn, and their mean), unless ``folds`` or ``draw`` is given.
+        ks: for each a point: the most accurate setting of those that certify half at it, where
+            settings are chosen: on the other half of the test records (both halves in turn, and
+            their mean), unless ``folds`` or ``draw`` is given.
         folds: so many folds of the training records choose.
         draw: overrides that make a fresh draw of synthetic data, whose test records choose.
         initialisations: that report each chosen setting.
@@ -439,7 +557,10 @@ def frontier(
     """
     if draw and folds:
         raise ConfigError("draw and folds both choose the settings: give one")
-    named, chosen_on = {method.label: method for method in methods}, "folds" if folds else "draw" if draw else "halves"
+    named, chosen_on = (
+        {method.label: method for method in methods},
+        "folds" if folds else "draw" if draw else "halves",
+    )
     keys = [
         {"profile": name, "series": method.label, "k asked": k, "initialisation": seed}
         for name in profiles
@@ -450,13 +571,20 @@ def frontier(
     ]
 
     def rows(entry: Entry) -> pd.DataFrame:
-        more = {name: stand_in(entry, name, run, generated, data) if generated else () for name in profiles}
+        more = {
+            name: stand_in(entry, name, run, generated, data) if generated else ()
+            for name in profiles
+        }
         curves = {
-            (name, label): Curve(entry, name, replace(method, run=(*run, *more[name], *method.run)), draw, folds)
+            (name, label): Curve(
+                entry, name, replace(method, run=(*run, *more[name], *method.run)), draw, folds
+            )
             for name in profiles
             for label, method in named.items()
         }
-        return through(keys, lambda entry, key: measured(entry, curves[key["profile"], key["series"]], key))(entry)
+        return through(
+            keys, lambda entry, key: measured(entry, curves[key["profile"], key["series"]], key)
+        )(entry)
 
     def measured(entry: Entry, curve: Curve, key: Key) -> Iterator[Key]:
         if settings := curve.chosen(key["k asked"]):
@@ -465,24 +593,50 @@ def frontier(
 
     def shown(rows: pd.DataFrame) -> Shown:
         found = by_setting(rows)
-        spread = [f"{low:.3f} to {high:.3f}" for low, high in zip(found["low"], found["high"], strict=True)]
-        reach = [f"{low:,.10g} to {high:,.10g}" for low, high in zip(found["least k"], found["greatest k"], strict=True)]
-        words = found.rename(columns={"series": "method"}).assign(**{"its range": spread, "range of k": reach})
+        spread = [
+            f"{low:.3f} to {high:.3f}"
+            for low, high in zip(found["low"], found["high"], strict=True)
+        ]
+        reach = [
+            f"{low:,.10g} to {high:,.10g}"
+            for low, high in zip(found["least k"], found["greatest k"], strict=True)
+        ]
+        words = found.rename(columns={"series": "method"}).assign(
+            **{"its range": spread, "range of k": reach}
+        )
         points = found.drop_duplicates(["series", "settings"]).rename(columns={HALF: "k"})
-        points = points.loc[points["k"] > 0, ["series", "k", "accuracy", "low", "high", "least k", "greatest k"]]
+        points = points.loc[
+            points["k"] > 0, ["series", "k", "accuracy", "low", "high", "least k", "greatest k"]
+        ]
         caption = (
-            "Test accuracy against the k at which half of the test records are certified: median of the initialisations, "
+            "Test accuracy against the k at which half of the test records are certified: median "
+            "of the initialisations, "
             "and the range of their accuracies."
         )
-        draw = lines("k", "accuracy", "k at which half of the test records are certified", "accuracy")
-        fewer = [label for label, m in named.items() if m.seeds and m.drawn(initialisations) < initialisations]
-        cost = [f"Fewer than {initialisations} initialisations, for their cost: {', '.join(fewer)}."] if fewer else []
+        draw = lines(
+            "k", "accuracy", "k at which half of the test records are certified", "accuracy"
+        )
+        fewer = [
+            label
+            for label, m in named.items()
+            if m.seeds and m.drawn(initialisations) < initialisations
+        ]
+        cost = (
+            [f"Fewer than {initialisations} initialisations, for their cost: {', '.join(fewer)}."]
+            if fewer
+            else []
+        )
         chosen, column = CHOSEN[chosen_on], CHOSEN[chosen_on]
         if chosen_on in NOT_PRIVATE:
-            chosen, column = f"{chosen}, so no row carries a private claim", f"{column}: no private claim"
+            chosen, column = (
+                f"{chosen}, so no row carries a private claim",
+                f"{column}: no private claim",
+            )
         notes = (*(note.format(chosen) for note in FRONTIER_NOTES), *cost)
         table = words[[*TABLE, "data"]].assign(**{"chosen on": column})
-        return Shown(table, [Figure(caption, points, draw)], notes, extra={"_initialisations": rows})
+        return Shown(
+            table, [Figure(caption, points, draw)], notes, extra={"_initialisations": rows}
+        )
 
     return Kind(keys, ("profile", "series", "k asked", "initialisation"), rows, shown)
 
@@ -501,10 +655,13 @@ TABLE = [
 ]
 FRONTIER_NOTES = (
     "Settings were chosen with the first initialisation, on {}. A point is "
-    "the most accurate setting of those listed that certifies half at the k asked for, where settings are chosen; "
+    "the most accurate setting of those listed that certifies half at the k asked for, where "
+    "settings are chosen; "
     "where it reports it may reach more or less. No row: no setting does.",
-    "k is of records added or removed in all (of a curve of flips: of labels changed, and of no record): the published "
-    "rules' ball of k (k removed and k added at the same time) is their smallest that holds all such changes. A claim "
+    "k is of records added or removed in all (of a curve of flips: of labels changed, and of no "
+    "record): the published "
+    "rules' ball of k (k removed and k added at the same time) is their smallest that holds all "
+    "such changes. A claim "
     "about k replaced records is theirs at k, and add_remove's at 2k: the column "
     f"'{REPLACED}' of the table of initialisations.",
 )
@@ -527,7 +684,9 @@ def by_setting(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def best(seen: Sequence[Reached], k: int) -> int | None:
-    """The place of the most accurate setting of those that certify half at k; of equals the one with most k."""
+    """The place of the most accurate setting of those that certify half at k; of equals the one
+    with most k.
+    """
     able = [place for place, each in enumerate(seen) if each.half >= k]
     return max(able, key=lambda place: (seen[place].accuracy, seen[place].half), default=None)
 

@@ -1,8 +1,11 @@
-"""The IMDB reviews (Maas et al. 2011): texts, labels and names, from a parquet file or the ``datasets`` library.
+"""The IMDB reviews (Maas et al. 2011): texts, labels and names, from a parquet file or the
+``datasets`` library.
 
 Texts to vectors by a frozen language model (GPT-2) through ``transformers``.
 
-``agt data prepare imdb``: film reviews to vectors of GPT-2 (papers.md; 000 section 5.4, 001 section 6)."""
+``agt data prepare imdb``: film reviews to vectors of GPT-2 (papers.md; 000 section 5.4, 001 section
+6).
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,15 +60,19 @@ class Reviews:
     def __post_init__(self) -> None:
         if not self.texts:
             raise DataError(f"{self.source}: holds no reviews")
-        empty = next((row for row, text in enumerate(self.texts) if not (text and text.strip())), None)
+        empty = next(
+            (row for row, text in enumerate(self.texts) if not (text and text.strip())), None
+        )
         if empty is not None:
             raise DataError(f"{self.source}: {row_words(empty)} has no text: drop it")
         names, counts = np.unique(self.ids, return_counts=True)
         if len(names) < len(self.ids):
             name, count = str(names[counts > 1][0]), counts[counts > 1][0]
             raise DataError(
-                f"{self.source}: prepare.id: {name!r} names {count} reviews, and a record's name must be unique: name the "
-                "columns that together are, such as prepare.id=[split,label,id], or prepare.id=null to name by content"
+                f"{self.source}: prepare.id: {name!r} names {count} reviews, and a record's name "
+                "must be unique: name the "
+                "columns that together are, such as prepare.id=[split,label,id], or "
+                "prepare.id=null to name by content"
             )
 
     @property
@@ -77,13 +84,17 @@ class Reviews:
 
     def first(self, limit: int | None) -> "Reviews":
         """The first ``limit`` reviews; all of them for None."""
-        return Reviews(self.texts[:limit], self.labels[:limit], self.ids[:limit], self.source, self.by_content)
+        return Reviews(
+            self.texts[:limit], self.labels[:limit], self.ids[:limit], self.source, self.by_content
+        )
 
     @property
     def split_names(self) -> np.ndarray:
-        """[n] str: what decides whether a review is for testing: its given name, or its content, alike for all copies.
+        """[n] str: what decides whether a review is for testing: its given name, or its content,
+        alike for all copies.
 
-        Were copies told apart, a private one that goes could take a copy out of the test records, which count as public.
+        Were copies told apart, a private one that goes could take a copy out of the test records,
+        which count as public.
         """
         return _ids_of(self.texts, self.labels, numbered=False) if self.by_content else self.ids
 
@@ -106,11 +117,17 @@ def read_reviews(path: Path, id: tuple[str, ...] | None) -> Reviews:
     if id is None:
         return Reviews(texts, labels, _ids_of(texts, labels), str(path), by_content=True)
     parts = [columns.ids(name, "prepare.id").tolist() for name in id]
-    return Reviews(texts, labels, np.array(["/".join(part) for part in zip(*parts, strict=True)], dtype=str), str(path))
+    return Reviews(
+        texts,
+        labels,
+        np.array(["/".join(part) for part in zip(*parts, strict=True)], dtype=str),
+        str(path),
+    )
 
 
 def fetch_reviews(name: str, by_hand: str) -> Reviews:
-    """The labelled reviews of a data set on the hub, or in the ``datasets`` library's cache; named by their content.
+    """The labelled reviews of a data set on the hub, or in the ``datasets`` library's cache; named
+    by their content.
 
     Args:
         name: the hub's name, such as stanfordnlp/imdb.
@@ -124,7 +141,10 @@ def fetch_reviews(name: str, by_hand: str) -> Reviews:
     labels: list[str | None] = []
     for split in ("train", "test"):
         if split not in splits or not {"text", "label"} <= set(splits[split].column_names):
-            raise DataError(f"{name}: no split '{split}' with the columns text and label: change prepare.hub_reviews")
+            raise DataError(
+                f"{name}: no split '{split}' with the columns text and label: change "
+                "prepare.hub_reviews"
+            )
         texts += list(splits[split]["text"])
         labels += [str(label) for label in splits[split]["label"]]
     indices = class_indices(np.array(labels, dtype=object), CLASSES, Path(name))
@@ -135,18 +155,25 @@ def _load(name: str, by_hand: str) -> Any:
     try:
         import datasets
     except ImportError:
-        raise DataMissing(f"fetching reviews needs the package datasets; run: {INSTALL}; or {by_hand}") from None
+        raise DataMissing(
+            f"fetching reviews needs the package datasets; run: {INSTALL}; or {by_hand}"
+        ) from None
     datasets.utils.logging.set_verbosity_error()
     datasets.utils.logging.disable_progress_bar()
     try:
         return datasets.load_dataset(name)
-    except (OSError, ValueError, RuntimeError) as error:  # offline, unknown, not in the cache: each of its own class
-        raise DataMissing(f"cannot get the reviews '{name}' from the hub ({first_line(error)}): {by_hand}") from None
+    except (OSError, ValueError, RuntimeError) as error:
+        # offline, unknown, not in the cache: each of its own class
+        raise DataMissing(
+            f"cannot get the reviews '{name}' from the hub ({first_line(error)}): {by_hand}"
+        ) from None
 
 
 def _ids_of(texts: list[str], labels: np.ndarray, numbered: bool = True) -> np.ndarray:
     digests = b"".join(blake2b((text or "").encode(), digest_size=16).digest() for text in texts)
-    return content_ids(np.frombuffer(digests, dtype=np.uint8).reshape(len(texts), 16), labels, numbered)
+    return content_ids(
+        np.frombuffer(digests, dtype=np.uint8).reshape(len(texts), 16), labels, numbered
+    )
 
 
 Pooling = Literal["mean", "last", "max"]
@@ -163,7 +190,8 @@ class Embedder:
         width: of a vector.
         device, dtype: where and in what arithmetic the model runs.
         tokens: a text's first so many tokens are read.
-        pooling: over a text's tokens: their mean, the last one's vector, or the greatest of each coordinate.
+        pooling: over a text's tokens: their mean, the last one's vector, or the greatest of each
+            coordinate.
         digests: of weights and tokenizer.
     """
 
@@ -179,9 +207,10 @@ class Embedder:
     def embed(self, texts: Sequence[str], batch: int) -> np.ndarray:
         """[n, width] float32.
 
-        With ``batch`` 1 a text's vector is a function of that text alone, to the last bit, on one machine and number of
-        threads. In larger batches, texts of like length together and padded on the right, products are of another
-        shape, and its last digits may depend on its neighbours.
+        With ``batch`` 1 a text's vector is a function of that text alone, to the last bit, on one
+        machine and number of threads. In larger batches, texts of like length together and padded
+        on the right, products are of another shape, and its last digits may depend on its
+        neighbours.
 
         Raises:
             DataError: a text has no token.
@@ -193,15 +222,21 @@ class Embedder:
             out[rows] = self._forward([tokens[row] for row in rows]).numpy()
         bad = np.flatnonzero(~np.isfinite(out).all(axis=1))
         if len(bad):
-            raise AgtError(f"the model's vector is not finite for {texts[bad[0]][:60]!r}...: use prepare.dtype=float32")
+            raise AgtError(
+                f"the model's vector is not finite for {texts[bad[0]][:60]!r}...: use "
+                "prepare.dtype=float32"
+            )
         return out
 
     def _tokens(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False, truncation=True, max_length=self.tokens)[
-            "input_ids"
-        ]
+        ids: list[int] = self.tokenizer(
+            text, add_special_tokens=False, truncation=True, max_length=self.tokens
+        )["input_ids"]
         if not ids:
-            raise DataError(f"the tokenizer finds no token in {text[:60]!r}: drop that review, or check prepare.model")
+            raise DataError(
+                f"the tokenizer finds no token in {text[:60]!r}: drop that review, or check "
+                "prepare.model"
+            )
         return ids
 
     def _forward(self, tokens: list[list[int]]) -> Tensor:
@@ -218,8 +253,9 @@ class Embedder:
 
 
 def pool(states: Tensor, mask: Tensor, pooling: Pooling) -> Tensor:
-    """[batch, width] from [batch, tokens, width]; ``mask`` [batch, tokens] is True for a text's own tokens, which come
-    first and of which there is at least one."""
+    """[batch, width] from [batch, tokens, width]; ``mask`` [batch, tokens] is True for a text's own
+    tokens, which come first and of which there is at least one.
+    """
     if pooling == "last":
         return states[torch.arange(len(states)), mask.sum(dim=1) - 1]
     if pooling == "max":
@@ -228,7 +264,13 @@ def pool(states: Tensor, mask: Tensor, pooling: Pooling) -> Tensor:
 
 
 def load_embedder(
-    place: str, is_folder: bool, device: str, dtype: str, tokens: int, pooling: Pooling, by_hand: str
+    place: str,
+    is_folder: bool,
+    device: str,
+    dtype: str,
+    tokens: int,
+    pooling: Pooling,
+    by_hand: str,
 ) -> Embedder:
     """The model in a local folder, or on the hub (or in its cache).
 
@@ -245,7 +287,9 @@ def load_embedder(
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("prepare.device=cuda: PyTorch sees no GPU here: use prepare.device=cpu")
     if is_folder and not Path(place).is_dir():
-        raise DataMissing(f"{place} is not there (or no folder): change prepare.model, or {by_hand}")
+        raise DataMissing(
+            f"{place} is not there (or no folder): change prepare.model, or {by_hand}"
+        )
     tokenizer, model = _load_model(place, is_folder, by_hand)
     limit = getattr(model.config, "max_position_embeddings", tokens)
     if tokens > limit:
@@ -260,25 +304,34 @@ def _load_model(place: str, is_folder: bool, by_hand: str) -> tuple[Any, Any]:
     try:
         import transformers
     except ImportError:
-        raise DataMissing(f"embedding text needs the package transformers; run: {INSTALL}") from None
+        raise DataMissing(
+            f"embedding text needs the package transformers; run: {INSTALL}"
+        ) from None
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(place, local_files_only=is_folder)
-        model, info = transformers.AutoModel.from_pretrained(place, local_files_only=is_folder, output_loading_info=True)
+        model, info = transformers.AutoModel.from_pretrained(
+            place, local_files_only=is_folder, output_loading_info=True
+        )
     except Exception as error:  # each kind of broken file raises a class of its own
         why = first_line(error)
         if is_folder:
             raise DataError(
-                f"{place}: not a whole model with its tokenizer ({type(error).__name__}: {why}); it takes {FILES}, as "
+                f"{place}: not a whole model with its tokenizer ({type(error).__name__}: {why}); "
+                f"it takes {FILES}, as "
                 "save_pretrained writes them"
             ) from None
         if isinstance(error, OSError):
-            raise DataMissing(f"cannot get the model '{place}' from the hub ({why}): {by_hand}") from None
+            raise DataMissing(
+                f"cannot get the model '{place}' from the hub ({why}): {by_hand}"
+            ) from None
         raise
     missing = sorted(info["missing_keys"])
     if missing:  # transformers would go on with random numbers in their place
-        raise DataError(f"{place}: the weights lack {missing[0]} ({len(missing)} in all): get the model again")
+        raise DataError(
+            f"{place}: the weights lack {missing[0]} ({len(missing)} in all): get the model again"
+        )
     if not tokenizer.vocab_size:
         raise DataError(f"{place}: the tokenizer has no vocabulary: it takes {FILES}")
     return tokenizer, model
@@ -297,12 +350,15 @@ def _tokenizer_digest(tokenizer: Any) -> str:
 
 
 _COMMAND = "agt data prepare imdb"
-CENTER = "center.npy is the mean of the {} test records alone, declared public by whoever prepared them"
+CENTER = (
+    "center.npy is the mean of the {} test records alone, declared public by whoever prepared them"
+)
 
 
 @schema
 class Imdb:
-    """Writes x [n, width], label, id, is_test, and center [width], the mean of the test records, for ``dataset=imdb``.
+    """Writes x [n, width], label, id, is_test, and center [width], the mean of the test records,
+    for ``dataset=imdb``.
 
     Attributes:
         out: the folder to write; relative to ``data_dir``.
@@ -317,7 +373,8 @@ class Imdb:
         pooling: of a review's token vectors into one.
         device: cpu or cuda.
         dtype: the model's arithmetic.
-        batch: reviews embedded at once; above 1 a review's last digits may depend on its neighbours (condition b).
+        batch: reviews embedded at once; above 1 a review's last digits may depend on its neighbours
+            (condition b).
         chunk: reviews between two points that an interrupted run can go on from.
         test_fraction, split_key: public rate and key of the hash that makes a review a test record.
     """
@@ -348,11 +405,14 @@ class Imdb:
         """
         reviews = self._read(note).first(self.limit)
         embedder = self._embedder(note)
-        with open_folder(resolve(self.out, self.data_dir), self._settings(reviews, embedder)) as folder:
+        with open_folder(
+            resolve(self.out, self.data_dir), self._settings(reviews, embedder)
+        ) as folder:
             test = hash_split(reviews.split_names, self.test_fraction, self.split_key)
             if not test.any() or test.all():
                 raise DataError(
-                    f"{len(reviews.ids)} reviews leave a split empty: take more, or change prepare.test_fraction"
+                    f"{len(reviews.ids)} reviews leave a split empty: take more, or change "
+                    "prepare.test_fraction"
                 )
             if not folder.finished:
                 self._write(folder, reviews, embedder, test, on_progress)
@@ -364,28 +424,48 @@ class Imdb:
         place = self.data_dir / "imdb.parquet"
         fetch = (
             "from datasets import load_dataset, concatenate_datasets as c; "
-            f"d = load_dataset('{self.hub_reviews}'); c([d['train'], d['test']]).to_parquet('imdb.parquet')"
+            f"d = load_dataset('{self.hub_reviews}'); c([d['train'], "
+            "d['test']]).to_parquet('imdb.parquet')"
         )
         note(f"asking the hub for the reviews '{self.hub_reviews}'")
         return fetch_reviews(
             self.hub_reviews,
-            f'where there is a network, run: python -c "{fetch}"; put the file at {place}, and run: '
+            f'where there is a network, run: python -c "{fetch}"; put the file at {place}, and '
+            "run: "
             f"{_COMMAND} prepare.reviews=imdb.parquet prepare.id=null",
         )
 
     def _embedder(self, note: Callable[[str], None]) -> Embedder:
         by_hand = (
-            f"where there is a network, run: hf download {self.hub_model} {FILES} --local-dir gpt2; put the folder at "
+            f"where there is a network, run: hf download {self.hub_model} {FILES} --local-dir "
+            "gpt2; put the folder at "
             f"{self.data_dir / 'gpt2'}, and run: {_COMMAND} prepare.model=gpt2"
         )
         if self.model is None:
             note(f"asking the hub for the model '{self.hub_model}'")
         place = self.hub_model if self.model is None else str(resolve(self.model, self.data_dir))
-        return load_embedder(place, self.model is not None, self.device, self.dtype, self.tokens, self.pooling, by_hand)
+        return load_embedder(
+            place,
+            self.model is not None,
+            self.device,
+            self.dtype,
+            self.tokens,
+            self.pooling,
+            by_hand,
+        )
 
     def _settings(self, reviews: Reviews, embedder: Embedder) -> Mapping[str, Any]:
         """All that a single bit of the result depends on."""
-        names = ("tokens", "pooling", "dtype", "batch", "chunk", "limit", "test_fraction", "split_key")
+        names = (
+            "tokens",
+            "pooling",
+            "dtype",
+            "batch",
+            "chunk",
+            "limit",
+            "test_fraction",
+            "split_key",
+        )
         return {
             "prepare": {name: getattr(self, name) for name in names},
             "reviews": {"records": len(reviews.ids), "digest": reviews.digest},
@@ -399,7 +479,12 @@ class Imdb:
         }
 
     def _write(
-        self, folder: ArrayFolder, reviews: Reviews, embedder: Embedder, test: np.ndarray, on_progress: OnProgress
+        self,
+        folder: ArrayFolder,
+        reviews: Reviews,
+        embedder: Embedder,
+        test: np.ndarray,
+        on_progress: OnProgress,
     ) -> None:
         n, width = len(reviews.ids), embedder.width
         small = {"label": reviews.labels.astype(np.uint8), "id": reviews.ids, "is_test": test}
@@ -415,30 +500,51 @@ class Imdb:
             on_progress(start + len(texts), n)
         folder.write("center", 0, folder.read("x")[test].mean(axis=0, dtype=np.float64))
         alone = self._alone()
-        folder.finish({"alone": {"rows": alone, "units": alone}, "center": CENTER.format(int(test.sum()))})
+        folder.finish(
+            {"alone": {"rows": alone, "units": alone}, "center": CENTER.format(int(test.sum()))}
+        )
 
     def _alone(self) -> Mapping[str, Any]:
         """Condition b, as far as this preparation goes."""
         if self.limit is not None:
-            why = f"only the first {self.limit} reviews were taken, a trial: who is in depends on who else is"
+            why = (
+                f"only the first {self.limit} reviews were taken, a trial: who is in depends on "
+                "who else is"
+            )
         elif self.batch > 1:
-            why = f"reviews were embedded {self.batch} at once, and one's last digits may depend on others: prepare.batch=1"
+            why = (
+                f"reviews were embedded {self.batch} at once, and one's last digits may depend "
+                "on others: prepare.batch=1"
+            )
         else:
             return {"held": True, "why": "each review was embedded on its own"}
         return {"held": False, "why": why}
 
-    def _outcome(self, folder: ArrayFolder, reviews: Reviews, embedder: Embedder, test: np.ndarray) -> PreparedFolder:
+    def _outcome(
+        self, folder: ArrayFolder, reviews: Reviews, embedder: Embedder, test: np.ndarray
+    ) -> PreparedFolder:
         n, tests = len(test), int(test.sum())
         model = self.hub_model if self.model is None else f"the local folder {self.model}"
-        # What is declared comes from settings, never from counting records; conf/dataset/imdb.yaml declares the whole set.
-        declared = "" if self.limit is None else f" dataset.declared_size={round(self.limit * (1 - self.test_fraction))}"
+        # What is declared comes from settings, never from counting records; conf/dataset/imdb.yaml
+        # declares the whole set.
+        declared = (
+            ""
+            if self.limit is None
+            else f" dataset.declared_size={round(self.limit * (1 - self.test_fraction))}"
+        )
         return PreparedFolder(
             folder=folder.out,
-            metrics={"records": n, "test_records": tests, "width": embedder.width, "chunks": math.ceil(n / self.chunk)},
+            metrics={
+                "records": n,
+                "test_records": tests,
+                "width": embedder.width,
+                "chunks": math.ceil(n / self.chunk),
+            },
             facts=(
                 f"{n} reviews of {reviews.source}, embedded by {model}",
                 f"pooling: {self.pooling} over each review's first {self.tokens} tokens",
-                f"{tests} test records, by a hash of each review's id under the public key '{self.split_key}'",
+                f"{tests} test records, by a hash of each review's id under the public key "
+                f"'{self.split_key}'",
                 CENTER.format(tests),
                 str(self._alone()["why"]),
             ),

@@ -1,15 +1,18 @@
 """What an experiment is: data that experiments/NAME.yaml holds, read into typed values.
 
-A profile says how runs are made: ``paper`` as published, ``ours`` with what this project adds, ``smoke`` small enough for
-minutes on two cores. An artifact is one published figure or table: a kind (what is computed and drawn; kinds.py), settings
-of that kind, and the published values to stand beside.
+A profile says how runs are made: ``paper`` as published, ``ours`` with what this project adds,
+``smoke`` small enough for minutes on two cores. An artifact is one published figure or table: a
+kind (what is computed and drawn; kinds.py), settings of that kind, and the published values to
+stand beside.
 
 
-What figures and tables are made of: a kind turns an entry's runs into a tidy table, and says how it is shown.
+What figures and tables are made of: a kind turns an entry's runs into a tidy table, and says how it
+is shown.
 
-A kind is a function: the profiles come first, its other parameters are the settings in experiments/NAME.yaml. It returns a
-``Kind``: how to get the rows (one for each point, with named columns, for all profiles), and what is shown of them.
-``reproduce.render`` does the rest, for every kind alike.
+A kind is a function: the profiles come first, its other parameters are the settings in
+experiments/NAME.yaml. It returns a ``Kind``: how to get the rows (one for each point, with named
+columns, for all profiles), and what is shown of them. ``reproduce.render`` does the rest, for every
+kind alike.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -48,7 +51,8 @@ class Profile:
         privacy, unlearning: the relations; a run's ``relation=@unlearning`` is this profile's.
         overrides: of agt train's configuration, before the run's own.
         final: overrides after the run's own: what a profile insists on (smoke's small grids).
-        ensembles: overrides after those, of runs with more than one member: members have fewer records and smaller grids.
+        ensembles: overrides after those, of runs with more than one member: members have fewer
+            records and smaller grids.
         mechanisms: released with, for pure eps; the first is the profile's own choice.
         many: the mechanism for many queries under one total budget.
         accounting: what the mechanisms' guarantee is taken to be.
@@ -67,7 +71,9 @@ class Profile:
 
     @property
     def bounds(self) -> tuple[str, ...]:
-        """The composition bounds that a total budget is divided by: under accounting=paper, the papers' own."""
+        """The composition bounds that a total budget is divided by: under accounting=paper, the
+        papers' own.
+        """
         return PUBLISHED if self.accounting == "paper" else BOUNDS
 
 
@@ -166,13 +172,16 @@ class Experiment:
     original: Original | None = None
 
     def on_original(self) -> "Experiment":
-        """The same on the papers' own data; what explained differences of the stand-in explains nothing there.
+        """The same on the papers' own data; what explained differences of the stand-in explains
+        nothing there.
 
         Raises:
             ConfigError: it has no stand-in.
         """
         if self.original is None:
-            raise ConfigError(f"{self.title}: there is one data set, {self.data}: leave out data=original")
+            raise ConfigError(
+                f"{self.title}: there is one data set, {self.data}: leave out data=original"
+            )
         artifacts = tuple(
             replace(
                 artifact,
@@ -183,7 +192,13 @@ class Experiment:
             for artifact in self.artifacts
         )
         own = self.original
-        return replace(self, data=own.data, base=own.base, profiles={**self.profiles, **own.profiles}, artifacts=artifacts)
+        return replace(
+            self,
+            data=own.data,
+            base=own.base,
+            profiles={**self.profiles, **own.profiles},
+            artifacts=artifacts,
+        )
 
 
 def experiment_names() -> tuple[str, ...]:
@@ -216,7 +231,8 @@ class Entry:
 
     Attributes:
         profiles: those asked for, by name, in order.
-        used: what was handed out, by what it was asked for: a memo, and what the report says of the runs.
+        used: what was handed out, by what it was asked for: a memo, and what the report says of the
+            runs.
     """
 
     experiment: Experiment
@@ -225,13 +241,27 @@ class Entry:
     runs: Runs
     used: dict[tuple[Any, ...], Standing] = field(default_factory=dict, compare=False)
 
-    def overrides(self, name: ProfileName, own: Sequence[str], last: Sequence[str] = ()) -> Overrides:
-        """Overrides of a run: the experiment's, the profile's, its own, what the profile insists on, and ``last``."""
+    def overrides(
+        self, name: ProfileName, own: Sequence[str], last: Sequence[str] = ()
+    ) -> Overrides:
+        """Overrides of a run: the experiment's, the profile's, its own, what the profile insists
+        on, and ``last``.
+        """
         profile = self.profiles[name]
         relations = {"@privacy": profile.privacy, "@unlearning": profile.unlearning}
-        named = [f"relation={relations[word[9:]]}" if word[9:] in relations else word for word in own]
-        overrides = [*self.experiment.base, f"relation={profile.privacy}", *profile.overrides, *named, *profile.final]
-        if any(word.startswith("ensemble.members=") and word != "ensemble.members=1" for word in named):
+        named = [
+            f"relation={relations[word[9:]]}" if word[9:] in relations else word for word in own
+        ]
+        overrides = [
+            *self.experiment.base,
+            f"relation={profile.privacy}",
+            *profile.overrides,
+            *named,
+            *profile.final,
+        ]
+        if any(
+            word.startswith("ensemble.members=") and word != "ensemble.members=1" for word in named
+        ):
             overrides += profile.ensembles
         return tuple(
             {word.split("=")[0]: word for word in (*overrides, *last)}.values()
@@ -246,7 +276,9 @@ class Entry:
         queries: np.ndarray | None = None,
         last: Sequence[str] = (),
     ) -> Finished:
-        """A run of one profile, asked about its test records or about ``queries``; ``last``: as of ``overrides``."""
+        """A run of one profile, asked about its test records or about ``queries``; ``last``: as
+        of ``overrides``.
+        """
         overrides = self.overrides(name, own, last)
         found = self.used.get((overrides, on))
         if not isinstance(found, Finished):
@@ -258,7 +290,9 @@ class Entry:
         """A trained linear head of one profile, for what the kept tables do not hold."""
         overrides = self.overrides(name, own)
         model = self.runs.model(overrides, "a linear head")
-        self.used[overrides, "model"] = Standing(model.problem.settings.relation.name, model.conditions)
+        self.used[overrides, "model"] = Standing(
+            model.problem.settings.relation.name, model.conditions
+        )
         return model
 
     def data(self, name: ProfileName, own: Sequence[str]) -> tuple[Prepared, RunSettings]:
@@ -267,7 +301,8 @@ class Entry:
         return self.runs.prepared(overrides), self.runs.settings(overrides)[1]
 
     def bench(self, name: ProfileName, own: Sequence[str], **training: Any) -> Bench:
-        """A run's own head as anybody may start it, from a public base model's dense layers or at random, and its records.
+        """A run's own head as anybody may start it, from a public base model's dense layers or at
+        random, and its records.
 
         Args:
             training: what differs from the run's settings of training.
@@ -278,7 +313,13 @@ class Entry:
         initial = prepared.problem(settings).initial
         if initial:
             start_from(head, initial)
-        return Bench(head, prepared.classes, records, int(prepared.dataset.declared_size or len(records)), changed)
+        return Bench(
+            head,
+            prepared.classes,
+            records,
+            int(prepared.dataset.declared_size or len(records)),
+            changed,
+        )
 
 
 @dataclass(frozen=True)
@@ -321,11 +362,13 @@ class Kind:
     """A kind with its settings.
 
     Attributes:
-        keys: the settings that the rows go through, the profile among them: known before anything is trained.
+        keys: the settings that the rows go through, the profile among them: known before anything
+            is trained.
         index: the columns that tell the rows apart.
         rows: the tidy table.
         shown: of the rows, unless there are none.
-        compared: of a measured row, from its key alone: published number -> column that stands beside it.
+        compared: of a measured row, from its key alone: published number -> column that stands
+            beside it.
     """
 
     keys: Sequence[Key]
@@ -339,14 +382,21 @@ KINDS: dict[str, Callable[[Profiles, Mapping[str, Any], str], Kind]] = {}
 
 
 def kind(function: Callable[..., Kind]) -> Callable[..., Kind]:
-    """Enter a function in ``KINDS`` by its name: profiles, settings as a definition gives them and their key -> kind.
+    """Enter a function in ``KINDS`` by its name: profiles, settings as a definition gives them and
+    their key -> kind.
 
-    There, a setting that is no parameter of it, or not of its type, is a ConfigError that names its key.
+    There, a setting that is no parameter of it, or not of its type, is a ConfigError that names its
+    key.
     """
     hints = get_type_hints(function, include_extras=True)
     _, *parameters = signature(function).parameters.values()
-    fields = [(p.name, hints[p.name], *([] if p.default is p.empty else [field(default=p.default)])) for p in parameters]
-    settings = validated(frozen=True, config=STRICT)(make_dataclass(function.__name__, fields, kw_only=True, frozen=True))
+    fields = [
+        (p.name, hints[p.name], *([] if p.default is p.empty else [field(default=p.default)]))
+        for p in parameters
+    ]
+    settings = validated(frozen=True, config=STRICT)(
+        make_dataclass(function.__name__, fields, kw_only=True, frozen=True)
+    )
 
     def typed(profiles: Profiles, node: Mapping[str, Any], where: str) -> Kind:
         return function(profiles, **vars(validate(settings, node, where)))
@@ -360,9 +410,13 @@ def grid(**columns: Iterable[Any]) -> list[Key]:
     return [dict(zip(columns, values, strict=True)) for values in product(*columns.values())]
 
 
-def through(keys: Iterable[Key], measure: Callable[[Entry, Key], Iterable[Key]]) -> Callable[[Entry], pd.DataFrame]:
+def through(
+    keys: Iterable[Key], measure: Callable[[Entry, Key], Iterable[Key]]
+) -> Callable[[Entry], pd.DataFrame]:
     """Rows that go through ``keys``: at each, the points that ``measure`` finds there."""
-    return lambda entry: pd.DataFrame([{**key, **row} for key in keys for row in measure(entry, key)])
+    return lambda entry: pd.DataFrame(
+        [{**key, **row} for key in keys for row in measure(entry, key)]
+    )
 
 
 def once(
@@ -373,15 +427,26 @@ def once(
     make: Callable[[Prepared, RunSettings], list[Key]],
     on: str,
 ) -> list[Key]:
-    """Rows that ``make`` makes of a run of one profile, found again; ``on``: as of ``Runs.once``."""
+    """Rows that ``make`` makes of a run of one profile, found again; ``on``: as of
+    ``Runs.once``.
+    """
     overrides = entry.overrides(name, own)
     made = entry.runs.once(overrides, label, lambda *of: (pd.DataFrame(make(*of)), {}), on)
     return made[0].to_dict("records")
 
 
 def wide(
-    rows: pd.DataFrame, about: Sequence[str], column: str, value: str, wanted: Iterable[Any], name: str
+    rows: pd.DataFrame,
+    about: Sequence[str],
+    column: str,
+    value: str,
+    wanted: Iterable[Any],
+    name: str,
 ) -> pd.DataFrame:
-    """A row for each distinct ``about``; beside it ``value`` at each wanted ``column``, under ``name``; NaN: no such."""
-    cells = rows.set_index([*about, column])[value].unstack(sort=False).reindex(columns=list(wanted))
+    """A row for each distinct ``about``; beside it ``value`` at each wanted ``column``, under
+    ``name``; NaN: no such.
+    """
+    cells = (
+        rows.set_index([*about, column])[value].unstack(sort=False).reindex(columns=list(wanted))
+    )
     return cells.rename(columns=name.format).reset_index().rename_axis(columns=None)

@@ -1,7 +1,9 @@
-"""Kind looseness: how many records must change before a label does: certified from below, exact, attacked from above.
+"""Kind looseness: how many records must change before a label does: certified from below, exact,
+attacked from above.
 
-Exact: of few records, every edit of so many is made and trained, smaller ones first: any records go, and those come that
-the attack adds. Attacked: a greedy adversary who knows everything, and trains after each of his steps.
+Exact: of few records, every edit of so many is made and trained, smaller ones first: any records
+go, and those come that the attack adds. Attacked: a greedy adversary who knows everything, and
+trains after each of his steps.
 """
 
 import math
@@ -39,17 +41,26 @@ SERIES = {"certified": "at least (certified)", "attacked": "at most (attacked)",
 
 @kind
 def looseness(
-    profiles: Profiles, small: Variants, large: Variants, queries: Count = 5, only: tuple[ProfileName, ...] = ()
+    profiles: Profiles,
+    small: Variants,
+    large: Variants,
+    queries: Count = 5,
+    only: tuple[ProfileName, ...] = (),
 ) -> Kind:
     """How many records it takes to change each label: certified, exact, attacked.
 
     Args:
         small: runs of so few records that every change of fewer than the attack's can be tried.
-        large: runs of any size, without what is exact. All are of one model: boxes, or a linear head.
+        large: runs of any size, without what is exact. All are of one model: boxes, or a linear
+            head.
         queries: the first of the test records.
         only: the profiles that it is for; none: all.
     """
-    panels = {panel.label: (size, panel.run) for size, each in ((SMALL, small), (LARGE, large)) for panel in each}
+    panels = {
+        panel.label: (size, panel.run)
+        for size, each in ((SMALL, small), (LARGE, large))
+        for panel in each
+    }
     keys = grid(profile=[name for name in profiles if not only or name in only], panel=panels)
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
@@ -61,7 +72,11 @@ def looseness(
     def shown(rows: pd.DataFrame) -> Shown:
         figures = []
         for size, part in rows.groupby("size", sort=False):
-            long = part.melt(["panel", "query"], list(SERIES), "series", "k").dropna().replace({"series": SERIES})
+            long = (
+                part.melt(["panel", "query"], list(SERIES), "series", "k")
+                .dropna()
+                .replace({"series": SERIES})
+            )
             points = long.sort_values("query", kind="stable").assign(low=long["k"], high=long["k"])
             draw = partial(
                 marks,
@@ -80,62 +95,94 @@ def looseness(
 
 
 CAPTIONS = {
-    SMALL: "How many records must change before the label of each query does: at least, as certified; at most, as a greedy "
+    SMALL: "How many records must change before the label of each query does: at least, as "
+    "certified; at most, as a greedy "
     "attack found; exactly, every set of removals and of newcomers like the query tried.",
-    LARGE: "How many records must change before the label of each query does: at least, as certified; at most, as a greedy "
+    LARGE: "How many records must change before the label of each query does: at least, as "
+    "certified; at most, as a greedy "
     "attack found. The truth lies between.",
 }
 NOTES = (
-    "Certified: the stable distance, plus 1. Attacked: the fewest changes that a greedy adversary found; a better one may "
-    "need fewer. Exact: the least of all changes that remove any records and, where records may come, add some like the "
-    f"query, {SCALES[0]} or {SCALES[1]} times as long, under another label; with other newcomers it may be less.",
+    "Certified: the stable distance, plus 1. Attacked: the fewest changes that a greedy adversary "
+    "found; a better one may "
+    "need fewer. Exact: the least of all changes that remove any records and, where records may "
+    "come, add some like the "
+    f"query, {SCALES[0]} or {SCALES[1]} times as long, under another label; with other newcomers "
+    "it may be less.",
     "One more than there are records: no such change was found.",
 )
 
 
 def compared(prepared: Prepared, settings: RunSettings, count: int, exact: bool) -> list[Key]:
-    """A row for each query: how many edits change its label; one more than there are records: none is known."""
+    """A row for each query: how many edits change its label; one more than there are records:
+    none is known.
+    """
     model, rows, test = fit(prepared.problem(settings)), list[Key](), prepared.dataset.test
     queries, never = np.asarray(test.features[:count]), len(prepared.dataset.train) + 1
     for row, distance in enumerate(model.certify(queries).stable_distance.tolist()):
         one = queries[row : row + 1]
         most = attacked(model, one, never)
         least = enumerated(model, one, most) if exact else math.nan
-        rows.append({"query": f"query {row + 1}", "certified": min(distance + 1, never), "exact": least, "attacked": most})
-    about = {"records": never - 1, "accuracy": float((model.predict(test.features) == test.labels).mean())}
+        rows.append(
+            {
+                "query": f"query {row + 1}",
+                "certified": min(distance + 1, never),
+                "exact": least,
+                "attacked": most,
+            }
+        )
+    about = {
+        "records": never - 1,
+        "accuracy": float((model.predict(test.features) == test.labels).mean()),
+    }
     return [{**row, **about} for row in rows]
 
 
 def enumerated(model: Model, query: np.ndarray, most: int) -> int:
-    """The least number of edits that change a query's label, of which ``most`` do: all sets of fewer are tried."""
+    """The least number of edits that change a query's label, of which ``most`` do: all sets of
+    fewer are tried.
+    """
     label = model.predict(query)
     for size in range(1, most):
         others = neighbours_of(model, list(every_edit(model, query, size)), processes=False)
-        if any(other.predict(query) != label for other in others if not isinstance(other, AgtError)):
+        if any(
+            other.predict(query) != label for other in others if not isinstance(other, AgtError)
+        ):
             return size
     return most
 
 
 def every_edit(model: Model, query: np.ndarray, size: int) -> Iterator[Edited]:
-    """Of so many records, that the relation allows: any may go, and those come that the attack adds."""
+    """Of so many records, that the relation allows: any may go, and those come that the attack
+    adds.
+    """
     train, kinds = model.problem.dataset.train, kinds_of_newcomers(model, query)
     for come in range(size + 1 if kinds else 1):
         for gone in combinations(range(len(train)), size - come):
             for added in combinations_with_replacement(kinds, come):
-                yield Edited(train, np.array(gone, dtype=np.int64), newcomers(train, query, added, ""), size)
+                yield Edited(
+                    train, np.array(gone, dtype=np.int64), newcomers(train, query, added, ""), size
+                )
 
 
-# -- the attack --------------------------------------------------------------------------------------------------------
+# -- the attack
+# --------------------------------------------------------------------------------------------------------
 
 
 def attacked(model: Model, query: np.ndarray, never: int) -> int:
-    """The fewest edits found that change a query's label: greedy, in steps that grow, and shrink once one did it.
+    """The fewest edits found that change a query's label: greedy, in steps that grow, and shrink
+    once one did it.
 
     Args:
         query: [1, ...].
         never: returned where no fewer do it.
     """
-    label, edit, now, found = torch.from_numpy(model.predict(query)), Edited(model.problem.dataset.train), model, never
+    label, edit, now, found = (
+        torch.from_numpy(model.predict(query)),
+        Edited(model.problem.dataset.train),
+        model,
+        never,
+    )
     bounds: Any = bounds_of(model)
 
     def lead(of: Model) -> float:
@@ -155,8 +202,12 @@ def attacked(model: Model, query: np.ndarray, never: int) -> int:
     return found
 
 
-def further(of: Edited, model: Model, query: np.ndarray, label: Tensor, step: int) -> Iterator[Edited]:
-    """So many edits more, all of one manner: the records go that hold the label most; or newcomers of one kind come."""
+def further(
+    of: Edited, model: Model, query: np.ndarray, label: Tensor, step: int
+) -> Iterator[Edited]:
+    """So many edits more, all of one manner: the records go that hold the label most; or
+    newcomers of one kind come.
+    """
     distance = of.distance + step
     if len(there := np.setdiff1d(np.arange(len(of.base)), of.gone)) >= step:
         order = np.argsort(influences(model, of.base.take(there), query, label), kind="stable")
@@ -167,26 +218,43 @@ def further(of: Edited, model: Model, query: np.ndarray, label: Tensor, step: in
 
 
 def kinds_of_newcomers(model: Model, query: np.ndarray) -> list[tuple[int, int]]:
-    """(scale of the features, label): like the query, under another label; none where records only go."""
+    """(scale of the features, label): like the query, under another label; none where records
+    only go.
+    """
     labels = [label for label in range(model.problem.classes) if label != model.predict(query)]
     comes = EditKind.COMES in kinds_of(model.problem.settings.relation.name)
     return list(product(SCALES, labels)) if comes else []
 
 
-def newcomers(base: Records, query: np.ndarray, kinds: Sequence[tuple[int, int]], prefix: str) -> tuple[Records, ...]:
+def newcomers(
+    base: Records, query: np.ndarray, kinds: Sequence[tuple[int, int]], prefix: str
+) -> tuple[Records, ...]:
     """One of each of these kinds, under names that begin so."""
     if not kinds:
         return ()
     scales, labels = np.array(kinds, dtype=np.int64).T
     features = query * scales.reshape(-1, *[1] * (query.ndim - 1))
     names = np.array([f"{prefix}{at}" for at in range(len(kinds))])
-    return (Records(features.astype(base.features.dtype), labels, names, names, np.zeros(len(kinds), dtype=bool)),)
+    return (
+        Records(
+            features.astype(base.features.dtype),
+            labels,
+            names,
+            names,
+            np.zeros(len(kinds), dtype=bool),
+        ),
+    )
 
 
 def influences(model: Any, records: Records, query: np.ndarray, label: Tensor) -> np.ndarray:
-    """[n] by how much each record's loss falls as parameters move to where the label leads by more, most first when sorted:
-    a small step of training without it goes the other way."""
-    bounds, up, labels = bounds_of(model), ascent(model, query, label), torch.from_numpy(records.labels)
+    """[n] by how much each record's loss falls as parameters move to where the label leads by more,
+    most first when sorted: a small step of training without it goes the other way.
+    """
+    bounds, up, labels = (
+        bounds_of(model),
+        ascent(model, query, label),
+        torch.from_numpy(records.labels),
+    )
     features = np.asarray(records.features)
 
     def losses(step: float) -> np.ndarray:

@@ -1,24 +1,29 @@
-"""Kind private_trainings: what a linear head costs in accuracy when its *training* is private, by total budget.
+"""Kind private_trainings: what a linear head costs in accuracy when its *training* is private, by
+total budget.
 
-Every method sees the same public features of norm at most 1, and every released head answers any number of queries. Beside
-DP-SGD: output and objective perturbation of regularised ERM (002), randomised response on the training labels (002, 004),
-DP-SGD's noise inside certified training (000 Algorithm 1), and weights released by their closed-form stability.
+Every method sees the same public features of norm at most 1, and every released head answers any
+number of queries. Beside DP-SGD: output and objective perturbation of regularised ERM (002),
+randomised response on the training labels (002, 004), DP-SGD's noise inside certified training (000
+Algorithm 1), and weights released by their closed-form stability.
 
 
 Students trained on labels that a private teacher sold (001 Table 1).
 
-A teacher answers Q test records, taken to be public and unlabelled, under one total budget; a student learns from the
-answers and is judged on the other test records. Mechanisms, and which records are asked, are drawn anew for each draw, by a
-seeded generator: a simulation, whose released labels nobody should take for private.
+A teacher answers Q test records, taken to be public and unlabelled, under one total budget; a
+student learns from the answers and is judged on the other test records. Mechanisms, and which
+records are asked, are drawn anew for each draw, by a seeded generator: a simulation, whose released
+labels nobody should take for private.
 
 Formal guarantees
-    The student is a function of public queries and of the released labels alone, so it inherits the labels' guarantee,
-    whatever is done with it afterwards (post-processing). That holds only if nothing else reaches it: the queries and all
-    of its training must be public, and every query whose label was bought is used, whatever its certificate.
+    The student is a function of public queries and of the released labels alone, so it inherits the
+    labels' guarantee, whatever is done with it afterwards (post-processing). That holds only if
+    nothing else reaches it: the queries and all of its training must be public, and every query
+    whose label was bought is used, whatever its certificate.
 
 
-Kind private_features: a network trained by DP-SGD, alone and as the maker of features for a head that records can be
-removed from (003 Fig 5 and Theorem 5: the guarantees add)."""
+Kind private_features: a network trained by DP-SGD, alone and as the maker of features for a head
+that records can be removed from (003 Fig 5 and Theorem 5: the guarantees add).
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -61,7 +66,21 @@ from .baselines import (
 )
 from .certified import Delta
 from .figures import lines, marks
-from .kinds import Entry, Figure, Key, Kind, Overrides, ProfileName, Profiles, Shown, grid, kind, once, through, wide
+from .kinds import (
+    Entry,
+    Figure,
+    Key,
+    Kind,
+    Overrides,
+    ProfileName,
+    Profiles,
+    Shown,
+    grid,
+    kind,
+    once,
+    through,
+    wide,
+)
 from .removal import Removing, budget, column_of, mean_bounds, named, removing, settings_of
 
 EXACT = "release_weights"
@@ -78,11 +97,12 @@ def private_trainings(
     delta: Delta = 1e-5,
     seeds: Count = 3,
 ) -> Kind:
-    """Accuracy of privately trained linear heads against the total budget (mean and range of seeds).
+    """Accuracy of privately trained linear heads against the total budget (mean and range of
+    seeds).
 
     Args:
-        run: overrides of a linear head with certificate=stability: its features and its plain SGD are everybody's; labels
-            are flipped for that training.
+        run: overrides of a linear head with certificate=stability: its features and its plain SGD
+            are everybody's; labels are flipped for that training.
         seeds: draws of each method that is sampled.
     """
     methods: dict[str, Baseline] = {
@@ -110,7 +130,9 @@ def private_trainings(
         table = pd.concat([found, last], ignore_index=True)
         xlabel = "total eps, any number of queries"
         draw = lines("eps", "accuracy", xlabel, "accuracy", level=plain, level_name="plain SGD")
-        caption = f"Test accuracy of privately trained linear heads against total eps, delta = {delta:g}."
+        caption = (
+            f"Test accuracy of privately trained linear heads against total eps, delta = {delta:g}."
+        )
         left_open = "; ".join(f"{name}: {method.caveat}" for name, method in methods.items())
         notes = tuple(note.format(seeds=seeds, left_open=left_open) for note in TRAININGS_NOTES)
         figure = Figure(caption, rows.drop(columns=["profile", "plain SGD"]), draw)
@@ -123,19 +145,29 @@ def private_trainings(
 
 
 TRAININGS_NOTES = (
-    "One linear head on the same public features for everybody; mean of {seeds} seeds, and their range as a "
+    "One linear head on the same public features for everybody; mean of {seeds} seeds, and their "
+    "range as a "
     "band; release_weights is an exact expectation. Drawn from seeds: a simulation, not a release.",
     "What the guarantees leave open: {left_open}.",
-    "Settings of DP-SGD, of both perturbations and of noise inside AGT were set on the test records: that flatters "
-    "them, and no proof of privacy rests on their rows; those of release_weights say in conf/training what they "
+    "Settings of DP-SGD, of both perturbations and of noise inside AGT were set on the test "
+    "records: that flatters "
+    "them, and no proof of privacy rests on their rows; those of release_weights say in "
+    "conf/training what they "
     "were chosen on.",
 )
 
 
 def trained_heads(
-    entry: Entry, keys: list[Key], run: Overrides, methods: dict[str, Baseline], delta: float, seeds: int
+    entry: Entry,
+    keys: list[Key],
+    run: Overrides,
+    methods: dict[str, Baseline],
+    delta: float,
+    seeds: int,
 ) -> pd.DataFrame:
-    """The keys' rows: accuracy of heads that the key's method trained on its budget, beside plain SGD's."""
+    """The keys' rows: accuracy of heads that the key's method trained on its budget, beside
+    plain SGD's.
+    """
     model = entry.model(keys[0]["profile"], run).linear_head
     if model is None:
         raise ConfigError(f"{entry.artifact.id}: run needs certificate=stability and model=linear")
@@ -164,17 +196,28 @@ def _bench(entry: Entry, model: LinearModel) -> Bench:
     """A linear head without bias (the features bring one), at zero, on the model's features."""
     dataset, settings = model.problem.dataset, model.settings
     if dataset.declared_size is None:
-        raise ConfigError(f"{entry.artifact.id}: every method needs a public size: give dataset.declared_size")
+        raise ConfigError(
+            f"{entry.artifact.id}: every method needs a public size: give dataset.declared_size"
+        )
     records = replace(dataset.train, features=model.features(dataset.train.features, "float64"))
     outputs = 1 if settings.training.loss == "binary_cross_entropy" else model.problem.classes
     layer = nn.Linear(records.features.shape[1], outputs, bias=False)
     nn.init.zeros_(layer.weight)
     size = int(dataset.declared_size)
-    return Bench(nn.Sequential(layer), model.problem.classes, records, size, settings.training, settings.compute)
+    return Bench(
+        nn.Sequential(layer),
+        model.problem.classes,
+        records,
+        size,
+        settings.training,
+        settings.compute,
+    )
 
 
-TRAINED = ("dpsgd", "release_weights")  # teachers whose weights are private, so that any number of answers costs nothing
-Answers = Callable[[np.ndarray, int], np.ndarray]  # rows of test records asked about, draw -> released labels
+# teachers whose weights are private, so that any number of answers costs nothing
+TRAINED = ("dpsgd", "release_weights")
+# rows of test records asked about, draw -> released labels
+Answers = Callable[[np.ndarray, int], np.ndarray]
 
 
 @validated(frozen=True, config=STRICT)
@@ -183,8 +226,9 @@ class Teacher:
 
     Attributes:
         label: what the table calls it.
-        mechanisms: profile -> what it releases labels with: the name of a mechanism, ``many`` (the profile's own choice for
-            many queries), ``dpsgd`` or ``release_weights``; a profile that is not named has no such teacher.
+        mechanisms: profile -> what it releases labels with: the name of a mechanism, ``many`` (the
+            profile's own choice for many queries), ``dpsgd`` or ``release_weights``; a profile that
+            is not named has no such teacher.
         members: of its ensemble.
         run: its own overrides.
     """
@@ -227,7 +271,8 @@ def students(
     student: Student = STUDENT,
     dpsgd: DpSgd | None = None,
 ) -> Kind:
-    """Accuracy of students, for each teacher, profile and number of labels bought: mean and range of the draws.
+    """Accuracy of students, for each teacher, profile and number of labels bought: mean and range
+    of the draws.
 
     Args:
         eps, delta: the total budget of a teacher.
@@ -248,30 +293,50 @@ def students(
         own, mechanism = (*run, *teacher.run), teacher.mechanisms[name]
         if mechanism in TRAINED:
             if mechanism == "dpsgd" and dpsgd is None:
-                raise ConfigError(f"{entry.artifact.id}: a teacher uses dpsgd, and the settings do not give its settings")
+                raise ConfigError(
+                    f"{entry.artifact.id}: a teacher uses dpsgd, and the settings do not give its "
+                    "settings"
+                )
             how = dpsgd if mechanism == "dpsgd" else None
             found = private_labels(entry, name, own, how, Budget(eps, delta, draws), trained)
             accuracy = float((found == entry.data(name, own)[0].dataset.test.labels).mean())
-            offers = [(accuracy, lambda asked, draw: found[draw % len(found), asked])] * len(queries)
+            offers = [(accuracy, lambda asked, draw: found[draw % len(found), asked])] * len(
+                queries
+            )
         else:
             mechanism = profile.many if mechanism == "many" else mechanism
             ensemble = (*own, f"ensemble.members={teacher.members}")
-            evidence = entry.run(name, ensemble, f"{teacher.members} members").evidence(profile.vote)
+            evidence = entry.run(name, ensemble, f"{teacher.members} members").evidence(
+                profile.vote
+            )
             accuracy = evidence.accuracy
-            offers = [sold(evidence, mechanism, Budget(eps, delta, number), profile.bounds) for number in queries]
+            offers = [
+                sold(evidence, mechanism, Budget(eps, delta, number), profile.bounds)
+                for number in queries
+            ]
         about = {"mechanism": mechanism, "members": teacher.members}
         for number, (right, answers) in zip(queries, offers, strict=True):
             entry.runs.console.note(f"students: {teacher.label}, {name}, {number} labels")
             each = taught(entry, name, own, student, number, draws, answers)
-            known = {"labels": number, "teacher, noise-free": accuracy, "labels right, expected": right}
-            judged = {"student": float(each.mean()), "low": float(each.min()), "high": float(each.max())}
+            known = {
+                "labels": number,
+                "teacher, noise-free": accuracy,
+                "labels right, expected": right,
+            }
+            judged = {
+                "student": float(each.mean()),
+                "low": float(each.min()),
+                "high": float(each.max()),
+            }
             yield {**about, **known, **judged}
 
     def shown(rows: pd.DataFrame) -> Shown:
         columns: Key = {"x": "student", "y": "teacher", "series": "profile", "panels": "labels"}
         draw = partial(marks, **columns, xlabel="student's test accuracy", panel="{} labels")
         points = rows.sort_values("labels", kind="stable")
-        figure = Figure(f"Test accuracy of students: mean and range of {draws} draws.", points, draw)
+        figure = Figure(
+            f"Test accuracy of students: mean and range of {draws} draws.", points, draw
+        )
         notes = tuple(note.format(eps=eps, delta=delta, draws=draws) for note in STUDENTS_NOTES)
         return Shown(rows, [figure], notes, measured=rows[rows["labels"] == queries[0]])
 
@@ -282,17 +347,25 @@ def students(
 
 
 STUDENTS_NOTES = (
-    "Each teacher spends eps = {eps:g}, delta = {delta:g} in all on the labels it sells; the records asked about are "
+    "Each teacher spends eps = {eps:g}, delta = {delta:g} in all on the labels it sells; the "
+    "records asked about are "
     "test records, taken to be public and unlabelled, and students are judged on the others.",
-    "Students: mean and range (low, high) of {draws} draws of the records asked about, the mechanism's noise and the "
+    "Students: mean and range (low, high) of {draws} draws of the records asked about, the "
+    "mechanism's noise and the "
     "student's initialisation, by seeded generators: a simulation, not a release.",
 )
 
 
 def private_labels(
-    entry: Entry, name: ProfileName, own: Overrides, dpsgd: DpSgd | None, budget: Budget, trained: int
+    entry: Entry,
+    name: ProfileName,
+    own: Overrides,
+    dpsgd: DpSgd | None,
+    budget: Budget,
+    trained: int,
 ) -> np.ndarray:
-    """[draws, n] labels of the test records, by weights that are private: of so many DP-SGD trainings, or released.
+    """[draws, n] labels of the test records, by weights that are private: of so many DP-SGD
+    trainings, or released.
 
     Args:
         budget: its queries are the draws of released weights.
@@ -300,39 +373,64 @@ def private_labels(
     test = entry.data(name, own)[0].dataset.test
     if dpsgd is not None:
         benches = [entry.bench(name, own, seed=seed, dtype="float32") for seed in range(trained)]
-        fitted = [dpsgd.fit(bench, budget.eps, budget.delta, seed) for seed, bench in enumerate(benches)]
+        fitted = [
+            dpsgd.fit(bench, budget.eps, budget.delta, seed) for seed, bench in enumerate(benches)
+        ]
         single = test.features.astype(np.float32)
-        return np.stack([bench.labels(weights, single) for bench, weights in zip(benches, fitted, strict=True)])
+        return np.stack(
+            [bench.labels(weights, single) for bench, weights in zip(benches, fitted, strict=True)]
+        )
     model = entry.model(name, own).linear_head
     if model is None:
-        raise ConfigError(f"{entry.artifact.id}: release_weights needs certificate=stability and model=linear")
+        raise ConfigError(
+            f"{entry.artifact.id}: release_weights needs certificate=stability and model=linear"
+        )
     phi, theta = model.phi(test.features), model.trained.weight.numpy()
     sigma = noise_scale(model.moves, weights_budget(budget.eps, budget.delta))
-    noise = (np.random.default_rng(draw).standard_normal(theta.shape) for draw in range(budget.queries))
+    noise = (
+        np.random.default_rng(draw).standard_normal(theta.shape) for draw in range(budget.queries)
+    )
     return np.stack([labels_of(phi @ (theta + sigma * z).T) for z in noise])
 
 
-def sold(evidence: Evidence, name: str, budget: Budget, bounds: tuple[str, ...]) -> tuple[float, Answers]:
-    """The expected accuracy of labels sold one by one, each with noise of its own, and the labels."""
+def sold(
+    evidence: Evidence, name: str, budget: Budget, bounds: tuple[str, ...]
+) -> tuple[float, Answers]:
+    """The expected accuracy of labels sold one by one, each with noise of its own, and the
+    labels.
+    """
     labels, seen = evidence.prediction, evidence.distance
     if MECHANISMS[name].needs == "votes":
         if evidence.tally is None or evidence.votes is None:
-            raise ConfigError(f"mechanism={name} needs an ensemble's votes: give the teacher more members")
+            raise ConfigError(
+                f"mechanism={name} needs an ensemble's votes: give the teacher more members"
+            )
         labels, seen = evidence.votes, evidence.tally
-    mechanism = afford(MECHANISMS[name], budget, evidence.classes, bounds).covering(evidence.touches)
+    mechanism = afford(MECHANISMS[name], budget, evidence.classes, bounds).covering(
+        evidence.touches
+    )
     return evidence.expected(mechanism), lambda asked, draw: mechanism.release(
         labels[asked], seen[asked], SeededRandomness(draw)
     )
 
 
 def taught(
-    entry: Entry, name: ProfileName, own: Overrides, student: Student, number: int, draws: int, answers: Answers
+    entry: Entry,
+    name: ProfileName,
+    own: Overrides,
+    student: Student,
+    number: int,
+    draws: int,
+    answers: Answers,
 ) -> np.ndarray:
     """[draws] each student's accuracy on the test records that its teacher was not asked about."""
     prepared, settings = entry.data(name, own)
     test = prepared.dataset.test
     if number >= len(test):
-        raise ConfigError(f"queries={number}: there are {len(test)} test records, and a student needs some to be judged on")
+        raise ConfigError(
+            f"queries={number}: there are {len(test)} test records, and a student needs some to be "
+            "judged on"
+        )
     loss, clip = settings.training.loss, settings.training.clip  # which has no effect on plain SGD
     batch = BatchConfig(n_max=2 * number + 10)
     training = TrainingConfig(loss=loss, clip=clip, batch=batch, dtype="float32", **vars(student))
@@ -340,9 +438,13 @@ def taught(
     for draw in range(draws):
         order = np.random.default_rng(draw).permutation(len(test))
         asked, left = order[:number], order[number:]
-        bench = replace(entry.bench(name, own, seed=draw, dtype="float32"), size=number, training=training)
+        bench = replace(
+            entry.bench(name, own, seed=draw, dtype="float32"), size=number, training=training
+        )
         labels = answers(asked, draw).astype(np.int64)
-        weights = train_sgd(bench, Records(test.features[asked], labels, names, names, np.ones(number, dtype=bool)))
+        weights = train_sgd(
+            bench, Records(test.features[asked], labels, names, names, np.ones(number, dtype=bool))
+        )
         accuracies.append(bench.accuracy(weights, test.take(left)))
     return np.array(accuracies)
 
@@ -370,9 +472,17 @@ class Network:
     def bench(self, records: Records, classes: int, size: int, seed: int) -> Bench:
         """On [n, pixels] images, from the initialisation that ``seed`` draws."""
         batch = BatchConfig(count=self.batches)
-        training = TrainingConfig("cross_entropy", self.epochs, self.lr, 1.0, momentum=0.9, batch=batch, dtype="float32")
+        training = TrainingConfig(
+            "cross_entropy", self.epochs, self.lr, 1.0, momentum=0.9, batch=batch, dtype="float32"
+        )
         pixels = int(np.prod(records.features.shape[1:]))
-        return Bench(network(pixels, classes, self.channels, self.hidden, seed), classes, records, size, training)
+        return Bench(
+            network(pixels, classes, self.channels, self.hidden, seed),
+            classes,
+            records,
+            size,
+            training,
+        )
 
 
 @kind
@@ -387,11 +497,13 @@ def private_features(
     strength: Positive = 0.001,
     data: str = "",
 ) -> Kind:
-    """Accuracy against the eps of ``removals`` removals: a private network, and a head on a private network's features.
+    """Accuracy against the eps of ``removals`` removals: a private network, and a head on a private
+    network's features.
 
     Args:
         run: overrides of a head with certificate=removal, on square images.
-        dpsgd: of both networks; means and ranges are of its seeds, which draw initialisation, batches and noise.
+        dpsgd: of both networks; means and ranges are of its seeds, which draw initialisation,
+            batches and noise.
         strength: the head's lambda.
         data: which data it is, where it is not the experiment's.
     """
@@ -405,17 +517,24 @@ def private_features(
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         name, total, way, seed = key["profile"], key["eps"], key["way"], key["seed"]
         profile = profiles[name]
-        share = (1.0, 1.0) if way == ALONE else (1 - 1 / SHARE, 0.1)  # of eps and of delta, for the network
+        # of eps and of delta, for the network
+        share = (1.0, 1.0) if way == ALONE else (1 - 1 / SHARE, 0.1)
         one = of_one(share[0] * total, share[1] * delta, removals, profile.accounting == "paper")
 
         def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
             started = time.perf_counter()
             bench = _bench_of_network(prepared.dataset, network, seed)
             weights = dpsgd.fit(bench, *one, seed)
-            spent = {"network eps": one[0], "network delta": one[1], "training": time.perf_counter() - started}
+            spent = {
+                "network eps": one[0],
+                "network delta": one[1],
+                "training": time.perf_counter() - started,
+            }
             if way == ALONE:
                 return [{**spent, "accuracy": bench.accuracy(weights, prepared.dataset.test)}]
-            seen = replace(prepared, dataset=_seen(prepared.dataset, partial(features, bench, weights)))
+            seen = replace(
+                prepared, dataset=_seen(prepared.dataset, partial(features, bench, weights))
+            )
             unit = budget(profile, 1.0, (1 - share[0]) * total, (1 - share[1]) * delta)
             trained, sigma = head(entry, name, seen, unit, seed)
             one_head, started = trained.head, time.perf_counter()
@@ -424,13 +543,27 @@ def private_features(
             return [{**spent, **found, "accuracy": accuracy(trained.model, seen.dataset.test)}]
 
         of = replace(dpsgd, seeds=1)  # how many others there are changes no training
-        on = f"{way} {total} {delta} {one} {profile.accounting} {removals} {strength} {of} {network} {seed}"
+        on = (
+            f"{way} {total} {delta} {one} {profile.accounting} {removals} {strength} {of} "
+            f"{network} {seed}"
+        )
         found = once(entry, name, run, f"{way}, eps = {total:g} ({name}), seed {seed}", make, on)[0]
-        public = once(entry, next(iter(profiles)), run, "the network without privacy", plain, f"plain {network}")[0]
+        public = once(
+            entry,
+            next(iter(profiles)),
+            run,
+            "the network without privacy",
+            plain,
+            f"plain {network}",
+        )[0]
         yield {"series": f"{way} ({name})", **found, "not private": public["accuracy"]}
 
-    def head(entry: Entry, name: ProfileName, seen: Prepared, unit: float, seed: int) -> tuple[Removing, float]:
-        """A head whose noise hides so many removals, and that noise; ``unit``: how much residual noise of size 1 hides."""
+    def head(
+        entry: Entry, name: ProfileName, seen: Prepared, unit: float, seed: int
+    ) -> tuple[Removing, float]:
+        """A head whose noise hides so many removals, and that noise; ``unit``: how much residual
+        noise of size 1 hides.
+        """
         sigma = 1.0
         for _ in range(3):
             settings = entry.data(name, (*run, *settings_of(strength, sigma, seed)))[1]
@@ -444,7 +577,10 @@ def private_features(
     def shown(rows: pd.DataFrame) -> Shown:
         level = {"level": float(rows["not private"].iloc[-1]), "level_name": "not private"}
         draw = lines("eps", "accuracy", f"eps of {removals} removals", "test accuracy", **level)
-        caption = f"Test accuracy against the eps of {removals} removals (delta = {delta:g}): mean and range of seeds."
+        caption = (
+            f"Test accuracy against the eps of {removals} removals (delta = {delta:g}): mean "
+            "and range of seeds."
+        )
         groups = rows.groupby(["profile", "way", "eps", *named(data), "series"], sort=False)
         ends = groups["accuracy"].agg(low="min", high="max")
         table = groups.mean().drop(columns="seed").join(ends).reset_index()
@@ -458,11 +594,14 @@ def private_features(
 
 
 FEATURES_NOTES = (
-    "eps and delta are those of {0} removals. The network alone: (eps / {0}, delta) for one record, as "
+    "eps and delta are those of {0} removals. The network alone: (eps / {0}, delta) for one "
+    "record, as "
     "published; ours takes the delta that group privacy asks for, whose noise is larger.",
-    "The head: ten parts of eps and a tenth of delta for the network, the rest for the removals, which its noise is "
+    "The head: ten parts of eps and a tenth of delta for the network, the rest for the removals, "
+    "which its noise is "
     "made for; each class against the others, all together. That the parts add is 003's Theorem 5.",
-    "DP-SGD's settings, the network's and lambda were set on the test records, which flatters both alike. Draws come "
+    "DP-SGD's settings, the network's and lambda were set on the test records, which flatters both "
+    "alike. Draws come "
     "from seeds: a simulation.",
 )
 
@@ -474,5 +613,8 @@ def _bench_of_network(dataset: Dataset, network: Network, seed: int) -> Bench:
 
 def _seen(dataset: Dataset, extract: Any) -> Dataset:
     """The dataset with features made of its images."""
-    train, test = (replace(records, features=extract(records.features)) for records in (dataset.train, dataset.test))
+    train, test = (
+        replace(records, features=extract(records.features))
+        for records in (dataset.train, dataset.test)
+    )
     return replace(dataset, train=train, test=test)

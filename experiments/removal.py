@@ -1,19 +1,22 @@
-"""A head that records can be removed from, for the kinds about certified removal (003), and what 003 makes of its steps.
+"""A head that records can be removed from, for the kinds about certified removal (003), and what
+003 makes of its steps.
 
-Everything that is removed goes through agt.unlearning.newton. 003's numbers are worked out from the same steps: its bound
-takes 1/4 for the Lipschitz constant of l'' and an integral's largest term for the integral (``published``), and its budget
-is sigma eps / sqrt(2 ln(1.5 / delta)). Its regulariser is lambda times the number of records that are left; here it stays
-that of the training set, so that a removal need not move the weights for it.
+Everything that is removed goes through agt.unlearning.newton. 003's numbers are worked out from the
+same steps: its bound takes 1/4 for the Lipschitz constant of l'' and an integral's largest term for
+the integral (``published``), and its budget is sigma eps / sqrt(2 ln(1.5 / delta)). Its regulariser
+is lambda times the number of records that are left; here it stays that of the training set, so that
+a removal need not move the weights for it.
 
 
-Kinds about the settings of certified removal: lambda, sigma and eps against accuracy and the number of removals that
-they support (003 Figs 1 and 4).
+Kinds about the settings of certified removal: lambda, sigma and eps against accuracy and the number
+of removals that they support (003 Figs 1 and 4).
 
-Kinds about the steps of certified removal: bounds on the gradient's residual beside the residual (003 Fig 2), which
-records are hard to remove (Fig 3), and times (Table 1).
+Kinds about the steps of certified removal: bounds on the gradient's residual beside the residual
+(003 Fig 2), which records are hard to remove (Fig 3), and times (Table 1).
 
-Kinds about erasure requests: which queries an ensemble answers while they wait (000 section 4.2), and what each method
-of removing records costs, promises and leaves, on the same requests."""
+Kinds about erasure requests: which queries an ensemble answers while they wait (000 section 4.2),
+and what each method of removing records costs, promises and leaves, on the same requests.
+"""
 
 import math
 import time
@@ -128,14 +131,23 @@ def published(step: NewtonStep, objective: Objective) -> float:
 def budget(profile: Profile, sigma: float, eps: float, delta: float) -> float:
     """How much residual noise of this size hides: by the exact curve, or by 003's line 16."""
     return sigma * (
-        eps / math.sqrt(2 * math.log(1.5 / delta)) if profile.accounting == "paper" else gaussian_mu(eps, delta)
+        eps / math.sqrt(2 * math.log(1.5 / delta))
+        if profile.accounting == "paper"
+        else gaussian_mu(eps, delta)
     )
 
 
 def settings_of(strength: float, sigma: float, seed: int) -> Overrides:
-    """Overrides of one head; what the solver may leave is a small part of the noise, however much there is."""
+    """Overrides of one head; what the solver may leave is a small part of the noise, however
+    much there is.
+    """
     tolerance = f"certificate.tolerance={1e-5 * max(1.0, sigma):.3g}"
-    return (tolerance, f"training.weight_decay={strength!r}", f"certificate.sigma={sigma!r}", f"certificate.seed={seed}")
+    return (
+        tolerance,
+        f"training.weight_decay={strength!r}",
+        f"certificate.sigma={sigma!r}",
+        f"certificate.seed={seed}",
+    )
 
 
 ENDS = ["accuracy", "low", "high"]  # a mean and its range
@@ -144,12 +156,21 @@ Strengths = Annotated[tuple[Positive, ...], Field(min_length=1)]
 
 
 def probed(entry: Entry, name: ProfileName, own: Overrides, records: int) -> Key:
-    """Accuracy, the optimiser's residual, n, and the mean bounds of removing one record, of so many records."""
+    """Accuracy, the optimiser's residual, n, and the mean bounds of removing one record, of so
+    many records.
+    """
 
     def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
         trained = removing(prepared, settings, entry.artifact.id)
         head, right = trained.head, accuracy(trained.model, prepared.dataset.test)
-        return [{"accuracy": right, "start": head.residual, "n": head.count, **mean_bounds(trained, records)}]
+        return [
+            {
+                "accuracy": right,
+                "start": head.residual,
+                "n": head.count,
+                **mean_bounds(trained, records),
+            }
+        ]
 
     return once(entry, name, own, " ".join(own[-3:]), make, f"removing {records}")[0]
 
@@ -157,22 +178,41 @@ def probed(entry: Entry, name: ProfileName, own: Overrides, records: int) -> Key
 def mean_bounds(trained: Removing, records: int) -> dict[str, float]:
     """The mean bound of removing one record, of so many: 003's ("paper"), and ours."""
     head = trained.head
-    steps = [head.copy().remove(trained.x[[row]], trained.targets[[row]]) for row in trained.drawn(records)]
+    steps = [
+        head.copy().remove(trained.x[[row]], trained.targets[[row]])
+        for row in trained.drawn(records)
+    ]
     ours = [step.after - step.before for step in steps]
-    return {"paper": float(np.mean([published(step, trained.objective) for step in steps])), "ours": float(np.mean(ours))}
+    return {
+        "paper": float(np.mean([published(step, trained.objective) for step in steps])),
+        "ours": float(np.mean(ours)),
+    }
 
 
 def averaged(
-    entry: Entry, name: ProfileName, run: Overrides, strength: float, sigma: float, draws: int, records: int
+    entry: Entry,
+    name: ProfileName,
+    run: Overrides,
+    strength: float,
+    sigma: float,
+    draws: int,
+    records: int,
 ) -> Key:
-    """The mean over draws of b of what ``probed`` finds; ``low``, ``high``: the range of the accuracies."""
-    found = [probed(entry, name, (*run, *settings_of(strength, sigma, seed)), records) for seed in range(draws)]
+    """The mean over draws of b of what ``probed`` finds; ``low``, ``high``: the range of the
+    accuracies.
+    """
+    found = [
+        probed(entry, name, (*run, *settings_of(strength, sigma, seed)), records)
+        for seed in range(draws)
+    ]
     each = pd.DataFrame(found)
     return {**each.mean(), "low": each["accuracy"].min(), "high": each["accuracy"].max()}
 
 
 def supported(profile: Profile, found: Key, total: float) -> float:
-    """How many removals a budget is expected to pay for, one at a time; at most as many as there are records."""
+    """How many removals a budget is expected to pay for, one at a time; at most as many as there
+    are records.
+    """
     paper = profile.accounting == "paper"
     some = total / found["paper"] if paper else max(0.0, total - found["start"]) / found["ours"]
     return float(min(math.floor(some), found["n"]))
@@ -184,10 +224,14 @@ def column_of(profile: Profile) -> str:
 
 
 SETTINGS_NOTES = (
-    "ours: the bound's exact constants (1/(6 sqrt 3), half for the integral) and the exact Gaussian curve; where each "
-    "removal may take one pass over the data, the residual is measured and the budget does not run out (003 Fig 2).",
-    "No proof of removal rests on a perturbed loss alone: 003's Theorem 2 takes the residual to be independent of the "
-    "perturbation, and the weights depend on it. The draws come from seeds: a simulation, which hides nothing.",
+    "ours: the bound's exact constants (1/(6 sqrt 3), half for the integral) and the exact "
+    "Gaussian curve; where each "
+    "removal may take one pass over the data, the residual is measured and the budget does not run "
+    "out (003 Fig 2).",
+    "No proof of removal rests on a perturbed loss alone: 003's Theorem 2 takes the residual to be "
+    "independent of the "
+    "perturbation, and the weights depend on it. The draws come from seeds: a simulation, which "
+    "hides nothing.",
     "Settings are compared on the test records.",
 )
 
@@ -205,12 +249,14 @@ def removal_settings(
     records: Count = 50,
     data: str = "",
 ) -> Kind:
-    """What lambda and sigma do to accuracy and to the number of removals supported (003 Fig 1 left and right, Fig 4).
+    """What lambda and sigma do to accuracy and to the number of removals supported (003 Fig 1 left
+    and right, Fig 4).
 
     Args:
         run: overrides of a head with certificate=removal.
         strengths: lambda; ``sigmas``: of b. Their mean accuracy is taken over ``draws`` of b.
-        show: accuracy against lambda; accuracy against removals; or only the best of them (a row of Fig 4).
+        show: accuracy against lambda; accuracy against removals; or only the best of them (a row of
+            Fig 4).
         records: on how many removals the mean bound of one is taken.
         data: which data the run is on, where it is not the experiment's.
     """
@@ -221,12 +267,17 @@ def removal_settings(
         found = averaged(entry, name, run, key["lambda"], key["sigma"], draws, records)
         total = budget(profile, key["sigma"], eps, delta)
         about = {"bound of one removal": found[column_of(profile)], "budget": total}
-        yield {**{end: found[end] for end in ENDS}, **about, "removals": supported(profile, found, total)}
+        yield {
+            **{end: found[end] for end in ENDS},
+            **about,
+            "removals": supported(profile, found, total),
+        }
 
     def shown(rows: pd.DataFrame) -> Shown:
         figures = settings_figures(rows, f"eps = {eps:g}, delta = {delta:g}", draws)
         note = (
-            f"Removals supported: the budget over the mean bound of {records} removals, each from the head as trained; no "
+            f"Removals supported: the budget over the mean bound of {records} removals, each from "
+            "the head as trained; no "
             "more than there are training records."
         )
         return Shown(rows, [figures[name] for name in show], (note, *SETTINGS_NOTES))
@@ -246,26 +297,31 @@ def named(data: str) -> dict[str, list[str]]:
 def settings_figures(rows: pd.DataFrame, at: str, draws: int) -> dict[str, Figure]:
     """Each that ``show`` may name."""
     some = rows[rows["profile"] == rows["profile"].iloc[0]]  # the head is the same in every profile
-    by_strength = some.assign(series=[f"sigma = {sigma:g}" for sigma in some["sigma"]])[["lambda", "series", *ENDS]]
+    by_strength = some.assign(series=[f"sigma = {sigma:g}" for sigma in some["sigma"]])[
+        ["lambda", "series", *ENDS]
+    ]
     best = _front(rows, ["profile", "lambda"])
     by_removals = best.assign(series=[f"lambda = {value:g}" for value in best["lambda"]])
     front = _front(rows, ["profile"]).rename(columns={"profile": "series"})
     removals = partial(lines, "removals", "accuracy", "removals supported", "test accuracy")
     return {
         "accuracy": Figure(
-            f"Test accuracy against lambda, for each deviation of the loss's perturbation: mean, range of {draws} draws.",
+            "Test accuracy against lambda, for each deviation of the loss's perturbation: mean, "
+            f"range of {draws} draws.",
             by_strength,
             lines("lambda", "accuracy", "lambda", "test accuracy"),
             "_accuracy",
         ),
         "removals": Figure(
-            f"Test accuracy against how many removals are supported before training again ({at}); points of a line: sigma.",
+            f"Test accuracy against how many removals are supported before training again ({at}); "
+            "points of a line: sigma.",
             by_removals[["removals", "series", "profile", "sigma", *ENDS]],
             removals(panels="profile"),
             "_removals",
         ),
         "front": Figure(
-            f"The most accurate head of those that support so many removals ({at}): each point a lambda and a sigma.",
+            f"The most accurate head of those that support so many removals ({at}): each point a "
+            "lambda and a sigma.",
             front[["removals", "series", "lambda", "sigma", *ENDS]],
             removals(),
         ),
@@ -273,9 +329,13 @@ def settings_figures(rows: pd.DataFrame, at: str, draws: int) -> dict[str, Figur
 
 
 def _front(rows: pd.DataFrame, about: list[str]) -> pd.DataFrame:
-    """Those rows of the same ``about`` that no other beats in both removals and accuracy; one removal at the least."""
+    """Those rows of the same ``about`` that no other beats in both removals and accuracy; one
+    removal at the least.
+    """
     some = rows[rows["removals"] >= 1].sort_values(["removals", "accuracy"], ascending=False)
-    before = some.groupby(about)["accuracy"].transform(lambda seen: seen.cummax().shift(fill_value=0.0))
+    before = some.groupby(about)["accuracy"].transform(
+        lambda seen: seen.cummax().shift(fill_value=0.0)
+    )
     return some[some["accuracy"] > before].sort_index()
 
 
@@ -300,28 +360,44 @@ def removal_budgets(
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         name, strength, profile = key["profile"], key["lambda"], profiles[key["profile"]]
         unit, sigma = budget(profile, 1.0, key["eps"], delta), 1.0
-        for _ in range(8):  # with more noise the weights are longer, and a removal's bound is another
+        # with more noise the weights are longer, and a removal's bound is another
+        for _ in range(8):
             found = averaged(entry, name, run, strength, sigma, draws, records)
             needed = removals * found[column_of(profile)] / unit
             if 0.9 * sigma <= needed <= sigma:
                 break
             sigma = float(f"{1.03 * needed:.3g}")
-        about = {"series": f"lambda = {strength:g}", "sigma": sigma, **{end: found[end] for end in ENDS}}
+        about = {
+            "series": f"lambda = {strength:g}",
+            "sigma": sigma,
+            **{end: found[end] for end in ENDS},
+        }
         yield {**about, "removals": supported(profile, found, sigma * unit)}
 
     def shown(rows: pd.DataFrame) -> Shown:
-        draw = lines("eps", "accuracy", f"eps (delta = {delta:g})", "test accuracy", panels="profile")
-        caption = f"Test accuracy against eps, sigma for {removals} removals: mean, range of {draws} draws."
-        return Shown(rows, [Figure(caption, rows[["eps", "series", "profile", "sigma", *ENDS]], draw)])
+        draw = lines(
+            "eps", "accuracy", f"eps (delta = {delta:g})", "test accuracy", panels="profile"
+        )
+        caption = (
+            f"Test accuracy against eps, sigma for {removals} removals: mean, range of "
+            f"{draws} draws."
+        )
+        return Shown(
+            rows, [Figure(caption, rows[["eps", "series", "profile", "sigma", *ENDS]], draw)]
+        )
 
     return Kind(keys, ("profile", "lambda", "eps"), through(keys, measure), shown)
 
 
 BOUNDS_NOTES = (
-    "Hessian and spectral norm are formed anew for each step, except where they are kept up. paper: 003's theorems 1 "
-    "and 4 and corollaries 1 and 2, sums that start at 0; the residual is what these steps leave, measured.",
-    "ours: on the same steps with exact constants, from the optimiser's residual on; with a Hessian that is kept up in "
-    "O(d^2) a record, its drift charged; and with that, polished and measured after each in a few O(n d) passes.",
+    "Hessian and spectral norm are formed anew for each step, except where they are kept up. "
+    "paper: 003's theorems 1 "
+    "and 4 and corollaries 1 and 2, sums that start at 0; the residual is what these steps leave, "
+    "measured.",
+    "ours: on the same steps with exact constants, from the optimiser's residual on; with a "
+    "Hessian that is kept up in "
+    "O(d^2) a record, its drift charged; and with that, polished and measured after each in a few "
+    "O(n d) passes.",
 )
 
 
@@ -333,18 +409,34 @@ def removal_bounds(
     batch: Annotated[int, Field(ge=2)] = 10,
     every: Count = 10,
 ) -> Kind:
-    """Bounds on the gradient's residual, and the residual, against the number of records removed (003 Fig 2).
+    """Bounds on the gradient's residual, and the residual, against the number of records removed
+    (003 Fig 2).
 
     Args:
         run: overrides of a head with certificate=removal.
-        removals: how many records go, one at a time and ``batch`` at a time; a point for ``every`` so many.
+        removals: how many records go, one at a time and ``batch`` at a time; a point for ``every``
+            so many.
     """
     each, many = "one at a time", f"{batch} at a time"
     ways = {
-        "paper": (f"worst case, {each}", f"worst case, {many}", f"bound, {each}", f"bound, {many}", f"residual, {each}"),
-        "rigorous": (f"bound, {each}", f"bound, Hessian kept up, {each}", f"measured after each, {each}"),
+        "paper": (
+            f"worst case, {each}",
+            f"worst case, {many}",
+            f"bound, {each}",
+            f"bound, {many}",
+            f"residual, {each}",
+        ),
+        "rigorous": (
+            f"bound, {each}",
+            f"bound, Hessian kept up, {each}",
+            f"measured after each, {each}",
+        ),
     }
-    keys = [{"profile": name, "way": way} for name, profile in profiles.items() for way in ways[profile.accounting]]
+    keys = [
+        {"profile": name, "way": way}
+        for name, profile in profiles.items()
+        for way in ways[profile.accounting]
+    ]
     step = math.lcm(every, batch)
     counts = range(step, removals + 1, step)
 
@@ -369,9 +461,21 @@ def removal_bounds(
         return pd.DataFrame(chosen)
 
     def shown(rows: pd.DataFrame) -> Shown:
-        points = rows.assign(series=rows["way"] + " (" + rows["profile"] + ")")[["removed", "series", "residual"]]
-        draw = lines("removed", "residual", "records removed", "norm of the gradient's residual", log=False, ylog=True)
-        caption = "Bounds on the norm of the gradient's residual, summed over removals, and the residual as measured."
+        points = rows.assign(series=rows["way"] + " (" + rows["profile"] + ")")[
+            ["removed", "series", "residual"]
+        ]
+        draw = lines(
+            "removed",
+            "residual",
+            "records removed",
+            "norm of the gradient's residual",
+            log=False,
+            ylog=True,
+        )
+        caption = (
+            "Bounds on the norm of the gradient's residual, summed over removals, and the "
+            "residual as measured."
+        )
         last = rows[rows["removed"] == rows["removed"].max()]
         return Shown(last, [Figure(caption, points, draw)], BOUNDS_NOTES, extra={"_all": rows})
 
@@ -382,7 +486,9 @@ Line = tuple[str, str, int, float]  # accounting, way, records removed, a bound 
 
 
 def _anew(trained: Removing, removals: int, size: int, words: str) -> Iterator[Line]:
-    """With matrices formed anew for each step, as 003 does: its bounds, ours on the same steps, and what they leave."""
+    """With matrices formed anew for each step, as 003 does: its bounds, ours on the same steps,
+    and what they leave.
+    """
     head, objective, gone = trained.head, trained.objective, trained.drawn(removals)
     worst = bound = 0.0
     for removed in range(size, removals + 1, size):
@@ -392,12 +498,19 @@ def _anew(trained: Removing, removals: int, size: int, words: str) -> Iterator[L
         bound += published(step, objective)
         yield "paper", f"worst case, {words}", removed, worst
         yield "paper", f"bound, {words}", removed, bound
-        yield "paper", f"residual, {words}", removed, objective.slope(head.weight, *left, head.tilt).bound
+        yield (
+            "paper",
+            f"residual, {words}",
+            removed,
+            objective.slope(head.weight, *left, head.tilt).bound,
+        )
         yield "rigorous", f"bound, {words}", removed, head.residual
 
 
 def _kept(trained: Removing, removals: int, words: str) -> Iterator[Line]:
-    """With matrices that are kept up, one record at a time; and with the residual measured after each."""
+    """With matrices that are kept up, one record at a time; and with the residual measured after
+    each.
+    """
     head, polished, gone = trained.head, trained.head, trained.drawn(removals)
     for removed, row in enumerate(gone, start=1):
         for one in (head, polished):
@@ -408,7 +521,9 @@ def _kept(trained: Removing, removals: int, words: str) -> Iterator[Line]:
 
 
 @kind
-def removal_difficulty(profiles: Profiles, run: Overrides, shown: Annotated[int, Field(ge=1, le=20)] = 10) -> Kind:
+def removal_difficulty(
+    profiles: Profiles, run: Overrides, shown: Annotated[int, Field(ge=1, le=20)] = 10
+) -> Kind:
     """The training images whose removal moves the weights most, and least (003 Fig 3).
 
     Args:
@@ -422,7 +537,11 @@ def removal_difficulty(profiles: Profiles, run: Overrides, shown: Annotated[int,
         head = trained.head
         moved = np.array([head.copy().remove(x, targets).moved for x, targets in one_by_one])
         order = np.argsort(moved)
-        labels = trained.targets.argmax(axis=1) if trained.targets.shape[1] > 1 else trained.targets[:, 0] > 0
+        labels = (
+            trained.targets.argmax(axis=1)
+            if trained.targets.shape[1] > 1
+            else trained.targets[:, 0] > 0
+        )
         side = math.isqrt(trained.x.shape[1])  # beside the pixels there is the bias
         pixels = [f"p{at}" for at in range(side * side)]
         return [
@@ -433,40 +552,58 @@ def removal_difficulty(profiles: Profiles, run: Overrides, shown: Annotated[int,
         ]  # fmt: skip
 
     def rows(entry: Entry) -> pd.DataFrame:
-        found = once(entry, next(iter(profiles)), run, "every removal alone", make, f"difficulty {shown}")
+        found = once(
+            entry, next(iter(profiles)), run, "every removal alone", make, f"difficulty {shown}"
+        )
         return pd.DataFrame(found)
 
     def drawn(rows: pd.DataFrame) -> Shown:
-        caption = f"The {shown} training images whose removal moves the weights most (above), and least (below)."
+        caption = (
+            f"The {shown} training images whose removal moves the weights most (above), and "
+            "least (below)."
+        )
         draw = partial(pictures, rows="side", order="rank", value="moved", words="weights move by")
-        return Shown(rows[["profile", "side", "rank", "digit", "moved"]], [Figure(caption, rows, draw)])
+        return Shown(
+            rows[["profile", "side", "rank", "digit", "moved"]], [Figure(caption, rows, draw)]
+        )
 
     keys = grid(profile=[EVERY], side=["hardest", "easiest"], rank=range(1, shown + 1))
     return Kind(keys, ("profile", "side", "rank"), rows, drawn)
 
 
 TIMES_NOTES = (
-    "Training: Newton's method to a gradient of 1e-5 or less, from vectors or pixels on, with all that removals need. "
+    "Training: Newton's method to a gradient of 1e-5 or less, from vectors or pixels on, with all "
+    "that removals need. "
     "003 trains by L-BFGS on another machine. Removal: the median of several.",
-    "paper: the Hessian of the records that are left is formed for each removal; ours: it is kept up, O(d^2) a record.",
+    "paper: the Hessian of the records that are left is formed for each removal; ours: it is kept "
+    "up, O(d^2) a record.",
     "LSUN (003: .48 s against 124 s) is not reproduced: its images are not to be had.",
 )
 
 
 @kind
-def removal_times(profiles: Profiles, rows: Variants, removals: Count = 50, anew: Count = 3) -> Kind:
+def removal_times(
+    profiles: Profiles, rows: Variants, removals: Count = 50, anew: Count = 3
+) -> Kind:
     """Seconds of one removal beside seconds of training (003 Table 1).
 
     Args:
         rows: runs of certificate=removal, each with the data that it is on in words.
-        removals: how many are timed; the median counts. Of ``anew`` where the Hessian is formed for each, as in 003.
+        removals: how many are timed; the median counts. Of ``anew`` where the Hessian is formed for
+            each, as in 003.
     """
     by_label = {row.label: row.run for row in rows}
-    keys = [{"profile": name, "row": row.label, "data": row.data} for row in rows for name in profiles]
+    keys = [
+        {"profile": name, "row": row.label, "data": row.data} for row in rows for name in profiles
+    ]
 
     def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
         trained = removing(prepared, settings, "removal_times")
-        size = {"records": len(trained.x), "features": trained.x.shape[1], "outputs": trained.targets.shape[1]}
+        size = {
+            "records": len(trained.x),
+            "features": trained.x.shape[1],
+            "outputs": trained.targets.shape[1],
+        }
         found = {
             "training": trained.seconds,
             "paper": _timed(trained, anew, True),
@@ -484,11 +621,19 @@ def removal_times(profiles: Profiles, rows: Variants, removals: Count = 50, anew
     def compared(key: Key) -> Key:
         return {f"{key['row']}: seconds of {what}": what for what in ("removal", "training")}
 
-    return Kind(keys, ("profile", "row"), through(keys, measure), lambda found: Shown(found, notes=TIMES_NOTES), compared)
+    return Kind(
+        keys,
+        ("profile", "row"),
+        through(keys, measure),
+        lambda found: Shown(found, notes=TIMES_NOTES),
+        compared,
+    )
 
 
 def _timed(trained: Removing, removals: int, anew: bool) -> float:
-    """The median of the seconds that one record's removal takes, the Hessian formed ``anew`` for each or kept up."""
+    """The median of the seconds that one record's removal takes, the Hessian formed ``anew`` for
+    each or kept up.
+    """
     head, taken, gone = trained.head, [], trained.drawn(removals)
     for count, row in enumerate(gone, start=1):
         remaining = trained.left(gone[:count])[0] if anew else None
@@ -512,30 +657,41 @@ def answered_while_waiting(
     only: tuple[ProfileName, ...] = (),
     data: str = "",
 ) -> Kind:
-    """The share of queries that an ensemble answers, against how many erasure requests wait (000 section 4.2).
+    """The share of queries that an ensemble answers, against how many erasure requests wait (000
+    section 4.2).
 
     Args:
         run: overrides of an ensemble's run; its relation is the profile's for unlearning.
         members: d.
-        requests: how many wait at once, of randomly chosen units (mean of ``draws``), or one after another for each member
-            in turn, by somebody who knows which unit is where.
+        requests: how many wait at once, of randomly chosen units (mean of ``draws``), or one after
+            another for each member in turn, by somebody who knows which unit is where.
         only: the profiles that it is for; none: all.
         data: which data it is, where it is not the experiment's.
     """
     chosen = [name for name in profiles if not only or name in only]
-    keys = grid(profile=chosen, certificates=(WITH, WITHOUT), who=(AT_RANDOM, SPREAD), requests=requests, **named(data))
+    keys = grid(
+        profile=chosen,
+        certificates=(WITH, WITHOUT),
+        who=(AT_RANDOM, SPREAD),
+        requests=requests,
+        **named(data),
+    )
 
     def make(prepared: Prepared, settings: RunSettings) -> tuple[pd.DataFrame, dict[str, Any]]:
         certificates = fit(prepared.problem(settings)).certify(prepared.dataset.test.features)
         if not isinstance(certificates, VoteCertificates):
-            raise ConfigError(f"answered_while_waiting: members={members}: an ensemble is asked for")
+            raise ConfigError(
+                f"answered_while_waiting: members={members}: an ensemble is asked for"
+            )
         columns = [*certificates.members, *certificates.member_distances]
         home = shards(np.unique(prepared.dataset.train.units), settings.ensemble)
         facts = {"home": home.tolist(), "classes": prepared.classes}
         return pd.DataFrame({f"c{at}": column for at, column in enumerate(columns)}), facts
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        overrides = entry.overrides(key["profile"], (*run, "relation=@unlearning", f"ensemble.members={members}"))
+        overrides = entry.overrides(
+            key["profile"], (*run, "relation=@unlearning", f"ensemble.members={members}")
+        )
         label = f"{members} members, {key['profile']}"
         frame, facts = entry.runs.once(overrides, label, make, "votes")
         labels, distances = np.split(frame.to_numpy().T, 2)
@@ -543,34 +699,61 @@ def answered_while_waiting(
         seen = distances if key["certificates"] == WITH else np.zeros_like(distances)
         if key["who"] == AT_RANDOM:
             number = min(key["requests"], len(home))
-            share = float(availability(seen, labels, home, (number,), np.random.default_rng(0), classes, draws)[0])
+            share = float(
+                availability(
+                    seen, labels, home, (number,), np.random.default_rng(0), classes, draws
+                )[0]
+            )
         else:
-            share = float(answerable(seen, labels, spread_requests(members, key["requests"]), classes).mean())
+            share = float(
+                answerable(seen, labels, spread_requests(members, key["requests"]), classes).mean()
+            )
         k = int(np.median(distances)) + 1
         series = f"{key['certificates']}, {key['who']} ({key['profile']})"
-        orders = {"d log d": members * math.log(members), "kd log(kd)": k * members * math.log(k * members)}
+        orders = {
+            "d log d": members * math.log(members),
+            "kd log(kd)": k * members * math.log(k * members),
+        }
         yield {"series": series, "answered": share, "k": k, **orders}
 
     def shown(rows: pd.DataFrame) -> Shown:
         about = [*rows.columns.intersection(["data"]), "series", "k"]
-        table = wide(rows, about, "requests", "answered", requests[:: max(1, len(requests) // 4)], "{:,}")
-        known = rows[(rows["certificates"] == WITH) | (rows["profile"] == rows["profile"].iloc[0])]  # without: all alike
-        last = known.groupby("profile")["kd log(kd)"].transform("first").max()
-        points = known.assign(**{"kd log(kd)": last})[["requests", "series", "answered", "d log d", "kd log(kd)"]]
-        upright = ("d log d", "kd log(kd)")
-        draw = lines("requests", "answered", "requests that wait", "share of queries answered", upright=upright)
-        caption = (
-            f"Test queries that {members} members answer while requests wait; k: a member's median stable distance, plus 1."
+        table = wide(
+            rows, about, "requests", "answered", requests[:: max(1, len(requests) // 4)], "{:,}"
         )
-        return Shown(table, [Figure(caption, points, draw)], tuple(note.format(members) for note in WAITING_NOTES))
+        # without: all alike
+        known = rows[(rows["certificates"] == WITH) | (rows["profile"] == rows["profile"].iloc[0])]
+        last = known.groupby("profile")["kd log(kd)"].transform("first").max()
+        points = known.assign(**{"kd log(kd)": last})[
+            ["requests", "series", "answered", "d log d", "kd log(kd)"]
+        ]
+        upright = ("d log d", "kd log(kd)")
+        draw = lines(
+            "requests",
+            "answered",
+            "requests that wait",
+            "share of queries answered",
+            upright=upright,
+        )
+        caption = (
+            f"Test queries that {members} members answer while requests wait; k: a member's "
+            "median stable distance, plus 1."
+        )
+        return Shown(
+            table,
+            [Figure(caption, points, draw)],
+            tuple(note.format(members) for note in WAITING_NOTES),
+        )
 
     return Kind(keys, ("profile", "certificates", "who", "requests"), through(keys, measure), shown)
 
 
 WAITING_NOTES = (
-    "Answered: the vote's label is the same whatever the members say that are to be retrained; so it is the label that "
+    "Answered: the vote's label is the same whatever the members say that are to be retrained; so "
+    "it is the label that "
     "the retrained ensemble gives. Without certificates such a member is every one with a request.",
-    "d log d and kd log(kd): 000's orders of how many requests take d = {} members offline, without and with "
+    "d log d and kd log(kd): 000's orders of how many requests take d = {} members offline, "
+    "without and with "
     "certificates. 000 gives no constants and no numbers, so nothing published stands beside.",
 )
 
@@ -596,30 +779,43 @@ def erasure_methods(
     sets: Annotated[tuple[Served, ...], Field(min_length=1)],
     requests: Count = 20,
 ) -> Kind:
-    """Every method on the same requests: seconds for each record beside training again, accuracy, what is promised.
+    """Every method on the same requests: seconds for each record beside training again, accuracy,
+    what is promised.
 
     Args:
         requests: how many records are to go, the same for each method.
     """
     *_, name = profiles  # everything here is ours, whatever the profile
     ways = {"newton": _newton, "sisa": _sisa, "retrain": _retrain, "certificate": _certificate}
-    keys = [{"profile": EVERY, "set": one.label, "data": one.data, "method": method} for one in sets for method in ways]
+    keys = [
+        {"profile": EVERY, "set": one.label, "data": one.data, "method": method}
+        for one in sets
+        for method in ways
+    ]
     by_label = {one.label: one for one in sets}
 
     def measure(entry: Entry, key: Key) -> list[Key]:
         one, method = by_label[key["set"]], key["method"]
-        own = {"sisa": (*one.certified, *one.ensemble), "certificate": one.certified}.get(method, one.removal)
+        own = {"sisa": (*one.certified, *one.ensemble), "certificate": one.certified}.get(
+            method, one.removal
+        )
 
         def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
             units = np.unique(prepared.dataset.train.units)
-            gone = np.isin(prepared.dataset.train.units, np.random.default_rng(0).permutation(units)[:requests])
+            gone = np.isin(
+                prepared.dataset.train.units, np.random.default_rng(0).permutation(units)[:requests]
+            )
             return [ways[method](prepared, settings, gone)]
 
-        return once(entry, name, (*one.run, *own), f"{key['set']}: {method}", make, f"{method} {requests}")
+        return once(
+            entry, name, (*one.run, *own), f"{key['set']}: {method}", make, f"{method} {requests}"
+        )
 
     def shown(rows: pd.DataFrame) -> Shown:
         some = rows[rows["seconds each"] > 0]
-        points = some.assign(unit=f"{requests} requests", low=some["seconds each"], high=some["seconds each"])
+        points = some.assign(
+            unit=f"{requests} requests", low=some["seconds each"], high=some["seconds each"]
+        )
         columns: Key = {"x": "seconds each", "y": "method", "series": "set", "panels": "unit"}
         draw = partial(marks, **columns, xlabel="seconds for each record", panel="{}", log=True)
         caption = f"Seconds for each of {requests} records, by method; certificate takes none."
@@ -633,14 +829,21 @@ def erasure_methods(
 
 
 ERASURE_NOTES = (
-    "The same {} records for every method of a data set, from a seed. newton: one at a time, the Hessian "
-    "kept up, and a pass over the data where the budget asks for it. sisa: all at once, divided by their number. "
-    "retrain: the removal head from scratch, which one request alone costs, too. certificate: nothing is trained; "
+    "The same {} records for every method of a data set, from a seed. newton: one at a time, the "
+    "Hessian "
+    "kept up, and a pass over the data where the budget asks for it. sisa: all at once, divided by "
+    "their number. "
+    "retrain: the removal head from scratch, which one request alone costs, too. certificate: "
+    "nothing is trained; "
     "what is not certified for all of them abstains.",
-    "Accuracy of certificate: of the queries that are answered. Requests supported: newton, by the bound alone, before "
-    "a pass over the data is needed; certificate, while half of the queries are answered; the others, all there are.",
-    "newton's promise is 003's (eps, delta): its Theorem 2 takes the residual to be independent of the perturbation, "
-    "and it is not; certificate.masking=output needs no such assumption. The noise's seed is fixed here: a simulation.",
+    "Accuracy of certificate: of the queries that are answered. Requests supported: newton, by the "
+    "bound alone, before "
+    "a pass over the data is needed; certificate, while half of the queries are answered; the "
+    "others, all there are.",
+    "newton's promise is 003's (eps, delta): its Theorem 2 takes the residual to be independent of "
+    "the perturbation, "
+    "and it is not; certificate.masking=output needs no such assumption. The noise's seed is fixed "
+    "here: a simulation.",
 )
 
 
@@ -662,7 +865,9 @@ def _row(*values: float | str) -> Key:
 
 
 def _remaining(prepared: Prepared, gone: np.ndarray) -> Prepared:
-    return replace(prepared, dataset=replace(prepared.dataset, train=prepared.dataset.train.take(~gone)))
+    return replace(
+        prepared, dataset=replace(prepared.dataset, train=prepared.dataset.train.take(~gone))
+    )
 
 
 def _newton(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
@@ -686,7 +891,15 @@ def _retrain(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key
     trained, test = removing(prepared, settings, "retrain"), prepared.dataset.test
     again = removing(_remaining(prepared, gone), settings, "retrain")
     scores = accuracy(trained.model, test), accuracy(again.model, test)
-    return _row(again.seconds, again.seconds, trained.seconds, *scores, 1.0, "exact, adaptive", float(len(trained.x)))
+    return _row(
+        again.seconds,
+        again.seconds,
+        trained.seconds,
+        *scores,
+        1.0,
+        "exact, adaptive",
+        float(len(trained.x)),
+    )
 
 
 def _sisa(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
@@ -697,10 +910,20 @@ def _sisa(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
         model.save_shards(store)
         store.finish()
         started = time.perf_counter()
-        after = retrain_affected(_remaining(prepared, gone).problem(settings), Folder.open(Path(folder), "train")).model
+        after = retrain_affected(
+            _remaining(prepared, gone).problem(settings), Folder.open(Path(folder), "train")
+        ).model
         seconds = time.perf_counter() - started
     scores = accuracy(model, prepared.dataset.test), accuracy(after, prepared.dataset.test)
-    return _row(seconds, seconds / int(gone.sum()), training, *scores, 1.0, "exact, adaptive", float(len(gone)))
+    return _row(
+        seconds,
+        seconds / int(gone.sum()),
+        training,
+        *scores,
+        1.0,
+        "exact, adaptive",
+        float(len(gone)),
+    )
 
 
 def _certificate(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
@@ -711,7 +934,16 @@ def _certificate(prepared: Prepared, settings: RunSettings, gone: np.ndarray) ->
     right = certificates.prediction == test.labels
     after = float(right[stable].mean()) if stable.any() else float("nan")
     supported, answered = float(np.median(certificates.stable_distance)), float(stable.mean())
-    return _row(0.0, 0.0, training, float(right.mean()), after, answered, "exact where answered, adaptive", supported)
+    return _row(
+        0.0,
+        0.0,
+        training,
+        float(right.mean()),
+        after,
+        answered,
+        "exact where answered, adaptive",
+        supported,
+    )
 
 
 def _fitted(prepared: Prepared, settings: RunSettings, kind: type) -> tuple[Any, float]:
@@ -719,5 +951,7 @@ def _fitted(prepared: Prepared, settings: RunSettings, kind: type) -> tuple[Any,
     started = time.perf_counter()
     model = fit(prepared.problem(settings))
     if not isinstance(model, kind):
-        raise ConfigError(f"erasure_methods: a run whose model is of the kind {kind.__name__} is asked for")
+        raise ConfigError(
+            f"erasure_methods: a run whose model is of the kind {kind.__name__} is asked for"
+        )
     return model, time.perf_counter() - started

@@ -1,8 +1,11 @@
 """report.md of a reproduction: each figure and table, ours beside the published numbers.
 
-One renderer for every kind: from a tidy table and what its kind declares to figures, tables and the comparison.
+One renderer for every kind: from a tidy table and what its kind declares to figures, tables and the
+comparison.
 
-agt reproduce NAME: the papers' figures and tables on one data set, ours beside the published numbers."""
+agt reproduce NAME: the papers' figures and tables on one data set, ours beside the published
+numbers.
+"""
 
 import json
 import resource
@@ -72,10 +75,19 @@ class Section:
 
 
 def reproduction_report(
-    title: str, data: str, profiles: Mapping[str, str], sections: Sequence[Section], peak_gib: float, record: RunRecord
+    title: str,
+    data: str,
+    profiles: Mapping[str, str],
+    sections: Sequence[Section],
+    peak_gib: float,
+    record: RunRecord,
 ) -> str:
     """The report."""
-    both = [s.compared.dropna(how="all", subset=[*profiles])["published"] for s in sections if len(s.compared)]
+    both = [
+        s.compared.dropna(how="all", subset=[*profiles])["published"]
+        for s in sections
+        if len(s.compared)
+    ]
     published = sum(int((theirs != UNPUBLISHED["published"]).sum()) for theirs in both)
     beside = f", {counted(published, 'published number')} beside ours" if published else ""
     times = [(s.source, s.title, f"{s.seconds:.1f}", f"{s.needed:.1f}") for s in sections]
@@ -86,7 +98,8 @@ def reproduction_report(
         "\n".join(f"- **{name}**: {words}" for name, words in profiles.items()),
         "## Overview",
         markdown_table(("source", "what", "seconds now", "seconds of its runs"), times),
-        f"Peak memory of the process: {peak_gib:.2f} GiB. Runs kept from before are not run again; the last column counts "
+        f"Peak memory of the process: {peak_gib:.2f} GiB. Runs kept from before are not run again; "
+        "the last column counts "
         "them as they took when they ran.",
     ]
     for section in sections:
@@ -94,7 +107,9 @@ def reproduction_report(
     return "\n\n".join([*parts, "## Setting", setting_section(record.config)]) + "\n"
 
 
-def summary(title: str, data: str, profiles: Mapping[str, str], sections: Sequence[Section], peak_gib: float) -> str:
+def summary(
+    title: str, data: str, profiles: Mapping[str, str], sections: Sequence[Section], peak_gib: float
+) -> str:
     """What the overview needs of one report, as json."""
     rows = [
         {
@@ -102,31 +117,52 @@ def summary(title: str, data: str, profiles: Mapping[str, str], sections: Sequen
             "title": section.title,
             "seconds": round(max(section.seconds, section.needed)),
             "figures": section.captions,
-            "compared": json.loads(section.compared.to_json(orient="records")) if not section.compared.empty else [],
+            "compared": json.loads(section.compared.to_json(orient="records"))
+            if not section.compared.empty
+            else [],
         }
         for section in sections
     ]
-    whole = {"title": title, "data": data, "profiles": dict(profiles), "peak_gib": peak_gib, "artifacts": rows}
+    whole = {
+        "title": title,
+        "data": data,
+        "profiles": dict(profiles),
+        "peak_gib": peak_gib,
+        "artifacts": rows,
+    }
     return json.dumps(whole, indent=2) + "\n"
 
 
 def overview(found: Mapping[str, tuple[str, Mapping[str, Any]]]) -> str:
-    """All experiments: setting, published, ours, time and memory, what k counts, what was substituted, every figure.
+    """All experiments: setting, published, ours, time and memory, what k counts, what was
+    substituted, every figure.
 
     Args:
         found: title -> (record's folder name, its summary).
     """
     parts = ["# The papers, reproduced: overview"]
     for title, (folder, one) in found.items():
-        with suppress(LookupError, TypeError, ValueError, AttributeError):  # edited since, or of another version: left out
+        # edited since, or of another version: left out
+        with suppress(LookupError, TypeError, ValueError, AttributeError):
             names, artifacts = list(one["profiles"]), one["artifacts"]
-            columns = ("source", "seconds", "what", "published", *names, "measured on", "difference")
+            columns = (
+                "source",
+                "seconds",
+                "what",
+                "published",
+                *names,
+                "measured on",
+                "difference",
+            )
             rows = [
                 [_cell({**artifact, **line}.get(column, "-")) for column in columns]
                 for artifact in artifacts
                 for line in artifact["compared"] or [{}]
             ]
-            figures = [figures_section(each["source"], each.get("figures", {}), f"{folder}/figures") for each in artifacts]
+            figures = [
+                figures_section(each["source"], each.get("figures", {}), f"{folder}/figures")
+                for each in artifacts
+            ]
             parts += [
                 f"## {title}",
                 f"Data: {one['data']}. Report: [{folder}]({folder}/report.html).",
@@ -139,7 +175,8 @@ def overview(found: Mapping[str, tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def summaries(folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Of each experiment's newest finished record below a folder: title -> (its folder's name, its summary).
+    """Of each experiment's newest finished record below a folder: title -> (its folder's name, its
+    summary).
 
     A record whose summary cannot be read is left out.
     """
@@ -156,7 +193,11 @@ def _section(section: Section, data: str) -> list[str]:
     parts += figures_section(data, section.captions)
     for table in (section.compared, section.table):
         if not table.empty:
-            parts.append(markdown_table(tuple(map(str, table.columns)), [tuple(map(_cell, row)) for row in table.values]))
+            parts.append(
+                markdown_table(
+                    tuple(map(str, table.columns)), [tuple(map(_cell, row)) for row in table.values]
+                )
+            )
     if section.notes:
         parts.append("\n".join(f"- {plain(note)}" for note in section.notes))
     return parts
@@ -166,7 +207,9 @@ def _cell(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return "-" if value != value else f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+        return (
+            "-" if value != value else f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+        )
     return str(value)
 
 
@@ -174,15 +217,20 @@ UNPUBLISHED = {"published": "-", "difference": "no such number in the papers' te
 
 
 def check_published(kind: Kind, published: tuple[Published, ...], where: str) -> None:
-    """Refuse a published number that nothing of ours would stand beside, before anything is trained.
+    """Refuse a published number that nothing of ours would stand beside, before anything is
+    trained.
 
     Args:
-        kind: in all profiles and with the settings of a whole reproduction; a smaller one may leave out what it compares.
+        kind: in all profiles and with the settings of a whole reproduction; a smaller one may leave
+            out what it compares.
     """
     names = [what for key in kind.keys for what in kind.compared(key)]
     for entry in published:
         if entry.what not in names:
-            raise ConfigError(f"{where}: published: no number is called '{entry.what}'{nearest(entry.what, set(names))}")
+            raise ConfigError(
+                f"{where}: published: no number is called "
+                f"'{entry.what}'{nearest(entry.what, set(names))}"
+            )
 
 
 def render(entry: Entry, kind: Kind, record: RunRecord) -> Section:
@@ -198,26 +246,47 @@ def render(entry: Entry, kind: Kind, record: RunRecord) -> Section:
     if rows.empty:
         shown = Shown(rows, notes=("Left out of these profiles, as profile=ours has it.",))
     elif rows.duplicated(list(kind.index)).any():
-        raise ConfigError(f"{artifact.id}: the settings name two rows alike in {', '.join(kind.index)}")
+        raise ConfigError(
+            f"{artifact.id}: the settings name two rows alike in {', '.join(kind.index)}"
+        )
     else:
         shown = kind.shown(rows)
         for figure in shown.figures:
             figure.draw(record, figure.points, artifact.id + figure.name)
             captions[artifact.id + figure.name] = f"{figure.caption} Data: {data}."
-        shown = replace(shown, table=shown.table.assign(**({} if "data" in rows else {"data": data})))
-        compared = _compared(entry, kind, shown.table if shown.measured is None else shown.measured, data)
-        tables = {"": shown.table, **shown.extra, **({} if compared.empty else {"_published": compared})}
+        shown = replace(
+            shown, table=shown.table.assign(**({} if "data" in rows else {"data": data}))
+        )
+        compared = _compared(
+            entry, kind, shown.table if shown.measured is None else shown.measured, data
+        )
+        tables = {
+            "": shown.table,
+            **shown.extra,
+            **({} if compared.empty else {"_published": compared}),
+        }
         for name, table in tables.items():
             record.table(artifact.id + name, table)
     notes = (*artifact.notes, *shown.notes, *without_proof(entry.used.values()))
     needed = sum(run.seconds for run in entry.used.values() if isinstance(run, Finished))
     seconds = time.perf_counter() - started
-    return Section(artifact.id, artifact.source, artifact.title, shown.table, compared, captions, notes, seconds, needed)
+    return Section(
+        artifact.id,
+        artifact.source,
+        artifact.title,
+        shown.table,
+        compared,
+        captions,
+        notes,
+        seconds,
+        needed,
+    )
 
 
 def _compared(entry: Entry, kind: Kind, measured: pd.DataFrame, data: str) -> pd.DataFrame:
-    """One row for each published number: theirs, each profile's, what it was measured on, and the difference explained;
-    then one for each number of ours that the papers' text does not give."""
+    """One row for each published number: theirs, each profile's, what it was measured on, and the
+    difference explained; then one for each number of ours that the papers' text does not give.
+    """
     names = list(entry.profiles)
     values = [
         (what, name, row[column])
@@ -226,13 +295,17 @@ def _compared(entry: Entry, kind: Kind, measured: pd.DataFrame, data: str) -> pd
         for name in (names if row["profile"] == EVERY else [row["profile"]])
     ]
     long = pd.DataFrame(values, columns=["what", "profile", "value"])
-    ours = long.drop_duplicates(["what", "profile"], keep="last").pivot(index="what", columns="profile", values="value")
+    ours = long.drop_duplicates(["what", "profile"], keep="last").pivot(
+        index="what", columns="profile", values="value"
+    )
     theirs = pd.DataFrame(
         [(one.what, one.value, one.note or "unexplained") for one in entry.artifact.published],
         columns=["what", "published", "difference"],
         dtype=object,
     )
-    both = theirs.merge(ours.reindex(columns=names).reset_index(), on="what", how="outer").set_index("what")
+    both = theirs.merge(
+        ours.reindex(columns=names).reset_index(), on="what", how="outer"
+    ).set_index("what")
     order = dict.fromkeys([*theirs["what"], *long["what"]])
     both = both.loc[list(order)].fillna(UNPUBLISHED).assign(**{"measured on": data}).reset_index()
     return both[["what", "published", *names, "measured on", "difference"]]
@@ -249,7 +322,8 @@ class ReproduceConfig:
     Attributes:
         name: the experiment's.
         profile: paper, ours, both side by side, or smoke.
-        data: the papers' own (``original``), the definition's ``stand_in``, or ``either``: the first that is there.
+        data: the papers' own (``original``), the definition's ``stand_in``, or ``either``: the
+            first that is there.
         only: ids of artifacts; None: all.
         overrides: of agt train's configuration, for every run (where data lies, how to compute).
         runs_dir: where finished runs are kept and found again.
@@ -265,7 +339,9 @@ class ReproduceConfig:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A valid request: what is made, each with its typed settings, and the overrides of every run."""
+    """A valid request: what is made, each with its typed settings, and the overrides of every
+    run.
+    """
 
     request: ReproduceConfig
     experiment: Experiment
@@ -280,38 +356,61 @@ def configure(config: Mapping[str, Any]) -> Reproduction:
     request = validate(ReproduceConfig, {key: config.get(key) for key in KEYS}, "reproduce")
     if request.profile == "smoke" and request.data != "either":
         raise ConfigError(
-            f"data={request.data}: profile=smoke has data of its own: leave data out, or choose another profile"
+            f"data={request.data}: profile=smoke has data of its own: leave data out, or choose "
+            "another profile"
         )
     for word in request.overrides:
         if "=" not in word:
-            raise ConfigError(f"overrides: '{word}' is no setting of agt train: settings are KEY=VALUE")
+            raise ConfigError(
+                f"overrides: '{word}' is no setting of agt train: settings are KEY=VALUE"
+            )
         if word.lstrip("+~").split("=")[0].split(".")[0] in ("relation", "noise"):
-            raise ConfigError(f"overrides: {word}: what k counts and what is claimed are the profile's, whose words stay")
+            raise ConfigError(
+                f"overrides: {word}: what k counts and what is claimed are the profile's, whose "
+                "words stay"
+            )
     compute = config.get("compute") or {}
-    common = [f"data_dir={config.get('data_dir')}", *(f"compute.{k}={v}" for k, v in compute.items() if v is not None)]
+    common = [
+        f"data_dir={config.get('data_dir')}",
+        *(f"compute.{k}={v}" for k, v in compute.items() if v is not None),
+    ]
     experiment = _on_data(load_experiment(request.name), request, common)
     names = BOTH if request.profile == "both" else (request.profile,)
     profiles = {name: experiment.profiles[name] for name in names}
     ids = [artifact.id for artifact in experiment.artifacts]
     for name in request.only or ():
         if name not in ids:
-            raise ConfigError(f"only: no artifact {name!r} in {request.name}; there are {', '.join(ids)}")
-    entries = [(artifact, _kind(request.name, experiment, artifact, profiles)) for artifact in experiment.artifacts]
-    made = [(artifact, kind) for artifact, kind in entries if kind and artifact.id in (request.only or ids)]
+            raise ConfigError(
+                f"only: no artifact {name!r} in {request.name}; there are {', '.join(ids)}"
+            )
+    entries = [
+        (artifact, _kind(request.name, experiment, artifact, profiles))
+        for artifact in experiment.artifacts
+    ]
+    made = [
+        (artifact, kind)
+        for artifact, kind in entries
+        if kind and artifact.id in (request.only or ids)
+    ]
     return Reproduction(request, experiment, profiles, made, (*common, *request.overrides))
 
 
-def _kind(name: str, experiment: Experiment, artifact: Artifact, profiles: Mapping[ProfileName, Profile]) -> Kind | None:
+def _kind(
+    name: str, experiment: Experiment, artifact: Artifact, profiles: Mapping[ProfileName, Profile]
+) -> Kind | None:
     """An artifact's kind with its settings for these profiles; None: it is left out of them.
 
     Raises:
-        ConfigError: there is no such kind, a setting is not valid, or a published number has none of ours to stand beside.
+        ConfigError: there is no such kind, a setting is not valid, or a published number has none
+            of ours to stand beside.
     """
     where = f"experiments/{name}.yaml: {artifact.id}"
     if artifact.kind not in KINDS:
         raise ConfigError(f"{where}: unknown kind {artifact.kind!r}")
     whole = {name: experiment.profiles[name] for name in BOTH if name in experiment.profiles}
-    check_published(KINDS[artifact.kind](whole, artifact.settings, where), artifact.published, where)
+    check_published(
+        KINDS[artifact.kind](whole, artifact.settings, where), artifact.published, where
+    )
     if "smoke" in profiles and artifact.smoke is None:
         return None
     settings = {**artifact.settings, **((artifact.smoke or {}) if "smoke" in profiles else {})}
@@ -321,12 +420,18 @@ def _kind(name: str, experiment: Experiment, artifact: Artifact, profiles: Mappi
 def _on_data(experiment: Experiment, request: ReproduceConfig, common: Sequence[str]) -> Experiment:
     """The experiment on the data that it will run on, and by that name.
 
-    With ``data=either``, where neither is there, it is the papers' own: its error says how to get it.
+    With ``data=either``, where neither is there, it is the papers' own: its error says how to get
+    it.
     """
     keys = [word.split("=")[0].lstrip("+~") for word in request.overrides]
     if "dataset" in keys or "experiment" in keys:
-        name = composed("train", [*experiment.base, *common, *request.overrides])["dataset"].get("name")
-        return replace(experiment, data=f"{name or 'data'}, chosen by override: settings and notes are for other data")
+        name = composed("train", [*experiment.base, *common, *request.overrides])["dataset"].get(
+            "name"
+        )
+        return replace(
+            experiment,
+            data=f"{name or 'data'}, chosen by override: settings and notes are for other data",
+        )
     if request.profile == "smoke":
         experiment = replace(experiment, data=experiment.smoke_data or experiment.data)
     elif request.data == "original" or (request.data == "either" and experiment.original):
@@ -335,7 +440,11 @@ def _on_data(experiment: Experiment, request: ReproduceConfig, common: Sequence[
         if request.data == "original" or there != [False, True]:
             experiment = experiment.on_original()
     changed = [key for key in keys if key.startswith("dataset.")]
-    return replace(experiment, data=f"{experiment.data} (overridden: {', '.join(changed)})") if changed else experiment
+    return (
+        replace(experiment, data=f"{experiment.data} (overridden: {', '.join(changed)})")
+        if changed
+        else experiment
+    )
 
 
 def _is_there(overrides: Sequence[str]) -> bool:
@@ -345,12 +454,20 @@ def _is_there(overrides: Sequence[str]) -> bool:
 
 def run(job: Reproduction, record: RunRecord, console: Console) -> dict[str, Any]:
     """Make every artifact and write the report."""
-    runs, sections, experiment = Runs(Path(job.request.runs_dir), job.common, console), [], job.experiment
+    runs, sections, experiment = (
+        Runs(Path(job.request.runs_dir), job.common, console),
+        [],
+        job.experiment,
+    )
     started, missing, count = time.perf_counter(), [], len(job.entries)
-    console.note(f"{count} figures and tables. Forecast: {_forecast(job)}. Finished runs are found again.")
+    console.note(
+        f"{count} figures and tables. Forecast: {_forecast(job)}. Finished runs are found again."
+    )
     for at, (artifact, kind) in enumerate(job.entries, start=1):
         minutes = (time.perf_counter() - started) / 60
-        console.note(f"-- {at} of {count}, after {minutes:.1f} minutes: {artifact.source}: {artifact.title}")
+        console.note(
+            f"-- {at} of {count}, after {minutes:.1f} minutes: {artifact.source}: {artifact.title}"
+        )
         try:
             sections.append(render(Entry(experiment, artifact, job.profiles, runs), kind, record))
         except DataMissing as error:  # what other data gives is made all the same
@@ -363,12 +480,21 @@ def run(job: Reproduction, record: RunRecord, console: Console) -> dict[str, Any
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     record.add_metrics(artifacts=count - len(missing), peak_memory_gib=round(peak, 3))
     profiles = {str(name): _words(profile) for name, profile in job.profiles.items()}
-    report = reproduction_report(experiment.title, experiment.data, profiles, sections, peak, record)
+    report = reproduction_report(
+        experiment.title, experiment.data, profiles, sections, peak, record
+    )
     record.report(report)
-    record.write("summary.json", summary(experiment.title, experiment.data, profiles, sections, peak).encode())
+    record.write(
+        "summary.json",
+        summary(experiment.title, experiment.data, profiles, sections, peak).encode(),
+    )
     _refresh_overview(record.folder.parent, console)
     console.say(f"report: {record.folder / 'report.html'}")
-    return {"metrics": record.metrics, "experiment": job.request.name, "artifacts": [s.id for s in sections]}
+    return {
+        "metrics": record.metrics,
+        "experiment": job.request.name,
+        "artifacts": [s.id for s in sections],
+    }
 
 
 def _left_out(artifact: Artifact, error: DataMissing) -> Section:
@@ -378,9 +504,13 @@ def _left_out(artifact: Artifact, error: DataMissing) -> Section:
 
 
 def _forecast(job: Reproduction) -> str:
-    """How long everything takes that this experiment has; of a part, or of smoke, nothing was measured."""
+    """How long everything takes that this experiment has; of a part, or of smoke, nothing was
+    measured.
+    """
     whole = job.request.only is None and job.request.profile == "both" and job.experiment.minutes
-    return f"about {job.experiment.minutes:g} minutes on two idle cores" if whole else "not measured"
+    return (
+        f"about {job.experiment.minutes:g} minutes on two idle cores" if whole else "not measured"
+    )
 
 
 def _words(profile: Profile) -> str:
@@ -392,14 +522,19 @@ def _words(profile: Profile) -> str:
         else "accounting=paper: no proof of privacy"
     )
     return (
-        f"{privacy.name}: k counts {privacy.ball_of()}; unlearning with {unlearning.name}: {unlearning.ball_of()}; {proof}"
+        f"{privacy.name}: k counts {privacy.ball_of()}; unlearning with {unlearning.name}: "
+        f"{unlearning.ball_of()}; {proof}"
     )
 
 
 def _refresh_overview(folder: Path, console: Console) -> None:
-    """Write an overview beside the records: of the newest finished one of each experiment, with its figures."""
+    """Write an overview beside the records: of the newest finished one of each experiment, with
+    its figures.
+    """
     words = overview(summaries(folder))
-    page = report_page(words, lambda name: (folder / name).read_bytes() if (folder / name).is_file() else None)
+    page = report_page(
+        words, lambda name: (folder / name).read_bytes() if (folder / name).is_file() else None
+    )
     for name, text in {"overview.md": words, "overview.html": page}.items():
         write_atomic(folder / name, text.encode(errors="replace"))
     console.note(f"overview, with every figure: {folder / 'overview.html'}")
@@ -407,7 +542,9 @@ def _refresh_overview(folder: Path, console: Console) -> None:
 
 def _show(section: Section, console: Console) -> None:
     """The table, on a terminal: the data, which every row names, once."""
-    table, column = (section.table, "data") if section.compared.empty else (section.compared, "measured on")
+    table, column = (
+        (section.table, "data") if section.compared.empty else (section.compared, "measured on")
+    )
     if table.empty:
         return
     data, table = " / ".join(table[column].unique()), table.drop(columns=column)

@@ -1,11 +1,12 @@
-"""The runs that figures and tables need: trained and certified once, kept by signature, found again by whoever asks.
+"""The runs that figures and tables need: trained and certified once, kept by signature, found again
+by whoever asks.
 
-A signature is a hash of everything that a result depends on, to the last bit: the configuration without paths, digests of
-the data and of the queries, the code that computes, found from its imports, versions and the kind
-of machine. Runs are kept as the jobs of a sweep are (agt_cli/report/by_signature.py): the record
-that a signature names holds a table and facts about it, and a killed reproduction goes on where it
-stopped. A record that is not as it was written is an error, never used and never made again in
-silence.
+A signature is a hash of everything that a result depends on, to the last bit: the configuration
+without paths, digests of the data and of the queries, the code that computes, found from its
+imports, versions and the kind of machine. Runs are kept as the jobs of a sweep are
+(agt_cli/report/by_signature.py): the record that a signature names holds a table and facts about
+it, and a killed reproduction goes on where it stopped. A record that is not as it was written is an
+error, never used and never made again in silence.
 
 Records are dealt out by a public hash, so that some choose settings and others report.
 """
@@ -61,7 +62,9 @@ def kept(place: Path) -> tuple[pd.DataFrame, dict[str, Any]] | None:
             return None
         return pd.read_parquet(BytesIO(run.read(RESULTS))), run.json(FACTS)
     except ConfigError as error:
-        raise ConfigError(f"{place}: damaged or edited ({error}): delete it to compute it again") from None
+        raise ConfigError(
+            f"{place}: damaged or edited ({error}): delete it to compute it again"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,8 @@ class Finished(Standing):
     """A run that was trained and asked.
 
     Attributes:
-        frame: one row for each query: ``prediction``, ``distance``; ``label`` for test records; ``gap`` and
-            ``published_distance`` for ensembles of two classes.
+        frame: one row for each query: ``prediction``, ``distance``; ``label`` for test records;
+            ``gap`` and ``published_distance`` for ensembles of two classes.
         facts: flat numbers: accuracy, seconds, sizes.
         classes: their names.
         ks: the grid; empty where every k is known.
@@ -96,11 +99,17 @@ class Finished(Standing):
 
     def evidence(self, vote: str = "certified") -> Evidence:
         """What mechanisms see of the test records."""
-        column = "published_distance" if vote == "published" and "published_distance" in self.frame else "distance"
+        column = (
+            "published_distance"
+            if vote == "published" and "published_distance" in self.frame
+            else "distance"
+        )
         gap = self.frame["gap"].to_numpy() if "gap" in self.frame else None
         prediction, labels = self.frame["prediction"].to_numpy(), self.frame["label"].to_numpy()
         votes = prediction if gap is not None else None
-        return Evidence(labels, prediction, self.frame[column].to_numpy(), len(self.classes), gap, votes)
+        return Evidence(
+            labels, prediction, self.frame[column].to_numpy(), len(self.classes), gap, votes
+        )
 
     @property
     def distance(self) -> np.ndarray:
@@ -136,15 +145,16 @@ class Runs:
     def settings(self, overrides: Sequence[str]) -> tuple[dict[str, Any], RunSettings]:
         """The resolved configuration and its typed form.
 
-        A definition's declaration of what its settings were chosen on is about them as they stand in the file: what the
-        user overrides voids it. The user's own is about the settings at hand.
+        A definition's declaration of what its settings were chosen on is about them as they stand
+        in the file: what the user overrides voids it. The user's own is about the settings at hand.
         """
         config = _settled((*overrides, *self.common))  # the user's own come last, and count
         if declares(self.common):
             config = bound(config)
         elif declares(overrides):
             config = bound(config, hashes(_settled(overrides)))
-        with trusting(targets_of(config)):  # composed from the definition and from the user's own settings
+        # composed from the definition and from the user's own settings
+        with trusting(targets_of(config)):
             return config, settings_to_train(config)
 
     def prepared(self, overrides: Sequence[str]) -> Prepared:
@@ -161,7 +171,11 @@ class Runs:
         return fit(self.prepared(overrides), self.settings(overrides)[1], self.console)
 
     def finished(
-        self, overrides: Sequence[str], label: str, on: str = "test", queries: np.ndarray | None = None
+        self,
+        overrides: Sequence[str],
+        label: str,
+        on: str = "test",
+        queries: np.ndarray | None = None,
     ) -> Finished:
         """The run of these overrides, asked about its test records or about ``queries``.
 
@@ -181,14 +195,28 @@ class Runs:
             test = prepared.dataset.test
             asked, labels = (test.features, test.labels) if queries is None else (queries, None)
             frame, ks = answers(model, asked, prepared, labels, self.console)
-            seconds = {"seconds_training": trained - started, "seconds_certifying": time.perf_counter() - trained}
+            seconds = {
+                "seconds_training": trained - started,
+                "seconds_certifying": time.perf_counter() - trained,
+            }
             conditions = [condition.as_json() for condition in model.conditions]
-            about = {"classes": prepared.dataset.classes, "ks": ks, "relation": settings.relation.name}
+            about = {
+                "classes": prepared.dataset.classes,
+                "ks": ks,
+                "relation": settings.relation.name,
+            }
             return frame, {"facts": {**model.metrics, **seconds}, "conditions": conditions, **about}
 
         frame, rest = self.once(overrides, label, make, on, queries)
         conditions = tuple(Condition.of(condition) for condition in rest["conditions"])
-        return Finished(rest["relation"], conditions, frame, rest["facts"], tuple(rest["classes"]), tuple(rest["ks"]))
+        return Finished(
+            rest["relation"],
+            conditions,
+            frame,
+            rest["facts"],
+            tuple(rest["classes"]),
+            tuple(rest["ks"]),
+        )
 
     def once(
         self,
@@ -222,7 +250,9 @@ class Runs:
 
 
 def without_proof(standings: Iterable[Standing]) -> tuple[str, ...]:
-    """A sentence for each relation under which no privacy guarantee rests on these runs: which conditions fail, and why."""
+    """A sentence for each relation under which no privacy guarantee rests on these runs: which
+    conditions fail, and why.
+    """
     failed: dict[str, dict[str, str]] = {}
     for standing in standings:
         for condition in standing.conditions:
@@ -230,7 +260,9 @@ def without_proof(standings: Iterable[Standing]) -> tuple[str, ...]:
                 failed.setdefault(standing.relation, {}).setdefault(condition.letter, condition.why)
     return tuple(
         f"No proof of privacy rests on the runs with {relation}: "
-        + "; ".join(f"condition {letter} does not hold ({reasons[letter]})" for letter in sorted(reasons))
+        + "; ".join(
+            f"condition {letter} does not hold ({reasons[letter]})" for letter in sorted(reasons)
+        )
         + "."
         for relation, reasons in failed.items()
     )
@@ -254,13 +286,25 @@ def signature(
     for part, places in (("dataset", ("data_dir", "path", "download")), ("model", ("encoder",))):
         what[part] = {key: value for key, value in what.get(part, {}).items() if key not in places}
     encoder = config.get("model", {}).get("encoder")
-    settings = encoder and {key: value for key, value in encoder.items() if key not in ("cache_dir", "weights")}
+    settings = encoder and {
+        key: value for key, value in encoder.items() if key not in ("cache_dir", "weights")
+    }
     data = prepared.dataset
-    public = (data.name, data.classes, data.declared_size, asdict(data.selection), asdict(data.preprocessing))
+    public = (
+        data.name,
+        data.classes,
+        data.declared_size,
+        asdict(data.selection),
+        asdict(data.preprocessing),
+    )
     digests = (prepared.loaded.digest, data.digest, data.scaling.get("encoder"), _digest(queries))
     compute = config["compute"]
     where = (machine(str(compute["device"])), None if compute["threads"] else default_threads())
-    text = json.dumps([what, settings, public, digests, on, _code(targets(config)), where], sort_keys=True, default=str)
+    text = json.dumps(
+        [what, settings, public, digests, on, _code(targets(config)), where],
+        sort_keys=True,
+        default=str,
+    )
     return blake2b(text.encode(), digest_size=12).hexdigest()
 
 
@@ -287,11 +331,16 @@ def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
 @cache
 def _code(targets: tuple[str, ...]) -> str:
     """The digest of the code that results come from, read once."""
-    return code_digest(("agt_cli", "agt_audit", __name__, *targets))  # looseness.py takes its attacks from agt_audit
+    # looseness.py takes its attacks from agt_audit
+    return code_digest(("agt_cli", "agt_audit", __name__, *targets))
 
 
 def answers(
-    model: Model, features: np.ndarray, prepared: Prepared, labels: np.ndarray | None, console: Console
+    model: Model,
+    features: np.ndarray,
+    prepared: Prepared,
+    labels: np.ndarray | None,
+    console: Console,
 ) -> tuple[pd.DataFrame, tuple[int, ...]]:
     """Certify queries.
 
@@ -304,25 +353,43 @@ def answers(
     """
     with certifying(model, console) as on_progress:
         certificates = model.certify(features, on_progress=on_progress)
-    frame = pd.DataFrame({"prediction": certificates.prediction, "distance": certificates.stable_distance})
+    frame = pd.DataFrame(
+        {"prediction": certificates.prediction, "distance": certificates.stable_distance}
+    )
     if labels is not None:
         frame["label"] = labels
-    if isinstance(certificates, VoteCertificates) and prepared.classes == 2 and not certificates.by_margins:
+    if (
+        isinstance(certificates, VoteCertificates)
+        and prepared.classes == 2
+        and not certificates.by_margins
+    ):
         frame["gap"] = certificates.tally
-        frame["published_distance"] = published_vote(certificates.members, certificates.member_distances).distance
-    return frame, () if model.problem.settings.certificate.bounded == "vote counts" else certificates.ks
+        frame["published_distance"] = published_vote(
+            certificates.members, certificates.member_distances
+        ).distance
+    return (
+        frame,
+        () if model.problem.settings.certificate.bounded == "vote counts" else certificates.ks,
+    )
 
 
 KEY = "halves"  # public key of the hash
 
 
 def dealt(units: np.ndarray, parts: int) -> np.ndarray:
-    """[n] the part, 0 to parts - 1, that each unit's rows belong to, whichever other rows there are."""
-    return (((keyed_hash(units, KEY) >> np.uint64(32)) * np.uint64(parts)) >> np.uint64(32)).astype(np.int64)
+    """[n] the part, 0 to parts - 1, that each unit's rows belong to, whichever other rows there
+    are.
+    """
+    return (((keyed_hash(units, KEY) >> np.uint64(32)) * np.uint64(parts)) >> np.uint64(32)).astype(
+        np.int64
+    )
 
 
-def left_out(runs: Runs, overrides: Sequence[str], label: str, fold: int, folds: int) -> tuple[pd.DataFrame, list[int]]:
-    """What the run of these overrides, without one fold of its training records, answers about that fold.
+def left_out(
+    runs: Runs, overrides: Sequence[str], label: str, fold: int, folds: int
+) -> tuple[pd.DataFrame, list[int]]:
+    """What the run of these overrides, without one fold of its training records, answers about that
+    fold.
 
     Returns:
         ``Finished.frame`` and ``Finished.ks``.

@@ -1,9 +1,11 @@
-"""Attacks the certificates by retraining neighbours, for as long as asked: tests/soundness/adversary.py at length.
+"""Attacks the certificates by retraining neighbours, for as long as asked:
+tests/soundness/adversary.py at length.
 
     python scripts/adversary.py [--trials 1000] [--seed 0] [--retrainings 24] [--only 17]
 
-Trial i is one configuration of the i-th relation and kind in turn; it depends on the seed and i alone, so that one that
-found something runs again with --only i. Prints each escape as it is found, then a table. Exit code 1 if there was any.
+Trial i is one configuration of the i-th relation and kind in turn; it depends on the seed and i
+alone, so that one that found something runs again with --only i. Prints each escape as it is found,
+then a table. Exit code 1 if there was any.
 """
 
 import argparse
@@ -16,7 +18,8 @@ import numba
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "soundness")]  # this tree, whatever is installed
+# this tree, whatever is installed
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "soundness")]
 
 from adversary import CELLS, Report, table, trial  # noqa: E402
 

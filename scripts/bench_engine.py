@@ -14,10 +14,11 @@
 | rows      | time per row of one step, 188-32-1, 10^4 to 10^6 rows      | the fastest per row                   |
 | widening  | certified fraction of the blobs without widening           | with it                               |
 
-Medians; the two sides alternate, so that a drift of the machine's speed hits both. ``floor_s`` is the larger of two times
-that no implementation of these rules can beat: its operations (see ``operations``) at the rate of this machine's fastest
-float64 matrix product, and the bytes of the features at its rate of copying memory. Data is random: nothing here depends
-on what it says. scripts/gpu.py measures a GPU.
+Medians; the two sides alternate, so that a drift of the machine's speed hits both. ``floor_s`` is
+the larger of two times that no implementation of these rules can beat: its operations (see
+``operations``) at the rate of this machine's fastest float64 matrix product, and the bytes of the
+features at its rate of copying memory. Data is random: nothing here depends on what it says.
+scripts/gpu.py measures a GPU.
 """
 
 import argparse
@@ -68,7 +69,9 @@ def records(n: int, width: int, path: Path | None = None) -> Records:
     else:
         x = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(n, width))
         for start in range(0, n, 65_536):
-            x[start : start + 65_536] = rng.standard_normal(x[start : start + 65_536].shape, dtype=np.float32)
+            x[start : start + 65_536] = rng.standard_normal(
+                x[start : start + 65_536].shape, dtype=np.float32
+            )
         x.flush()
         x = np.load(path, mmap_mode="r")
     y = rng.integers(0, 2, n)
@@ -82,14 +85,23 @@ def settings(outputs: int = 1, **changes: Any) -> TrainingConfig:
 
 
 def recipe(
-    data: Records, training: TrainingConfig, ks: Sequence[int], relation: str = "add_remove", **compute: Any
+    data: Records,
+    training: TrainingConfig,
+    ks: Sequence[int],
+    relation: str = "add_remove",
+    **compute: Any,
 ) -> Recipe:
     grid, rule = KGridConfig(values=tuple(ks)), RelationConfig(name=relation)
     return Recipe(2, training, rule, grid, ComputeConfig(**compute), len(data))
 
 
 def make_run(
-    data: Records, model: nn.Sequential, ks: Sequence[int], relation: str = "add_remove", outputs: int = 1, **compute: Any
+    data: Records,
+    model: nn.Sequential,
+    ks: Sequence[int],
+    relation: str = "add_remove",
+    outputs: int = 1,
+    **compute: Any,
 ) -> TrainingRun:
     return TrainingRun(model, recipe(data, settings(outputs), ks, relation, **compute), data)
 
@@ -102,7 +114,9 @@ def plain_step(
     data: Records, model: nn.Sequential, device: str = "cpu", dtype: torch.dtype = torch.float64
 ) -> Callable[[], None]:
     """A plain SGD step with autograd on the whole batch: no clipping, no bounds."""
-    model = nn.Sequential(*[type(m)(m.in_features, m.out_features) if isinstance(m, nn.Linear) else m for m in model])
+    model = nn.Sequential(
+        *[type(m)(m.in_features, m.out_features) if isinstance(m, nn.Linear) else m for m in model]
+    )
     model.to(device, dtype)
     x = torch.from_numpy(np.ascontiguousarray(data.features)).to(device, dtype)
     y = torch.from_numpy(data.labels).to(device, dtype)[:, None]
@@ -132,8 +146,14 @@ def side_by_side(works: Sequence[Callable[[], object]], repeats: int) -> list[fl
 
 @cache
 def rates() -> tuple[float, float]:
-    """(operations a second of a large float64 matrix product, bytes a second of a large copy): the machine's ceilings."""
-    a, big, out = torch.rand(1500, 1500, dtype=torch.float64), torch.rand(1 << 24), torch.empty(1 << 24)
+    """(operations a second of a large float64 matrix product, bytes a second of a large copy):
+    the machine's ceilings.
+    """
+    a, big, out = (
+        torch.rand(1500, 1500, dtype=torch.float64),
+        torch.rand(1 << 24),
+        torch.empty(1 << 24),
+    )
     product, copy = side_by_side([lambda: a @ a, lambda: out.copy_(big)], 5)
     return 2 * 1500**3 / product, 2 * 4 * 2**24 / copy
 
@@ -141,10 +161,11 @@ def rates() -> tuple[float, float]:
 def operations(widths: Sequence[int], ks: int, selects: bool = False) -> int:
     """Operations of one record in one step, counted per weight.
 
-    Nominal, once: 2 forward, 2 backward, 3 to multiply, round and add its gradient. For each k, where signs say which ends
-    meet: 4 forward (product and sum of each end), 4 backward but for the first layer, 6 for the sums of gradients, and 2
-    more to compare where the input is of any sign, as the first layer's is. A unit that is dead, as half of them are, costs
-    nothing: neither as input, nor in what its gradient is multiplied by. A selection compares both values once more.
+    Nominal, once: 2 forward, 2 backward, 3 to multiply, round and add its gradient. For each k,
+    where signs say which ends meet: 4 forward (product and sum of each end), 4 backward but for the
+    first layer, 6 for the sums of gradients, and 2 more to compare where the input is of any sign,
+    as the first layer's is. A unit that is dead, as half of them are, costs nothing: neither as
+    input, nor in what its gradient is multiplied by. A selection compares both values once more.
     """
     first, rest = widths[0] * widths[1], sum(a * b for a, b in pairwise(widths[1:]))
     extra = 2 * (first + rest) // 2 if selects else 0
@@ -158,7 +179,13 @@ def floor(n: int, widths: Sequence[int], ks: int, steps: int = 1, selects: bool 
 
 
 def row(name: str, ratio: float, reach: str, met: bool, **facts: Any) -> Row:
-    return {"name": name, "ratio": round(ratio, 3), "reach": reach, "met": "yes" if met else "no", **facts}
+    return {
+        "name": name,
+        "ratio": round(ratio, 3),
+        "reach": reach,
+        "met": "yes" if met else "no",
+        **facts,
+    }
 
 
 def beside_plain(name: str, relation: str, reach: int, repeats: int) -> list[Row]:
@@ -173,48 +200,72 @@ def beside_plain(name: str, relation: str, reach: int, repeats: int) -> list[Row
 
 def bench_reference(repeats: int) -> list[Row]:
     data, model = records(5000, 768), head(768, 100, 1)
-    works = [one_step(make_run(data, model, (50,), kernel=kernel)) for kernel in ("reference", "cpu")]
+    works = [
+        one_step(make_run(data, model, (50,), kernel=kernel)) for kernel in ("reference", "cpu")
+    ]
     reference, cpu = side_by_side(works, repeats)
-    return [row("reference", reference / cpu, ">= 8", reference >= 8 * cpu, reference_s=reference, cpu_s=cpu)]
+    return [
+        row(
+            "reference",
+            reference / cpu,
+            ">= 8",
+            reference >= 8 * cpu,
+            reference_s=reference,
+            cpu_s=cpu,
+        )
+    ]
 
 
 DEEP = (188, 128, 128, 128, 128, 1)
 
 
 def bench_depth4(repeats: int) -> list[Row]:
-    """Learning rate and clip level of the papers' networks of this depth: boxes stay as narrow as where they certify."""
+    """Learning rate and clip level of the papers' networks of this depth: boxes stay as narrow
+    as where they certify.
+    """
     data, model, ks = records(10_000, 188), head(*DEEP), (0, 10, 20, 50)
     run = TrainingRun(model, recipe(data, settings(lr=1e-3, clip=0.06), ks), data)
     ours, plain = side_by_side([one_step(run), plain_step(data, model)], repeats)
     least, each = floor(10_000, DEEP, len(ks)), ours / len(ks)
     return [
-        row("depth4", each / plain, "<= 4", each <= 4 * plain, us_per_row_and_k=1e6 * each / 10_000, plain_s=plain,
+        row("depth4", each / plain, "<= "
+                                    "4", each <= 4 * plain, us_per_row_and_k=1e6 * each / 10_000, plain_s=plain,
             floor_s=least, over=ours / least)
     ]  # fmt: skip
 
 
 def bench_grid(repeats: int) -> list[Row]:
     data, model = records(25_000, 384), head(384, 100, 1)
-    grid, single = (lambda ks=ks: train(model, recipe(data, settings(epochs=3), ks), data) for ks in (range(64), (50,)))
+    grid, single = (
+        lambda ks=ks: train(model, recipe(data, settings(epochs=3), ks), data)
+        for ks in (range(64), (50,))
+    )
     many, one = side_by_side([grid, single], repeats)
     least = floor(25_000, (384, 100, 1), 64, steps=3)
     return [
-        row("grid", many / 64 / one, "<= .75", many / 64 <= 0.75 * one, per_k_s=many / 64, single_k_s=one,
+        row("grid", many / 64 / one, "<= "
+                                     ".75", many / 64 <= 0.75 * one, per_k_s=many / 64, single_k_s=one,
             floor_s=least / 64, over=many / least)
     ]  # fmt: skip
 
 
 def bench_blobs(repeats: int) -> list[Row]:
     data = Blobs(center=1.25, std=0.35).load().train
-    model, training = head(6, 128, 2), settings(2, epochs=4, lr=2.0, decay=0.6, lr_min=1e-3, clip=0.06)
+    model, training = (
+        head(6, 128, 2),
+        settings(2, epochs=4, lr=2.0, decay=0.6, lr_min=1e-3, clip=0.06),
+    )
 
     def work(ks: Sequence[int]) -> None:
         train(model, recipe(data, training, ks), data)
 
-    grid, ten = side_by_side([lambda: work(range(200)), lambda: [work((k,)) for k in range(0, 200, 20)]], repeats)
+    grid, ten = side_by_side(
+        [lambda: work(range(200)), lambda: [work((k,)) for k in range(0, 200, 20)]], repeats
+    )
     least = floor(3000, (6, 128, 1), 200, steps=4)  # the two classes are one logit
     return [
-        row("blobs", grid / (20 * ten), "<= .25", grid <= 0.25 * 20 * ten, grid_s=grid, singles_s=20 * ten,
+        row("blobs", grid / (20 * ten), "<= "
+                                        ".25", grid <= 0.25 * 20 * ten, grid_s=grid, singles_s=20 * ten,
             floor_s=least, over=grid / least)
     ]  # fmt: skip
 
@@ -233,15 +284,20 @@ print(peak, sum(array.nbytes for array in held))
 
 
 def peak(n: int) -> tuple[int, int]:
-    """Peak resident bytes of a fresh process that takes one step on n memory-mapped rows, and the bytes of its records.
+    """Peak resident bytes of a fresh process that takes one step on n memory-mapped rows, and the
+    bytes of its records.
 
-    VmHWM, not ``ru_maxrss``: that of a child begins at the peak of the process that started it, here of the rows before.
-    Compiling a kernel takes about 100 MiB more: it is done, and cached, before.
+    VmHWM, not ``ru_maxrss``: that of a child begins at the peak of the process that started it,
+    here of the rows before. Compiling a kernel takes about 100 MiB more: it is done, and cached,
+    before.
     """
     with TemporaryDirectory() as folder:
         code = CHILD.format(scripts=str(Path(__file__).parent))
         done = subprocess.run(
-            [sys.executable, "-c", code, f"{folder}/x.npy", str(n)], capture_output=True, text=True, check=True
+            [sys.executable, "-c", code, f"{folder}/x.npy", str(n)],
+            capture_output=True,
+            text=True,
+            check=True,
         )
     total, data = map(int, done.stdout.split())
     return total, data
@@ -251,9 +307,11 @@ def bench_memory(repeats: int) -> list[Row]:
     _, (large, data), (small, few) = (peak(n) for n in (2_000, 1_000_000, 250_000))
     gib, beyond, less = 2**30, large - data, small - few
     return [
-        row("memory", beyond / (2 * gib), "<= 1 (data + 2 GiB)", beyond <= 2 * gib, peak_gib=large / gib,
+        row("memory", beyond / (2 * gib), "<= 1 (data + 2 "
+                                          "GiB)", beyond <= 2 * gib, peak_gib=large / gib,
             data_gib=data / gib, beyond_gib=beyond / gib),
-        row("memory-250k", beyond / less, "within 10 %", abs(beyond / less - 1) <= 0.1, peak_gib=small / gib,
+        row("memory-250k", beyond / less, "within 10 "
+                                          "%", abs(beyond / less - 1) <= 0.1, peak_gib=small / gib,
             data_gib=few / gib, beyond_gib=less / gib),
     ]  # fmt: skip
 
@@ -267,16 +325,32 @@ def bench_rows(repeats: int) -> list[Row]:
             per_row[n] = seconds / n
     worst = max(per_row.values()) / min(per_row.values())
     facts = {f"us_per_row_{n}": 1e6 * t for n, t in per_row.items()}
-    return [row("rows", worst, "<= 1.2", worst <= 1.2, **facts, floor_us=1e6 * floor(10**6, (188, 32, 1), 1) / 10**6)]
+    return [
+        row(
+            "rows",
+            worst,
+            "<= 1.2",
+            worst <= 1.2,
+            **facts,
+            floor_us=1e6 * floor(10**6, (188, 32, 1), 1) / 10**6,
+        )
+    ]
 
 
 def bench_widening(repeats: int) -> list[Row]:
     data = Blobs(center=1.0, std=0.75).load()
-    training, ks = settings(2, epochs=4, lr=2.0, decay=0.6, lr_min=1e-3, clip=0.06), range(0, 101, 5)
+    training, ks = (
+        settings(2, epochs=4, lr=2.0, decay=0.6, lr_min=1e-3, clip=0.06),
+        range(0, 101, 5),
+    )
     model, method = head(6, 128, 2), recipe(data.train, training, ks)
 
     def fraction() -> float:
-        return float(certify(model, method, train(model, method, data.train), data.test.features).certified.mean())
+        return float(
+            certify(
+                model, method, train(model, method, data.train), data.test.features
+            ).certified.mean()
+        )
 
     widened, honest = fraction(), rounding.Rounding.widen
     rounding.Rounding.widen = lambda self, bounds, tau: honest(self, bounds, tau * 0)  # type: ignore[method-assign]
@@ -284,7 +358,16 @@ def bench_widening(repeats: int) -> list[Row]:
         bare = fraction()
     finally:
         rounding.Rounding.widen = honest  # type: ignore[method-assign]
-    return [row("widening", bare / widened, "<= 1.01", bare <= 1.01 * widened, certified=widened, certified_unwidened=bare)]
+    return [
+        row(
+            "widening",
+            bare / widened,
+            "<= 1.01",
+            bare <= 1.01 * widened,
+            certified=widened,
+            certified_unwidened=bare,
+        )
+    ]
 
 
 BENCHES: dict[str, Callable[[int], list[Row]]] = {
@@ -303,10 +386,14 @@ BENCHES: dict[str, Callable[[int], list[Row]]] = {
 def machine() -> str:
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
-    cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    cpu = next(
+        (line.split(":")[1].strip() for line in lines if line.startswith("model name")),
+        platform.processor(),
+    )
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     return (
-        f"{cpu}, {os.cpu_count()} cores, {gpu}, agt {agt_cli.__version__}, torch {torch.__version__}, "
+        f"{cpu}, {os.cpu_count()} cores, {gpu}, agt {agt_cli.__version__}, torch "
+        f"{torch.__version__}, "
         f"{torch.get_num_threads()} threads, float64"
     )
 
@@ -322,8 +409,14 @@ def main() -> None:
         fresh = BENCHES[name](options.repeats)
         rows += fresh
         for r in fresh if not options.json else ():
-            facts = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in list(r.items())[4:])
-            print(f"{r['name']:<12} {r['ratio']!s:>12}  reach {r['reach']:<20} {r['met']:<4} {facts}", flush=True)
+            facts = ", ".join(
+                f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}"
+                for k, v in list(r.items())[4:]
+            )
+            print(
+                f"{r['name']:<12} {r['ratio']!s:>12}  reach {r['reach']:<20} {r['met']:<4} {facts}",
+                flush=True,
+            )
     print(json.dumps({"machine": machine(), "rows": rows}) if options.json else machine())
 
 

@@ -1,11 +1,13 @@
-"""The recipe's table: every public set with the majority's share, two usual classifiers, the recipe's head and its votes.
+"""The recipe's table: every public set with the majority's share, two usual classifiers, the
+recipe's head and its votes.
 
     python scripts/bench_recipe.py [--data-dir ../shared/data] [--only adult iris]
 
-Accuracies are means over the folds of a keyed hash (imdb_minilm: the file's own split), as is the share of predictions
-that no 20 records can change; the median is of the stable distances of all of them, seconds are one training and its
-certificates. The recipe's constants were chosen on the embedded sets and those of the folder (scripts/choose_recipe.py at
-revision 837fd68), which flatters it a little there; on the tables of packages nothing was chosen.
+Accuracies are means over the folds of a keyed hash (imdb_minilm: the file's own split), as is the
+share of predictions that no 20 records can change; the median is of the stable distances of all of
+them, seconds are one training and its certificates. The recipe's constants were chosen on the
+embedded sets and those of the folder (scripts/choose_recipe.py at revision 837fd68), which flatters
+it a little there; on the tables of packages nothing was chosen.
 
 | column   | what it is                                                                                            |
 |----------|-------------------------------------------------------------------------------------------------------|
@@ -14,10 +16,11 @@ revision 837fd68), which flatters it a little there; on the tables of packages n
 | recipe   | agt.fit without a setting, on the features of dataset=table or on the vectors                         |
 | votes    | the same with certificate=votes                                                                       |
 
-The sets are scikit-learn's embedded ones, files of a data folder, and tables that packages carry, where these are installed
-(``TABLES``). Nobody declared ranges for scikit-learn's tables, so they are taken from the columns, rounded outwards to two
-digits, as somebody who knows such data would state them. Those of ``TABLES`` are what a person would write without looking:
-ages from 17 to 90, years of education, money in plain ranges.
+The sets are scikit-learn's embedded ones, files of a data folder, and tables that packages carry,
+where these are installed (``TABLES``). Nobody declared ranges for scikit-learn's tables, so they
+are taken from the columns, rounded outwards to two digits, as somebody who knows such data would
+state them. Those of ``TABLES`` are what a person would write without looking: ages from 17 to 90,
+years of education, money in plain ranges.
 """
 
 import argparse
@@ -78,11 +81,29 @@ class Source:
         return pd.read_csv(path, **{"dtype": dict.fromkeys(self.words, str), **self.read})
 
 
-CHAIN = ["age", "sex", "sample_yr", "kappa", "lambda_", "flc_grp", "creatinine", "mgus", "futime", "death", "chapter"]
+CHAIN = [
+    "age",
+    "sex",
+    "sample_yr",
+    "kappa",
+    "lambda_",
+    "flc_grp",
+    "creatinine",
+    "mgus",
+    "futime",
+    "death",
+    "chapter",
+]
 TABLES = {
     "fair": Source(
         "datasets/fair/fair.csv",
-        {"rate_marriage": (1, 5), "age": (15, 50), "yrs_married": (0, 30), "children": (0, 6), "religious": (1, 4)}
+        {
+            "rate_marriage": (1, 5),
+            "age": (15, 50),
+            "yrs_married": (0, 30),
+            "children": (0, 6),
+            "religious": (1, 4),
+        }
         | {"educ": (8, 20)},
         ("occupation", "occupation_husb"),
         "affairs > 0",
@@ -90,7 +111,13 @@ TABLES = {
     ),
     "flchain": Source(
         "datasets/data/flchain.arff",
-        {"age": (50, 100), "sample_yr": (1995, 2003), "kappa": (0, 20), "lambda_": (0, 20), "creatinine": (0, 10)},
+        {
+            "age": (50, 100),
+            "sample_yr": (1995, 2003),
+            "kappa": (0, 20),
+            "lambda_": (0, 20),
+            "creatinine": (0, 10),
+        },
         ("sex", "flc_grp", "mgus"),
         "death",
         package="sksurv",
@@ -114,7 +141,14 @@ TABLES = {
     ),
     "diamonds": Source(
         "_data/ggplot2/diamonds.pkl.compress",
-        {"carat": (0, 5), "depth": (40, 80), "table": (40, 100), "price": (300, 20_000), "x": (0, 12), "y": (0, 12)}
+        {
+            "carat": (0, 5),
+            "depth": (40, 80),
+            "table": (40, 100),
+            "price": (300, 20_000),
+            "x": (0, 12),
+            "y": (0, 12),
+        }
         | {"z": (0, 12)},
         ("color", "clarity"),
         "cut",
@@ -123,9 +157,23 @@ TABLES = {
     ),
     "adult": Source(
         "adult.csv",
-        {"age": (17, 90), "education-num": (1, 16), "capital-gain": (0, 100_000), "capital-loss": (0, 5_000)}
+        {
+            "age": (17, 90),
+            "education-num": (1, 16),
+            "capital-gain": (0, 100_000),
+            "capital-loss": (0, 5_000),
+        }
         | {"hours-per-week": (1, 99)},
-        ("workclass", "education", "marital-status", "occupation", "relationship", "race", "sex", "native-country"),
+        (
+            "workclass",
+            "education",
+            "marital-status",
+            "occupation",
+            "relationship",
+            "race",
+            "sex",
+            "native-country",
+        ),
         "income",
         read={"keep_default_na": False},
     ),
@@ -140,7 +188,8 @@ class PublicSet:
         name: of the set.
         numbers: [n, columns] float64; of vectors, the vectors.
         words: [n, columns] text; None where it is missing.
-        limits, listed: the columns' public constants; both empty: the numbers are a vector, taken as they are.
+        limits, listed: the columns' public constants; both empty: the numbers are a vector, taken
+            as they are.
         labels: [n] class indices.
         fold: [n] the fold of each record.
         tested: the folds that are tested, each by a model trained on the others.
@@ -203,38 +252,81 @@ def _embedded(name: str) -> PublicSet:
     x, y = np.asarray(bunch.data, dtype=np.float64), np.asarray(bunch.target)
     if name == "diabetes":
         y = (y > np.median(y)).astype(np.int64)
-    limits = {f"c{j}": (0.0, 16.0) if name == "digits" else _outwards(x[:, j]) for j in range(x.shape[1])}
-    return PublicSet(name, x, np.empty((len(x), 0), dtype=object), limits, {}, y, _folds(len(x)), tuple(range(FOLDS)))
+    limits = {
+        f"c{j}": (0.0, 16.0) if name == "digits" else _outwards(x[:, j]) for j in range(x.shape[1])
+    }
+    return PublicSet(
+        name,
+        x,
+        np.empty((len(x), 0), dtype=object),
+        limits,
+        {},
+        y,
+        _folds(len(x)),
+        tuple(range(FOLDS)),
+    )
 
 
 def of_table(name: str, source: Source, table: pd.DataFrame) -> PublicSet:
     table = table[table.eval(source.label).notna()]
     words = table[list(source.words)].astype(object).map(str, na_action="ignore").to_numpy(object)
     given = pd.notna(words)
-    listed = {name: tuple(sorted({*words[given[:, j], j]} - {"?"})) for j, name in enumerate(source.words)}
+    listed = {
+        name: tuple(sorted({*words[given[:, j], j]} - {"?"})) for j, name in enumerate(source.words)
+    }
     numbers = table[list(source.numbers)].to_numpy(np.float64)
     labels = np.unique(table.eval(source.label), return_inverse=True)[1]
     limits = {column: tuple(map(float, limits)) for column, limits in source.numbers.items()}
-    return PublicSet(name, numbers, words, limits, listed, labels, _folds(len(labels)), tuple(range(source.tested)))
+    return PublicSet(
+        name,
+        numbers,
+        words,
+        limits,
+        listed,
+        labels,
+        _folds(len(labels)),
+        tuple(range(source.tested)),
+    )
 
 
 def _mnist(path: Path) -> PublicSet:
     with np.load(path) as file:
-        return vectors("mnist_t10k", file["images"].reshape(len(file["images"]), -1) / 255, file["labels"], (0,))
+        return vectors(
+            "mnist_t10k",
+            file["images"].reshape(len(file["images"]), -1) / 255,
+            file["labels"],
+            (0,),
+        )
 
 
 def _imdb(path: Path) -> PublicSet:
     """The file's own split, as its centre is that of the test rows."""
     with np.load(path) as file:
-        x, fold = file["x"].astype(np.float32) - file["center"], np.where(file["is_test"] == 1, 0, 1)
+        x, fold = (
+            file["x"].astype(np.float32) - file["center"],
+            np.where(file["is_test"] == 1, 0, 1),
+        )
         return vectors("imdb_minilm", x, file["y"], (0,), fold)
 
 
 def vectors(
-    name: str, x: np.ndarray, y: np.ndarray, tested: tuple[int, ...] = tuple(range(FOLDS)), fold: np.ndarray | None = None
+    name: str,
+    x: np.ndarray,
+    y: np.ndarray,
+    tested: tuple[int, ...] = tuple(range(FOLDS)),
+    fold: np.ndarray | None = None,
 ) -> PublicSet:
     nothing = np.empty((len(x), 0), dtype=object)
-    return PublicSet(name, x, nothing, {}, {}, y.astype(np.int64), _folds(len(x)) if fold is None else fold, tested)
+    return PublicSet(
+        name,
+        x,
+        nothing,
+        {},
+        {},
+        y.astype(np.int64),
+        _folds(len(x)) if fold is None else fold,
+        tested,
+    )
 
 
 def _folds(n: int) -> np.ndarray:
@@ -275,7 +367,9 @@ def certified(data: PublicSet, **settings: object) -> str:
     x, started, right, far = data.features(BINS), time.perf_counter(), [], []
     for train, test in data.splits():
         declared = agt.Declared(size=int(train.sum()))
-        answers = agt.fit(x[train], data.labels[train], declared=declared, **settings).certify(x[test])  # type: ignore[arg-type]
+        answers = agt.fit(x[train], data.labels[train], declared=declared, **settings).certify(
+            x[test]
+        )  # type: ignore[arg-type]
         right.append(answers.labels == data.labels[test])
         far.append(answers.stable_distance)
     seconds, distances = (time.perf_counter() - started) / len(data.tested), np.concatenate(far)
@@ -285,17 +379,22 @@ def certified(data: PublicSet, **settings: object) -> str:
 
 def main() -> None:
     """One line for each set."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data-dir", type=Path, default=Path("../shared/data"))
     parser.add_argument("--only", nargs="*", help="names of sets; none: all")
     options = parser.parse_args()
-    warnings.simplefilter("ignore")  # a LogisticRegression that did not converge is still what people get
+    # a LogisticRegression that did not converge is still what people get
+    warnings.simplefilter("ignore")
     print(HEAD, COLUMNS)
     for data in public_sets(options.data_dir):
         if options.only and data.name not in options.only:
             continue
         shares = (np.bincount(data.labels).max() / len(data.labels), *usual(data))
-        line = f"{data.name:16} {len(data.labels):7} {data.classes:7}" + "".join(f" {share:8.3f}" for share in shares)
+        line = f"{data.name:16} {len(data.labels):7} {data.classes:7}" + "".join(
+            f" {share:8.3f}" for share in shares
+        )
         print(line, " | ".join([certified(data), certified(data, certificate="votes")]), flush=True)
 
 

@@ -15,12 +15,14 @@ scripts/injector.py stops each command at each of its changes, in each of these 
 
 What must hold after each of them, and again once the command was given again:
 
-- nothing lost: the ledger is in order, each debit that was there is there; an erasure is carried out wholly or not at all;
-- nothing free: whatever is published, or stored, has its spent.json, and its debit where there is a ledger;
+- nothing lost: the ledger is in order, each debit that was there is there; an erasure is carried
+  out wholly or not at all;
+- nothing free: whatever is published, or stored, has its spent.json, and its debit where there is a
+  ledger;
 - nothing spent twice: what was stored is not debited again, and answers the same;
 - nothing false: `agt verify` ends with 0 only of what is whole;
-- the command, given again, ends with 0, and leaves nothing that an undisturbed call does not leave, but the folder of the
-  call that was stopped.
+- the command, given again, ends with 0, and leaves nothing that an undisturbed call does not leave,
+  but the folder of the call that was stopped.
 
 Linux, and gcc. Exit code 1: a fault.
 """
@@ -51,17 +53,41 @@ from agt_cli.configuration import compose_with_hydra
 from agt_cli.report.opening import open_run
 from agt_cli.unlearn.log import Log, state_of
 
-TRAINED = ("dataset.n_train=80", "training.epochs=1", "kgrid.max=3", "compute.kernel=reference", "compute.threads=1")
+TRAINED = (
+    "dataset.n_train=80",
+    "training.epochs=1",
+    "kgrid.max=3",
+    "compute.kernel=reference",
+    "compute.threads=1",
+)
 TRAINED += ("training.chosen_on=public", "model=linear", "hydra.run.dir=run", "-q")
-HEAD = ("training.loss=binary_cross_entropy", "training.clip=0.5", "training.momentum=0", "certificate=stability")
+HEAD = (
+    "training.loss=binary_cross_entropy",
+    "training.clip=0.5",
+    "training.momentum=0",
+    "certificate=stability",
+)
 BUDGET = ("total.eps=5", "total.delta=1e-5")
-PEOPLE = ("dataset=table", "dataset.path=people.csv", "dataset.label=y", "dataset.id=id", "dataset.unit=person")
-PEOPLE += ("+dataset.numeric={a: [-3, 3], b: [-3, 3]}", "dataset.classes=[0, 1]", "relation.unit_rows=2", "kgrid.max=2")
+PEOPLE = (
+    "dataset=table",
+    "dataset.path=people.csv",
+    "dataset.label=y",
+    "dataset.id=id",
+    "dataset.unit=person",
+)
+PEOPLE += (
+    "+dataset.numeric={a: [-3, 3], b: [-3, 3]}",
+    "dataset.classes=[0, 1]",
+    "relation.unit_rows=2",
+    "kgrid.max=2",
+)
 QUESTIONS, SESSION = 5, 3
 
 
 COMPOSED: dict[str, Any] = {}
-"""Configurations that were composed before the trials: each would spend half of its time on that."""
+"""Configurations that were composed before the trials: each would spend half of its time on
+that.
+"""
 NOTES = Path("..", "composed")
 
 
@@ -108,19 +134,28 @@ def verified(home: Path, *words: str) -> int:
 
 
 def left_over(home: Path, apart: str = "outputs/") -> list[str]:
-    """Files that no command meant to leave: in the temporary folder, or half written beside the records."""
+    """Files that no command meant to leave: in the temporary folder, or half written beside the
+    records.
+    """
     files = [path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()]
-    half = [name for name in files if re.search(r"\.part\d|-journal$|\.tmp", name) and not name.startswith(apart)]
+    half = [
+        name
+        for name in files
+        if re.search(r"\.part\d|-journal$|\.tmp", name) and not name.startswith(apart)
+    ]
     return [f"left behind: {name}" for name in files if name.startswith(f"{TMP}/") or name in half]
 
 
 def bug(ended: Ended) -> list[str]:
     """Whether a command called itself broken."""
     said = ended.err[-600:]
-    return [f"ended with {ended.code}: {said}"] if "Traceback" in said or "bug in agt" in said else []
+    return (
+        [f"ended with {ended.code}: {said}"] if "Traceback" in said or "bug in agt" in said else []
+    )
 
 
-# -- releases -------------------------------------------------------------------------------------------------------
+# -- releases
+# -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -164,16 +199,31 @@ class Release:
         pd.DataFrame(rows, columns=["x1", "x2"]).to_csv(home / "q.csv", index=False)
         must(home, "train", *self.train)
         if self.paid:
-            must(home, "ledger", "init", "people", "run=run", *BUDGET, "unit='one person'", "head=away.head")
+            must(
+                home,
+                "ledger",
+                "init",
+                "people",
+                "run=run",
+                *BUDGET,
+                "unit='one person'",
+                "head=away.head",
+            )
 
     def facts(self, home: Path) -> dict[str, Any]:
-        """Debits and stored answers of the ledger, and of each folder what it published and what it told."""
+        """Debits and stored answers of the ledger, and of each folder what it published and what
+        it told.
+        """
         found: dict[str, Any] = {"debits": {}, "stored": 0, "folders": {}}
         if self.paid:
-            with Ledger.open(home / "ledgers/people.ledger", home / "away.head", writing=False) as ledger:
+            with Ledger.open(
+                home / "ledgers/people.ledger", home / "away.head", writing=False
+            ) as ledger:
                 book = ledger.verify()
                 found["stored"] = book.answered
-                found["debits"] = {n: (debit.size, debit.entry.hash) for n, debit in ledger.history().items()}
+                found["debits"] = {
+                    n: (debit.size, debit.entry.hash) for n, debit in ledger.history().items()
+                }
         for folder in sorted((home / "outputs/predict").glob("*")):
             spent = folder / "spent.json"
             about: dict[str, Any] = {"spent": None, "published": None}
@@ -181,25 +231,41 @@ class Release:
                 about["spent"] = unseal_manifest(spent.read_bytes(), "spent.json")
             if self.output and (folder / self.output).exists():
                 about["published"] = (folder / self.output).read_text(errors="replace")
-            about["done"] = "done" in (folder / "status.json").read_text() if (folder / "status.json").exists() else False
+            about["done"] = (
+                "done" in (folder / "status.json").read_text()
+                if (folder / "status.json").exists()
+                else False
+            )
             found["folders"][folder.name] = about
         return found
 
     def check(self, home: Path, ended: Ended) -> list[str]:
-        """What is told and paid covers what was published and stored; what is not whole is not verified."""
+        """What is told and paid covers what was published and stored; what is not whole is not
+        verified.
+        """
         facts, faults = self.facts(home), bug(ended)
         (home.parent / "facts.json").write_text(json.dumps(facts))
-        said = [json.loads(line) for line in ended.out.splitlines() if not self.output and line.endswith("}")]
+        said = [
+            json.loads(line)
+            for line in ended.out.splitlines()
+            if not self.output and line.endswith("}")
+        ]
         labels = [line for line in said if "label" in line]
         for name, about in facts["folders"].items():
             told = about["spent"]
-            drawn = about["published"] is not None or bool(labels) or (facts["stored"] and len(facts["folders"]) == 1)
+            drawn = (
+                about["published"] is not None
+                or bool(labels)
+                or (facts["stored"] and len(facts["folders"]) == 1)
+            )
             if drawn and not told:
                 faults.append(f"{name}: drawn, and no spent.json tells it")
             entry = told and told.get("ledger")
             if told and self.paid:
                 _, digest = facts["debits"].get(entry["entry"], (0, ""))
-                faults += [f"{name}: spent.json tells of entry {entry['entry']}, which is none"] * (digest != entry["hash"])
+                faults += [f"{name}: spent.json tells of entry {entry['entry']}, which is none"] * (
+                    digest != entry["hash"]
+                )
             whole = about["done"] and told and (about["published"] is not None or not self.output)
             listed = (home / "outputs/predict" / name / "manifest.json").exists()
             if listed and not whole and not verified(home, "verify", f"outputs/predict/{name}"):
@@ -211,30 +277,59 @@ class Release:
         return faults
 
     def after(self, home: Path, again: Ended) -> list[str]:
-        """Given again, it ends well; what was stored is answered as before, and nothing more is debited for it."""
+        """Given again, it ends well; what was stored is answered as before, and nothing more is
+        debited for it.
+        """
         before, facts = json.loads((home.parent / "facts.json").read_text()), self.facts(home)
-        faults = [f"given again it ends with {again.code}: {again.err[-400:]}"] if again.code else []
-        lost = [number for number, debit in before["debits"].items() if facts["debits"].get(int(number)) != tuple(debit)]
+        faults = (
+            [f"given again it ends with {again.code}: {again.err[-400:]}"] if again.code else []
+        )
+        lost = [
+            number
+            for number, debit in before["debits"].items()
+            if facts["debits"].get(int(number)) != tuple(debit)
+        ]
         faults += [f"debits that were lost: {lost}"] if lost else []
-        new = sum(size for size, _ in facts["debits"].values()) - sum(size for size, _ in before["debits"].values())
+        new = sum(size for size, _ in facts["debits"].values()) - sum(
+            size for size, _ in before["debits"].values()
+        )
         if self.paid:
             questions = self.stored or 1
-            due = 0 if before["stored"] == self.stored and self.stored else questions - before["stored"]
+            due = (
+                0
+                if before["stored"] == self.stored and self.stored
+                else questions - before["stored"]
+            )
             alone = len(facts["folders"]) == 1  # nobody gave it again
             if not alone and new not in (due, due + -due % self.lot):
                 faults.append(
-                    f"{new} releases were debited again, and {before['stored']} answers were stored: {due} are due"
+                    f"{new} releases were debited again, and {before['stored']} answers were "
+                    f"stored: {due} are due"
                 )
         elif self.paid is False:
-            told = [name for name, about in before["folders"].items() if about["spent"] and not about["done"]]
+            told = [
+                name
+                for name, about in before["folders"].items()
+                if about["spent"] and not about["done"]
+            ]
             report = "".join(path.read_text() for path in home.glob("outputs/predict/*/report.md"))
-            faults += [f"{name}: an attempt is not told" for name in told if name not in again.out + again.err + report]
-        published = [about["published"] for about in facts["folders"].values() if about["published"] is not None]
+            faults += [
+                f"{name}: an attempt is not told"
+                for name in told
+                if name not in again.out + again.err + report
+            ]
+        published = [
+            about["published"]
+            for about in facts["folders"].values()
+            if about["published"] is not None
+        ]
         if self.paid and self.stored and len(set(published)) > 1:
             faults.append("the same questions were answered in two ways")
         done = [name for name, about in before["folders"].items() if about["done"]]
         faults += [
-            f"{name}: done, and not verified" for name in done if verified(home, "verify", f"outputs/predict/{name}")
+            f"{name}: done, and not verified"
+            for name in done
+            if verified(home, "verify", f"outputs/predict/{name}")
         ]
         return faults + left_over(home)
 
@@ -265,14 +360,18 @@ class PythonRelease:
         x, y, declared = self.records()
         with chdir(home):
             library.fit(x, y, declared=declared).save("model")
-            library.Ledger.create("people.ledger", unit="one record", eps=5, delta=1e-5, second_head="away.head")
+            library.Ledger.create(
+                "people.ledger", unit="one record", eps=5, delta=1e-5, second_head="away.head"
+            )
 
     def release(self) -> int:
         """The program: prints what it was given."""
         x, y, declared = self.records()
         ledger = library.Ledger.open("people.ledger", "away.head")
         if self.fits:
-            private = library.PrivateClassifier(epsilon=1.0, delta=1e-7, declared=declared, ledger=ledger).fit(x, y)
+            private = library.PrivateClassifier(
+                epsilon=1.0, delta=1e-7, declared=declared, ledger=ledger
+            ).fit(x, y)
             print(json.dumps(private.released_.weight.tolist()))
         else:
             mechanism = library.RandomizedResponse(eps=0.1)
@@ -284,7 +383,9 @@ class PythonRelease:
         """Debits, by entry, and stored answers of the ledger, which must be in order."""
         with Ledger.open(home / "people.ledger", home / "away.head", writing=False) as ledger:
             stored = ledger.verify().answered
-            debits = {str(n): (debit.size, debit.entry.hash) for n, debit in ledger.history().items()}
+            debits = {
+                str(n): (debit.size, debit.entry.hash) for n, debit in ledger.history().items()
+            }
         return {"debits": debits, "stored": stored}
 
     def check(self, home: Path, ended: Ended) -> list[str]:
@@ -296,26 +397,42 @@ class PythonRelease:
         return [f"{given} were given out, and {paid} were debited"] if given > paid else []
 
     def after(self, home: Path, again: Ended) -> list[str]:
-        """Given again it ends well; no debit is lost, and stored answers are repeated at no cost."""
+        """Given again it ends well; no debit is lost, and stored answers are repeated at no
+        cost.
+        """
         before, facts = json.loads((home.parent / "facts.json").read_text()), self.facts(home)
-        faults = [f"given again it ends with {again.code}: {again.err[-400:]}"] if again.code else []
-        lost = [n for n, debit in before["debits"].items() if facts["debits"].get(n) != tuple(debit)]
+        faults = (
+            [f"given again it ends with {again.code}: {again.err[-400:]}"] if again.code else []
+        )
+        lost = [
+            n for n, debit in before["debits"].items() if facts["debits"].get(n) != tuple(debit)
+        ]
         faults += [f"debits that were lost: {lost}"] if lost else []
-        paid = {name: sum(size for size, _ in found["debits"].values()) for name, found in (("b", before), ("a", facts))}
+        paid = {
+            name: sum(size for size, _ in found["debits"].values())
+            for name, found in (("b", before), ("a", facts))
+        }
         due = 1 if self.fits else QUESTIONS - before["stored"]
         if paid["a"] - paid["b"] != due and before["out"] != again.out:
             faults.append(f"{paid['a'] - paid['b']} releases were debited again, and {due} are due")
         if before["stored"] and before["out"].endswith("\n") and before["out"] != again.out:
             faults.append("the same questions were answered in two ways")
         # Python's tempfile tries the temporary folder with a file of eight letters.
-        return faults + [left for left in left_over(home) if not re.fullmatch(rf"left behind: {TMP}/\w{{8}}", left)]
+        return faults + [
+            left
+            for left in left_over(home)
+            if not re.fullmatch(rf"left behind: {TMP}/\w{{8}}", left)
+        ]
 
 
-# -- erasures --------------------------------------------------------------------------------------------------------
+# -- erasures
+# --------------------------------------------------------------------------------------------------------
 
 
 def person_name(number: int) -> str:
-    """A name that does not count: certificates cover an erasure only where ids do not number the rows."""
+    """A name that does not count: certificates cover an erasure only where ids do not number the
+    rows.
+    """
     return hashlib.sha256(str(number).encode()).hexdigest()[:12]
 
 
@@ -337,9 +454,17 @@ class Erasure:
         a, b = chance.normal(size=(2, count))
         people = [person_name(n // 2) for n in range(count)]
         table = {"id": [f"{person}-{n % 2}" for n, person in enumerate(people)], "person": people}
-        pd.DataFrame({**table, "a": a, "b": b, "y": (a + b > 0).astype(int)}).to_csv(home / "people.csv", index=False)
+        pd.DataFrame({**table, "a": a, "b": b, "y": (a + b > 0).astype(int)}).to_csv(
+            home / "people.csv", index=False
+        )
         (home / "ids.txt").write_text("".join(f"{person_name(n)}\n" for n in range(4, 8)))
-        given = ("training.epochs=1", "compute.kernel=reference", "compute.threads=1", "hydra.run.dir=run", "-q")
+        given = (
+            "training.epochs=1",
+            "compute.kernel=reference",
+            "compute.threads=1",
+            "hydra.run.dir=run",
+            "-q",
+        )
         must(home, "train", *PEOPLE, *self.train, *given)
         (home.parent / "state").write_text(json.dumps(self.state(home)))
 
@@ -355,7 +480,9 @@ class Erasure:
         return state, len(entries)
 
     def check(self, home: Path, ended: Ended) -> list[str]:
-        """The state before, or the one after; never a third; a record that is not done is not verified."""
+        """The state before, or the one after; never a third; a record that is not done is not
+        verified.
+        """
         faults = bug(ended)
         for folder in (home / "outputs/unlearn").glob("*"):
             status = folder / "status.json"
@@ -374,17 +501,26 @@ class Erasure:
     def after(self, home: Path, again: Ended) -> list[str]:
         """Given again, it is carried out, once."""
         asked = again.code == 2 and "asked for before" in again.err
-        faults = [] if again.code == 0 or asked else [f"given again it ends with {again.code}: {again.err[-400:]}"]
+        faults = (
+            []
+            if again.code == 0 or asked
+            else [f"given again it ends with {again.code}: {again.err[-400:]}"]
+        )
         now = self.state(home)
         faults += [] if now[1] == 1 else [f"the log has {now[1]} entries"]
         files = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()}
-        faults += [f"left behind: {name}" for name in sorted(files) if name.startswith("run/unlearning/next")]
+        faults += [
+            f"left behind: {name}"
+            for name in sorted(files)
+            if name.startswith("run/unlearning/next")
+        ]
         if verified(home, "verify", "run"):
             faults.append("the run does not verify")
         return faults + left_over(home)
 
 
-# -- ledgers -----------------------------------------------------------------------------------------------------------
+# -- ledgers
+# -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -398,7 +534,14 @@ class Account:
 
     def case(self) -> Case:
         """As the injector takes it."""
-        return Case(partial(agt, "ledger", *self.words), self.check, self.after, self.before, compose_noted, self.again)
+        return Case(
+            partial(agt, "ledger", *self.words),
+            self.check,
+            self.after,
+            self.before,
+            compose_noted,
+            self.again,
+        )
 
     def before(self, home: Path) -> None:
         """A run, and what was done with the ledger before."""
@@ -425,16 +568,24 @@ class Account:
         """Given again it is done, once; or it says that it was done."""
         known = ("there is one already", "have a ledger already", "something is there already")
         told = again.code == 2 and any(words in again.err for words in known)
-        faults = [] if again.code == 0 or told else [f"given again it ends with {again.code}: {again.err[-400:]}"]
+        faults = (
+            []
+            if again.code == 0 or told
+            else [f"given again it ends with {again.code}: {again.err[-400:]}"]
+        )
         now = self.entries_of(home)
-        faults += [] if len(now) >= self.entries else [f"{len(now)} entries, and {self.entries} are due"]
+        faults += (
+            [] if len(now) >= self.entries else [f"{len(now)} entries, and {self.entries} are due"]
+        )
         if verified(home, "ledger", "verify", "people"):
             faults.append("the ledger does not verify")
         return faults + left_over(home)
 
 
 def init_again(*words: str) -> int:
-    """As its messages say: a head that an interrupted init left is deleted; a ledger that is there admits the table."""
+    """As its messages say: a head that an interrupted init left is deleted; a ledger that is
+    there admits the table.
+    """
     code = agt("ledger", *words)
     if code and not Path("ledgers/people.ledger").exists():
         Path("stick/people.head").unlink()
@@ -452,7 +603,9 @@ def head_again(*words: str) -> int:
     return code
 
 
-LINES = "".join(json.dumps({"id": n, "record": {"x1": n / 4, "x2": 1.0}}) + "\n" for n in range(SESSION))
+LINES = "".join(
+    json.dumps({"id": n, "record": {"x1": n / 4, "x2": 1.0}}) + "\n" for n in range(SESSION)
+)
 INIT = ("init", "people", "run=run", *BUDGET, "unit='one person'")
 CASES: dict[str, Callable[[], Case]] = {
     "labels": Release(("inputs=q.csv", "ledger=people", "mechanism.eps=0.1")).case,
@@ -472,8 +625,10 @@ CASES: dict[str, Callable[[], Case]] = {
     "python, weights": PythonRelease(fits=True).case,
     "unlearn": Erasure().case,
     "unlearn, noted": Erasure(("method=certificate",), ("dataset.declared_size=60",)).case,
-    "ledger init": Account((*INIT, "head=stick"), again=partial(init_again, *INIT, "head=stick")).case,
-    "ledger admit": Account(("admit", "people", f"data={'e' * 32}", "table=accounts"), (INIT,), 3).case,
+    "ledger "
+    "init": Account((*INIT, "head=stick"), again=partial(init_again, *INIT, "head=stick")).case,
+    "ledger "
+    "admit": Account(("admit", "people", f"data={'e' * 32}", "table=accounts"), (INIT,), 3).case,
     "ledger head": Account(
         ("admit", "people", "head=stick"), (INIT,), 3, partial(head_again, "admit", "people", "head=stick")
     ).case,

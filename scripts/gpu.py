@@ -1,4 +1,5 @@
-"""The GPU path on this machine: checked, measured, and the papers' runs at their published sizes, in under ten minutes.
+"""The GPU path on this machine: checked, measured, and the papers' runs at their published sizes,
+in under ten minutes.
 
     python scripts/gpu.py [--out measurements.md] [--seconds 560] [--only JOB ...] [--dry]
 
@@ -17,10 +18,11 @@
 | octmnist   | 15,500 x 3200-100-1, the published grid, 4 epochs, Nesterov                                    |
 | amex       | 5,531,451 x 188, MLP 128 x 4, k = 50, batches of a fifth: as many as there is time for         |
 
-All data is synthetic, of those shapes; times do not depend on what it says. A job that fails, or takes longer than its
-share of the time, costs its own rows. Rows are written to --out as they come, so that a call that is cut off leaves what it
-had; what was not measured says why. Needed: torch with CUDA, Triton and agt's own dependencies. --dry tries everything
-small on the CPU, the kernels under Triton's interpreter.
+All data is synthetic, of those shapes; times do not depend on what it says. A job that fails, or
+takes longer than its share of the time, costs its own rows. Rows are written to --out as they come,
+so that a call that is cut off leaves what it had; what was not measured says why. Needed: torch
+with CUDA, Triton and agt's own dependencies. --dry tries everything small on the CPU, the kernels
+under Triton's interpreter.
 """
 
 import argparse
@@ -56,9 +58,18 @@ WRONG = ("BROKEN", "FAILED", "OUTSIDE", "it failed")
 Rows = Iterator[list[str]]
 
 
-def row(what: str, measured: object = "", against: object = "", ratio: float | None = None, remark: str = "") -> list[str]:
+def row(
+    what: str,
+    measured: object = "",
+    against: object = "",
+    ratio: float | None = None,
+    remark: str = "",
+) -> list[str]:
     """A row of the table but for its job; seconds are given as numbers."""
-    shown = [f"{value:.4g} s" if isinstance(value, float) else str(value) for value in (measured, against)]
+    shown = [
+        f"{value:.4g} s" if isinstance(value, float) else str(value)
+        for value in (measured, against)
+    ]
     return [what, *shown, "" if ratio is None else f"{ratio:.2f}", remark]
 
 
@@ -69,12 +80,21 @@ def where(dry: bool) -> str:
 
 def machine(dry: bool, seconds: float) -> Rows:
     if dry:
-        yield row("DRY RUN", remark="everything small, on the CPU: seconds, ratios and the sizes in names mean nothing")
-    versions = f"Python {platform.python_version()}, torch {torch.__version__}, CUDA {torch.version.cuda}"
+        yield row(
+            "DRY RUN",
+            remark="everything small, on the CPU: seconds, ratios and the sizes in names mean "
+            "nothing",
+        )
+    versions = (
+        f"Python {platform.python_version()}, torch {torch.__version__}, CUDA {torch.version.cuda}"
+    )
     yield row("machine", bench.machine(), remark=versions)
     if torch.cuda.is_available():
         query = ["nvidia-smi", "--query-gpu=memory.total,driver_version", "--format=csv,noheader"]
-        yield row("card", subprocess.run(query, capture_output=True, text=True).stdout.strip() or "unknown")
+        yield row(
+            "card",
+            subprocess.run(query, capture_output=True, text=True).stdout.strip() or "unknown",
+        )
 
 
 COMPILED = """
@@ -111,9 +131,13 @@ def compile_kernels(dry: bool, seconds: float) -> Rows:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
     made = [line.split() for line in done.stdout.splitlines()]
     fused = sum(int(words[2]) for words in made)
-    remark = "as it must be" if fused == 0 else "BROKEN: bounds are rounded otherwise than gradients"
+    remark = (
+        "as it must be" if fused == 0 else "BROKEN: bounds are rounded otherwise than gradients"
+    )
     taken = time.perf_counter() - began
-    yield row(f"{len(made)} kernels to machine code", taken, f"{fused} fused operations", remark=remark)
+    yield row(
+        f"{len(made)} kernels to machine code", taken, f"{fused} fused operations", remark=remark
+    )
 
 
 def all_of(kernel: Any, d: Any, x: Any, capped: bool, product: str, counts: list[int]) -> list[Any]:
@@ -129,13 +153,21 @@ def integers(dry: bool, seconds: float) -> Rows:
     from agt.kernels.gpu import GpuKernel  # needs Triton
 
     def interval(draw: Any, *sizes: int, scale: float) -> Any:
-        center, reach = (torch.randn(sizes, generator=draw, dtype=torch.float64) * scale for _ in range(2))
-        return Interval((center - reach.abs() / 3).to(where(dry)), (center + reach.abs() / 3).to(where(dry)))
+        center, reach = (
+            torch.randn(sizes, generator=draw, dtype=torch.float64) * scale for _ in range(2)
+        )
+        return Interval(
+            (center - reach.abs() / 3).to(where(dry)), (center + reach.abs() / 3).to(where(dry))
+        )
 
     def on_cpu(value: Any) -> Any:
         return None if value is None else Interval(value.lower.cpu(), value.upper.cpu())
 
-    shapes = [(2, 30, 2, 3)] if dry else [(3, 1501, 17, 65), (1, 1, 1, 1), (2, 20_000, 1, 100), (4, 700, 130, 9)]
+    shapes = (
+        [(2, 30, 2, 3)]
+        if dry
+        else [(3, 1501, 17, 65), (1, 1, 1, 1), (2, 20_000, 1, 100), (4, 700, 130, 9)]
+    )
     for bias in (False, True):
         equal = []
         for seed, (ks, n, outputs, width) in enumerate(shapes):
@@ -146,24 +178,51 @@ def integers(dry: bool, seconds: float) -> Rows:
                 ours = all_of(GpuKernel(), d, x, capped, product, counts)
                 for there in ((d, x), (on_cpu(d), on_cpu(x))):
                     theirs = all_of(ReferenceKernel(), *there, capped, product, counts)
-                    equal.append(all(torch.equal(a.cpu(), b.cpu()) for a, b in zip(ours, theirs, strict=True)))
+                    equal.append(
+                        all(
+                            torch.equal(a.cpu(), b.cpu()) for a, b in zip(ours, theirs, strict=True)
+                        )
+                    )
         remark = "" if all(equal) else "BROKEN: do not use compute.kernel=gpu"
         found = f"{sum(equal)} of {len(equal)} equal"
-        yield row(f"sums and selections{', bias' if bias else ''}", found, "reference, card and CPU", remark=remark)
+        yield row(
+            f"sums and selections{', bias' if bias else ''}",
+            found,
+            "reference, card and CPU",
+            remark=remark,
+        )
 
 
 def suite(dry: bool, seconds: float) -> Rows:
     chosen = ["-k", "test_sums and number"] if dry else ["tests/unit/test_staging.py"]
-    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", ".", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        ".",
+        "-p",
+        "no:cacheprovider",
+    ]
     began = time.perf_counter()
-    done = subprocess.run([*command, "tests/unit/test_gpu_kernel.py", *chosen], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run(
+        [*command, "tests/unit/test_gpu_kernel.py", *chosen],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
     last = (done.stdout.strip().splitlines() or [done.stderr.strip()[-200:]])[-1]
     remark = last if done.returncode == 0 else f"FAILED: {last}"
     yield row("tests/unit/test_gpu_kernel.py", time.perf_counter() - began, remark=remark)
 
 
 def soundness(dry: bool, seconds: float) -> Rows:
-    """Records removed, added or replaced: the parameters of training again must lie in the box of as many k."""
+    """Records removed, added or replaced: the parameters of training again must lie in the box
+    of as many k.
+    """
     rng, k, tries = np.random.default_rng(1), 4, 1 if dry else 20
     whole, model = bench.records(40 if dry else 400, 12), bench.head(12, 16, 1)
     data = whole.take(np.arange(len(whole) - k))
@@ -174,23 +233,46 @@ def soundness(dry: bool, seconds: float) -> Rows:
         box, outside = train(model, method, data), 0
         for _ in range(tries):
             gone = rng.choice(len(data), k, replace=False)
-            stay = np.setdiff1d(np.arange(len(data)), gone if name != "add_remove" else gone[: k // 2])
+            stay = np.setdiff1d(
+                np.arange(len(data)), gone if name != "add_remove" else gone[: k // 2]
+            )
             come = {"add_remove": k // 2, "remove": 0, "paper_unlearning": 0}.get(name, k)
-            again = train(model, method, whole.take(np.concatenate([stay, np.arange(len(data), len(data) + come)])))
+            again = train(
+                model,
+                method,
+                whole.take(np.concatenate([stay, np.arange(len(data), len(data) + come)])),
+            )
             for parameter, value in again.nominal.items():
-                outside += int(((value < box.lower[parameter][1]) | (value > box.upper[parameter][1])).sum())
+                outside += int(
+                    ((value < box.lower[parameter][1]) | (value > box.upper[parameter][1])).sum()
+                )
         remark = "" if outside == 0 else "BROKEN: the bounds do not hold on this card"
-        yield row(f"{name}, k = {k}, {tries} neighbours", f"{outside} parameters outside", remark=remark)
+        yield row(
+            f"{name}, k = {k}, {tries} neighbours", f"{outside} parameters outside", remark=remark
+        )
 
 
 def bits(dry: bool, seconds: float) -> Rows:
-    data, model = bench.records(60 if dry else 5000, 4 if dry else 64), bench.head(4 if dry else 64, 32, 1)
+    data, model = (
+        bench.records(60 if dry else 5000, 4 if dry else 64),
+        bench.head(4 if dry else 64, 32, 1),
+    )
     training = bench.settings(epochs=3)
-    here, card = (train(model, bench.recipe(data, training, (0, 5), device=at), data) for at in ("cpu", where(dry)))
-    apart = max(float((value - card.nominal[name]).abs().max()) for name, value in here.nominal.items())
-    ends = ((here.lower[name][1], there, here.upper[name][1]) for name, there in card.nominal.items())
+    here, card = (
+        train(model, bench.recipe(data, training, (0, 5), device=at), data)
+        for at in ("cpu", where(dry))
+    )
+    apart = max(
+        float((value - card.nominal[name]).abs().max()) for name, value in here.nominal.items()
+    )
+    ends = (
+        (here.lower[name][1], there, here.upper[name][1]) for name, there in card.nominal.items()
+    )
     inside = all(bool(((low <= there) & (there <= high)).all()) for low, there, high in ends)
-    remark = f"the card's lie {'in' if inside else 'OUTSIDE'} the CPU's box; matrix products may add in another order"
+    remark = (
+        f"the card's lie {'in' if inside else 'OUTSIDE'} the CPU's box; matrix products may "
+        "add in another order"
+    )
     yield row("parameters of one run, CPU and card", f"{apart:.1e} apart", remark=remark)
 
 
@@ -220,12 +302,27 @@ def step(dry: bool, seconds: float) -> Rows:
     for ks in (1, 16, 64):
         run = bench.make_run(data, model, range(ks), device=where(dry), memory_mb=16384)
         taken = measured(bench.one_step(run), dry, 1 if dry else 5) / ks
-        goal = f"goal 3x {'met' if taken <= 3 * plain else 'NOT met'}; " if ks == 64 and not dry else ""
-        yield row(f"{n:,} x {width}-100-1, add_remove, grid of {ks}, per k", taken, plain, taken / plain, goal + peak(dry))
+        goal = (
+            f"goal 3x {'met' if taken <= 3 * plain else 'NOT met'}; "
+            if ks == 64 and not dry
+            else ""
+        )
+        yield row(
+            f"{n:,} x {width}-100-1, add_remove, grid of {ks}, per k",
+            taken,
+            plain,
+            taken / plain,
+            goal + peak(dry),
+        )
 
 
 def streamed(dry: bool, seconds: float) -> Rows:
-    n, hidden, share, times = 200 if dry else 500_000, 4 if dry else 128, transfer.RESIDENT, list[float]()
+    n, hidden, share, times = (
+        200 if dry else 500_000,
+        4 if dry else 128,
+        transfer.RESIDENT,
+        list[float](),
+    )
     data, model = bench.records(n, 188), bench.head(188, hidden, hidden, 1)
     for name, transfer.RESIDENT in (("held by the card", share), ("streamed", 0.0)):
         run = bench.make_run(data, model, range(8), device=where(dry), memory_mb=16384)
@@ -253,13 +350,25 @@ def published(name: str, dry: bool, seconds: float) -> Rows:
     """Both of the papers' claims and our own, as far as the time goes: step by step."""
     widths, n, ks, settings = PUBLISHED[name]
     widths, n, ks = ((4, 3, widths[-1]), 60, tuple(ks)[:3]) if dry else (widths, n, ks)
-    data, model, until = bench.records(n, widths[0]), bench.head(*widths), time.perf_counter() + seconds
-    for relation, product in (("paper_privacy", "rump"), ("paper_unlearning", "rump"), ("add_remove", "exact")):
+    data, model, until = (
+        bench.records(n, widths[0]),
+        bench.head(*widths),
+        time.perf_counter() + seconds,
+    )
+    for relation, product in (
+        ("paper_privacy", "rump"),
+        ("paper_unlearning", "rump"),
+        ("add_remove", "exact"),
+    ):
         training = bench.settings(widths[-1], product=product, **settings)
         method = bench.recipe(data, training, ks, relation, device=where(dry), memory_mb=8192)
         what = f"{name}: {n:,} x {'-'.join(map(str, widths))}, {relation}"
         whole, part = extrapolated(TrainingRun(model, method, data), dry, until)
-        yield row(what, whole, remark=f"{part}{len(ks)} k, {1e3 * whole / len(ks):.1f} ms a k; {peak(dry)}")
+        yield row(
+            what,
+            whole,
+            remark=f"{part}{len(ks)} k, {1e3 * whole / len(ks):.1f} ms a k; {peak(dry)}",
+        )
 
 
 def extrapolated(run: TrainingRun, dry: bool, until: float) -> tuple[float, str]:
@@ -273,11 +382,16 @@ def extrapolated(run: TrainingRun, dry: bool, until: float) -> tuple[float, str]
             taken = time.perf_counter() - began
             if time.perf_counter() + taken / run.taken > until:
                 break
-    part = "" if run.taken == run.plan.steps else f"EXTRAPOLATED from {run.taken} of {run.plan.steps} steps; "
+    part = (
+        ""
+        if run.taken == run.plan.steps
+        else f"EXTRAPOLATED from {run.taken} of {run.plan.steps} steps; "
+    )
     return taken * run.plan.steps / run.taken, part
 
 
-JOBS: dict[str, tuple[Callable[[bool, float], Rows], float]] = {  # what is done, and the seconds it may take
+# what is done, and the seconds it may take
+JOBS: dict[str, tuple[Callable[[bool, float], Rows], float]] = {
     "machine": (machine, 20),
     "compile": (compile_kernels, 60),
     "integers": (integers, 60),
@@ -309,7 +423,9 @@ def rows_of(name: str, seconds: float, dry: bool) -> Rows:
                 raise  # a person's
             yield row("the rest", "not measured", remark=f"cut off after {seconds:.0f} s")
         except Exception as error:
-            yield row("the rest", "not measured", remark=f"it failed: {error}".replace("\n", " ")[-200:])
+            yield row(
+                "the rest", "not measured", remark=f"it failed: {error}".replace("\n", " ")[-200:]
+            )
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
@@ -326,7 +442,9 @@ def main() -> int:
     with options.out.open("w", encoding="utf-8", buffering=1) as table:
         print(HEAD, end="", file=table)
         for name in options.only:
-            for cells in rows_of(name, min(JOBS[name][1], until - time.monotonic() - 10), options.dry):
+            for cells in rows_of(
+                name, min(JOBS[name][1], until - time.monotonic() - 10), options.dry
+            ):
                 line = f"| {' | '.join(cell.replace('|', '/') for cell in (name, *cells))} |"
                 broken = broken or any(word in line for word in WRONG)
                 print(line, file=table)

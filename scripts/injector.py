@@ -2,9 +2,10 @@
 
     python scripts/faults.py [--only NAME ...] [--modes killed torn ...] [--every 1]
 
-A command is run once with every call counted that changes a file or a name in its folder (scripts/injector.c, preloaded).
-Then it is run again for each of these calls, from the same start, and stopped there; what it left is checked, the command
-is given again, as its documentation says, and what is there then is checked.
+A command is run once with every call counted that changes a file or a name in its folder
+(scripts/injector.c, preloaded). Then it is run again for each of these calls, from the same start,
+and stopped there; what it left is checked, the command is given again, as its documentation says,
+and what is there then is checked.
 
 | mode   | at change n                                                                              |
 |--------|------------------------------------------------------------------------------------------|
@@ -15,7 +16,8 @@ is given again, as its documentation says, and what is there then is checked.
 | fails  | it fails (EIO, or ENOSPC of what takes room), and the next ones do not                   |
 | full   | from now on all that takes room fails with ENOSPC                                        |
 
-Each trial is a fork of this process, which has imported what the commands need. Linux, and gcc. Exit code 1: a fault.
+Each trial is a fork of this process, which has imported what the commands need. Linux, and gcc.
+Exit code 1: a fault.
 """
 
 import argparse
@@ -111,10 +113,23 @@ def start_preloaded() -> None:
         return
     folder = Path(tempfile.mkdtemp(prefix="agt-faults-"))
     library = folder / "faults.so"
-    command = ("gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(ROOT / "scripts/injector.c"), "-ldl")
+    command = (
+        "gcc",
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-o",
+        str(library),
+        str(ROOT / "scripts/injector.c"),
+        "-ldl",
+    )
     subprocess.run(command, check=True)
     quiet = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **quiet, "LD_PRELOAD": str(library)})
+    os.execve(
+        sys.executable,
+        [sys.executable, *sys.argv],
+        {**os.environ, **quiet, "LD_PRELOAD": str(library)},
+    )
 
 
 def modules_of(command: Callable[[], int], home: Path) -> None:
@@ -134,7 +149,8 @@ def modules_of(command: Callable[[], int], home: Path) -> None:
 
 
 def run(command: Callable[[], int], home: Path, mode: str = "", at: int = 0) -> Ended:
-    """Run a command in a folder, in a process of its own; every change below it is counted where a mode is given.
+    """Run a command in a folder, in a process of its own; every change below it is counted where a
+    mode is given.
 
     Args:
         at: the change that it is stopped at; 0: at none.
@@ -148,8 +164,12 @@ def run(command: Callable[[], int], home: Path, mode: str = "", at: int = 0) -> 
     _, status = os.waitpid(process, 0)
     changes = []
     if mode:
-        changes = [Change(*_typed(line)) for line in notes.read_text(errors="surrogateescape").splitlines()]
-    said = [(home / name).read_text(errors="replace") if (home / name).exists() else "" for name in OWN]
+        changes = [
+            Change(*_typed(line)) for line in notes.read_text(errors="surrogateescape").splitlines()
+        ]
+    said = [
+        (home / name).read_text(errors="replace") if (home / name).exists() else "" for name in OWN
+    ]
     code = os.waitstatus_to_exitcode(status)
     lost = 0
     if code == -signal.SIGKILL and mode in ("data", "names"):
@@ -162,7 +182,9 @@ def _typed(line: str) -> tuple[str, int, int, str, str]:
     return kind, int(inode), int(size), path, other
 
 
-def _child(command: Callable[[], int], home: Path, graves: Path, notes: Path, mode: int | None, at: int) -> None:
+def _child(
+    command: Callable[[], int], home: Path, graves: Path, notes: Path, mode: int | None, at: int
+) -> None:
     code = 70
     try:
         os.chdir(home)
@@ -175,7 +197,9 @@ def _child(command: Callable[[], int], home: Path, graves: Path, notes: Path, mo
         sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
         file = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
         if mode is not None:
-            preloaded().faults_arm(os.fsencode(home), os.fsencode(graves), file, mode, ctypes.c_long(at))
+            preloaded().faults_arm(
+                os.fsencode(home), os.fsencode(graves), file, mode, ctypes.c_long(at)
+            )
         code = command()
         atexit._run_exitfuncs()
         sys.stdout.flush()
@@ -188,7 +212,10 @@ def _child(command: Callable[[], int], home: Path, graves: Path, notes: Path, mo
 
 
 def lose_data(home: Path, changes: Sequence[Change], graves: Path) -> int:
-    """Cut off every file what was appended since its last sync; its name stays. Returns how many files lost something."""
+    """Cut off every file what was appended since its last sync; its name stays.
+
+    Returns how many files lost something.
+    """
     held, lost = dict[int, int](), 0
     for change in changes:
         if change.kind in ("write", "resize", "empty"):
@@ -205,12 +232,18 @@ def lose_data(home: Path, changes: Sequence[Change], graves: Path) -> int:
 
 
 def lose_names(home: Path, changes: Sequence[Change], graves: Path) -> int:
-    """Undo every change of a name that no sync of the name's folder followed, the last first. Returns how many."""
+    """Undo every change of a name that no sync of the name's folder followed, the last first.
+
+    Returns how many.
+    """
     pending, own = list[tuple[int, Change]](), {str(home / name) for name in OWN}
     for number, change in enumerate(changes, 1):
         if change.kind == "sync":
             pending = [each for each in pending if os.path.dirname(each[1].name) != change.path]
-        elif change.kind in ("create", "mkdir", "link", "rename", "unlink", "rmdir") and change.name not in own:
+        elif (
+            change.kind in ("create", "mkdir", "link", "rename", "unlink", "rmdir")
+            and change.name not in own
+        ):
             pending.append((number, change))
     for number, change in reversed(pending):
         grave = graves / str(number)
@@ -232,7 +265,9 @@ def lose_names(home: Path, changes: Sequence[Change], graves: Path) -> int:
 
 @dataclass
 class Tally:
-    """What came of one case in one mode: a trial that left what the one before left is not checked again."""
+    """What came of one case in one mode: a trial that left what the one before left is not
+    checked again.
+    """
 
     trials: int = 0
     stopped: int = 0
@@ -274,7 +309,10 @@ def trials(
         whole = run(case.command, home, "killed")
         wrong = [*guarded(case.check, home, whole), *guarded(case.after, home, whole)]
         if whole.code or wrong:
-            raise SystemExit(f"{name}: a command that nobody stopped ended with {whole.code}: {wrong} {whole.err[-2000:]}")
+            raise SystemExit(
+                f"{name}: a command that nobody stopped ended with {whole.code}: {wrong} "
+                f"{whole.err[-2000:]}"
+            )
         for mode in modes:
             tally = Tally()
             for number, change in enumerate(whole.changes, 1):
@@ -283,16 +321,27 @@ def trials(
                 anew()
                 ended = run(case.command, home, mode, number)
                 tally.trials += 1
-                tally.stopped += ended.code == -signal.SIGKILL if MODES[mode] < 3 else len(ended.changes) >= number
+                tally.stopped += (
+                    ended.code == -signal.SIGKILL
+                    if MODES[mode] < 3
+                    else len(ended.changes) >= number
+                )
                 if not places and known(mode, ended):
                     continue
                 tally.checked += 1
-                where = f"{mode} at {number} of {len(whole.changes)} ({change.kind} {os.path.relpath(change.name, home)})"
+                where = (
+                    f"{mode} at {number} of {len(whole.changes)} ({change.kind} "
+                    f"{os.path.relpath(change.name, home)})"
+                )
                 faults = guarded(case.check, home, ended)
                 if not (ended.code == 0 and MODES[mode] > 2):
                     faults += guarded(case.after, home, run(again, home))
                 tally.faults += [f"{name}: {where}: {fault}" for fault in faults]
-                print("".join(f"FAULT {name}: {where}: {fault}\n" for fault in faults), end="", flush=True)
+                print(
+                    "".join(f"FAULT {name}: {where}: {fault}\n" for fault in faults),
+                    end="",
+                    flush=True,
+                )
             yield mode, len(whole.changes), tally
     finally:
         shutil.rmtree(folder)
@@ -302,15 +351,19 @@ TAKES_ROOM = ("write", "resize", "create", "mkdir", "link")
 
 
 def meant(mode: str, change: Change) -> bool:
-    """Whether a mode is about such a change: only a write is torn, and a full disk is noticed where room is taken."""
-    return mode not in ("torn", "full") or change.kind in (TAKES_ROOM if mode == "full" else ("write",))
+    """Whether a mode is about such a change: only a write is torn, and a full disk is noticed
+    where room is taken.
+    """
+    return mode not in ("torn", "full") or change.kind in (
+        TAKES_ROOM if mode == "full" else ("write",)
+    )
 
 
 def known(mode: str, ended: Ended) -> bool:
     """Whether what is left is, to all who read it, what the trial before left.
 
-    That is so where a sync, a lock's memory or a part of a file under another name came between, and where a cut of the
-    power cost nothing.
+    That is so where a sync, a lock's memory or a part of a file under another name came between,
+    and where a cut of the power cost nothing.
     """
     if mode == "killed":
         before = ended.changes[-2] if len(ended.changes) > 1 else None
@@ -350,7 +403,9 @@ def guarded(check: Callable[[Path, Ended], list[str]], home: Path, ended: Ended)
 
 def main(cases: Mapping[str, Case]) -> int:
     """Print a line for each case and mode."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", nargs="+", help="names of cases")
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--every", type=int, default=1, help="each so many-th change alone")
@@ -365,7 +420,8 @@ def main(cases: Mapping[str, Case]) -> int:
             wrong += len(tally.faults)
             seconds = time.monotonic() - began
             print(
-                f"| {name} | {mode} | {changes} changes | stopped {tally.stopped} of {tally.trials} | "
+                f"| {name} | {mode} | {changes} changes | stopped {tally.stopped} of "
+                f"{tally.trials} | "
                 f"{tally.checked} states checked | {len(tally.faults)} faults | {seconds:.0f} s |",
                 flush=True,
             )

@@ -1,4 +1,5 @@
-"""Commands that get SIGKILL at random moments and are given again: does all end as if nobody had killed anything?
+"""Commands that get SIGKILL at random moments and are given again: does all end as if nobody had
+killed anything?
 
     python scripts/kill.py KIND [--kills 12] [--seed 0] [--only NAME ...]
 
@@ -9,10 +10,11 @@
 | sweep   | `agt train -m` over a real launcher: the call, or one of its jobs  | the same line                      |
 | unlearn | `agt unlearn`                                                      | the same request                   |
 
-A trial starts the command in a session of its own and kills one of the session's processes. Then the rest must end, a call
-that ends with 0 must have left finished runs alone, and what is given again, until it ends with 0, must leave the files
-that an undisturbed command leaves, byte by byte, but for those that tell the time or hash names under a run's own secret.
-An erasure must have been carried out wholly or not at all after each kill. Linux. Exit code 1: something is not so.
+A trial starts the command in a session of its own and kills one of the session's processes. Then
+the rest must end, a call that ends with 0 must have left finished runs alone, and what is given
+again, until it ends with 0, must leave the files that an undisturbed command leaves, byte by byte,
+but for those that tell the time or hash names under a run's own secret. An erasure must have been
+carried out wholly or not at all after each kill. Linux. Exit code 1: something is not so.
 """
 
 import argparse
@@ -36,19 +38,49 @@ import pandas as pd
 from agt_cli.report.opening import open_run
 from agt_cli.unlearn.log import Log, state_of
 
-TIMES = ("env.json", "status.json", "metrics.json", "report.md", "report.html", "manifest.json", "spent.json", "lock")
+TIMES = (
+    "env.json",
+    "status.json",
+    "metrics.json",
+    "report.md",
+    "report.html",
+    "manifest.json",
+    "spent.json",
+    "lock",
+)
 KEYED = ("records.bin", "shard.json", "key")  # by the run's own secret
 PATIENCE_SECONDS = 90.0  # for what is left of a killed command; torchrun allows 30 for SIGTERM
 CALLS = 5  # of what is given again, at most
 OFTEN = ("compute.threads=1", "compute.checkpoint_seconds=0.05", "-q")
-BLOBS = ("dataset.n_train=300", "kgrid.max=6", "training.chosen_on=public", "compute.kernel=reference")
-HEAD = ("dataset=digits", "training=generic", "model=linear", "training.loss=binary_cross_entropy", "training.clip=0.5")
+BLOBS = (
+    "dataset.n_train=300",
+    "kgrid.max=6",
+    "training.chosen_on=public",
+    "compute.kernel=reference",
+)
+HEAD = (
+    "dataset=digits",
+    "training=generic",
+    "model=linear",
+    "training.loss=binary_cross_entropy",
+    "training.clip=0.5",
+)
 SGD = (*HEAD, "certificate=stability", "training.lr=4", "training.momentum=0")
 RUNS = {
     "boxes": (*BLOBS, "training.epochs=60"),
-    "boxes, momentum, batches": (*BLOBS, "training.momentum=0.9", "training.epochs=40", "training.batch.count=3"),
+    "boxes, momentum, batches": (
+        *BLOBS,
+        "training.momentum=0.9",
+        "training.epochs=40",
+        "training.batch.count=3",
+    ),
     "boxes, noise": (*BLOBS, "training.epochs=40", "noise.epsilon=2", "noise.seed=1"),
-    "linear, average": (*SGD, "training.epochs=600", "training.batch.count=3", "certificate.average=200"),
+    "linear, average": (
+        *SGD,
+        "training.epochs=600",
+        "training.batch.count=3",
+        "certificate.average=200",
+    ),
     "minimiser": (*HEAD, "certificate=erm", "training.weight_decay=1e-6", "training.batch.count=1"),
     "ensemble of boxes": (*BLOBS, "training.epochs=20", "ensemble.members=5"),
     "parallel ensemble": (*SGD, "training.epochs=800", "ensemble.members=4", "compute.threads=2"),
@@ -61,8 +93,19 @@ LAUNCHERS = {
     "joblib": ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),
     "submitit_local": ("hydra/launcher=submitit_local", "hydra.sweeper.max_batch_size=2"),
 }
-PEOPLE = ("dataset=table", "dataset.path=people.csv", "dataset.label=y", "dataset.id=id", "dataset.unit=person")
-PEOPLE += ("+dataset.numeric={a: [-3, 3], b: [-3, 3]}", "dataset.classes=[0, 1]", "relation.unit_rows=2", "kgrid.max=2")
+PEOPLE = (
+    "dataset=table",
+    "dataset.path=people.csv",
+    "dataset.label=y",
+    "dataset.id=id",
+    "dataset.unit=person",
+)
+PEOPLE += (
+    "+dataset.numeric={a: [-3, 3], b: [-3, 3]}",
+    "dataset.classes=[0, 1]",
+    "relation.unit_rows=2",
+    "kgrid.max=2",
+)
 
 
 @dataclass(frozen=True)
@@ -74,7 +117,8 @@ class Case:
         again: what goes on.
         left: what it left below a folder, to compare.
         check: of a folder after a kill, whether all is well; raises or returns a fault.
-        apart: each call has a record of its own: that of a killed one stays as it was, and is no fault.
+        apart: each call has a record of its own: that of a killed one stays as it was, and is no
+            fault.
     """
 
     first: tuple[str, ...]
@@ -87,9 +131,15 @@ class Case:
 
 
 def bits(folder: Path) -> dict[str, bytes]:
-    """Every file of a record that neither tells the time nor names records under the run's secret."""
-    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    return {name: path.read_bytes() for name, path in files.items() if path.name not in (*TIMES, *KEYED)}
+    """Every file of a record that neither tells the time nor names records under the run's
+    secret.
+    """
+    files = {
+        path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()
+    }
+    return {
+        name: path.read_bytes() for name, path in files.items() if path.name not in (*TIMES, *KEYED)
+    }
 
 
 def job_bits(home: Path) -> dict[str, dict[str, bytes]]:
@@ -97,7 +147,9 @@ def job_bits(home: Path) -> dict[str, dict[str, bytes]]:
     found = {}
     for path in home.glob("outputs/train/*/*/status.json"):
         if json.loads(path.read_text())["state"] == "done":
-            found[str(json.loads((path.parent / "env.json").read_text())["overrides"])] = bits(path.parent)
+            found[str(json.loads((path.parent / "env.json").read_text())["overrides"])] = bits(
+                path.parent
+            )
     return found
 
 
@@ -122,14 +174,22 @@ def cases(kind: str) -> dict[str, Case]:
             "training.seed=range(4)",
             "sweep=seeds",
         )
-        return {name: Case((*line, *words), (*line, *words), job_bits) for name, words in LAUNCHERS.items()}
+        return {
+            name: Case((*line, *words), (*line, *words), job_bits)
+            for name, words in LAUNCHERS.items()
+        }
     if kind == "unlearn":
         line = ("unlearn", "run=run", "ids=ids.txt", "method=retrain", "-q")
         return {"retrain": Case(line, line, erased, check=half_erased, before=people, apart=True)}
     again, sizes = ("train", "resume=run", "-q"), (2, 3) if kind == "spread" else (1,)
     settings = SPREAD if kind == "spread" else RUNS
     return {
-        name: Case(("train", "hydra.run.dir=run", *words, *OFTEN), again, lambda home: bits(home / "run"), sizes)
+        name: Case(
+            ("train", "hydra.run.dir=run", *words, *OFTEN),
+            again,
+            lambda home: bits(home / "run"),
+            sizes,
+        )
         for name, words in settings.items()
     }
 
@@ -138,10 +198,17 @@ def people(home: Path) -> None:
     """A table, a run trained on it, and a request."""
     chance, count = np.random.default_rng(0), 300
     a, b = chance.normal(size=(2, count))
-    table = {"id": [f"record-{n:04}" for n in range(count)], "person": [f"person-{n // 2:03}" for n in range(count)]}
-    pd.DataFrame({**table, "a": a, "b": b, "y": (a + b > 0).astype(int)}).to_csv(home / "people.csv", index=False)
+    table = {
+        "id": [f"record-{n:04}" for n in range(count)],
+        "person": [f"person-{n // 2:03}" for n in range(count)],
+    }
+    pd.DataFrame({**table, "a": a, "b": b, "y": (a + b > 0).astype(int)}).to_csv(
+        home / "people.csv", index=False
+    )
     (home / "ids.txt").write_text("".join(f"person-{n:03}\n" for n in range(40, 60)))
-    if start(("train", *PEOPLE, "compute.kernel=reference", "hydra.run.dir=run", "-q"), home).wait():
+    if start(
+        ("train", *PEOPLE, "compute.kernel=reference", "hydra.run.dir=run", "-q"), home
+    ).wait():
         sys.exit(f"training failed: {(home / 'said.txt').read_text()[-1000:]}")
 
 
@@ -149,16 +216,31 @@ def half_erased(home: Path) -> str:
     """Whether the log has an entry whose state is not the model's."""
     run = open_run(home / "run", "train")
     entries = Log.of(run).entries
-    return "a kill left a third state" if entries and entries[-1].after != state_of(run.manifest.files) else ""
+    return (
+        "a kill left a third state"
+        if entries and entries[-1].after != state_of(run.manifest.files)
+        else ""
+    )
 
 
 def start(words: tuple[str, ...], home: Path, size: int = 1) -> subprocess.Popen[bytes]:
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)) if size > 1 else ()
+    torchrun = (
+        ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size))
+        if size > 1
+        else ()
+    )
     root = str(Path(__file__).parents[1])
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "PYTHONPATH": root}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "NUMBA_NUM_THREADS": "1",
+        "PYTHONPATH": root,
+    }
     with (home / "said.txt").open("a") as said:
         command = [sys.executable, *torchrun, "-m", "agt_cli", *words]
-        return subprocess.Popen(command, cwd=home, env=environment, stdout=said, stderr=said, start_new_session=True)
+        return subprocess.Popen(
+            command, cwd=home, env=environment, stdout=said, stderr=said, start_new_session=True
+        )
 
 
 def session(leader: int) -> list[int]:
@@ -192,7 +274,11 @@ def killed(case: Case, home: Path, span: float, chance: random.Random) -> list[s
         while session(process.pid) and time.monotonic() < until:
             time.sleep(0.05)
         faults += ["processes are left"] if session(process.pid) else []
-        faults += [f"ended with 0, and left {left}" for left in unfinished(home) if code == 0 and left not in stays]
+        faults += [
+            f"ended with 0, and left {left}"
+            for left in unfinished(home)
+            if code == 0 and left not in stays
+        ]
         faults += [fault for fault in [case.check(home)] if fault]
         asked = b"asked for before" in (home / "said.txt").read_bytes()[-2000:]
         done = any("done" in path.read_text() for path in home.glob("run/status.json"))
@@ -201,19 +287,29 @@ def killed(case: Case, home: Path, span: float, chance: random.Random) -> list[s
         kill = kill and chance.random() < 0.4
         size = chance.choice([1, *case.sizes])
         words = case.again if (home / "run" / "config.yaml").exists() else case.first
-    return [f"given {CALLS} times, it still ends with {code}: {(home / 'said.txt').read_text()[-300:]}"]
+    return [
+        f"given {CALLS} times, it still ends with {code}: {(home / 'said.txt').read_text()[-300:]}"
+    ]
 
 
 def main() -> int:
     """Print a line for each case."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("kind", choices=("runs", "spread", "sweep", "unlearn"))
-    parser.add_argument("--kills", type=int, default=12, help="trials in all, each with one kill or more")
+    parser.add_argument(
+        "--kills", type=int, default=12, help="trials in all, each with one kill or more"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", help="names of cases")
     options = parser.parse_args()
     chance, wrong = random.Random(options.seed), 0
-    chosen = {name: case for name, case in cases(options.kind).items() if options.only is None or name in options.only}
+    chosen = {
+        name: case
+        for name, case in cases(options.kind).items()
+        if options.only is None or name in options.only
+    }
     for name, case in chosen.items():
         with tempfile.TemporaryDirectory() as folder:
             pristine, alone = Path(folder, "pristine"), Path(folder, "alone")
@@ -222,15 +318,25 @@ def main() -> int:
             shutil.copytree(pristine, alone)
             began = time.monotonic()
             if start(case.first, alone).wait():
-                sys.exit(f"{name}: a command that nobody killed failed: {(alone / 'said.txt').read_text()[-1000:]}")
-            span, expected, trials = time.monotonic() - began, case.left(alone), max(1, options.kills // len(chosen))
+                sys.exit(
+                    f"{name}: a command that nobody killed failed: "
+                    f"{(alone / 'said.txt').read_text()[-1000:]}"
+                )
+            span, expected, trials = (
+                time.monotonic() - began,
+                case.left(alone),
+                max(1, options.kills // len(chosen)),
+            )
             for number in range(trials):
                 home = Path(folder, str(number))
                 shutil.copytree(pristine, home)
                 faults = killed(case, home, span, chance)
                 faults += [] if case.left(home) == expected else ["other files than without a kill"]
                 wrong += bool(faults)
-                print("\n".join(f"FAULT {name} {number}: {fault}" for fault in faults), end="\n" if faults else "")
+                print(
+                    "\n".join(f"FAULT {name} {number}: {fault}" for fault in faults),
+                    end="\n" if faults else "",
+                )
             print(f"{name}: {trials} killed, {span:.1f} s without", flush=True)
     return int(wrong > 0)
 

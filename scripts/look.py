@@ -1,10 +1,12 @@
-"""Look at pages as a browser shows them: pictures at a desktop's and a phone's width, and what a page must keep there.
+"""Look at pages as a browser shows them: pictures at a desktop's and a phone's width, and what a
+page must keep there.
 
     python scripts/look.py outputs                     every page below a folder, checked
     python scripts/look.py outputs --pictures shots    and a picture of each at every width
 
-A page may not be wider than the window, must show every picture, sort every table by every column, both ways, and ask
-nothing of any other address. Needs chromium or chrome on PATH. Ends with 1 if a page fails.
+A page may not be wider than the window, must show every picture, sort every table by every column,
+both ways, and ask nothing of any other address. Needs chromium or chrome on PATH. Ends with 1 if a
+page fails.
 """
 
 import argparse
@@ -67,9 +69,13 @@ addEventListener("load", () => {
 </script>
 """
 FRAME = (
-    '<iframe name="{name}" width="{width}" height="{height}" frameborder="0" onload="{onload}" srcdoc="{page}"></iframe>'
+    '<iframe name="{name}" width="{width}" height="{height}" frameborder="0" onload="{onload}" '
+    'srcdoc="{page}"></iframe>'
 )
-OWN = "document.documentElement.dataset.own = JSON.stringify(!!this.contentDocument.querySelector('th button'))"
+OWN = (
+    "document.documentElement.dataset.own = "
+    "JSON.stringify(!!this.contentDocument.querySelector('th button'))"
+)
 
 
 def browser() -> str | None:
@@ -83,30 +89,44 @@ def chromium(page: Path, width: int, height: int, *arguments: str) -> str:
         command = [str(browser()), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--timeout=60000",
                    f"--user-data-dir={profile}", f"--window-size={width},{height}",
                    *arguments, page.resolve().as_uri()]  # fmt: skip
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=120, check=True
+        ).stdout
 
 
 def measure(page: Path) -> dict[str, Any]:
-    """What TEST finds in a page at each width, and whether the page's own script runs under its own policy.
+    """What TEST finds in a page at each width, and whether the page's own script runs under its own
+    policy.
 
-    TEST runs in copies without a policy, each in a frame of its own: a window itself is never as narrow as a phone's.
+    TEST runs in copies without a policy, each in a frame of its own: a window itself is never as
+    narrow as a phone's.
     """
-    text = page.read_text(encoding="utf-8").replace("<head>", f'<head><base href="{page.resolve().parent.as_uri()}/">')
+    text = page.read_text(encoding="utf-8").replace(
+        "<head>", f'<head><base href="{page.resolve().parent.as_uri()}/">'
+    )
     tried = POLICY.sub("", text).replace('loading="lazy"', "").replace("</body>", f"{TEST}</body>")
-    frames = [FRAME.format(name=name, width=w, height=h, onload="", page=escape(tried)) for name, (w, h) in WIDTHS.items()]
+    frames = [
+        FRAME.format(name=name, width=w, height=h, onload="", page=escape(tried))
+        for name, (w, h) in WIDTHS.items()
+    ]
     frames.append(FRAME.format(name="own", width=1280, height=900, onload=OWN, page=escape(text)))
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder) / "frames.html"
         whole.write_text(f"<!doctype html>{''.join(frames)}", encoding="utf-8")
         shown = chromium(whole, 1400, 1000, "--dump-dom")
-    found = {name: re.search(rf'<html[^>]* data-{name}="([^"]*)"', shown) for name in (*WIDTHS, "own")}
+    found = {
+        name: re.search(rf'<html[^>]* data-{name}="([^"]*)"', shown) for name in (*WIDTHS, "own")
+    }
     if not all(found.values()):
         raise ValueError(f"{page}: the test did not run to its end")
     return {name: json.loads(unescape(value[1])) for name, value in found.items() if value}
 
 
 def faults(page: Path) -> list[str]:
-    """What is wrong with a page, a line each; empty: nothing. A fault is there twice: a busy browser may drop a picture."""
+    """What is wrong with a page, a line each; empty: nothing.
+
+    A fault is there twice: a busy browser may drop a picture.
+    """
     return _faults(measure(page)) and _faults(measure(page))
 
 
@@ -116,14 +136,20 @@ def _faults(found: dict[str, Any]) -> list[str]:
         seen = found[name]
         if max(seen["page"], seen["window"]) > width:
             lines.append(f"{name}: the page is {seen['page']} wide, the window {seen['window']}")
-        lines += [f"{name}: {word}: {seen[word]}" for word in ("broken", "unsorted", "foreign") if seen[word]]
+        lines += [
+            f"{name}: {word}: {seen[word]}"
+            for word in ("broken", "unsorted", "foreign")
+            if seen[word]
+        ]
     if found["desktop"]["tables"] and not found["own"]:
         lines.append("its own policy keeps its own script from running")
     return lines
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--pictures", type=Path, help="a folder for pictures")
     arguments = parser.parse_args()
@@ -138,7 +164,12 @@ def main() -> int:
         for name, (width, height) in WIDTHS.items() if arguments.pictures else ():
             arguments.pictures.mkdir(parents=True, exist_ok=True)
             place = "_".join(page.relative_to(arguments.folder).with_suffix("").parts)
-            chromium(page, width, height, f"--screenshot={(arguments.pictures / f'{place}_{name}.png').resolve()}")
+            chromium(
+                page,
+                width,
+                height,
+                f"--screenshot={(arguments.pictures / f'{place}_{name}.png').resolve()}",
+            )
     print(f"{len(pages)} pages, {failed} with faults")
     return 1 if failed else 0
 

@@ -1,8 +1,10 @@
-"""Synthetic statements in the schema of the American Express default prediction data, for trying `agt data prepare amex`.
+"""Synthetic statements in the schema of the American Express default prediction data, for trying
+`agt data prepare amex`.
 
     python scripts/make_amex_like.py FOLDER --rows 1000000 --format parquet
 
-writes FOLDER/train_data.{csv,parquet} and FOLDER/train_labels.csv; what is in them: experiments/amex.py.
+writes FOLDER/train_data.{csv,parquet} and FOLDER/train_labels.csv; what is in them:
+experiments/amex.py.
 """
 
 import argparse
@@ -12,7 +14,9 @@ from agt_cli._experiments.amex import make
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--format", choices=("csv", "parquet"), default="csv")

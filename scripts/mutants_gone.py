@@ -1,9 +1,11 @@
-"""The mutants of an earlier commit that tests/mutants.yaml has no more, each with the feature that it went with.
+"""The mutants of an earlier commit that tests/mutants.yaml has no more, each with the feature that
+it went with.
 
     python scripts/mutants_gone.py REV
 
-Those that are still there must break the same; a killer may have moved to another file. Exit code 1: a mutant went without
-a feature that went, or says another thing that it breaks, or has lost a killer. ``WENT_WITH`` says what was decided.
+Those that are still there must break the same; a killer may have moved to another file. Exit code
+1: a mutant went without a feature that went, or says another thing that it breaks, or has lost a
+killer. ``WENT_WITH`` says what was decided.
 """
 
 import argparse
@@ -29,7 +31,9 @@ KILLERS_WENT = {
     "test_a_vector_that_is_none_or_a_matrix_without_numbers_stops_the_run": "certificate=tube",
     "test_features_that_are_not_known_to_the_last_bit_are_in_the_bound": "features known up to rounding",
 }
-"""A test that killed a mutant which is still there -> the feature that the test went with; others kill it now."""
+"""A test that killed a mutant which is still there -> the feature that the test went with;
+others kill it now.
+"""
 
 Mutants = dict[str, dict[str, Any]]
 
@@ -40,9 +44,14 @@ def read_mutants(text: str) -> Mutants:
 
 
 def mutants_at(revision: str) -> Mutants:
-    """The mutants of a commit. Raises CalledProcessError: git knows no such commit, or it has no such file."""
+    """The mutants of a commit.
+
+    Raises CalledProcessError: git knows no such commit, or it has no such file.
+    """
     command = ["git", "show", f"{revision}:{MUTANTS}"]
-    return read_mutants(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+    return read_mutants(
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    )
 
 
 def feature_of(name: str) -> str:
@@ -57,14 +66,20 @@ def functions(mutant: dict[str, Any]) -> set[str]:
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """What a mutant that is still there says otherwise, in words."""
-    found = [f"{key} is now {after[key]!r}" for key in ("guarantee", "breaks") if before[key] != after[key]]
+    found = [
+        f"{key} is now {after[key]!r}"
+        for key in ("guarantee", "breaks")
+        if before[key] != after[key]
+    ]
     lost = functions(before) - functions(after) - KILLERS_WENT.keys()
     return found + [f"lost the killer {name}" for name in sorted(lost)]
 
 
 def main() -> int:
     """Print a line for each mutant that went or changed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("revision", help="the commit whose mutants are looked for")
     revision = parser.parse_args().revision
     try:
@@ -76,11 +91,18 @@ def main() -> int:
     unexplained = [name for name in gone if not feature_of(name)]
     for name in gone:
         print(f"{name:40} {feature_of(name) or 'NO FEATURE THAT WENT'}")
-    changed = {name: words for name in earlier if name in present and (words := changes(earlier[name], present[name]))}
+    changed = {
+        name: words
+        for name in earlier
+        if name in present and (words := changes(earlier[name], present[name]))
+    }
     for name, words in changed.items():
         print(f"{name:40} {'; '.join(words)}")
     new = len(present.keys() - earlier.keys())
-    print(f"{len(earlier)} mutants before, {len(present)} now: {len(gone)} went, {new} are new, {len(changed)} changed")
+    print(
+        f"{len(earlier)} mutants before, {len(present)} now: {len(gone)} went, {new} are new, "
+        f"{len(changed)} changed"
+    )
     return bool(unexplained or changed)
 
 

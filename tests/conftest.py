@@ -19,7 +19,8 @@ from numba.core.dispatcher import Dispatcher
 if TYPE_CHECKING:
     from museum import FinishedRuns
 
-settings.register_profile("agt", deadline=None, derandomize=True)  # the first call of a kernel compiles it
+# the first call of a kernel compiles it
+settings.register_profile("agt", deadline=None, derandomize=True)
 settings.load_profile("agt")
 
 
@@ -45,7 +46,10 @@ def own_releases() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Of several worker processes one compiles a kernel, and the others find it in the cache."""
-    whole, alone = Dispatcher.compile, FileLock(tmp_path_factory.getbasetemp().parent / "compiling.lock")
+    whole, alone = (
+        Dispatcher.compile,
+        FileLock(tmp_path_factory.getbasetemp().parent / "compiling.lock"),
+    )
 
     def compiled(self: Dispatcher, signature: object) -> object:
         with alone:
@@ -67,7 +71,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests, and what they import, are no rubbish: nobody looks for it among them again and again."""
+    """Thousands of tests, and what they import, are no rubbish: nobody looks for it among them
+    again and again.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
@@ -75,14 +81,17 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> "FinishedRuns":
-    """Finished runs of every kind (museum.py): ``finished_runs["train/box"]``, ``finished_runs.copy(name, to)``."""
+    """Finished runs of every kind (museum.py): ``finished_runs["train/box"]``,
+    ``finished_runs.copy(name, to)``.
+    """
     from museum import museum  # loads the command line
 
     return museum(tmp_path_factory.getbasetemp(), os.environ.get("PYTEST_XDIST_WORKER", "master"))
 
 
-# An accountant of the test tools brings a logger that keeps the stderr of the moment, which is a test's own, and closes it
-# when logging is configured anew: every later test would find its stderr closed. It may keep the process's.
+# An accountant of the test tools brings a logger that keeps the stderr of the moment, which is a
+# test's own, and closes it when logging is configured anew: every later test would find its stderr
+# closed. It may keep the process's.
 with contextlib.suppress(ImportError):
     from absl import logging as absl_logging
 

@@ -1,4 +1,6 @@
-"""Requests to erase, carried out on a run as ``agt unlearn`` does, with a method that a test chooses."""
+"""Requests to erase, carried out on a run as ``agt unlearn`` does, with a method that a test
+chooses.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +28,9 @@ def again(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     """Train from scratch (a ``Method``)."""
     model = fit(job.prepared.problem(job.settings))
     write_trained(record, job.prepared, job.settings, model, 0.0)
-    return Removal(Promise("retrain", True, 0.0, 0.0, True, (Remark("retrained"),)), job.count, 0.0, {}, ())
+    return Removal(
+        Promise("retrain", True, 0.0, 0.0, True, (Remark("retrained"),)), job.count, 0.0, {}, ()
+    )
 
 
 def erase(folder: Path, ids: Sequence[str], method: Method = again) -> tuple[ErasureJob, Removal]:
@@ -35,7 +39,9 @@ def erase(folder: Path, ids: Sequence[str], method: Method = again) -> tuple[Era
         run = open_run(folder, "train")
         config = {"run": folder, "compute": run.config["compute"]}
         settings, log, key = TrainedRun.of(config).settings, Log.of(run), key_of(run)
-        records, units = (as_words(key.names(np.array(ids, dtype=str), kind)) for kind in ("record", "unit"))
+        records, units = (
+            as_words(key.names(np.array(ids, dtype=str), kind)) for kind in ("record", "unit")
+        )
         prepared, erased = prepare_without(run, settings, QUIET, frozenset(records))
         waiting = len(log.waiting_units | {*units})
         job = ErasureJob(run, settings, prepared, erased, len(log.waiting | {*records}), waiting)
@@ -45,7 +51,15 @@ def erase(folder: Path, ids: Sequence[str], method: Method = again) -> tuple[Era
             kind = "pending" if method is pending else "removed"
             promise = plain_of(removal.promise)
             entry = RequestEntry(
-                kind, removal.promise.method, "id", records, units, promise, run.digest, record.state, key.check
+                kind,
+                removal.promise.method,
+                "id",
+                records,
+                units,
+                promise,
+                run.digest,
+                record.state,
+                key.check,
             )
             record.write(REQUEST_LOG_FILE, log.append(entry).content)
             record.finish()

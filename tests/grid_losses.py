@@ -1,4 +1,6 @@
-"""What a mechanism really gives away: its exact privacy loss where distances are read off a grid."""
+"""What a mechanism really gives away: its exact privacy loss where distances are read off a
+grid.
+"""
 
 from collections.abc import Sequence
 
@@ -8,10 +10,11 @@ from agt.mechanisms.mechanism import Mechanism
 
 
 def true_loss(mechanism: Mechanism, ks: Sequence[int]) -> float:
-    """The privacy loss per query, max |ln P/P'| over labels, if distances come from the grid ``ks`` and b to g hold.
+    """The privacy loss per query, max |ln P/P'| over labels, if distances come from the grid ``ks``
+    and b to g hold.
 
-    The worst pair of neighbours that nested boxes allow: L at two successive values of {0} and the grid, or different
-    labels at L = 0. Where nesting fails too, there is no bound.
+    The worst pair of neighbours that nested boxes allow: L at two successive values of {0} and the
+    grid, or different labels at L = 0. Where nesting fails too, there is no bound.
 
     Args:
         mechanism: its closed form is used; for a two-class mechanism whose flips may not be 0.

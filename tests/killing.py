@@ -1,4 +1,6 @@
-"""Processes that spend one ledger's budget and are killed at random moments, and what must be true of it afterwards."""
+"""Processes that spend one ledger's budget and are killed at random moments, and what must be
+true of it afterwards.
+"""
 
 import os
 import random
@@ -17,7 +19,9 @@ from agt.mechanisms.budget import Allowance
 from agt.mechanisms.guarantees import PureDP
 
 DATA, EPS = "d" * 32, 0.01
-CHARGE = Charge(PureDP(EPS), "labels", "randomized_response", "sha256:" + "a" * 64, DATA, "add_remove")
+CHARGE = Charge(
+    PureDP(EPS), "labels", "randomized_response", "sha256:" + "a" * 64, DATA, "add_remove"
+)
 QUESTIONS = [sha256(str(number).encode()).digest() for number in range(300)]
 TOGETHER = 0.04  # of kills: all processes at once, so that the log must be recovered
 
@@ -73,7 +77,10 @@ class Killed:
             if number not in sizes or entries[number].hash != digest or sizes[number] != size:
                 self.faults.append(f"the debit of entry {number} was lost")
         if sum(sizes.values()) > self.capacity:
-            self.faults.append(f"{sum(sizes.values())} releases were paid for, and the budget holds {self.capacity}")
+            self.faults.append(
+                f"{sum(sizes.values())} releases were paid for, and the budget holds "
+                f"{self.capacity}"
+            )
         if self.counts["exhausted"] and sum(sizes.values()) < self.capacity:
             self.faults.append("a debit was refused, and the budget was not used up")
         if len(sizes) > len(self.told) + self.kills:
@@ -83,17 +90,34 @@ class Killed:
         self.counts.update(entries=len(entries), debits=len(sizes), kept=len(kept))
 
 
-def attack(home: Path, seed: int, kills: int, processes: int = 16, capacity: int = 1500, second: bool = True) -> Killed:
-    """One ledger, spent by ``processes`` at a time until ``kills`` were killed or the budget is used up."""
+def attack(
+    home: Path,
+    seed: int,
+    kills: int,
+    processes: int = 16,
+    capacity: int = 1500,
+    second: bool = True,
+) -> Killed:
+    """One ledger, spent by ``processes`` at a time until ``kills`` were killed or the budget is
+    used up.
+    """
     path, place = home / f"{seed}.ledger", home / "second" / f"{seed}.head"
-    population = Population(f"attack {seed}", "one person", "add_remove", Allowance(round(capacity * EPS, 9)))
-    with Ledger.create(path, population, place if second else None, [AdmittedTable("people", f"{seed:032x}")]) as ledger:
+    population = Population(
+        f"attack {seed}", "one person", "add_remove", Allowance(round(capacity * EPS, 9))
+    )
+    with Ledger.create(
+        path, population, place if second else None, [AdmittedTable("people", f"{seed:032x}")]
+    ) as ledger:
         ledger.admit(AdmittedTable("people", DATA))
         name = ledger.entries()[0].hash
-    return _attack(path, SecondHead(place, name) if second else None, seed, kills, processes, Killed(capacity))
+    return _attack(
+        path, SecondHead(place, name) if second else None, seed, kills, processes, Killed(capacity)
+    )
 
 
-def _attack(path: Path, head: SecondHead | None, seed: int, kills: int, processes: int, killed: Killed) -> Killed:
+def _attack(
+    path: Path, head: SecondHead | None, seed: int, kills: int, processes: int, killed: Killed
+) -> Killed:
     chance, ends = random.Random(seed), dict[int, float]()
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
@@ -145,7 +169,9 @@ def _lines(reader: int) -> Iterator[list[str]]:
 
 
 def _start(path: Path, writer: int, seed: float) -> int:
-    """Fork a process that spends until it is killed, and tells what returned: a line is written whole or not at all."""
+    """Fork a process that spends until it is killed, and tells what returned: a line is written
+    whole or not at all.
+    """
     process = os.fork()
     if process:
         return process

@@ -1,4 +1,6 @@
-"""Finished runs of every kind, each made once a test session, when a test first asks for it; nobody changes them."""
+"""Finished runs of every kind, each made once a test session, when a test first asks for it;
+nobody changes them.
+"""
 
 import os
 import shutil
@@ -14,17 +16,42 @@ from agt.models import own_votes
 from agt_cli.cli import main
 
 PUBLIC = "training.chosen_on=public"
-SMALLEST = ("model=linear", "dataset.n_train=80", "training.epochs=1", "kgrid.max=3", "compute.kernel=reference")
-TINY = ("dataset.n_train=80", "training.epochs=2", "kgrid.max=3", "compute.kernel=reference", "compute.threads=1", PUBLIC)
+SMALLEST = (
+    "model=linear",
+    "dataset.n_train=80",
+    "training.epochs=1",
+    "kgrid.max=3",
+    "compute.kernel=reference",
+)
+TINY = (
+    "dataset.n_train=80",
+    "training.epochs=2",
+    "kgrid.max=3",
+    "compute.kernel=reference",
+    "compute.threads=1",
+    PUBLIC,
+)
 BOX = (*TINY, "model=linear")
-LINEAR = (*TINY, "model=linear", "training.loss=binary_cross_entropy", "training.clip=0.5", "training.momentum=0")
+LINEAR = (
+    *TINY,
+    "model=linear",
+    "training.loss=binary_cross_entropy",
+    "training.clip=0.5",
+    "training.momentum=0",
+)
 BUDGET = ("total.eps=1", "total.delta=1e-5")
 COMMANDS: dict[str, tuple[str, ...]] = {
     "train/tiny": ("train", *SMALLEST),  # well under a second
     "train/box": ("train", *BOX),
     "train/network": ("train", *TINY, "model.hidden=[4]"),
     "train/linear": ("train", *LINEAR, "certificate=stability"),
-    "train/erm": ("train", *LINEAR, "certificate=erm", "training.weight_decay=0.1", "certificate.tolerance=1e-6"),
+    "train/erm": (
+        "train",
+        *LINEAR,
+        "certificate=erm",
+        "training.weight_decay=0.1",
+        "certificate.tolerance=1e-6",
+    ),
     "train/removal": ("train", *LINEAR, "certificate=removal", "training.weight_decay=0.1"),
     "train/ensemble": ("train", *BOX, "ensemble.members=2"),
     "train/linear_ensemble": ("train", *LINEAR, "certificate=stability", "ensemble.members=2"),
@@ -34,15 +61,43 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         *("certificate.features.whiten=0.5", "certificate.features.public=test"),
     ),
     "train/trees": (
-        *("train", "dataset=blobs_overlapping", "dataset.n_train=200", "certificate=votes", "ensemble.members=5"),
-        *("certificate.learner._target_=sklearn.tree.DecisionTreeClassifier", "certificate.learner.max_depth=2", PUBLIC),
+        *(
+            "train",
+            "dataset=blobs_overlapping",
+            "dataset.n_train=200",
+            "certificate=votes",
+            "ensemble.members=5",
+        ),
+        *(
+            "certificate.learner._target_=sklearn.tree.DecisionTreeClassifier",
+            "certificate.learner.max_depth=2",
+            PUBLIC,
+        ),
     ),
     "certify/box": ("certify", "run=train/box", "map_resolution=12"),
-    "plan/linear": ("plan", "run=train/linear", "eps=[1.0]", "queries=[10]", "mechanisms=[randomized_response]"),
+    "plan/linear": (
+        "plan",
+        "run=train/linear",
+        "eps=[1.0]",
+        "queries=[10]",
+        "mechanisms=[randomized_response]",
+    ),
     "predict/labels": ("predict", "run=train/box", "mechanism.eps=1"),
-    "predict/number": ("predict", "run=train/box", "mechanism=certified_quantile", "mechanism.eps=1"),
+    "predict/number": (
+        "predict",
+        "run=train/box",
+        "mechanism=certified_quantile",
+        "mechanism.eps=1",
+    ),
     "predict/weights": ("predict", "run=train/linear", "mechanism=release_weights", *BUDGET),
-    "ledgers/people.ledger": ("ledger", "init", "people", "run=train/erm", *BUDGET, "unit=one person"),
+    "ledgers/people.ledger": (
+        "ledger",
+        "init",
+        "people",
+        "run=train/erm",
+        *BUDGET,
+        "unit=one person",
+    ),
     "predict/paid": (
         *("predict", "run=train/erm", "inputs=queries.npz"),
         *("ledger=people", "mechanism=gaussian_margin", "mechanism.mu=0.1"),
@@ -63,16 +118,26 @@ class FinishedRuns:
         done = self.home / f"{name.replace('/', '.')}.done"
         if not done.exists():
             words = COMMANDS[name]
-            for before in (*AFTER.get(name, ()), *(word.removeprefix("run=") for word in words if word.startswith("run="))):
+            for before in (
+                *AFTER.get(name, ()),
+                *(word.removeprefix("run=") for word in words if word.startswith("run=")),
+            ):
                 _ = self[before]
             with _alone(self.home / "museum.lock"), _inside(self.home):
                 if not done.exists():
-                    place = () if name.startswith("ledgers/") else (f"hydra.run.dir={name}", "output_dir=outputs")
-                    np.savez("queries.npz", x=np.arange(6.0).reshape(3, 2), id=np.array(["a", "b", "c"]))
+                    place = (
+                        ()
+                        if name.startswith("ledgers/")
+                        else (f"hydra.run.dir={name}", "output_dir=outputs")
+                    )
+                    np.savez(
+                        "queries.npz", x=np.arange(6.0).reshape(3, 2), id=np.array(["a", "b", "c"])
+                    )
                     ids = Blobs(center=1.25, std=0.35, n_train=80).load().train.ids
                     Path("ids.txt").write_text(f"{ids[0]}\n{ids[3]}\n")
                     with pytest.MonkeyPatch.context() as patch:
-                        patch.setattr(own_votes, "check_again", lambda *_: None)  # a fresh process takes seconds
+                        # a fresh process takes seconds
+                        patch.setattr(own_votes, "check_again", lambda *_: None)
                         assert main([*words, *place, "-q", "--json"]) == 0, name
                     done.touch()
         return self.home / name

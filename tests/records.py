@@ -8,15 +8,29 @@ import yaml
 
 from agt.certificates.conditions import Condition
 from agt.facts import fact_of
-from agt.store import MANIFEST_FILE, Manifest, as_json, seal_manifest, sha256, unseal_manifest, write_atomic
+from agt.store import (
+    MANIFEST_FILE,
+    Manifest,
+    as_json,
+    seal_manifest,
+    sha256,
+    unseal_manifest,
+    write_atomic,
+)
 from agt_cli.report.finished import SPENT_FILE
 
 
 def reseal(folder: Path) -> None:
-    """Write the manifest again for what now lies in the folder: what lies behind the manifest must be checked too."""
+    """Write the manifest again for what now lies in the folder: what lies behind the manifest
+    must be checked too.
+    """
     command = json.loads((folder / MANIFEST_FILE).read_text())["command"]
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST_FILE)
-    files = {path.relative_to(folder).as_posix(): sha256(path.read_bytes()).hexdigest() for path in paths}
+    paths = sorted(
+        path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST_FILE
+    )
+    files = {
+        path.relative_to(folder).as_posix(): sha256(path.read_bytes()).hexdigest() for path in paths
+    }
     write_atomic(folder / MANIFEST_FILE, Manifest(command, files).content)
 
 
@@ -47,10 +61,16 @@ def _naming(node: Any, target: str) -> Any:
 
 
 def name_everywhere(folder: Path, target: str) -> None:
-    """Make every ``_target_`` of every record below a folder this name, and seal each record again."""
+    """Make every ``_target_`` of every record below a folder this name, and seal each record
+    again.
+    """
     for path in folder.rglob("*"):
         if path.suffix in (".json", ".yaml") and path.name != "manifest.json":
-            load, dump = (json.loads, json.dumps) if path.suffix == ".json" else (yaml.safe_load, yaml.safe_dump)
+            load, dump = (
+                (json.loads, json.dumps)
+                if path.suffix == ".json"
+                else (yaml.safe_load, yaml.safe_dump)
+            )
             node = load(path.read_text())
             if _naming(node, target) != node:
                 path.write_text(dump(_naming(node, target)))
@@ -59,16 +79,36 @@ def name_everywhere(folder: Path, target: str) -> None:
 
 
 def as_earlier_claim(claim: dict[str, Any]) -> dict[str, Any]:
-    """A claim as versions wrote it whose conditions, declarations and ledger were sentences (agt.claim/1)."""
-    kept = ("agt", "proved", "publishable", "simulated", "mechanism", "output", "releases", "answers", "accounting")
-    earlier = {name: claim[name] for name in (*kept, "counting", "words", "outside", "issued") if name in claim}
+    """A claim as versions wrote it whose conditions, declarations and ledger were sentences
+    (agt.claim/1).
+    """
+    kept = (
+        "agt",
+        "proved",
+        "publishable",
+        "simulated",
+        "mechanism",
+        "output",
+        "releases",
+        "answers",
+        "accounting",
+    )
+    earlier = {
+        name: claim[name]
+        for name in (*kept, "counting", "words", "outside", "issued")
+        if name in claim
+    }
     relation = claim["relation"]
     earlier |= {
         "schema": "agt.claim/1",
         "guarantee": claim["guarantee"],
         "reasons": [f"condition {reason} does not hold" for reason in claim["reasons"]],
         "per": "the label of one query",
-        "neighbours": {"relation": relation["name"], "unit_rows": relation["unit_rows"], "words": "neighbours"},
+        "neighbours": {
+            "relation": relation["name"],
+            "unit_rows": relation["unit_rows"],
+            "words": "neighbours",
+        },
         "declared": ["declared, not proved"],
         "totals": claim["totals"],
         "scope": "it is about the training records",
@@ -80,7 +120,9 @@ def as_earlier_claim(claim: dict[str, Any]) -> dict[str, Any]:
         spent = {name: amount for name, amount in account["spent"].items() if amount is not None}
         names = ("population", "unit", "entry", "first_entry")
         earlier["account"] = (
-            {name: account[name] for name in names if name in account} | account["allowance"] | {"spent": spent}
+            {name: account[name] for name in names if name in account}
+            | account["allowance"]
+            | {"spent": spent}
         )
         earlier["account"]["curve"] = {"over": "all that is ever released", **account["curve"]}
     return earlier
@@ -100,11 +142,15 @@ def as_condition_with_text(condition: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_claim_with_text(claim: dict[str, Any]) -> dict[str, Any]:
-    """A claim as version 0.8.0 wrote it, of which declarations alone were sentences (agt.claim/2)."""
+    """A claim as version 0.8.0 wrote it, of which declarations alone were sentences
+    (agt.claim/2).
+    """
     declared = []
     for known in claim["declared"]:
         text = as_fact_with_text(known["fact"])
-        declared.append({"condition": known["condition"], "why": text["why"], "broken_by": text["broken_by"]})
+        declared.append(
+            {"condition": known["condition"], "why": text["why"], "broken_by": text["broken_by"]}
+        )
     return {**claim, "schema": "agt.claim/2", "declared": declared}
 
 

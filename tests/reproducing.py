@@ -13,11 +13,18 @@ from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 
 
-def an_entry(kind: str, folder: Path, base: tuple[str, ...], profiles: dict[ProfileName, Profile]) -> Entry:
+def an_entry(
+    kind: str, folder: Path, base: tuple[str, ...], profiles: dict[ProfileName, Profile]
+) -> Entry:
     """An artifact called "figure" on synthetic blobs; runs are kept under ``folder``."""
     artifact = Artifact("figure", "a figure", "what it shows", kind)
     experiment = Experiment("title", "synthetic blobs", (artifact,), profiles, base)
-    return Entry(experiment, artifact, profiles, Runs(folder / "runs", ("compute.threads=1",), Console(quiet=True)))
+    return Entry(
+        experiment,
+        artifact,
+        profiles,
+        Runs(folder / "runs", ("compute.threads=1",), Console(quiet=True)),
+    )
 
 
 def rows_of(entry: Entry, **settings: Any) -> pd.DataFrame:
@@ -31,7 +38,8 @@ def rows_of(entry: Entry, **settings: Any) -> pd.DataFrame:
         shown = kind.shown(rows)
         compared = (shown.table if shown.measured is None else shown.measured).to_dict("records")
         names = {what for key in kind.keys for what in kind.compared(key)}
-        assert {what for row in compared for what in kind.compared(row)} <= names  # known before anything is trained
+        # known before anything is trained
+        assert {what for row in compared for what in kind.compared(row)} <= names
     return rows
 
 
@@ -45,5 +53,9 @@ def made(entry: Entry, record: Path, **settings: Any) -> Section:
 
 def values(section: Section) -> dict[str, dict[str, float]]:
     """What is compared -> profile -> number; NaN where a profile has none."""
-    numbers = section.compared.set_index("what").drop(columns=["published", "measured on", "difference"])
-    return {str(what): {str(k): float(v) for k, v in row.items()} for what, row in numbers.iterrows()}
+    numbers = section.compared.set_index("what").drop(
+        columns=["published", "measured on", "difference"]
+    )
+    return {
+        str(what): {str(k): float(v) for k, v in row.items()} for what, row in numbers.iterrows()
+    }

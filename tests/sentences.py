@@ -1,4 +1,6 @@
-"""Sentences of ours that may be shown, joined and written, and that raise where our own code reads them back."""
+"""Sentences of ours that may be shown, joined and written, and that raise where our own code
+reads them back.
+"""
 
 import importlib
 import os
@@ -32,7 +34,9 @@ ROOMS: tuple[tuple[str, tuple[str, ...] | None], ...] = (
     ("agt_audit.page", ("page",)),
     ("agt_cli.commands.start", ("ways",)),
 )
-"""(module, names of its templates; None: all that it defines): whatever they make must not be read back."""
+"""(module, names of its templates; None: all that it defines): whatever they make must not be
+read back.
+"""
 PROPERTIES = (
     ("agt.unlearning.sentences", "Remark", "sentence"),
     ("agt_cli.report.quality", "Quality", "verdict"),
@@ -49,11 +53,32 @@ RENDERERS = (
     "agt_cli.report.figures",
     "agt.ledger.chain",
 )
-"""They lay text out or write it, whatever it says: escape it, wrap it, cut it, refuse half a character."""
+"""They lay text out or write it, whatever it says: escape it, wrap it, cut it, refuse half a
+character.
+"""
 READING = (
     *("__contains__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"),
-    *("replace", "startswith", "endswith", "partition", "rpartition", "removesuffix", "removeprefix"),
-    *("split", "rsplit", "splitlines", "find", "rfind", "index", "rindex", "count", "__getitem__", "__iter__"),
+    *(
+        "replace",
+        "startswith",
+        "endswith",
+        "partition",
+        "rpartition",
+        "removesuffix",
+        "removeprefix",
+    ),
+    *(
+        "split",
+        "rsplit",
+        "splitlines",
+        "find",
+        "rfind",
+        "index",
+        "rindex",
+        "count",
+        "__getitem__",
+        "__iter__",
+    ),
 )
 PATTERNS = ("search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer")
 
@@ -67,7 +92,10 @@ class ReadBack(AssertionError):
 
 
 def caller_reads(depth: int) -> bool:
-    """Return whether a frame is of our code, and lays no text out. Args: depth: 1: who called the function that asks."""
+    """Return whether a frame is of our code, and lays no text out.
+
+    Args: depth: 1: who called the function that asks.
+    """
     name = str(sys._getframe(depth + 1).f_globals.get("__name__"))
     return name.partition(".")[0] in OURS and not name.startswith(RENDERERS)
 
@@ -86,7 +114,11 @@ def _refusing(method: str) -> Callable[..., Any]:
 def _refuse(how: str, sentence: str) -> NoReturn:
     said = f"{how} of a sentence: {str.__str__(sentence)[:200]}"
     if NOTES in os.environ:  # whoever catches every exception would hide it
-        places = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_stack() if _is_ours(frame.filename)]
+        places = [
+            f"{frame.filename}:{frame.lineno}"
+            for frame in traceback.extract_stack()
+            if _is_ours(frame.filename)
+        ]
         with open(os.environ[NOTES], "a", encoding="utf-8") as file:
             file.write(f"{said}\n    {' '.join(places[-4:])}\n")
     raise ReadBack(said)
@@ -108,7 +140,9 @@ for name in READING:
 
 
 def guarded(value: Any) -> Any:
-    """A text as a ``Sentence``, and those in a list, a tuple, a mapping's values or what is iterated once."""
+    """A text as a ``Sentence``, and those in a list, a tuple, a mapping's values or what is
+    iterated once.
+    """
     if isinstance(value, str):
         return Sentence(value)
     if isinstance(value, dict):
@@ -139,8 +173,12 @@ class GuardedPattern:
         return look
 
 
-def guard(monkeypatch: pytest.MonkeyPatch, rooms: tuple[tuple[str, tuple[str, ...] | None], ...] = ROOMS) -> None:
-    """Make what templates give a ``Sentence``, and so the words of claims and releases that are read from files."""
+def guard(
+    monkeypatch: pytest.MonkeyPatch, rooms: tuple[tuple[str, tuple[str, ...] | None], ...] = ROOMS
+) -> None:
+    """Make what templates give a ``Sentence``, and so the words of claims and releases that are
+    read from files.
+    """
     for module, names in rooms:
         _guard_room(monkeypatch, importlib.import_module(module), names)
     for module, owner, name in PROPERTIES:
@@ -154,13 +192,18 @@ def guard(monkeypatch: pytest.MonkeyPatch, rooms: tuple[tuple[str, tuple[str, ..
                 monkeypatch.setattr(module, name, GuardedPattern(value))
 
 
-def _guard_room(monkeypatch: pytest.MonkeyPatch, room: ModuleType, names: tuple[str, ...] | None) -> None:
+def _guard_room(
+    monkeypatch: pytest.MonkeyPatch, room: ModuleType, names: tuple[str, ...] | None
+) -> None:
     for name, value in list(vars(room).items()):
         chosen = name in names if names is not None else not name.startswith("_")
         if chosen and isinstance(value, str | tuple):
             monkeypatch.setattr(room, name, guarded(value))
         elif (
-            chosen and callable(value) and getattr(value, "__module__", "") == room.__name__ and not isinstance(value, type)
+            chosen
+            and callable(value)
+            and getattr(value, "__module__", "") == room.__name__
+            and not isinstance(value, type)
         ):
             _replace_everywhere(monkeypatch, value, _guarded_template(value))
 

@@ -1,6 +1,8 @@
-"""Small jobs, each carried out alone and by 2 and 3 processes that share it: a script, which writes what each came to.
+"""Small jobs, each carried out alone and by 2 and 3 processes that share it: a script, which writes
+what each came to.
 
-The interpreter is started once, and every process is a fork of it: it has computed, but has no threads yet.
+The interpreter is started once, and every process is a fork of it: it has computed, but has no
+threads yet.
 """
 
 import json
@@ -30,7 +32,12 @@ from agt.training.checkpoint import CheckpointState, Nowhere
 from agt.training.noise import NoiseConfig
 
 SIZES = (2, 3)
-FEW_STEPS: dict[str, Any] = {"certificate": "stability", "batch": {"count": 2}, "epochs": 2, "lr": 0.1}
+FEW_STEPS: dict[str, Any] = {
+    "certificate": "stability",
+    "batch": {"count": 2},
+    "epochs": 2,
+    "lr": 0.1,
+}
 Outcome = dict[str, str]
 
 
@@ -58,8 +65,12 @@ class Kept(Nowhere):
     def last(self) -> CheckpointState | None:  # type: ignore[override]
         return self.state
 
-    def offer(self, step: int, tensors: Callable[[], dict[str, torch.Tensor]], last: bool = False) -> None:
-        self.offered[step] = CheckpointState(step, {name: tensor.clone() for name, tensor in tensors().items()})
+    def offer(
+        self, step: int, tensors: Callable[[], dict[str, torch.Tensor]], last: bool = False
+    ) -> None:
+        self.offered[step] = CheckpointState(
+            step, {name: tensor.clone() for name, tensor in tensors().items()}
+        )
 
 
 def digest(*parts: Any) -> str:
@@ -72,17 +83,27 @@ def digest(*parts: Any) -> str:
 def data(rows: int, width: int, classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(rows)
     x = rng.normal(size=(rows, width))
-    return x, (x[:, 0] + rng.normal(size=rows) > 0).astype(np.int64) if classes == 2 else rng.integers(0, classes, rows)
+    return x, (x[:, 0] + rng.normal(size=rows) > 0).astype(
+        np.int64
+    ) if classes == 2 else rng.integers(0, classes, rows)
 
 
 def outcome(fitted: Fitted, queries: int = 200) -> str:
     """The bits of a model and of all that it says."""
     files, model = Files(), fitted.model
     model.save(files)
-    x = np.random.default_rng(1).normal(size=(queries, model.problem.dataset.train.features.shape[1]))
+    x = np.random.default_rng(1).normal(
+        size=(queries, model.problem.dataset.train.features.shape[1])
+    )
     model.check(x)
     answers = model.certify(x)
-    said = [model.predict(x), model.margins(x), answers.prediction, answers.certified, answers.stable_distance]
+    said = [
+        model.predict(x),
+        model.margins(x),
+        answers.prediction,
+        answers.certified,
+        answers.stable_distance,
+    ]
     return digest(*(files.kept[name] for name in sorted(files.kept)), *said)
 
 
@@ -118,9 +139,14 @@ def resumed() -> Fitted:
 
 
 JOBS: dict[str, Callable[[], Fitted]] = {
-    **{f"box, {name}": lambda name=name: box(name) for name in ("add_remove", "paper_privacy", "paper_unlearning")},
+    **{
+        f"box, {name}": lambda name=name: box(name)
+        for name in ("add_remove", "paper_privacy", "paper_unlearning")
+    },
     "box, remove, public records": lambda: box("remove", public=np.arange(400) % 5 == 0),
-    "box, substitute, units, momentum": lambda: box("substitute", unit_rows=2, momentum=0.9, ks=[0, 1, 4]),
+    "box, substitute, units, momentum": lambda: box(
+        "substitute", unit_rows=2, momentum=0.9, ks=[0, 1, 4]
+    ),
     "box, perturb": lambda: box("perturb", radius=0.05, batch={"count": 1}),
     "box, fewer fragments than processes": lambda: box("remove", fragment=150, network=()),
     "box, noise": lambda: noisy(5),
@@ -139,12 +165,18 @@ JOBS: dict[str, Callable[[], Fitted]] = {
 def in_order(
     self: Group, spans: list[slice], part: Callable[[slice], tuple[torch.Tensor, ...]]
 ) -> tuple[torch.Tensor, ...]:
-    """``Group.summed`` broken: each process adds up its own spans, and the sums are added by rank."""
+    """``Group.summed`` broken: each process adds up its own spans, and the sums are added by
+    rank.
+    """
     parts = [part(spans[i]) for i in self.mine(len(spans))] or [part(slice(0, 0))]
-    return tuple(map(sum, zip(*self.gathered(tuple(map(sum, zip(*parts, strict=True)))), strict=True)))
+    return tuple(
+        map(sum, zip(*self.gathered(tuple(map(sum, zip(*parts, strict=True)))), strict=True))
+    )
 
 
-def each_its_own(group: Group, extremes: Any, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def each_its_own(
+    group: Group, extremes: Any, counts: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """``selected_sums`` broken: nothing is chosen anew from what the processes kept."""
     result: tuple[torch.Tensor, torch.Tensor] = extremes.result()
     return result
@@ -159,7 +191,9 @@ BROKEN: dict[str, tuple[str, Any]] = {
 
 @contextmanager
 def small_blocks() -> Iterator[None]:
-    """Blocks of so few queries and records that all processes get some, and a sum has many pieces."""
+    """Blocks of so few queries and records that all processes get some, and a sum has many
+    pieces.
+    """
     with ExitStack() as stack:
         for place in ("closed_form.ROWS", "ensemble.ROWS", "box.BLOCK"):
             stack.enter_context(patch(f"agt.models.{place}", 64))
@@ -196,7 +230,11 @@ def phases() -> Iterator[tuple[str, int, Callable[[], Outcome]]]:
     yield "drawn", 2, lambda: {"noise": outcome(noisy(None)), "removal": outcome(removal_drawn())}
     yield "broken", 3, lambda: {name: broken(name) for name in BROKEN}
     yield "mistaken", 3, lambda: failing(mistaken)
-    yield "unlike", 3, lambda: {"stability": outcome(trained(**FEW_STEPS | {"lr": 0.1 + group().rank // 2}))}
+    yield (
+        "unlike",
+        3,
+        lambda: {"stability": outcome(trained(**FEW_STEPS | {"lr": 0.1 + group().rank // 2}))},
+    )
     yield "killed", 3, lambda: failing(killed)
 
 
@@ -214,7 +252,9 @@ def work(rank: int, ports: list[int], folder: Path) -> None:
         for (name, size, job), port in zip(phases(), ports, strict=True):
             if rank >= size:
                 continue
-            os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+            os.environ.update(
+                RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
+            )
             start = time.monotonic()
             try:
                 with together(timeout=60):
@@ -238,7 +278,9 @@ def main(folder: Path) -> None:
     with small_blocks():
         (folder / "1.0.json").write_text(json.dumps(carried_out()))
     ports, context = free_ports(len(list(phases()))), multiprocessing.get_context("fork")
-    workers = [context.Process(target=work, args=(rank, ports, folder)) for rank in range(max(SIZES))]
+    workers = [
+        context.Process(target=work, args=(rank, ports, folder)) for rank in range(max(SIZES))
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:

@@ -1,4 +1,5 @@
-"""Tiny commands that scripts/injector.py stops: one that pays, notes, and answers, and the same with a mistake.
+"""Tiny commands that scripts/injector.py stops: one that pays, notes, and answers, and the same
+with a mistake.
 
     python tests/stopping.py CASE [--modes ...]
 
@@ -68,7 +69,9 @@ def check(home: Path, ended: Ended) -> list[str]:
     whole = debit.exists() and debit.read_bytes() == b"one\n"
     faults = ["answered, and not paid"] if answer.exists() and not whole else []
     faults += ["half an answer"] if answer.exists() and answer.read_bytes() != b"yes\n" else []
-    return faults + (["ended with 0, and nothing is there"] if ended.code == 0 and not answer.exists() else [])
+    return faults + (
+        ["ended with 0, and nothing is there"] if ended.code == 0 and not answer.exists() else []
+    )
 
 
 CASES: dict[str, Callable[[], int]] = {

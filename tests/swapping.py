@@ -1,4 +1,6 @@
-"""A run of a few small files whose state is swapped as an erasure swaps it, and what must be true of it at any moment."""
+"""A run of a few small files whose state is swapped as an erasure swaps it, and what must be
+true of it at any moment.
+"""
 
 from hashlib import sha256
 from pathlib import Path
@@ -30,7 +32,9 @@ def update(folder: Path) -> str:
         with NextState(run) as record:
             _write(record, number, FILES - number % 2)
             hashes = as_words(key.names([f"r{number}"], "record"))
-            entry = RequestEntry("removed", "retrain", "id", hashes, hashes, {}, run.digest, record.state, key.check)
+            entry = RequestEntry(
+                "removed", "retrain", "id", hashes, hashes, {}, run.digest, record.state, key.check
+            )
             record.write(REQUEST_LOG_FILE, log.append(entry).content)
             digest = record.finish()
         commit(folder)
@@ -39,7 +43,11 @@ def update(folder: Path) -> str:
 
 def state(run: Run) -> int:
     """Which state a run is in, if all of its files are of the one; else fails."""
-    names = [name for name in run.manifest.files if name.startswith("bounds/") or name == "model.safetensors"]
+    names = [
+        name
+        for name in run.manifest.files
+        if name.startswith("bounds/") or name == "model.safetensors"
+    ]
     numbers = {run.read(name).partition(b" ")[0] for name in names}
     assert len(numbers) == 1, numbers
     number = int(numbers.pop())

@@ -36,7 +36,9 @@ def make_records(
     public: Sequence[bool] | None = None,
     prefix: str = "r",
 ) -> Records:
-    """Records named ``<prefix>0``, ``<prefix>1``, ...; every record a private unit of its own unless told otherwise."""
+    """Records named ``<prefix>0``, ``<prefix>1``, ...; every record a private unit of its own
+    unless told otherwise.
+    """
     ids = np.array([f"{prefix}{i}" for i in range(len(features))], dtype=str)
     return Records(
         features=np.asarray(features),
@@ -50,7 +52,13 @@ def make_records(
 def make_training(**settings: object) -> TrainingConfig:
     """Two-class training with every constant declared; ``settings`` override."""
     batch = {"count": 1, "normalizer": 8.0, "n_max": 100_000, **settings.pop("batch", {})}  # type: ignore[dict-item]
-    defaults = {"loss": "cross_entropy", "epochs": 1, "lr": 0.1, "clip": 0.1, "batch": BatchConfig(**batch)}
+    defaults = {
+        "loss": "cross_entropy",
+        "epochs": 1,
+        "lr": 0.1,
+        "clip": 0.1,
+        "batch": BatchConfig(**batch),
+    }
     return TrainingConfig(**{**defaults, **settings})  # type: ignore[arg-type]
 
 
@@ -70,14 +78,20 @@ def make_recipe(
 
 
 def make_head(
-    training: TrainingConfig, width: int, classes: int, hidden: tuple[int, ...], activation: str = "relu"
+    training: TrainingConfig,
+    width: int,
+    classes: int,
+    hidden: tuple[int, ...],
+    activation: str = "relu",
 ) -> nn.Sequential:
     """A head with PyTorch's initialisation."""
     model = HeadConfig(hidden=hidden, activation=activation)  # type: ignore[arg-type]
     return model.build((width,), classes, training)
 
 
-def random_interval(rng: np.random.Generator, *shape: int, radius: float = 0.5, dtype: str = "float64") -> Interval:
+def random_interval(
+    rng: np.random.Generator, *shape: int, radius: float = 0.5, dtype: str = "float64"
+) -> Interval:
     """Signed intervals, a tenth of them points and a tenth with an end at exactly 0."""
     centre, spread = rng.normal(size=shape), radius * rng.random(shape)
     spread[rng.random(shape) < 0.1] = 0

@@ -1,8 +1,10 @@
-"""Command lines carried out by one process or by several that share them: a script, which a test tells what to run.
+"""Command lines carried out by one process or by several that share them: a script, which a test
+tells what to run.
 
-Each line of standard input is a job: {"size": 2, "words": [...], "kill": [1, "outputs/**/step=*"]}; each line of standard
-output says what became of its processes. They are what torchrun starts, board included, but for the start: forks of an
-interpreter that has everything loaded, and has computed nothing.
+Each line of standard input is a job: {"size": 2, "words": [...], "kill": [1, "outputs/**/step=*"]};
+each line of standard output says what became of its processes. They are what torchrun starts, board
+included, but for the start: forks of an interpreter that has everything loaded, and has computed
+nothing.
 """
 
 import json
@@ -76,7 +78,10 @@ def carried_out(size: int, words: list[str], kill: tuple[int, str] | None = None
     for process in kept:
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
-    said = [{name: Path(f"said.{rank}.{name}").read_text() for name in ("out", "err")} for rank in range(size)]
+    said = [
+        {name: Path(f"said.{rank}.{name}").read_text() for name in ("out", "err")}
+        for rank in range(size)
+    ]
     return {"codes": codes, "said": said}
 
 

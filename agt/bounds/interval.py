@@ -17,13 +17,15 @@ class Watch:
     """Where bounds about records overflow, in place of an error, which would tell that some do.
 
     Attributes:
-        finite: [K or 1, n] bool: no bound on the way to a record's own was NaN or infinite; None: none was made yet.
+        finite: [K or 1, n] bool: no bound on the way to a record's own was NaN or infinite; None:
+            none was made yet.
     """
 
     finite: Tensor | None = None
 
     def take(self, width: Tensor) -> None:
-        """Look at the widths of one interval [K or 1, n, ...], or at a point's values, which are finite where it is.
+        """Look at the widths of one interval [K or 1, n, ...], or at a point's values, which are
+        finite where it is.
 
         Raises:
             UnsoundError: a width is negative: no rule makes one, whatever the data.
@@ -41,12 +43,13 @@ INVERTED = "interval: a lower bound exceeds its upper bound"
 
 @contextmanager
 def watched() -> Iterator[Watch]:
-    """Certify without an error where bounds overflow: every interval made inside is about records, or made by ``-``.
+    """Certify without an error where bounds overflow: every interval made inside is about records,
+    or made by ``-``.
 
-    Formal guarantee: what a bound that is not finite goes into is found out, too. Sums, products and widenings of it are
-    NaN or infinite, in its own row [k, record] alone, as matrix products and elementwise operations keep rows apart; and
-    where an activation would make it finite again, it was looked at before. A difference of parameters that overflows
-    makes every row of its k so.
+    Formal guarantee: what a bound that is not finite goes into is found out, too. Sums, products
+    and widenings of it are NaN or infinite, in its own row [k, record] alone, as matrix products
+    and elementwise operations keep rows apart; and where an activation would make it finite again,
+    it was looked at before. A difference of parameters that overflows makes every row of its k so.
     """
     watch = Watch()
     token = _WATCH.set(watch)
@@ -60,12 +63,13 @@ def watched() -> Iterator[Watch]:
 class Interval:
     """Elementwise bounds: every value spoken of lies in [lower, upper].
 
-    Tensors about records are laid out [K, n, width]: one slice for each k of the grid, one row for each record. A
-    quantity that does not depend on k (a layer's input before any weight was applied) has K = 1.
+    Tensors about records are laid out [K, n, width]: one slice for each k of the grid, one row for
+    each record. A quantity that does not depend on k (a layer's input before any weight was
+    applied) has K = 1.
 
     Raises:
-        UnsoundError: shapes or dtypes differ, lower > upper somewhere, or (UnboundedError) a bound is NaN or infinite.
-            This is raised, not asserted: a guarantee rests on it.
+        UnsoundError: shapes or dtypes differ, lower > upper somewhere, or (UnboundedError) a bound
+            is NaN or infinite. This is raised, not asserted: a guarantee rests on it.
     """
 
     lower: Tensor
@@ -83,10 +87,16 @@ class Interval:
         if watch is not None:
             watch.take(self.lower.abs() if self.is_point else self.upper - self.lower)
             return
-        # One pass catches everything: a NaN reaches both ends, and an infinite bound makes the width infinite or NaN.
-        least, greatest = (end.item() for end in (self.lower if self.is_point else self.upper - self.lower).aminmax())
+        # One pass catches everything: a NaN reaches both ends, and an infinite bound makes the
+        # width infinite or NaN.
+        least, greatest = (
+            end.item()
+            for end in (self.lower if self.is_point else self.upper - self.lower).aminmax()
+        )
         if not (-math.inf < least and greatest < math.inf):
-            raise UnboundedError("interval: a bound is NaN or infinite (learning rate or inputs too large?)")
+            raise UnboundedError(
+                "interval: a bound is NaN or infinite (learning rate or inputs too large?)"
+            )
         if not self.is_point and least < 0:
             raise UnsoundError(INVERTED)
 
@@ -97,8 +107,9 @@ class Interval:
 
     @classmethod
     def image(cls, lower: Tensor, upper: Tensor) -> "Interval":
-        """Bounds that need no check: the image of a valid interval under a nondecreasing map with finite values, or a part
-        of one. Whoever calls this has shown that it is one."""
+        """Bounds that need no check: the image of a valid interval under a nondecreasing map with
+        finite values, or a part of one. Whoever calls this has shown that it is one.
+        """
         interval = object.__new__(cls)
         object.__setattr__(interval, "lower", lower)
         object.__setattr__(interval, "upper", upper)
@@ -121,17 +132,24 @@ class Interval:
         return self.moved(Tensor.double)
 
     def moved(self, arranged: Callable[[Tensor], Tensor]) -> "Interval":
-        """Both ends rearranged alike: ``arranged`` copies numbers, and may add zeros. A point stays one."""
+        """Both ends rearranged alike: ``arranged`` copies numbers, and may add zeros.
+
+        A point stays one.
+        """
         lower = arranged(self.lower)
         return Interval.image(lower, lower if self.is_point else arranged(self.upper))
 
     def magnitude(self) -> Tensor:
         """The largest absolute value in each element's interval; grows with the interval."""
-        return self.lower.abs() if self.is_point else torch.maximum(self.lower.abs(), self.upper.abs())
+        return (
+            self.lower.abs() if self.is_point else torch.maximum(self.lower.abs(), self.upper.abs())
+        )
 
     def inf_norm(self) -> Tensor:
         """The greatest infinity norm of each row (last axis), kept as an axis of length 1."""
-        return torch.maximum(self.upper.amax(dim=-1, keepdim=True), -self.lower.amin(dim=-1, keepdim=True))
+        return torch.maximum(
+            self.upper.amax(dim=-1, keepdim=True), -self.lower.amin(dim=-1, keepdim=True)
+        )
 
     def __sub__(self, other: "Interval") -> "Interval":
         make = Interval if _WATCH.get() is None else Interval.image

@@ -1,10 +1,12 @@
-"""Gradients of the losses in the outputs, nominal and bounded (method.md section 1). A new loss is an entry of ``LOSSES``.
+"""Gradients of the losses in the outputs, nominal and bounded (method.md section 1). A new loss is
+an entry of ``LOSSES``.
 
-A sigmoid or softmax is widened by an absolute margin (method.md section 6) and then cut back to [0, 1], where both the
-exact and the computed probability lie. A squared error's gradient is monotone as computed and needs no margin.
+A sigmoid or softmax is widened by an absolute margin (method.md section 6) and then cut back to [0,
+1], where both the exact and the computed probability lie. A squared error's gradient is monotone as
+computed and needs no margin.
 
-Formal guarantees, which tests/contract/test_losses.py checks for every entry: with outputs in their bounds, what
-``nominal`` computes lies in ``bound``; and inner bounds for k-1 give inner bounds.
+Formal guarantees, which tests/contract/test_losses.py checks for every entry: with outputs in their
+bounds, what ``nominal`` computes lies in ``bound``; and inner bounds for k-1 give inner bounds.
 """
 
 from typing import Protocol
@@ -23,7 +25,8 @@ class Loss(Protocol):
     Attributes:
         one_output: the head has one output, for two classes; else one for each class.
         threshold: one output above it means class 1.
-        difference: with two classes and two outputs, the same loss as a function of their difference; None: it is none.
+        difference: with two classes and two outputs, the same loss as a function of their
+            difference; None: it is none.
     """
 
     @property
@@ -61,12 +64,16 @@ class CrossEntropy:
 
     def nominal(self, logits: Tensor, labels: Tensor) -> Tensor:
         """[n, C], labels [n] -> [n, C]."""
-        return torch.softmax(logits, dim=-1) - torch.nn.functional.one_hot(labels, logits.shape[-1]).to(logits.dtype)
+        return torch.softmax(logits, dim=-1) - torch.nn.functional.one_hot(
+            labels, logits.shape[-1]
+        ).to(logits.dtype)
 
     def bound(self, logits: Interval, labels: Tensor, rounding: Rounding) -> Interval:
-        """[K, n, C] -> [K, n, C]. p_i is least at f_i = l_i, f_j = u_j, and greatest the other way round.
+        """[K, n, C] -> [K, n, C]. p_i is least at f_i = l_i, f_j = u_j, and greatest the other way
+        round.
 
-        An overflowing exp gives 1/inf = 0, a valid lower bound. On the upper side the sum is at least 1.
+        An overflowing exp gives 1/inf = 0, a valid lower bound. On the upper side the sum is at
+        least 1.
         """
         lower = self._probabilities(logits.lower, logits.upper)
         upper = self._probabilities(logits.upper, logits.lower)
@@ -77,15 +84,21 @@ class CrossEntropy:
 
     @staticmethod
     def _probabilities(logits: Tensor, rivals: Tensor) -> Tensor:
-        """1 / sum_j exp(rival_j - logit_i) for each i, the term j = i being exp(0) = 1; both [..., C]."""
+        """1 / sum_j exp(rival_j - logit_i) for each i, the term j = i being exp(0) = 1; both
+        [..., C].
+        """
         own = torch.eye(logits.shape[-1], dtype=torch.bool, device=logits.device)
-        return 1.0 / torch.exp(rivals[..., None, :] - logits[..., :, None]).masked_fill(own, 1.0).sum(dim=-1)
+        return 1.0 / torch.exp(rivals[..., None, :] - logits[..., :, None]).masked_fill(
+            own, 1.0
+        ).sum(dim=-1)
 
 
 class SquaredError:
-    """(f - y)^2 on one output, regression on the class labels 0 and 1: 2 (f - y), increasing in f; 1/2 parts the classes.
+    """(f - y)^2 on one output, regression on the class labels 0 and 1: 2 (f - y), increasing in f;
+    1/2 parts the classes.
 
-    One rounded subtraction and an exact doubling, the same for bounds and nominal value: monotone as computed.
+    One rounded subtraction and an exact doubling, the same for bounds and nominal value: monotone
+    as computed.
     """
 
     one_output, threshold, difference = True, 0.5, None

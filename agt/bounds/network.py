@@ -1,9 +1,11 @@
 """A head as its rules see it: forward and backward passes, nominal and bounded, layer by layer.
 
-Two classes under a softmax are handled as one logit, the difference f_1 - f_0: its gradient in the two rows of the last
-layer is (-delta, +delta), so bounding the difference loses nothing, and is never looser than bounding both logits.
+Two classes under a softmax are handled as one logit, the difference f_1 - f_0: its gradient in the
+two rows of the last layer is (-delta, +delta), so bounding the difference loses nothing, and is
+never looser than bounding both logits.
 
-The value that training with bounds makes: parameters and, for every k of a grid, bounds on every neighbour's.
+The value that training with bounds makes: parameters and, for every k of a grid, bounds on every
+neighbour's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +18,16 @@ from torch import Tensor, nn
 from agt.bounds.interval import Interval
 from agt.bounds.losses import Loss, loss_of
 from agt.bounds.rounding import EXACT, Bounds, Products, Rounding
-from agt.bounds.rules import TRAINED, Gradient, Intervals, LayerRule, LinearRule, Point, Trained, rules_for
+from agt.bounds.rules import (
+    TRAINED,
+    Gradient,
+    Intervals,
+    LayerRule,
+    LinearRule,
+    Point,
+    Trained,
+    rules_for,
+)
 from agt.errors import ConfigError, UnsoundError
 from agt.numeric import labels_of
 
@@ -57,12 +68,14 @@ class Network:
     outputs: int
 
     @classmethod
-    def of(cls, head: nn.Sequential, loss: str, classes: int, products: Products = EXACT) -> "Network":
+    def of(
+        cls, head: nn.Sequential, loss: str, classes: int, products: Products = EXACT
+    ) -> "Network":
         """Read a head.
 
         Raises:
-            ConfigError: an unknown layer, a loss that does not fit the number of classes, or a last layer that is not
-                linear with the outputs this loss needs.
+            ConfigError: an unknown layer, a loss that does not fit the number of classes, or a last
+                layer that is not linear with the outputs this loss needs.
         """
         rules = rules_for(head)
         last = head[-1] if rules else None
@@ -101,7 +114,8 @@ class Network:
             record: what messages call it.
 
         Raises:
-            ConfigError: they do not reach a linear layer as rows of the width it takes, or another as images it takes.
+            ConfigError: they do not reach a linear layer as rows of the width it takes, or another
+                as images it takes.
         """
         for rule, x, _ in self._passed(shape, point, record):
             del rule, x
@@ -111,21 +125,33 @@ class Network:
         passed = self._passed(shape, point, "model: a record")
         return sum(rule.alive(x, y) for rule, x, y in passed if isinstance(rule, TRAINED))
 
-    def _passed(self, shape: Sequence[int], point: Point, record: str) -> Iterator[tuple[LayerRule, Tensor, Tensor]]:
+    def _passed(
+        self, shape: Sequence[int], point: Point, record: str
+    ) -> Iterator[tuple[LayerRule, Tensor, Tensor]]:
         """Each rule, with a record of zeros before and behind it, [1, ...]."""
-        x = torch.zeros((1, *shape), dtype=next(iter(point.values())).dtype, device=next(iter(point.values())).device)
+        x = torch.zeros(
+            (1, *shape),
+            dtype=next(iter(point.values())).dtype,
+            device=next(iter(point.values())).device,
+        )
         for index, rule in enumerate(self.rules):
             width = point[f"{rule.name}.weight"].shape[-1] if isinstance(rule, LinearRule) else None
             if width is not None and x.shape[1:] != (width,):
                 images = "" if x.dim() == 2 else ", in a row: put nn.Flatten() in front"
                 if index > self._first:
-                    raise ConfigError(f"model: layer {rule.name} (Linear) takes {width} numbers, given {x.numel()}{images}")
-                raise ConfigError(f"{record} has {x.numel()} features and the model takes {width}{images}")
+                    raise ConfigError(
+                        f"model: layer {rule.name} (Linear) takes {width} numbers, given "
+                        f"{x.numel()}{images}"
+                    )
+                raise ConfigError(
+                    f"{record} has {x.numel()} features and the model takes {width}{images}"
+                )
             y = rule.nominal(x, point)
             yield rule, x, y
             x = y
 
-    # -- nominal ---------------------------------------------------------------------------------------------------
+    # -- nominal
+    # ---------------------------------------------------------------------------------------------------
 
     def logits(self, x: Tensor, point: Point) -> Tensor:
         """The head's own outputs. [n, ...] -> [n, outputs]; not collapsed."""
@@ -134,13 +160,18 @@ class Network:
         return x
 
     def predict(self, x: Tensor, point: Point) -> Tensor:
-        """Class indices [n]. A tie of two classes goes to class 0 (and is never certified), as does ``loss.threshold``."""
+        """Class indices [n].
+
+        A tie of two classes goes to class 0 (and is never certified), as does ``loss.threshold``.
+        """
         return labels_of(self.logits(x, self.collapse_point(point)) - self.loss.threshold)
 
     def nominal_factors(
         self, x: Tensor, labels: Tensor, point: Point, scale: float = 1.0
     ) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Per trained layer, last first: its name, d [n, ...] in its output, times ``scale``, and its input x [n, ...]."""
+        """Per trained layer, last first: its name, d [n, ...] in its output, times ``scale``,
+        and its input x [n, ...].
+        """
         point = self.collapse_point(point)
         inputs = [x]
         for rule in self.rules:
@@ -152,22 +183,29 @@ class Network:
             if index > self._first:
                 d = rule.nominal_back(d, inputs[index], point)
 
-    # -- bounded ---------------------------------------------------------------------------------------------------
+    # -- bounded
+    # ---------------------------------------------------------------------------------------------------
 
     def bound_logits(self, x: Tensor, box: Intervals, rounding: Rounding) -> Interval:
-        """Bounds on the logits, or on their difference for two classes. [n, ...] -> [K, n, outputs]."""
+        """Bounds on the logits, or on their difference for two classes. [n, ...] -> [K, n,
+        outputs].
+        """
         return self._bound(self.rules, x, self.collapse(box), rounding)[-1]
 
     def bound_hidden(self, x: Tensor, box: Intervals, rounding: Rounding) -> Interval:
         """Bounds on the last layer's input, [K or 1, n, in]."""
         return self._bound(self.rules[:-1], x, box, rounding)[-1]
 
-    def bound_margins(self, hidden: Interval, labels: Tensor, box: Intervals, rounding: Rounding) -> Interval:
-        """Bounds on f_label - f_c for every other class c: [K or 1, n, in], labels [n] -> [K, n, classes - 1].
+    def bound_margins(
+        self, hidden: Interval, labels: Tensor, box: Intervals, rounding: Rounding
+    ) -> Interval:
+        """Bounds on f_label - f_c for every other class c: [K or 1, n, in], labels [n] -> [K, n,
+        classes - 1].
 
-        The prediction compares logits that were computed one by one, so both of their roundings are added to that of
-        their difference. Every pair of classes is bounded for every record, whatever its label is: once, as f_j - f_i has
-        the bounds of f_i - f_j negated, to the last bit.
+        The prediction compares logits that were computed one by one, so both of their roundings are
+        added to that of their difference. Every pair of classes is bounded for every record,
+        whatever its label is: once, as f_j - f_i has the bounds of f_i - f_j negated, to the last
+        bit.
         """
         first, second = torch.triu_indices(self.outputs, self.outputs, 1, device=labels.device)
         ends, sizes = list[Bounds](), list[Intervals]()
@@ -176,25 +214,44 @@ class Network:
             ends.append(self.last.product(hidden, rows, self.products))
             sizes.append({name: _size(rows[name]) for name in rows})
         lower, upper = (torch.cat(end, dim=2) for end in zip(*ends, strict=True))
-        size = {name: _image(torch.cat([each[name].lower for each in sizes], dim=1)) for name in self._last_names}
-        pairs = torch.stack([torch.nonzero((first == c) | (second == c))[:, 0] for c in range(self.outputs)])
-        taus = [self.last.rounding_of(hidden, {name: size[name][:, own] for name in size}, rounding) for own in pairs]
+        size = {
+            name: _image(torch.cat([each[name].lower for each in sizes], dim=1))
+            for name in self._last_names
+        }
+        pairs = torch.stack(
+            [torch.nonzero((first == c) | (second == c))[:, 0] for c in range(self.outputs)]
+        )
+        taus = [
+            self.last.rounding_of(hidden, {name: size[name][:, own] for name in size}, rounding)
+            for own in pairs
+        ]
         ks, where = len(lower), pairs[labels]
         turned = second[where] == labels[:, None]
         low, high = (end.gather(2, where.expand(ks, -1, -1)) for end in (lower, upper))
         tau = torch.cat(taus, dim=2).gather(2, labels[:, None].expand(ks, -1, -1))
-        margins = rounding.widen((torch.where(turned, -high, low), torch.where(turned, -low, high)), tau)
-        return rounding.widen((margins.lower, margins.upper), 2 * self.last.rounding_of(hidden, box, rounding))
+        margins = rounding.widen(
+            (torch.where(turned, -high, low), torch.where(turned, -low, high)), tau
+        )
+        return rounding.widen(
+            (margins.lower, margins.upper), 2 * self.last.rounding_of(hidden, box, rounding)
+        )
 
     def factors(
-        self, x: Tensor | Interval, labels: Tensor, box: Intervals, rounding: Rounding, scale: float = 1.0
+        self,
+        x: Tensor | Interval,
+        labels: Tensor,
+        box: Intervals,
+        rounding: Rounding,
+        scale: float = 1.0,
     ) -> Iterator[Factors]:
-        """Bounds on what each record's gradient, times ``scale`` > 0, is made of, per trained layer, last first; of x
-        [n, ...], or of all records in an interval [K, n, ...]."""
+        """Bounds on what each record's gradient, times ``scale`` > 0, is made of, per trained
+        layer, last first; of x [n, ...], or of all records in an interval [K, n, ...].
+        """
         box = self.collapse(box)
         inputs = self._bound(self.rules, x, box, rounding)
         d = self.loss.bound(inputs.pop(), labels, rounding)
-        d = Interval(d.lower * scale, d.upper * scale)  # one rounding, as in the nominal pass: monotone
+        # one rounding, as in the nominal pass: monotone
+        d = Interval(d.lower * scale, d.upper * scale)
         for index, rule in reversed(list(enumerate(self.rules))):
             if isinstance(rule, TRAINED):
                 yield Factors(rule.name, d, inputs[index])
@@ -202,14 +259,20 @@ class Network:
                 d = rule.bound_back(d, inputs[index], box, rounding, self.products)
 
     def gradients(self, factors: Factors, rounding: Rounding) -> Iterator[Gradient]:
-        """Bounds on each record's gradients in a layer's parameters, in float64, as kernels take them."""
+        """Bounds on each record's gradients in a layer's parameters, in float64, as kernels take
+        them.
+        """
         rule = self.trained(factors.name)
-        return rule.gradients(factors.d.double(), factors.x.double(), rounding.double(), self.products)
+        return rule.gradients(
+            factors.d.double(), factors.x.double(), rounding.double(), self.products
+        )
 
     def _bound(
         self, rules: tuple[LayerRule, ...], x: Tensor | Interval, box: Intervals, rounding: Rounding
     ) -> list[Interval]:
-        """Bounds on the input of each of the rules, the first ones of the head, and on the output of the last."""
+        """Bounds on the input of each of the rules, the first ones of the head, and on the
+        output of the last.
+        """
         values = [x if isinstance(x, Interval) else Interval.point(x[None])]
         for rule in rules:
             values.append(rule.bound(values[-1], box, rounding, self.products))
@@ -219,29 +282,41 @@ class Network:
     def _first(self) -> int:
         return next(i for i, rule in enumerate(self.rules) if isinstance(rule, TRAINED))
 
-    # -- the two-class head ----------------------------------------------------------------------------------------
+    # -- the two-class head
+    # ----------------------------------------------------------------------------------------
 
     def collapse_point(self, point: Point) -> Point:
-        """The parameters with the last layer's two rows replaced by their difference (row 1 - row 0)."""
+        """The parameters with the last layer's two rows replaced by their difference (row 1 -
+        row 0).
+        """
         if not self.two_class:
             return point
         return {**point, **{n: point[n][1:] - point[n][:1] for n in self._last_names}}
 
     def collapse(self, box: Intervals) -> Intervals:
-        """The same for a box [K, 2, ...]; the difference of two bounds is one rounding, so it stays monotone."""
+        """The same for a box [K, 2, ...]; the difference of two bounds is one rounding, so it
+        stays monotone.
+        """
         if not self.two_class:
             return box
         return {**box, **{n: box[n][:, 1:] - box[n][:, :1] for n in self._last_names}}
 
     def expand(self, name: str, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-        """A bound on the difference row's gradient, as bounds on both rows': (-delta, +delta). Leading axis K."""
+        """A bound on the difference row's gradient, as bounds on both rows': (-delta, +delta).
+
+        Leading axis K.
+        """
         if not self.two_class or name not in self._last_names:
             return lower, upper
         return torch.cat([-upper, lower], dim=1), torch.cat([-lower, upper], dim=1)
 
     @property
     def _last_names(self) -> tuple[str, ...]:
-        return (f"{self.last.name}.weight", f"{self.last.name}.bias") if self.last.bias else (f"{self.last.name}.weight",)
+        return (
+            (f"{self.last.name}.weight", f"{self.last.name}.bias")
+            if self.last.bias
+            else (f"{self.last.name}.weight",)
+        )
 
 
 def _size(rows: Interval) -> Interval:
@@ -256,7 +331,8 @@ def _image(value: Tensor) -> Interval:
 
 @dataclass(frozen=True)
 class Box:
-    """A model's parameters, and for each k an interval that holds those of every training k changes away.
+    """A model's parameters, and for each k an interval that holds those of every training k changes
+    away.
 
     Attributes:
         ks: [K] the grid, increasing.
@@ -264,8 +340,8 @@ class Box:
         bounds: name -> [K, ...] bounds, one slice for each k.
 
     Raises:
-        UnsoundError: names or shapes differ, or a bound does not hold the nominal parameters. ``Interval`` sees to it that
-            bounds are finite and in order.
+        UnsoundError: names or shapes differ, or a bound does not hold the nominal parameters.
+            ``Interval`` sees to it that bounds are finite and in order.
     """
 
     ks: tuple[int, ...]
@@ -274,11 +350,14 @@ class Box:
 
     def __post_init__(self) -> None:
         if self.nominal.keys() != self.bounds.keys():
-            raise UnsoundError(f"box: parameters {sorted(self.nominal)} and bounds {sorted(self.bounds)}")
+            raise UnsoundError(
+                f"box: parameters {sorted(self.nominal)} and bounds {sorted(self.bounds)}"
+            )
         for name, value in self.nominal.items():
             if self.bounds[name].shape != (len(self.ks), *value.shape):
                 raise UnsoundError(
-                    f"box: {name} has shape {tuple(value.shape)}, and for {len(self.ks)} values of k its bounds have "
+                    f"box: {name} has shape {tuple(value.shape)}, and for {len(self.ks)} values of "
+                    "k its bounds have "
                     f"{tuple(self.bounds[name].shape)}"
                 )
             if not self.bounds[name].contains(value):
@@ -296,13 +375,17 @@ class Box:
     @classmethod
     def start(cls, ks: tuple[int, ...], nominal: Point) -> "Box":
         """Before the first step, where every k allows the nominal parameters alone."""
-        lower, upper = ({n: p.expand(len(ks), *p.shape).clone() for n, p in nominal.items()} for _ in range(2))
+        lower, upper = (
+            {n: p.expand(len(ks), *p.shape).clone() for n, p in nominal.items()} for _ in range(2)
+        )
         return cls.of(ks, nominal, lower, upper)
 
     def at(self, ks: tuple[int, ...]) -> "Box":
         """The same for some k of the grid."""
         rows = [self.ks.index(k) for k in ks]
-        return Box(ks, self.nominal, {name: interval[rows] for name, interval in self.bounds.items()})
+        return Box(
+            ks, self.nominal, {name: interval[rows] for name, interval in self.bounds.items()}
+        )
 
     def to(self, device: torch.device, dtype: torch.dtype) -> "Box":
         """The same elsewhere, checked again.
@@ -311,7 +394,10 @@ class Box:
             UnsoundError: a tensor was overwritten since it was checked.
         """
         nominal = {name: value.to(device, dtype) for name, value in self.nominal.items()}
-        bounds = {n: Interval(i.lower.to(device, dtype), i.upper.to(device, dtype)) for n, i in self.bounds.items()}
+        bounds = {
+            n: Interval(i.lower.to(device, dtype), i.upper.to(device, dtype))
+            for n, i in self.bounds.items()
+        }
         return Box(self.ks, nominal, bounds)
 
     @property

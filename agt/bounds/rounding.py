@@ -1,26 +1,28 @@
 """Outward widening, so that bounds hold for the numbers the machine computes (method.md section 6).
 
 Formal guarantees
-    Let an operation's exact inclusion function give [F_l, F_u], let the machine compute C_l with |C_l - F_l| <= tau, and
-    the nominal value c with |c - f| <= tau, f in [F_l, F_u]. The lower bound reported is C_l - 2(k+1) tau. Then
+    Let an operation's exact inclusion function give [F_l, F_u], let the machine compute C_l with
+    |C_l - F_l| <= tau, and the nominal value c with |c - f| <= tau, f in [F_l, F_u]. The lower
+    bound reported is C_l - 2(k+1) tau. Then
 
     * containment: C_l - 2(k+1) tau <= F_l - (2k+1) tau <= f - tau <= c, for every k >= 0;
-    * nesting: let D' be a neighbour of D. If the inputs of the operation for (D', k-1) lie inside those for (D, k), then
-      F_l <= F'_l, and tau' <= tau because tau is inclusion-monotone and depends on the record and the box alone. So
-      reported(D, k) <= F_l - (2k+1) tau <= F'_l - (2k+1) tau' <= reported(D', k-1), bit for bit, whatever order a
-      library summed in, at whatever batch size.
+    * nesting: let D' be a neighbour of D. If the inputs of the operation for (D', k-1) lie inside
+      those for (D, k), then F_l <= F'_l, and tau' <= tau because tau is inclusion-monotone and
+      depends on the record and the box alone. So reported(D, k) <= F_l - (2k+1) tau <= F'_l -
+      (2k+1) tau' <= reported(D', k-1), bit for bit, whatever order a library summed in, at whatever
+      batch size.
 
-    Elementwise operations (product, clamp, ReLU, rounding to an integer) are one correctly rounded operation of the same
-    inputs each, hence monotone and equal wherever the record stands: they need no widening, only the same sequence of
-    operations for the bounds and for the nominal value.
+    Elementwise operations (product, clamp, ReLU, rounding to an integer) are one correctly rounded
+    operation of the same inputs each, hence monotone and equal wherever the record stands: they
+    need no widening, only the same sequence of operations for the bounds and for the nominal value.
 
 tau must not itself depend on the order of a sum: it is built from maxima alone.
 
 Interval products: a box of matrices applied to intervals (method.md section 1).
 
-Every function returns fresh (lower, upper) tensors, correct in exact arithmetic; the caller widens them for rounding.
-Shapes: x is [K or 1, n, in], weights are [K, out, in], results [K, n, out]; or more axes in front, which broadcast, for
-matrices of each record.
+Every function returns fresh (lower, upper) tensors, correct in exact arithmetic; the caller widens
+them for rounding. Shapes: x is [K or 1, n, in], weights are [K, out, in], results [K, n, out]; or
+more axes in front, which broadcast, for matrices of each record.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +36,8 @@ from agt.bounds.interval import Interval
 from agt.errors import ConfigError
 
 Outward = Callable[[Tensor, Tensor, Tensor], Interval]
-_OPERATIONS = 10  # roundings around a dot product: midpoints, radii, their difference, bias, the widening itself
+# roundings around a dot product: midpoints, radii, their difference, bias, the widening itself
+_OPERATIONS = 10
 
 
 def outward(lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
@@ -46,16 +49,19 @@ def check_precision(dtype: torch.dtype, device: torch.device) -> None:
     """Refuse a PyTorch that was told to compute otherwise than in the precision of its tensors.
 
     Raises:
-        ConfigError: float32 matrices are multiplied at reduced precision (TF32, bfloat16), or autocast is on.
+        ConfigError: float32 matrices are multiplied at reduced precision (TF32, bfloat16), or
+            autocast is on.
     """
     if dtype == torch.float32 and _reduced():
         raise ConfigError(
-            "training.dtype=float32: PyTorch is set to reduced-precision matrix products, which breaks the bounds: "
+            "training.dtype=float32: PyTorch is set to reduced-precision matrix products, which "
+            "breaks the bounds: "
             "call torch.set_float32_matmul_precision('highest'), or use float64"
         )
     if torch.is_autocast_enabled(device.type):
         raise ConfigError(
-            "PyTorch's autocast is on, which computes some layers in a precision that no bound covers: train and "
+            "PyTorch's autocast is on, which computes some layers in a precision that no bound "
+            "covers: train and "
             "certify outside of it"
         )
 
@@ -84,17 +90,22 @@ class Rounding:
     outward: "Outward" = outward
 
     @classmethod
-    def of(cls, ks: Sequence[int], dtype: torch.dtype, device: torch.device, outward: Outward = outward) -> "Rounding":
+    def of(
+        cls, ks: Sequence[int], dtype: torch.dtype, device: torch.device, outward: Outward = outward
+    ) -> "Rounding":
         """The widening for these k.
 
         Raises:
-            ConfigError: the dtype is too coarse for a k this large, or PyTorch was told to multiply float32 matrices at
-                reduced precision (TF32, bfloat16) or to choose precisions itself (autocast), which no bound here covers.
+            ConfigError: the dtype is too coarse for a k this large, or PyTorch was told to multiply
+                float32 matrices at reduced precision (TF32, bfloat16) or to choose precisions
+                itself (autocast), which no bound here covers.
         """
         info = torch.finfo(dtype)
         check_precision(dtype, device)
         if 2 * (max(ks) + 1) * info.eps > 1e-3:
-            raise ConfigError(f"training.dtype={str(dtype)[6:]} is too coarse for k = {max(ks)}: use float64")
+            raise ConfigError(
+                f"training.dtype={str(dtype)[6:]} is too coarse for k = {max(ks)}: use float64"
+            )
         factor = torch.tensor([2.0 * (k + 1) for k in ks], dtype=dtype, device=device)
         return cls(factor[:, None, None], info.eps / 2, info.tiny, outward)
 
@@ -113,10 +124,12 @@ class Rounding:
         return replace(self, factor=self.factor.double(), unit=info.eps / 2, tiny=info.tiny)
 
     def dot(self, left: Interval, weight: Interval, bias: Interval | None = None) -> Tensor:
-        """tau of a linear map, for any order of summation, fused or not; one number for all of a record's outputs.
+        """tau of a linear map, for any order of summation, fused or not; one number for all of a
+        record's outputs.
 
         |x|.|w| <= n max|x| max|w| =: A bounds every partial sum. A dot product errs by at most g_n A; midpoint-radius
-        forms run up to four dot products and ``_OPERATIONS`` roundings of the size of A, so 4 (n + 10) u A covers all.
+        forms run up to four dot products and ``_OPERATIONS`` roundings of the size of A, so 4 (n +
+        10) u A covers all.
 
         Args:
             left: [K or 1, rows, n], the vector's bounds.
@@ -133,12 +146,15 @@ class Rounding:
         return self.of_sum(length, size)
 
     def of_sum(self, length: int, size: Tensor) -> Tensor:
-        """tau of sums of at most ``length`` products, and a bias, whose magnitudes add up to at most ``size``.
+        """tau of sums of at most ``length`` products, and a bias, whose magnitudes add up to at
+        most ``size``.
 
-        An operation whose result is below the least normal number loses less than that, flushed to zero or not: up to
-        four products and four additions a term, and ``_OPERATIONS`` around them.
+        An operation whose result is below the least normal number loses less than that, flushed to
+        zero or not: up to four products and four additions a term, and ``_OPERATIONS`` around them.
         """
-        return size * (4 * (length + _OPERATIONS) * self.unit) + (8 * length + _OPERATIONS) * self.tiny
+        return (
+            size * (4 * (length + _OPERATIONS) * self.unit) + (8 * length + _OPERATIONS) * self.tiny
+        )
 
 
 Bounds = tuple[Tensor, Tensor]
@@ -148,8 +164,12 @@ def corners(a: Interval, b: Interval) -> Bounds:
     """Exact elementwise product: the least and the greatest of the four corner products."""
     products = (a.lower * b.lower, a.lower * b.upper, a.upper * b.lower, a.upper * b.upper)
     return (
-        torch.minimum(torch.minimum(products[0], products[1]), torch.minimum(products[2], products[3])),
-        torch.maximum(torch.maximum(products[0], products[1]), torch.maximum(products[2], products[3])),
+        torch.minimum(
+            torch.minimum(products[0], products[1]), torch.minimum(products[2], products[3])
+        ),
+        torch.maximum(
+            torch.maximum(products[0], products[1]), torch.maximum(products[2], products[3])
+        ),
     )
 
 
@@ -165,14 +185,23 @@ def linear_point(x: Tensor, weights: Interval) -> Bounds:
 
 
 def linear_nonnegative(x: Interval, weights: Interval) -> Bounds:
-    """Exact for x >= 0 (after a ReLU): the sign of the weight alone decides which end of x counts. Wrong for signed x."""
-    lower = _times(x.lower, weights.lower.clamp(min=0)).add_(_times(x.upper, weights.lower.clamp(max=0)))
-    upper = _times(x.upper, weights.upper.clamp(min=0)).add_(_times(x.lower, weights.upper.clamp(max=0)))
+    """Exact for x >= 0 (after a ReLU): the sign of the weight alone decides which end of x counts.
+
+    Wrong for signed x.
+    """
+    lower = _times(x.lower, weights.lower.clamp(min=0)).add_(
+        _times(x.upper, weights.lower.clamp(max=0))
+    )
+    upper = _times(x.upper, weights.upper.clamp(min=0)).add_(
+        _times(x.lower, weights.upper.clamp(max=0))
+    )
     return lower, upper
 
 
 def linear_corners(x: Interval, weights: Interval) -> Bounds:
-    """Exact for any intervals: four corners for each term, summed term by term, no [n, out, in] tensor."""
+    """Exact for any intervals: four corners for each term, summed term by term, no [n, out, in]
+    tensor.
+    """
     terms = weights.shape[-1]
     # torch.broadcast_shapes loads SymPy, for most of a second
     shape = np.broadcast_shapes((*x.shape[:-1], 1), (*weights.shape[:-2], 1, weights.shape[-2]))
@@ -185,7 +214,9 @@ def linear_corners(x: Interval, weights: Interval) -> Bounds:
 
 
 def linear_rump(x: Interval, weights: Interval) -> Bounds:
-    """Rump's midpoint-radius product: three matrix products, up to 1.5 times as wide as the exact one."""
+    """Rump's midpoint-radius product: three matrix products, up to 1.5 times as wide as the
+    exact one.
+    """
     x_mid, x_rad = _midpoint_radius(x)
     w_mid, w_rad = _midpoint_radius(weights)
     centre = _times(x_mid, w_mid)
@@ -194,7 +225,9 @@ def linear_rump(x: Interval, weights: Interval) -> Bounds:
 
 
 def relu_backward(d: Interval, x: Interval) -> Bounds:
-    """Exact: d times ReLU's derivative, which is 1 where x.lower > 0, 0 where x.upper <= 0, else anything in [0, 1]."""
+    """Exact: d times ReLU's derivative, which is 1 where x.lower > 0, 0 where x.upper <= 0, else
+    anything in [0, 1].
+    """
     inactive, alive = x.lower <= 0, (x.upper > 0).to(d.lower.dtype)
     lower = torch.where(inactive, d.lower.clamp(max=0), d.lower)
     upper = torch.where(inactive, d.upper.clamp(min=0), d.upper)
@@ -203,7 +236,8 @@ def relu_backward(d: Interval, x: Interval) -> Bounds:
 
 @dataclass(frozen=True)
 class Products:
-    """Which products a run uses; a kernel may bring faster implementations of each function it replaces.
+    """Which products a run uses; a kernel may bring faster implementations of each function it
+    replaces.
 
     Attributes:
         interval: where an interval meets an interval; None: exactly, in the cheapest form.
@@ -222,27 +256,35 @@ class Products:
         """A layer's product: the cheapest form that is exact, unless another is asked for.
 
         Args:
-            nonnegative: no value of x is below 0, whatever the data: which form is taken tells nothing about them.
+            nonnegative: no value of x is below 0, whatever the data: which form is taken tells
+                nothing about them.
         """
         if x.is_point:
             return (self.point or linear_point)(x.lower, weights)
         if self.interval:
             return self.interval(x, weights)
-        return (self.nonnegative or linear_nonnegative)(x, weights) if nonnegative else self.corners(x, weights)
+        return (
+            (self.nonnegative or linear_nonnegative)(x, weights)
+            if nonnegative
+            else self.corners(x, weights)
+        )
 
     def back(self, d: Interval, weights: Interval) -> Bounds:
         """The backward pass's product: gradients have any sign."""
         return (self.interval or self.corners)(d, weights)
 
 
-# ``training.product`` by name. A new entry is a function like ``linear_rump``: right in exact arithmetic and inclusion-
-# monotone. Gradients of weights are products of two numbers, exact for all entries but ``rump``: kernels see to them.
+# ``training.product`` by name. A new entry is a function like ``linear_rump``: right in exact
+# arithmetic and inclusion- monotone. Gradients of weights are products of two numbers, exact for
+# all entries but ``rump``: kernels see to them.
 EXACT = Products()
 PRODUCTS: dict[str, Products] = {"exact": EXACT, "rump": Products(linear_rump)}
 
 
 def _times(x: Tensor, weights: Tensor) -> Tensor:
-    """x W^T; for matrices of each record, whose x is the longer one, as (W x^T)^T, which takes half the time."""
+    """x W^T; for matrices of each record, whose x is the longer one, as (W x^T)^T, which takes
+    half the time.
+    """
     return x @ weights.mT if x.dim() < 4 else (weights @ x.mT).mT
 
 

@@ -1,36 +1,42 @@
-"""Stable distances from parameter boxes: for which k does every neighbouring model give a query the same label?
+"""Stable distances from parameter boxes: for which k does every neighbouring model give a query the
+same label?
 
 Formal guarantees
-    certified(k, x) holds only if the bounds on every logit difference with the predicted class are finite and strictly
-    on its side, over the whole box for k, widened for rounding (bounds/rounding.py). The box holds the parameters of
-    every neighbour's training, so each neighbour's computed label is the nominal one.
-    L = the number of grid values certified from the least one on, without a gap, read off as the last such k; 0 if
-    none. On the dense grid nested boxes make L 1-Lipschitz between neighbours (method.md section 3); on any other
-    grid only the index ``stable_index`` is.
-    ``envelope``: over the box for k the computed margin of every neighbour's training, the logit less the threshold, lies
-    in its bounds less the threshold (one rounding, monotone); nested boxes have nested bounds
-    (agt/bounds/rounding.py), and where one overflows nothing is claimed: an ``Envelope`` as below,
-    in steps of the grid.
-    A finite query whose bounds overflow is not certified at that k, and nothing fails: whether they do depends on the
-    box, so a failure would tell a private fact. Nesting survives: bounds that are finite over D's box for k, rounding
-    included, enclose those over a neighbour's box for k-1, which are finite then.
-    The same operations on the same shapes, whatever boxes, predictions and certificates are (tests record them): margins
-    are bounded for every class, an overflow is a number as any other, and nothing stops early. What they take in time,
-    where a machine's own operations depend on values, is outside.
+    certified(k, x) holds only if the bounds on every logit difference with the predicted class are
+    finite and strictly on its side, over the whole box for k, widened for rounding
+    (bounds/rounding.py). The box holds the parameters of every neighbour's training, so each
+    neighbour's computed label is the nominal one.
+    L = the number of grid values certified from the least one on, without a gap, read off as the
+    last such k; 0 if none. On the dense grid nested boxes make L 1-Lipschitz between neighbours
+    (method.md section 3); on any other grid only the index ``stable_index`` is.
+    ``envelope``: over the box for k the computed margin of every neighbour's training, the logit
+    less the threshold, lies in its bounds less the threshold (one rounding, monotone); nested boxes
+    have nested bounds (agt/bounds/rounding.py), and where one overflows nothing is claimed: an
+    ``Envelope`` as below, in steps of the grid.
+    A finite query whose bounds overflow is not certified at that k, and nothing fails: whether they
+    do depends on the box, so a failure would tell a private fact. Nesting survives: bounds that are
+    finite over D's box for k, rounding included, enclose those over a neighbour's box for k-1,
+    which are finite then.
+    The same operations on the same shapes, whatever boxes, predictions and certificates are (tests
+    record them): margins are bounded for every class, an overflow is a number as any other, and
+    nothing stops early. What they take in time, where a machine's own operations depend on values,
+    is outside.
 
-How far a margin can move, and not only whether its sign can: what a margin vote needs of each member of an ensemble.
+How far a margin can move, and not only whether its sign can: what a margin vote needs of each
+member of an ensemble.
 
 Formal guarantees that every ``Envelope`` owes, and that votes.py rests on
-    Let D, D' be neighbours, one k of the relation apart, or one of the halves that a shard sees of such an edit (one unit
-    gone and none come; agt/relations/relation.py, "One side alone"). With m(D) the margin as it is computed,
-    bit for bit,
+    Let D, D' be neighbours, one k of the relation apart, or one of the halves that a shard sees of
+    such an edit (one unit gone and none come; agt/relations/relation.py, "One side alone"). With
+    m(D) the margin as it is computed, bit for bit,
         lower(D, k_1) <= m(D') <= upper(D, k_1),
         lower(D, k_j) <= lower(D', k_{j-1})  and  upper(D', k_{j-1}) <= upper(D, k_j)   for j >= 2.
-    By induction lower(D, k_j) <= m(D'') <= upper(D, k_j) for every D'' that is k_j of the relation away or nearer. Where
-    nothing is known the bounds are infinite, which keeps both lines.
-    On ks = 1, 2, ... j counts records (or what one k is). On any other increasing ks it counts steps; a bound at k holds at
-    the values of k below it as well, of which ``by_record`` makes bounds for each number of records: sound, but on such a
-    grid only the steps keep the second line (method.md section 3a).
+    By induction lower(D, k_j) <= m(D'') <= upper(D, k_j) for every D'' that is k_j of the relation
+    away or nearer. Where nothing is known the bounds are infinite, which keeps both lines.
+    On ks = 1, 2, ... j counts records (or what one k is). On any other increasing ks it counts
+    steps; a bound at k holds at the values of k below it as well, of which ``by_record`` makes
+    bounds for each number of records: sound, but on such a grid only the steps keep the second line
+    (method.md section 3a).
 """
 
 from collections.abc import Sequence
@@ -60,7 +66,8 @@ class Envelope:
     """Margins of queries with their bounds; two classes, class 1 where the margin is > 0.
 
     Attributes:
-        ks: [K] the values of k >= 1 that the bounds are about, increasing; beyond the last nothing is known.
+        ks: [K] the values of k >= 1 that the bounds are about, increasing; beyond the last nothing
+            is known.
         margin: [n] float64; infinite where it overflowed.
         lower, upper: [K, n] float64, infinite where nothing is known.
 
@@ -76,12 +83,17 @@ class Envelope:
     def __post_init__(self) -> None:
         shape = (len(self.ks), len(self.margin))
         if self.lower.shape != shape or self.upper.shape != shape:
-            raise UnsoundError(f"an envelope's bounds are {self.lower.shape} and {self.upper.shape}, and {shape} is needed")
+            raise UnsoundError(
+                f"an envelope's bounds are {self.lower.shape} and {self.upper.shape}, and {shape} "
+                "is needed"
+            )
         if not ((self.lower <= self.margin) & (self.margin <= self.upper)).all():
             raise UnsoundError("a query's margin is NaN, or lies outside of its bounds")
 
     def by_record(self, most: int) -> "Envelope":
-        """The same for each of k = 1, 2, ..., up to its last value or ``most``: the bound of the next k that has one."""
+        """The same for each of k = 1, 2, ..., up to its last value or ``most``: the bound of the
+        next k that has one.
+        """
         each = np.arange(1, min(most, self.ks[-1] if self.ks else 0) + 1)
         rows = np.searchsorted(self.ks, each)
         return Envelope(tuple(each.tolist()), self.margin, self.lower[rows], self.upper[rows])
@@ -96,7 +108,8 @@ class Certificates:
         relation: the neighbour relation; it says what one k counts.
         prediction: [n] int64, the nominal model's label.
         certified: [K, n] bool.
-        prices: [C, n] int64, what each class costs in a vote (``certified_vote``); None: the distance is all that is known.
+        prices: [C, n] int64, what each class costs in a vote (``certified_vote``); None: the
+            distance is all that is known.
     """
 
     ks: tuple[int, ...]
@@ -106,7 +119,10 @@ class Certificates:
     prices: np.ndarray | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
-        return f"agt.Certificates of {len(self.prediction)} queries, {self.relation}, up to k = {self.ks[-1]}"
+        return (
+            f"agt.Certificates of {len(self.prediction)} queries, {self.relation}, up to k = "
+            f"{self.ks[-1]}"
+        )
 
     @property
     def stable_index(self) -> np.ndarray:
@@ -120,11 +136,14 @@ class Certificates:
 
     @property
     def stable_distance(self) -> np.ndarray:
-        """[n] int64: L, the largest k up to which every grid value is certified; 0 if not even the least is."""
+        """[n] int64: L, the largest k up to which every grid value is certified; 0 if not even
+        the least is.
+        """
         return np.array([0, *self.ks], dtype=np.int64)[self.stable_index]
 
     def table(self, labels: np.ndarray | None) -> list[dict[str, float]]:
-        """Per k: the certified fraction and, where labels are known, nominal, worst-case and best-case accuracy.
+        """Per k: the certified fraction and, where labels are known, nominal, worst-case and
+        best-case accuracy.
 
         Worst case: certified and right. Best case: everything but certified and wrong.
         """
@@ -187,20 +206,31 @@ def certify(
         return labels.cpu().numpy(), torch.cat(held).numpy()
 
     with torch.no_grad():
-        made = group().shared(len(features), at.at_once, work, counted(on_progress, len(features), len(box.ks)))
+        made = group().shared(
+            len(features), at.at_once, work, counted(on_progress, len(features), len(box.ks))
+        )
     prediction, certified = zip(*made, strict=True)
-    return Certificates(box.ks, recipe.relation.name, np.concatenate(prediction), np.concatenate(certified, axis=1))
+    return Certificates(
+        box.ks, recipe.relation.name, np.concatenate(prediction), np.concatenate(certified, axis=1)
+    )
 
 
 def envelope(head: nn.Sequential, recipe: Recipe, box: Box, features: np.ndarray) -> Envelope:
-    """The margin of two classes with its bounds over the box of each k >= 1. Arguments and errors as ``certify``."""
+    """The margin of two classes with its bounds over the box of each k >= 1.
+
+    Arguments and errors as ``certify``.
+    """
     some, at = slice(int(box.ks[0] == 0), None), _Bounded.of(head, recipe, box, features)
 
     def work(rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         x = at.queries(features[rows])
         logits = at.network.logits(x, at.network.collapse_point(at.point))
-        margin = (logits[:, 0] - at.network.loss.threshold).nan_to_num(-torch.inf, torch.inf, -torch.inf)
-        lower, upper = zip(*(bounded_margins(at.network, x, *part) for part in at.parts), strict=True)
+        margin = (logits[:, 0] - at.network.loss.threshold).nan_to_num(
+            -torch.inf, torch.inf, -torch.inf
+        )
+        lower, upper = zip(
+            *(bounded_margins(at.network, x, *part) for part in at.parts), strict=True
+        )
         low, high = (torch.cat(end).cpu().double().numpy() for end in (lower, upper))
         return margin.cpu().double().numpy(), low, high
 
@@ -232,7 +262,9 @@ class _Bounded:
     def of(cls, head: nn.Sequential, recipe: Recipe, box: Box, features: np.ndarray) -> "_Bounded":
         """For queries of such a shape, within the working memory."""
         training, compute = recipe.training, recipe.compute
-        network = Network.of(head, training.loss, recipe.classes, pick_kernel(compute).products(training.product))
+        network = Network.of(
+            head, training.loss, recipe.classes, pick_kernel(compute).products(training.product)
+        )
         network.check(features.shape[1:], box.nominal, "inputs: a query")
         device, dtype = pick_device(compute), getattr(torch, training.dtype)
         box = box.to(device, dtype)
@@ -245,37 +277,50 @@ class _Bounded:
 
     def queries(self, features: np.ndarray) -> Tensor:
         """A copy, as features may be read-only; checked."""
-        x = torch.from_numpy(np.array(features, order="C")).to(self.device, getattr(torch, self.dtype))
+        x = torch.from_numpy(np.array(features, order="C")).to(
+            self.device, getattr(torch, self.dtype)
+        )
         return check_queries(x, self.dtype)
 
 
 def check_queries(x: Tensor, dtype: str) -> Tensor:
-    """The queries, if every feature is finite in the model's precision (UnsoundError), and PyTorch keeps to that."""
+    """The queries, if every feature is finite in the model's precision (UnsoundError), and
+    PyTorch keeps to that.
+    """
     check_precision(x.dtype, x.device)
     if not bool(torch.isfinite(x).all()):
         raise UnsoundError(f"inputs: a query has a feature that is NaN, or infinite in {dtype}")
     return x
 
 
-def certified_labels(network: Network, x: Tensor, labels: Tensor, bounds: Intervals, rounding: Rounding) -> Tensor:
+def certified_labels(
+    network: Network, x: Tensor, labels: Tensor, bounds: Intervals, rounding: Rounding
+) -> Tensor:
     """[K, n] bool: the label is constant over each box, and no bound overflows.
 
-    One output, or the difference of two: its bounds lie strictly on the label's side of the loss's threshold. More classes:
-    each logit difference with the predicted class is bounded through the difference of the last layer's rows.
+    One output, or the difference of two: its bounds lie strictly on the label's side of the loss's
+    threshold. More classes: each logit difference with the predicted class is bounded through the
+    difference of the last layer's rows.
     """
     with watched() as watch:
         if network.outputs == 1:
             f = network.bound_logits(x, bounds, rounding)
             threshold = network.loss.threshold
-            held = torch.where(labels == 1, f.lower[..., 0] > threshold, f.upper[..., 0] < threshold)
+            held = torch.where(
+                labels == 1, f.lower[..., 0] > threshold, f.upper[..., 0] < threshold
+            )
         else:
             hidden = network.bound_hidden(x, bounds, rounding)
             held = (network.bound_margins(hidden, labels, bounds, rounding).lower > 0).all(dim=-1)
     return held if watch.finite is None else held & watch.finite
 
 
-def bounded_margins(network: Network, x: Tensor, bounds: Intervals, rounding: Rounding) -> tuple[Tensor, Tensor]:
-    """([K, n], [K, n]): bounds on the margin of two classes; infinite where one overflows, as in ``certified_labels``."""
+def bounded_margins(
+    network: Network, x: Tensor, bounds: Intervals, rounding: Rounding
+) -> tuple[Tensor, Tensor]:
+    """([K, n], [K, n]): bounds on the margin of two classes; infinite where one overflows, as in
+    ``certified_labels``.
+    """
     with watched() as watch:
         f, threshold = network.bound_logits(x, bounds, rounding), network.loss.threshold
     low, high = f.lower[..., 0] - threshold, f.upper[..., 0] - threshold
@@ -284,8 +329,14 @@ def bounded_margins(network: Network, x: Tensor, bounds: Intervals, rounding: Ro
     return torch.where(watch.finite, low, -torch.inf), torch.where(watch.finite, high, torch.inf)
 
 
-def _block(widths: int, compute: ComputeConfig, dtype: torch.dtype, ks: int, outputs: int) -> tuple[int, int]:
-    """(queries at once, k at once) that fit the working memory, with the margin of each pair of classes."""
-    budget = compute.memory_mb * 2**20 // (12 * dtype.itemsize * (widths + outputs * (outputs - 1) // 2))
+def _block(
+    widths: int, compute: ComputeConfig, dtype: torch.dtype, ks: int, outputs: int
+) -> tuple[int, int]:
+    """(queries at once, k at once) that fit the working memory, with the margin of each pair of
+    classes.
+    """
+    budget = (
+        compute.memory_mb * 2**20 // (12 * dtype.itemsize * (widths + outputs * (outputs - 1) // 2))
+    )
     part = max(1, min(ks, budget // 256))
     return max(1, min(4096, budget // part)), part

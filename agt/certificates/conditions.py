@@ -28,12 +28,18 @@ FORMATS.update(  # a relation's own words about it, which its file has
     ball=lambda name: RELATIONS[name].ball_of(),
     unnested=lambda name: RELATIONS[name].unnested,
 )
-NAMES = {  # d has one for boxes, for heads in closed form, for the smooth networks of versions up to 0.6, for votes
+# d has one for boxes, for heads in closed form, for the smooth networks of versions up to 0.6, for
+# votes
+NAMES = {
     "a": ("dense grid",),
     "b": ("each record stands alone",),
     "c": ("public constants",),
     "d": (
-        *("inclusion-monotone rules", "every step non-expansive", "curvature moves as a neighbour does"),
+        *(
+            "inclusion-monotone rules",
+            "every step non-expansive",
+            "curvature moves as a neighbour does",
+        ),
         "a record moves one vote",
     ),
     "e": ("public preprocessing and choices",),
@@ -88,7 +94,8 @@ class Condition:
         """Read back what ``as_json`` made.
 
         Raises:
-            ValueError, TypeError, KeyError: it is no such thing, or none that this version assesses.
+            ValueError, TypeError, KeyError: it is no such thing, or none that this version
+                assesses.
         """
         letter, name = node["letter"], node["name"]
         if name not in NAMES.get(letter, ()):
@@ -97,7 +104,8 @@ class Condition:
 
 
 def with_codes(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON value of a condition as ``as_json`` has it: in earlier versions facts were text.
+    """Return the JSON value of a condition as ``as_json`` has it: in earlier versions facts were
+    text.
 
     Raises:
         ValueError, TypeError, KeyError: it is no such thing.
@@ -107,10 +115,12 @@ def with_codes(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def weaker(recorded: Sequence[Condition], now: Sequence[Condition]) -> tuple[Condition, ...]:
-    """Each condition as the weaker of two assessments has it: a run's own, and the one that its data allows today.
+    """Each condition as the weaker of two assessments has it: a run's own, and the one that its
+    data allows today.
 
-    What was not held when a run was made does not come to hold because a file beside its data is gone. Of two that stand
-    alike, every declaration of either stays: a claim that lost one would hide what it rests on.
+    What was not held when a run was made does not come to hold because a file beside its data is
+    gone. Of two that stand alike, every declaration of either stays: a claim that lost one would
+    hide what it rests on.
     """
     earlier = {condition.letter: condition for condition in recorded}
     unknown = grounds(not_held("not_recorded"))
@@ -122,19 +132,31 @@ def _weaker(then: Condition, now: Condition) -> Condition:
     if then.standing is not now.standing:
         return then if then.standing.weaker(now.standing) else now
     known = then.grounds.facts
-    return then.and_(*(f for f in now.grounds.facts if f.standing is not Standing.PROVED and f not in known))
+    return then.and_(
+        *(f for f in now.grounds.facts if f.standing is not Standing.PROVED and f not in known)
+    )
 
 
 def condition_counts(conditions: Sequence[Condition]) -> dict[str, int]:
-    """For metrics.json: how many hold, how many of those rest on declarations, how many there are."""
+    """For metrics.json: how many hold, how many of those rest on declarations, how many there
+    are.
+    """
     on_declarations = sum(condition.standing is Standing.DECLARED for condition in conditions)
     held = sum(condition.held for condition in conditions)
-    return {"conditions_held": held, "conditions_declared": on_declarations, "conditions": len(conditions)}
+    return {
+        "conditions_held": held,
+        "conditions_declared": on_declarations,
+        "conditions": len(conditions),
+    }
 
 
 def declarations(conditions: Sequence[Condition]) -> tuple[Declaration, ...]:
     """Everything that was declared and not proved, for whoever reads a claim that rests on it."""
-    return tuple(Declaration(condition.letter, fact) for condition in conditions for fact in condition.grounds.declarations)
+    return tuple(
+        Declaration(condition.letter, fact)
+        for condition in conditions
+        for fact in condition.grounds.declarations
+    )
 
 
 def assess(
@@ -149,7 +171,8 @@ def assess(
     rounding: Fact,
     features: Sequence[Fact] = (),
 ) -> tuple[Condition, ...]:
-    """Conditions a-g for one run. A privacy guarantee can rest on its certificates only if all are held.
+    """Conditions a-g for one run. A privacy guarantee can rest on its certificates only if all are
+    held.
 
     Args:
         dataset: what was trained on, and what is known of how it was made.
@@ -158,7 +181,8 @@ def assess(
         every_k: for which k there are certificates (condition a).
         constants: which public constants the configuration states (``stated_constants``), for
             condition c.
-        step: condition d's name for this kind of certificate (``NAMES``), and whether neighbours' bounds nest.
+        step: condition d's name for this kind of certificate (``NAMES``), and whether neighbours'
+            bounds nest.
         rounding: condition f.
         features: the public feature map, for condition e.
     """
@@ -177,7 +201,10 @@ def assess(
 
 def named(found: Mapping[str, Grounds], step: str) -> tuple[Condition, ...]:
     """Conditions by letter, with their names; ``step``: condition d's."""
-    return tuple(Condition(letter, step if letter == "d" else NAMES[letter][0], what) for letter, what in found.items())
+    return tuple(
+        Condition(letter, step if letter == "d" else NAMES[letter][0], what)
+        for letter, what in found.items()
+    )
 
 
 def stated_constants(plan: BatchPlan, code: str, **values: Value) -> Fact:
@@ -185,14 +212,26 @@ def stated_constants(plan: BatchPlan, code: str, **values: Value) -> Fact:
     return proved(code, normaliser=plan.normalizer, n_max=plan.n_max, **values)
 
 
-def _constants(dataset: Dataset, training: TrainingConfig, plan: BatchPlan, stated: Fact) -> Grounds:
-    """Condition c. A size that the configuration states is declared: code cannot see where the number came from."""
+def _constants(
+    dataset: Dataset, training: TrainingConfig, plan: BatchPlan, stated: Fact
+) -> Grounds:
+    """Condition c.
+
+    A size that the configuration states is declared: code cannot see where the number came from.
+    """
     normaliser = plan.normalizer
     if not plan.declared:
         return grounds(not_held("normaliser_from_records", normaliser=normaliser))
     if training.batch.normalizer is not None:
-        return grounds(declared("normaliser_public", normaliser=normaliser, setting="training.batch.normalizer"), stated)
-    share = declared("normaliser_of_public_size", normaliser=normaliser, setting="dataset.declared_size")
+        return grounds(
+            declared(
+                "normaliser_public", normaliser=normaliser, setting="training.batch.normalizer"
+            ),
+            stated,
+        )
+    share = declared(
+        "normaliser_of_public_size", normaliser=normaliser, setting="dataset.declared_size"
+    )
     return grounds(dataset.size or share, stated)
 
 

@@ -1,4 +1,6 @@
-"""Rows of arrays that may be larger than the memory: blocks, memory maps, and walks over their rows."""
+"""Rows of arrays that may be larger than the memory: blocks, memory maps, and walks over their
+rows.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import cast
@@ -12,12 +14,15 @@ ROWS = 2**15
 
 
 def row_words(row: int) -> str:
-    """How messages name the row with this index among the rows of data: counted from 1, as a person counts."""
+    """How messages name the row with this index among the rows of data: counted from 1, as a
+    person counts.
+    """
     return f"row {row + 1} of the data"
 
 
 class Blocks:
-    """What models take for an array [n, ...] of more rows than memory should hold: a length, a shape, a dtype and slices.
+    """What models take for an array [n, ...] of more rows than memory should hold: a length, a
+    shape, a dtype and slices.
 
     Slices that follow one another cost one pass over the file; one that goes back begins another.
 
@@ -55,7 +60,10 @@ class Blocks:
                 self._restart()  # so that whoever asks next is told the same
                 raise
             if block is None:
-                raise AgtError(f"inputs: the file changed while it was read: {stop} rows are needed and not there")
+                raise AgtError(
+                    f"inputs: the file changed while it was read: {stop} rows are needed and not "
+                    "there"
+                )
             kept = self._held[max(start - self._first, 0) :]
             self._first += len(self._held) - len(kept)
             self._held = np.concatenate([kept, block]) if len(kept) else block
@@ -66,7 +74,8 @@ class Blocks:
 
 
 class Mapped:
-    """An array [n, ...] made of another's rows, each on its own: again for everybody who takes some, and never held.
+    """An array [n, ...] made of another's rows, each on its own: again for everybody who takes
+    some, and never held.
 
     Args:
         source: [n, ...], such as a memory-mapped file.
@@ -111,7 +120,8 @@ def pieces(features: np.ndarray) -> Iterator[np.ndarray]:
 def gathered(parts: Iterable[np.ndarray], rows: int) -> np.ndarray:
     """[rows, ...] of arrays that follow one another, of which there is at least one.
 
-    Each is copied to its place at once: what is held of many parts between large ones keeps the heap from being used again.
+    Each is copied to its place at once: what is held of many parts between large ones keeps the
+    heap from being used again.
     """
     whole, start = np.empty(0), 0
     for part in parts:
@@ -125,7 +135,9 @@ def gathered(parts: Iterable[np.ndarray], rows: int) -> np.ndarray:
 
 
 def selected(features: np.ndarray, rows: np.ndarray | range) -> np.ndarray:
-    """Some rows of [n, ...], by increasing indices; of ``Blocks`` they are read when they are needed, too."""
+    """Some rows of [n, ...], by increasing indices; of ``Blocks`` they are read when they are
+    needed, too.
+    """
     if len(rows) == len(features):
         return features
     if isinstance(features, np.ndarray) or not len(rows):
@@ -140,7 +152,9 @@ def _of_pieces(features: np.ndarray, rows: np.ndarray | range) -> Iterator[np.nd
 
 
 def not_finite(rows: np.ndarray) -> int | None:
-    """The index of the first row with a NaN or an infinity; looked for in pieces, as rows may be memory-mapped."""
+    """The index of the first row with a NaN or an infinity; looked for in pieces, as rows may be
+    memory-mapped.
+    """
     for start in range(0, len(rows), ROWS):
         block = rows[start : start + ROWS]
         finite = np.isfinite(block).reshape(len(block), -1).all(axis=1)

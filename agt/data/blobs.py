@@ -1,4 +1,6 @@
-"""Two Gaussian clouds in the plane, the papers' synthetic example (001 Fig 3, 000 Fig 1; papers.md)."""
+"""Two Gaussian clouds in the plane, the papers' synthetic example (001 Fig 3, 000 Fig 1;
+papers.md).
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +21,9 @@ CLASSES = ("left", "right")
 
 
 def lift(points: np.ndarray) -> np.ndarray:
-    """[n, 2] points to the [n, 6] features x1, x2, x1^2, x2^2, x1^3, x2^3, each point on its own."""
+    """[n, 2] points to the [n, 6] features x1, x2, x1^2, x2^2, x1^3, x2^3, each point on its
+    own.
+    """
     points = np.asarray(points, dtype=np.float64)
     with np.errstate(over="ignore"):  # an infinite feature is refused by name
         return np.concatenate([points, points**2, points**3], axis=1)
@@ -27,7 +31,8 @@ def lift(points: np.ndarray) -> np.ndarray:
 
 @schema
 class Blobs:
-    """Isotropic Gaussians around -(center, center), class 0, and +(center, center), class 1; synthetic.
+    """Isotropic Gaussians around -(center, center), class 0, and +(center, center), class 1;
+    synthetic.
 
     Attributes:
         center: p, the coordinate of both means.
@@ -57,7 +62,11 @@ class Blobs:
             test=self._records(test_points, test_labels),
             label_free=self.label_free,
             declared_size=self.n_train,
-            scaling={"features": "x1, x2, x1^2, x2^2, x1^3, x2^3", "center": self.center, "std": self.std},
+            scaling={
+                "features": "x1, x2, x1^2, x2^2, x1^3, x2^3",
+                "center": self.center,
+                "std": self.std,
+            },
             selection=grounds(
                 proved("generated"),
                 *label_free_facts(self.label_free, False),
@@ -68,7 +77,9 @@ class Blobs:
         )
 
     def load_queries(self, path: Path) -> Records:
-        """Points from columns x1 and x2, or key x [n, 2] of an npz; an optional ``label`` is left or right."""
+        """Points from columns x1 and x2, or key x [n, 2] of an npz; an optional ``label`` is
+        left or right.
+        """
         return self.read_queries(open_columns(path, "inputs"))
 
     def read_queries(self, columns: ColumnReader) -> Records:
@@ -84,4 +95,6 @@ class Blobs:
         return means + self.std * rng.standard_normal((n, 2)), labels
 
     def _records(self, points: np.ndarray, labels: np.ndarray) -> Records:
-        return records(lift(points), labels, default_ids(points, None if self.label_free else labels))
+        return records(
+            lift(points), labels, default_ids(points, None if self.label_free else labels)
+        )

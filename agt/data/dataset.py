@@ -1,9 +1,11 @@
-"""The one value that every dataset becomes: records with ids, a split, and the public constants that scaled them.
+"""The one value that every dataset becomes: records with ids, a split, and the public constants
+that scaled them.
 
-Which features, labels and ids a record has depends on that record alone and on public constants; this is condition b
-of method.md section 3, and it is what lets a certificate speak about datasets that differ from this one. Code can hash an
-id; it cannot see where the id came from: so the meaning of an id, of a given split, of a public flag or of a list of
-classes is a declaration (agt/facts.py), and is listed with every claim that rests on it.
+Which features, labels and ids a record has depends on that record alone and on public constants;
+this is condition b of method.md section 3, and it is what lets a certificate speak about datasets
+that differ from this one. Code can hash an id; it cannot see where the id came from: so the meaning
+of an id, of a given split, of a public flag or of a list of classes is a declaration
+(agt/facts.py), and is listed with every claim that rests on it.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +26,8 @@ PublicRows = Literal["test", "train"]
 
 @dataclass(frozen=True)
 class Plane:
-    """A dataset whose records come from points of the plane, so that certificates can be drawn as a map.
+    """A dataset whose records come from points of the plane, so that certificates can be drawn as a
+    map.
 
     Attributes:
         points: [n, 2] the training records' points, in the order of ``Dataset.train``.
@@ -43,21 +46,25 @@ class Dataset:
         name: what tables and figures call it; a synthetic set says so here.
         classes: names of the label values 0, 1, ...
         train, test: the records.
-        declared_size: public constant: about how many training records there are; None if nobody declared it.
-        shard: ``train`` is one member's part of an ensemble's data: it may be empty or hold one class only, because to
-            refuse it would depend on private data.
+        declared_size: public constant: about how many training records there are; None if nobody
+            declared it.
+        shard: ``train`` is one member's part of an ensemble's data: it may be empty or hold one
+            class only, because to refuse it would depend on private data.
         scaling: the constants that scaled the features, for the record.
-        settled: what ``load_queries`` needs beside the source's own settings, and only the data could tell: kept with a
-            run, so that nobody needs the data again to ask about queries.
+        settled: what ``load_queries`` needs beside the source's own settings, and only the data
+            could tell: kept with a run, so that nobody needs the data again to ask about queries.
         selection: condition b: ids, split and selection depend on each record alone.
-        preprocessing: condition e: scaling and vocabularies come from public data or constants only.
-        size: condition c: what makes ``declared_size`` a public constant; None where nobody but the user says so.
+        preprocessing: condition e: scaling and vocabularies come from public data or constants
+            only.
+        size: condition c: what makes ``declared_size`` a public constant; None where nobody but the
+            user says so.
         label_free: no id, unit, split or order was made from labels: relation=flip needs it.
-        tested: whether there is a test split; programs that train on arrays of their own keep none here.
+        tested: whether there is a test split; programs that train on arrays of their own keep none
+            here.
         pretrain: public records a frozen encoder may be trained on.
         plane: set for two-dimensional data only.
-        notes: sentences for the data owner alone: they may tell about private data, and are never part of a claim or of a
-            condition.
+        notes: sentences for the data owner alone: they may tell about private data, and are never
+            part of a claim or of a condition.
     """
 
     name: str
@@ -84,20 +91,33 @@ class Dataset:
                     continue
                 raise DataError(f"{self.name}: the {split} split is empty")
             if records.labels.min() < 0 or records.labels.max() >= len(self.classes):
-                raise DataError(f"{self.name}: {split} labels are not in 0..{len(self.classes) - 1}")
+                raise DataError(
+                    f"{self.name}: {split} labels are not in 0..{len(self.classes) - 1}"
+                )
         if len(self.classes) < 2:
-            raise DataError(f"{self.name}: every record has the class {self.classes[0]!r}; at least two are needed")
+            raise DataError(
+                f"{self.name}: every record has the class {self.classes[0]!r}; at least two are "
+                "needed"
+            )
         if self.train.features.shape[1:] != self.test.features.shape[1:]:
             raise DataError(f"{self.name}: train and test features differ in shape")
 
     def public_rows(self, which: PublicRows) -> Records:
-        """The records that somebody declared public: "test", all of those, or "train", training records marked public."""
+        """The records that somebody declared public: "test", all of those, or "train", training
+        records marked public.
+        """
         return self.test if which == "test" else self.train.take(self.train.public)
 
     def same_records(self, other: "Dataset") -> bool:
-        """Whether another has the same records in the same parts: by id, whose they are, and which are public."""
+        """Whether another has the same records in the same parts: by id, whose they are, and
+        which are public.
+        """
         parts = ((self.train, other.train), (self.test, other.test))
-        return all(np.array_equal(getattr(a, key), getattr(b, key)) for a, b in parts for key in ("ids", "units", "public"))
+        return all(
+            np.array_equal(getattr(a, key), getattr(b, key))
+            for a, b in parts
+            for key in ("ids", "units", "public")
+        )
 
     @property
     def bare(self) -> "Dataset":
@@ -118,23 +138,27 @@ class Dataset:
         return fingerprint(self.train, self.test, *([self.pretrain] if self.pretrain else []))
 
     def check_unchanged(self) -> None:
-        """Raise DataError where memory-mapped records, which others may edit, are not those of the first call.
+        """Raise DataError where memory-mapped records, which others may edit, are not those of the
+        first call.
 
-        Training calls it first and last, and whoever reads the records of a model again calls it before that.
+        Training calls it first and last, and whoever reads the records of a model again calls it
+        before that.
         """
         if is_mapped(self.train.features) and self.digest != self._digest_now():
             raise DataError(
-                f"{self.name}: the memory-mapped records were edited after training began, so the model is not theirs: "
+                f"{self.name}: the memory-mapped records were edited after training began, so the "
+                "model is not theirs: "
                 "restore them, or train again"
             )
 
 
 def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
-    """The data set with what can be noted about any: classes that never occur, units on both sides or of names that
-    are nearly alike, a size that is far off.
+    """The data set with what can be noted about any: classes that never occur, units on both sides
+    or of names that are nearly alike, a size that is far off.
 
     Args:
-        normalized: the public number of records that the normaliser of steps stands for, where it is configured.
+        normalized: the public number of records that the normaliser of steps stands for, where it
+            is configured.
     """
     records, notes = len(dataset.train), list(dataset.notes)
     counts = np.bincount(dataset.train.labels, minlength=len(dataset.classes))
@@ -142,43 +166,58 @@ def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
     if empty:
         notes.append(f"no training record has the class {', '.join(map(repr, empty))}.")
     if (dataset.train.units != dataset.train.ids).any():
-        train, test = (np.concatenate([*map(_rough_hash, pieces(of.units))]) for of in (dataset.train, dataset.test))
+        train, test = (
+            np.concatenate([*map(_rough_hash, pieces(of.units))])
+            for of in (dataset.train, dataset.test)
+        )
         if both := len(np.intersect1d(train, test)):
             notes.append(
-                f"units with training and test records: {both:,}; results on the latter may look better than they are."
+                f"units with training and test records: {both:,}; results on the latter may look "
+                "better than they are."
             )
         both_units = (dataset.train.units, dataset.test.units)
         units = {name for of in both_units for some in pieces(of) for name in some.tolist()}
         if alike := len(units) - len({name.strip().casefold().lstrip("0") for name in units}):
             notes.append(
-                f"names of units that are another's but for capitals, blanks around them or leading zeros: {alike:,}; each "
+                "names of units that are another's but for capitals, blanks around them or "
+                f"leading zeros: {alike:,}; each "
                 "counts as a unit of its own: where two are one person, write them alike."
             )
     size = dataset.declared_size if normalized is None else normalized
     if size is not None and records and not records / 2 <= size <= records * 2:
         declared = f"dataset.declared_size is {size:.12g}"
         if normalized is not None:
-            declared = f"training.batch.normalizer (times batches and members) stands for {size:.12g} records"
-        turn, effect = ("smaller", "hardly moves") if size > records else ("larger", "may be unstable")
+            declared = (
+                "training.batch.normalizer (times batches and members) stands for "
+                f"{size:.12g} records"
+            )
+        turn, effect = (
+            ("smaller", "hardly moves") if size > records else ("larger", "may be unstable")
+        )
         notes.append(
             f"{declared}, and there are {records} training records: steps are about "
-            f"{max(size / records, records / size):,.1f} times {turn} than a mean over the records would make them, and "
+            f"{max(size / records, records / size):,.1f} times {turn} than a mean over the records "
+            "would make them, and "
             f"training {effect}."
         )
     return replace(dataset, notes=tuple(notes))
 
 
 class DataSource(Protocol):
-    """What a dataset configuration's ``_target_`` builds: a frozen, validated description that can load itself."""
+    """What a dataset configuration's ``_target_`` builds: a frozen, validated description that
+    can load itself.
+    """
 
     def load(self) -> Dataset:
         """Read, check, scale and split the data. Raises DataMissing or DataError."""
 
     def load_queries(self, path: Path) -> Records:
-        """Read a file of queries, scaled by the same public constants; labels are UNLABELLED where absent.
+        """Read a file of queries, scaled by the same public constants; labels are UNLABELLED where
+        absent.
 
-        A source with a setting ``settled`` gets what ``Dataset.settled`` had there, and then reads nothing but ``path``.
-        One that has ``read_queries(columns)`` beside it, to the same bytes, answers JSON lines too (files.columns_of). One
-        that takes constants from its training records needs ``load_without(is_erased)`` beside ``load`` where some are to
-        be erased (erasure.py).
+        A source with a setting ``settled`` gets what ``Dataset.settled`` had there, and then reads
+        nothing but ``path``. One that has ``read_queries(columns)`` beside it, to the same bytes,
+        answers JSON lines too (files.columns_of). One that takes constants from its training
+        records needs ``load_without(is_erased)`` beside ``load`` where some are to be erased
+        (erasure.py).
         """

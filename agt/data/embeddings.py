@@ -1,8 +1,10 @@
-"""Vectors from a public encoder, with labels, in one npz, parquet or csv file, or a folder of memory-mapped arrays.
+"""Vectors from a public encoder, with labels, in one npz, parquet or csv file, or a folder of
+memory-mapped arrays.
 
-A folder that ``agt data prepare`` made says so itself (``prepared.json``). Condition b rests on what the preparation says,
-and on its arrays being the ones it made: so that file carries a checksum of itself and the SHA-256 of each array, and both
-are checked before anything is read: once in a process, since arrays may be gigabytes.
+A folder that ``agt data prepare`` made says so itself (``prepared.json``). Condition b rests on
+what the preparation says, and on its arrays being the ones it made: so that file carries a checksum
+of itself and the SHA-256 of each array, and both are checked before anything is read: once in a
+process, since arrays may be gigabytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +34,8 @@ _AGAIN = "delete the folder and prepare the data again"
 
 @schema
 class Embeddings(LabelledFile):
-    """Features are (x - center) * scale, or with ``unit_norm`` scale * (x - center) / |x - center|, in float32.
+    """Features are (x - center) * scale, or with ``unit_norm`` scale * (x - center) / |x - center|,
+    in float32.
 
     Attributes (the others: ``LabelledFile``; a column may be the key of an npz):
         path: npz, parquet, csv or a folder of npy files, such as ``agt data prepare`` makes.
@@ -41,9 +44,10 @@ class Embeddings(LabelledFile):
         center: what is subtracted: an npz key, or the numbers themselves.
         scale: public factor.
         unit_norm: bring every vector to length ``scale``; a vector equal to the center stays zero.
-        public_scaling: whoever runs this declares ``center`` public (not computed from training records).
-        public_digest: of the test records and the center, which are public; other ones are refused, since what this
-            configuration declares was said about these. None: any.
+        public_scaling: whoever runs this declares ``center`` public (not computed from training
+            records).
+        public_digest: of the test records and the center, which are public; other ones are refused,
+            since what this configuration declares was said about these. None: any.
         obtain: the command that makes the data, for the message where it is not there.
     """
 
@@ -63,10 +67,13 @@ class Embeddings(LabelledFile):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.x == self.label:
-            raise ValueError(f"label and x are both column {self.label}: a label can be nothing else")
+            raise ValueError(
+                f"label and x are both column {self.label}: a label can be nothing else"
+            )
 
     def load_without(self, is_erased: IsErased) -> Dataset:
-        """As ``LabelledFile.load_without``; a file that only has the name of the one declared about is refused.
+        """As ``LabelledFile.load_without``; a file that only has the name of the one declared about
+        is refused.
 
         Private records do not enter ``public_digest``.
         """
@@ -77,14 +84,19 @@ class Embeddings(LabelledFile):
             digest = public_digest(dataset.test, np.asarray(0.0 if center is None else center))
             if digest != self.public_digest:
                 raise DataError(
-                    f"{columns.path}: its public part (test records and center) has the digest {digest} and "
-                    f"dataset.public_digest is {self.public_digest}: what this configuration declares is about another "
-                    "file; describe yours with dataset=embeddings, or set dataset.public_digest=null and declare it all "
+                    f"{columns.path}: its public part (test records and center) has the digest "
+                    f"{digest} and "
+                    f"dataset.public_digest is {self.public_digest}: what this configuration "
+                    "declares is about another "
+                    "file; describe yours with dataset=embeddings, or set "
+                    "dataset.public_digest=null and declare it all "
                     "yourself"
                 )
         return dataset
 
-    def _query_features(self, columns: ColumnReader, content: RowContent, constants: FileConstants) -> np.ndarray:
+    def _query_features(
+        self, columns: ColumnReader, content: RowContent, constants: FileConstants
+    ) -> np.ndarray:
         same_shape(content[0], constants.shape or (), columns.path)
         center = None if constants.center is None else np.array(constants.center, dtype=np.float64)
         self._check_center(columns, center)
@@ -102,7 +114,8 @@ class Embeddings(LabelledFile):
         return super()._open()
 
     def _content(self, columns: ColumnReader) -> RowContent:
-        # The vectors as stored; half precision is widened, which loses nothing, and whole numbers become decimal.
+        # The vectors as stored; half precision is widened, which loses nothing, and whole numbers
+        # become decimal.
         x = columns.matrix(self.x, "dataset.x")
         if x.dtype.kind in "biu":
             return (x.astype(np.float64),)
@@ -112,8 +125,15 @@ class Embeddings(LabelledFile):
         center = self._center(files[0].columns)
         return FileFeatures(
             arrays=[self._scaled(rows.content[0], rows.columns, center) for rows in files],
-            scaling={"center": self._center_source(), "scale": self.scale, "unit_norm": self.unit_norm},
-            settled={"shape": files[0].content[0].shape[1:], "center": None if center is None else center.tolist()},
+            scaling={
+                "center": self._center_source(),
+                "scale": self.scale,
+                "unit_norm": self.unit_norm,
+            },
+            settled={
+                "shape": files[0].content[0].shape[1:],
+                "center": None if center is None else center.tolist(),
+            },
         )
 
     def _selection(self, split: Fact, rows: FileRows) -> Grounds:
@@ -139,11 +159,14 @@ class Embeddings(LabelledFile):
         theirs = self._center(columns)
         if not np.array_equal(np.asarray(theirs), center):
             raise DataError(
-                f"{columns.path}: its '{self.center}' is not {self.path.name}'s: these queries were made for other "
+                f"{columns.path}: its '{self.center}' is not {self.path.name}'s: these queries "
+                "were made for other "
                 "constants; queries are given unscaled, and the dataset's own constants scale them"
             )
 
-    def _scaled(self, x: np.ndarray, columns: ColumnReader, center: np.ndarray | None) -> np.ndarray:
+    def _scaled(
+        self, x: np.ndarray, columns: ColumnReader, center: np.ndarray | None
+    ) -> np.ndarray:
         """Computed in float64, each record alone, and rounded once to float32.
 
         Args:
@@ -154,7 +177,10 @@ class Embeddings(LabelledFile):
             DataError: the center has another shape, or a value is out of reach of these numbers.
         """
         if center is not None and center.shape != x.shape[1:]:
-            raise DataError(f"{columns.path}: dataset.center has shape {center.shape}, the vectors {x.shape[1:]}")
+            raise DataError(
+                f"{columns.path}: dataset.center has shape {center.shape}, the vectors "
+                f"{x.shape[1:]}"
+            )
         if self.center is None and self.scale == 1 and not self.unit_norm and x.dtype == np.float32:
             return x  # nothing to do: a memory-mapped array stays where it is
         scaled = np.empty(x.shape, dtype=np.float32)
@@ -163,18 +189,25 @@ class Embeddings(LabelledFile):
             lost = self._scale_into(block, x[start : start + _SCALED_ROWS], center)
             if lost.any():
                 lost = np.arange(len(x)) == start + np.flatnonzero(lost)[0]
-                why = "they cannot be scaled by dataset.scale and center, or brought to one length: repair or drop it"
+                why = (
+                    "they cannot be scaled by dataset.scale and center, or brought to one "
+                    "length: repair or drop it"
+                )
                 columns.refuse(self.x, "dataset.x", lost, "numbers too large or too small", why)
         return scaled
 
-    def _scale_into(self, scaled: np.ndarray, x: np.ndarray, center: np.ndarray | None) -> np.ndarray:
+    def _scale_into(
+        self, scaled: np.ndarray, x: np.ndarray, center: np.ndarray | None
+    ) -> np.ndarray:
         # [n] bool: the rows that cannot be scaled.
         with np.errstate(over="ignore", invalid="ignore"):
             block = x.astype(np.float64) - (0.0 if center is None else center)
             lost = np.zeros(len(block), dtype=bool)
             if self.unit_norm:
                 norms = np.array([np.sqrt(np.sum(row * row)) for row in block])
-                lost = ~np.isfinite(norms) | ((norms == 0) & block.reshape(len(block), -1).any(axis=1))
+                lost = ~np.isfinite(norms) | (
+                    (norms == 0) & block.reshape(len(block), -1).any(axis=1)
+                )
                 block = block / np.where(norms > 0, norms, 1.0).reshape(-1, *[1] * (block.ndim - 1))
             scaled[:] = block * self.scale
         unbounded: np.ndarray = ~np.isfinite(scaled).reshape(len(block), -1).all(axis=1)
@@ -183,7 +216,11 @@ class Embeddings(LabelledFile):
     def _center_source(self) -> str:
         if self.center is None:
             return "none"
-        return f"key '{self.center}' of {self.path.name}" if isinstance(self.center, str) else "given in the configuration"
+        return (
+            f"key '{self.center}' of {self.path.name}"
+            if isinstance(self.center, str)
+            else "given in the configuration"
+        )
 
     def _scaling_fact(self) -> Fact:
         if self.center is None:
@@ -201,13 +238,17 @@ class Embeddings(LabelledFile):
 
 def public_digest(test: Records, center: np.ndarray) -> str:
     """A hash of test records, in any order, and of the center."""
-    rows = [f"{features.tobytes().hex()} {label}" for features, label in zip(test.features, test.labels, strict=True)]
+    rows = [
+        f"{features.tobytes().hex()} {label}"
+        for features, label in zip(test.features, test.labels, strict=True)
+    ]
     h = blake2b(center.astype(np.float64).tobytes(), digest_size=16)
     h.update("\n".join(sorted(rows)).encode())
     return h.hexdigest()
 
 
-# -- prepared folders -----------------------------------------------------------------------------------------------------
+# -- prepared folders
+# -----------------------------------------------------------------------------------------------------
 
 
 def part_of(folder: Path) -> Path:
@@ -219,8 +260,8 @@ def read_prepared(folder: Path) -> dict[str, Any]:
     """``prepared.json`` of a finished folder, its arrays checked against it.
 
     Raises:
-        DataError: there is none, it is of another format, damaged or edited; or an array is missing, not listed, or not
-            the one that was made: it is named.
+        DataError: there is none, it is of another format, damaged or edited; or an array is
+            missing, not listed, or not the one that was made: it is named.
     """
     path = folder / PREPARED
     try:
@@ -228,16 +269,27 @@ def read_prepared(folder: Path) -> dict[str, Any]:
         form = prepared["format"]
         arrays = prepared["arrays"] if form == FORMAT else {}
     except FileNotFoundError:
-        raise DataError(f"{folder}: no {PREPARED} in it, so no prepared folder: choose another, or delete it") from None
+        raise DataError(
+            f"{folder}: no {PREPARED} in it, so no prepared folder: choose another, or delete it"
+        ) from None
     except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{path}: damaged, edited, or made by another version of agt ({error}): {_AGAIN}") from None
+        raise DataError(
+            f"{path}: damaged, edited, or made by another version of agt ({error}): {_AGAIN}"
+        ) from None
     if form != FORMAT:
-        raise DataError(f"{path}: of format {form}, and this version of agt reads {FORMAT}: {_AGAIN}")
+        raise DataError(
+            f"{path}: of format {form}, and this version of agt reads {FORMAT}: {_AGAIN}"
+        )
     for name, array in arrays.items():
-        _check_array(folder / f"{name}.npy", tuple(array["shape"]), np.dtype(array["dtype"]), array["sha256"])
+        _check_array(
+            folder / f"{name}.npy", tuple(array["shape"]), np.dtype(array["dtype"]), array["sha256"]
+        )
     stray = [file for file in arrays_in(folder) if file.stem not in arrays]
     if stray:
-        raise DataError(f"{stray[0]}: not an array that was prepared: {PREPARED} does not cover it: take it away")
+        raise DataError(
+            f"{stray[0]}: not an array that was prepared: {PREPARED} does not cover it: take it "
+            "away"
+        )
     return prepared
 
 
@@ -252,10 +304,15 @@ def _check_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, sha256: st
     except (ValueError, EOFError, OSError) as error:
         raise DataError(f"{path}: gone, truncated or not an array ({error}): {_AGAIN}") from None
     if array.shape != shape or array.dtype != dtype:
-        raise DataError(f"{path}: {array.dtype} {array.shape}, and {PREPARED} says {dtype} {shape}: {_AGAIN}")
+        raise DataError(
+            f"{path}: {array.dtype} {array.shape}, and {PREPARED} says {dtype} {shape}: {_AGAIN}"
+        )
     state = path.stat()
     if _sha256_once(path.resolve(), state.st_size, state.st_mtime_ns, state.st_ino) != sha256:
-        raise DataError(f"{path}: its content is not what was prepared (another SHA-256 than {PREPARED} has): {_AGAIN}")
+        raise DataError(
+            f"{path}: its content is not what was prepared (another SHA-256 than {PREPARED} has): "
+            f"{_AGAIN}"
+        )
 
 
 def require_finished(path: Path, obtain: str | None) -> None:
@@ -266,21 +323,30 @@ def require_finished(path: Path, obtain: str | None) -> None:
         obtain: the command that makes it, if there is one.
 
     Raises:
-        DataMissing: it is absent (where ``obtain`` is given; otherwise whoever opens it says so), or unfinished.
+        DataMissing: it is absent (where ``obtain`` is given; otherwise whoever opens it says so),
+            or unfinished.
         DataError: as ``read_prepared``.
     """
-    unfinished = path if (path / PROGRESS).exists() and not (path / PREPARED).exists() else part_of(path)
+    unfinished = (
+        path if (path / PROGRESS).exists() and not (path / PREPARED).exists() else part_of(path)
+    )
     if unfinished.is_dir() and (unfinished == path or not path.exists()):
         again = obtain or "agt data prepare NAME"
-        raise DataMissing(f"{unfinished}: a preparation that has not finished; the same command goes on with it: {again}")
+        raise DataMissing(
+            f"{unfinished}: a preparation that has not finished; the same command goes on with it: "
+            f"{again}"
+        )
     if obtain and not path.exists():
-        raise DataMissing(f"{path} is not there: make it with: {obtain}; or change dataset.path or data_dir")
+        raise DataMissing(
+            f"{path} is not there: make it with: {obtain}; or change dataset.path or data_dir"
+        )
     if (path / PREPARED).exists():
         read_prepared(path)
 
 
 def alone_fact(path: Path, units: bool) -> Fact | None:
-    """Condition b as far as the preparation goes: whether a record's arrays depend on that record (or unit) alone.
+    """Condition b as far as the preparation goes: whether a record's arrays depend on that record
+    (or unit) alone.
 
     Args:
         path: a folder or file of data.
@@ -299,4 +365,8 @@ def alone_fact(path: Path, units: bool) -> Fact | None:
     if not isinstance(alone, Mapping):
         return not_held("preparation_silent", file=PREPARED)
     text = str(alone["why"])  # of the program that prepared the folder
-    return proved("prepared_alone", text=text) if alone.get("held") is True else not_held("prepared_together", text=text)
+    return (
+        proved("prepared_alone", text=text)
+        if alone.get("held") is True
+        else not_held("prepared_together", text=text)
+    )

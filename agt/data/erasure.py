@@ -1,15 +1,18 @@
-"""Data as if some of its training records were not in the file: what a run goes on with once they were erased.
+"""Data as if some of its training records were not in the file: what a run goes on with once they
+were erased.
 
 Formal guarantees
-    Let F be a file, E the records that were erased, F - E the file without their rows. ``part`` of F and of F - E give the
-    same dataset, byte for byte: every other record is read from its own row and from constants, and those that are not
-    written down are read off the records that stay (``load_without``). A source without ``load_without`` whose constants
-    are not public gives no such promise: ``part`` refuses it.
-    Numbered ids (dataset.py) are of rows and of how many copies came before: of copies, F - E names the first ones. So of
-    copies only the last may be gone (``check_last``): then those that stay have the same ids in both files, and none of
-    them is that of a record that is gone.
-    ``untouched`` is proved only where every constant is either public or was compared: a record's features are a function
-    of its own row and of the constants, so equal constants leave every other record as it was.
+    Let F be a file, E the records that were erased, F - E the file without their rows. ``part`` of
+    F and of F - E give the same dataset, byte for byte: every other record is read from its own row
+    and from constants, and those that are not written down are read off the records that stay
+    (``load_without``). A source without ``load_without`` whose constants are not public gives no
+    such promise: ``part`` refuses it.
+    Numbered ids (dataset.py) are of rows and of how many copies came before: of copies, F - E names
+    the first ones. So of copies only the last may be gone (``check_last``): then those that stay
+    have the same ids in both files, and none of them is that of a record that is gone.
+    ``untouched`` is proved only where every constant is either public or was compared: a record's
+    features are a function of its own row and of the constants, so equal constants leave every
+    other record as it was.
 """
 
 import json
@@ -48,15 +51,18 @@ class ErasedDataset:
     untouched: Fact
 
 
-def part(source: DataSource, is_erased: IsErased, before: Mapping[str, object] | None = None) -> ErasedDataset:
+def part(
+    source: DataSource, is_erased: IsErased, before: Mapping[str, object] | None = None
+) -> ErasedDataset:
     """Load the data, and take out what was erased.
 
     Args:
-        before: ``Dataset.settled`` as it was with the erased records; None: as it is with those that the data still has.
+        before: ``Dataset.settled`` as it was with the erased records; None: as it is with those
+            that the data still has.
 
     Raises:
-        DataMissing, DataError: as ``load``; nothing, or one class, is left; a copy that is not the last is gone; or the
-            source takes constants from its records and cannot leave some out.
+        DataMissing, DataError: as ``load``; nothing, or one class, is left; a copy that is not the
+            last is gone; or the source takes constants from its records and cannot leave some out.
     """
     loaded = source.load()
     erased = is_erased(loaded.train.ids, loaded.train.units)
@@ -65,7 +71,11 @@ def part(source: DataSource, is_erased: IsErased, before: Mapping[str, object] |
         stated = source.stated(loaded.settled).constants
     rest = loaded
     if erased.any():
-        rest = source.load_without(is_erased) if hasattr(source, "load_without") else without(loaded, erased, stated)
+        rest = (
+            source.load_without(is_erased)
+            if hasattr(source, "load_without")
+            else without(loaded, erased, stated)
+        )
     earlier = loaded.settled if before is None else before
     same = _as_json(earlier) == _as_json(rest.settled)
     return ErasedDataset(rest, loaded.train.take(erased), _untouched(stated, same))
@@ -76,11 +86,16 @@ def _as_json(settled: Mapping[str, object]) -> str:
 
 
 def without(loaded: Dataset, erased: np.ndarray, stated: Grounds) -> Dataset:
-    """The dataset less the records that ``erased`` [n] bool marks. Raises DataError: by ``stated`` there is no such."""
+    """The dataset less the records that ``erased`` [n] bool marks.
+
+    Raises DataError: by ``stated`` there is no such.
+    """
     if not stated.held:
         raise DataError(
-            f"{loaded.name}: its constants are taken from its records ({stated.missing}), and its source cannot leave some "
-            "of them out: delete the erased records from the data, or give it load_without(is_erased)"
+            f"{loaded.name}: its constants are taken from its records ({stated.missing}), and its "
+            "source cannot leave some "
+            "of them out: delete the erased records from the data, or give it "
+            "load_without(is_erased)"
         )
     check_last(_families_by_content(loaded.train), erased)
     plane = loaded.plane and replace(loaded.plane, points=loaded.plane.points[~erased])
@@ -89,7 +104,10 @@ def without(loaded: Dataset, erased: np.ndarray, stated: Grounds) -> Dataset:
 
 def _untouched(stated: Grounds, same: bool) -> Fact:
     if not stated.held:
-        return not_held("features_read_off_records", missing=tuple(fact for fact in stated.facts if not fact.held))
+        return not_held(
+            "features_read_off_records",
+            missing=tuple(fact for fact in stated.facts if not fact.held),
+        )
     if not same:
         return not_held("erased_decided_constants")
     if stated.declarations:
@@ -114,13 +132,17 @@ def check_last(families: np.ndarray, erased: np.ndarray) -> None:
             first.setdefault(family, row)
         elif family in first:
             raise DataError(
-                f"{row_words(first[family])} is to be erased, and {row_words(row)}, a copy of it, stays: ids made from the "
-                "content number copies in their order, so the last copy goes first: ask for that one's id"
+                f"{row_words(first[family])} is to be erased, and {row_words(row)}, a copy of it, "
+                "stays: ids made from the "
+                "content number copies in their order, so the last copy goes first: ask for that "
+                "one's id"
             )
 
 
 def families(source: DataSource, train: Records) -> np.ndarray:
-    """[n] str, the same for training records that are copies of each other and whose ids number them (dataset.py)."""
+    """[n] str, the same for training records that are copies of each other and whose ids number
+    them (dataset.py).
+    """
     if hasattr(source, "families"):
         return source.families(train.ids)
     return _families_by_content(train)

@@ -1,12 +1,15 @@
-"""Files of records as columns: csv and its relatives, parquet, npz, folders of npy files, and rows that a program sends.
+"""Files of records as columns: csv and its relatives, parquet, npz, folders of npy files, and rows
+that a program sends.
 
-One rule holds everywhere: how a value is read depends on that value and on the file's format alone, never on the rest
-of its column (method.md section 3, condition b). A csv therefore has no guessed column types: every cell is text until
-a caller asks for numbers, and '07' does not turn into 7 because its neighbours happen to be digits. How a csv is cut into
-cells is a setting and never guessed while training either: one record could change a guess, and so every other record.
+One rule holds everywhere: how a value is read depends on that value and on the file's format alone,
+never on the rest of its column (method.md section 3, condition b). A csv therefore has no guessed
+column types: every cell is text until a caller asks for numbers, and '07' does not turn into 7
+because its neighbours happen to be digits. How a csv is cut into cells is a setting and never
+guessed while training either: one record could change a guess, and so every other record.
 
-Whatever a column came from, it is checked as an Arrow array of one value a row, or as a numpy array of one vector a row.
-Columns are read when they are asked for; arrays of a folder stay memory-mapped; large files come in blocks of rows.
+Whatever a column came from, it is checked as an Arrow array of one value a row, or as a numpy array
+of one vector a row. Columns are read when they are asked for; arrays of a folder stay
+memory-mapped; large files come in blocks of rows.
 """
 
 import codecs
@@ -73,7 +76,8 @@ class CsvFormat:
         separator: the one character between cells.
         encoding: of the text, by Python's name for it; utf-8 may begin with a byte order mark.
         header: the first line names the columns; otherwise they are column1, column2, ...
-        decimal: what stands before the decimals of a number; a comma: points may stand between its thousands.
+        decimal: what stands before the decimals of a number; a comma: points may stand between its
+            thousands.
     """
 
     separator: str = ","
@@ -83,13 +87,17 @@ class CsvFormat:
 
     def __post_init__(self) -> None:
         if len(self.separator) != 1 or self.separator in '"\r\n':
-            raise ValueError(f"separator must be one character, and no quotation mark or line end, got {self.separator!r}")
+            raise ValueError(
+                "separator must be one character, and no quotation mark or line end, got "
+                f"{self.separator!r}"
+            )
         try:
             if not "a\nb".encode(self.encoding).startswith("a\n".encode(self.encoding)):
                 raise LookupError  # what comes later changes what came before, as in punycode
         except (LookupError, UnicodeError):  # also of codecs from bytes to bytes, such as zlib
             raise ValueError(
-                f"encoding={self.encoding} is unknown, or not an encoding of text: use utf-8, latin-1, cp1252 or utf-16"
+                f"encoding={self.encoding} is unknown, or not an encoding of text: use utf-8, "
+                "latin-1, cp1252 or utf-16"
             ) from None
 
     def plain(self, cells: pa.Array) -> pa.Array:
@@ -98,7 +106,8 @@ class CsvFormat:
         if self.decimal == ".":
             return cells
         bare = pc.replace_substring(pc.replace_substring(cells, ".", ""), ",", ".")
-        other = pc.if_else(pc.match_substring_regex(cells, ISO_DATE), cells, "?")  # 1.5 is no number here
+        # 1.5 is no number here
+        other = pc.if_else(pc.match_substring_regex(cells, ISO_DATE), cells, "?")
         return pc.if_else(pc.match_substring_regex(cells, COMMA), bare, other)
 
     @property
@@ -110,7 +119,8 @@ class CsvFormat:
         """The first rows as they stand, a header included.
 
         Raises:
-            DataError: the text is in another encoding, or cannot be cut into cells; what ``open_text`` raises.
+            DataError: the text is in another encoding, or cannot be cut into cells; what
+                ``open_text`` raises.
         """
         with open_text(path, self.codec) as file:
             reader = csv.reader(file, delimiter=self.separator)
@@ -118,23 +128,30 @@ class CsvFormat:
                 return list(islice(reader, most))
             except csv.Error as error:
                 raise DataError(
-                    f"{path}: cannot be cut into cells near line {reader.line_num} ({first_line(error)}): close a "
+                    f"{path}: cannot be cut into cells near line {reader.line_num} "
+                    f"({first_line(error)}): close a "
                     'quotation mark (") that is open, or shorten the cell'
                 ) from None
             except UnicodeError:
                 raise DataError(
-                    f"{path}: its text is not {codecs.lookup(self.encoding).name.upper()}; save it as UTF-8, or train "
+                    f"{path}: its text is not {codecs.lookup(self.encoding).name.upper()}; save it "
+                    "as UTF-8, or train "
                     "with another dataset.csv.encoding, latin-1 say"
                 ) from None
 
     def names(self, path: Path) -> tuple[str, ...]:
         """The columns of a file."""
         first = next(iter(self.rows(path, 1)), [])
-        return tuple(first) if self.header else tuple(f"column{place}" for place in range(1, len(first) + 1))
+        return (
+            tuple(first)
+            if self.header
+            else tuple(f"column{place}" for place in range(1, len(first) + 1))
+        )
 
     def options(self, names: Sequence[str]) -> tuple[Any, ...]:
         """How Arrow reads the file: every cell as text, null where a word of ``NULLS`` stands."""
-        encoding = "utf8" if self.codec == "utf-8-sig" else self.encoding  # Arrow's own; it passes over the mark
+        # Arrow's own; it passes over the mark
+        encoding = "utf8" if self.codec == "utf-8-sig" else self.encoding
         given = None if self.header else list(names)
         text = {name: pa.string() for name in names}
         return (
@@ -155,7 +172,8 @@ def open_text(path: Path, codec: str) -> Iterator[TextIO]:
     """Open a text file, compressed or not, with its line ends as they are.
 
     Raises:
-        DataError: while it is read, of a compressed file that is truncated, damaged or not compressed.
+        DataError: while it is read, of a compressed file that is truncated, damaged or not
+            compressed.
     """
     if path.suffix.lower() != ".gz":
         with path.open(encoding=codec, newline="") as file:
@@ -166,12 +184,14 @@ def open_text(path: Path, codec: str) -> Iterator[TextIO]:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(
-            f"{path}: truncated, damaged or not compressed by gzip ({first_line(error)}): compress the table again, or "
+            f"{path}: truncated, damaged or not compressed by gzip ({first_line(error)}): compress "
+            "the table again, or "
             "take .gz off the name of a file that is not compressed"
         ) from None
 
 
-# -- columns, and what is checked of them ---------------------------------------------------------------------------------
+# -- columns, and what is checked of them
+# ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -183,8 +203,10 @@ class ColumnReader:
         names: its columns, or the keys of an npz.
         read: the raw column: a numpy array (npz, npy) or an Arrow column (csv, parquet).
         form: how a csv, whose cells are text, was cut into them; None: another kind of file.
-        first: these are some of a large file's rows, beginning with the one of this index; None: all of them.
-        sent: by a program, as JSON: true is no number there, and a list of one value is none either.
+        first: these are some of a large file's rows, beginning with the one of this index; None:
+            all of them.
+        sent: by a program, as JSON: true is no number there, and a list of one value is none
+            either.
     """
 
     path: Path
@@ -197,16 +219,25 @@ class ColumnReader:
     def __post_init__(self) -> None:
         repeated = [name for name, count in Counter(self.names).items() if count > 1]
         if repeated:
-            raise DataError(f"{self.path}: two columns are called '{min(repeated)}': rename or drop one")
+            raise DataError(
+                f"{self.path}: two columns are called '{min(repeated)}': rename or drop one"
+            )
 
     def raw(self, name: str, setting: str) -> np.ndarray | pa.Array:
-        """The column called ``name``; ``setting`` is the configuration key that chose it. Raises DataError."""
+        """The column called ``name``; ``setting`` is the configuration key that chose it.
+
+        Raises DataError.
+        """
         if name not in self.names:
             cut = ""
             if self.form and len(self.names) == 1:
-                cut = f"; lines are cut at {self.form.separator!r}: else train with another dataset.csv.separator"
+                cut = (
+                    f"; lines are cut at {self.form.separator!r}: else train with another "
+                    "dataset.csv.separator"
+                )
             raise DataError(
-                f"{self.path}: no column or key '{name}', which {setting} names{nearest(name, self.names)}{cut}"
+                f"{self.path}: no column or key '{name}', which {setting} "
+                f"names{nearest(name, self.names)}{cut}"
             )
         with self._reading(name):
             return self.read(name)
@@ -220,10 +251,11 @@ class ColumnReader:
             raise DataError(f"{self.path}: cannot read '{name}': {_unreadable(error)}") from None
 
     def row(self, row: int) -> str:
-        """How messages name the row with this index: counted from 1; of a csv also the line, where that is certain.
+        """How messages name the row with this index: counted from 1; of a csv also the line, where
+        that is certain.
 
-        Each row of a csv takes a line at least, and blank lines are no rows: so if the file has as many lines as rows and
-        a header, each of them is one line, and otherwise nothing is said.
+        Each row of a csv takes a line at least, and blank lines are no rows: so if the file has as
+        many lines as rows and a header, each of them is one line, and otherwise nothing is said.
         """
         if self.first is not None or self.form is None or not self.names:
             return row_words(row + (self.first or 0))
@@ -233,7 +265,9 @@ class ColumnReader:
             return row_words(row)
         return f"{row_words(row)} (line {row + 1 + self.form.header} of the file)"
 
-    def refuse(self, name: str, setting: str, bad: np.ndarray | pa.Array, values: Any, why: str) -> None:
+    def refuse(
+        self, name: str, setting: str, bad: np.ndarray | pa.Array, values: Any, why: str
+    ) -> None:
         """Raise DataError for the first row of a column that is bad, if there is one.
 
         Args:
@@ -245,8 +279,16 @@ class ColumnReader:
             return
         row = int(rows[0])
         value = None if isinstance(values, str) else values[row : row + 1].tolist()[0]
-        has = values if isinstance(values, str) else "no value" if missing_word(as_word(value)) else repr(value)
-        raise DataError(f"{self.path}: {setting}: column '{name}' has {has} in {self.row(row)}: {why}")
+        has = (
+            values
+            if isinstance(values, str)
+            else "no value"
+            if missing_word(as_word(value))
+            else repr(value)
+        )
+        raise DataError(
+            f"{self.path}: {setting}: column '{name}' has {has} in {self.row(row)}: {why}"
+        )
 
     def column(self, name: str, setting: str, missing: Sequence[str] = ()) -> pa.Array:
         """One value a row; bytes become text. Raises DataError.
@@ -257,17 +299,29 @@ class ColumnReader:
         column = self._plain(self._stored(name, setting), name, setting)
         if not missing or not is_text(column):
             return column
-        return pc.if_else(pc.is_in(column, pa.array(list(missing), column.type)), pa.scalar(None, column.type), column)
+        return pc.if_else(
+            pc.is_in(column, pa.array(list(missing), column.type)),
+            pa.scalar(None, column.type),
+            column,
+        )
 
     def _stored(self, name: str, setting: str) -> pa.Array:
         # One value a row, of the type that the file has.
         column = self.raw(name, setting)
-        if isinstance(column, np.ndarray) and column.ndim == 2 and column.shape[1] == 1 and not self.sent:
+        if (
+            isinstance(column, np.ndarray)
+            and column.ndim == 2
+            and column.shape[1] == 1
+            and not self.sent
+        ):
             column = column[:, 0]
         if column.ndim != 1 if isinstance(column, np.ndarray) else pa.types.is_nested(column.type):
-            raise DataError(f"{self.path}: '{name}' holds vectors, and {setting} needs one value per row")
+            raise DataError(
+                f"{self.path}: '{name}' holds vectors, and {setting} needs one value per row"
+            )
         with self._reading(name):
-            if isinstance(column, np.ndarray):  # of an array of text Arrow takes each value up to its first NUL
+            # of an array of text Arrow takes each value up to its first NUL
+            if isinstance(column, np.ndarray):
                 column = pa.array(column.tolist() if column.dtype.kind in "SU" else column)
             if pa.types.is_dictionary(column.type):
                 column = column.cast(column.type.value_type)
@@ -279,23 +333,36 @@ class ColumnReader:
             return _in_plain_type(column)
         except pa.ArrowInvalid:
             raise DataError(
-                f"{self.path}: {setting}: column '{name}' holds {column.type}, and some of its bytes are not text in "
+                f"{self.path}: {setting}: column '{name}' holds {column.type}, and some of its "
+                "bytes are not text in "
                 "UTF-8: store text instead (ids as hexadecimal, say), or drop the column"
             ) from None
 
     def array(self, name: str, setting: str) -> np.ndarray:
-        """The numbers under a key of an npz, or in an npy file, whatever their shape. Raises DataError."""
+        """The numbers under a key of an npz, or in an npy file, whatever their shape.
+
+        Raises DataError.
+        """
         array = self.raw(name, setting)
-        if not isinstance(array, np.ndarray) or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
-            raise DataError(f"{self.path}: {setting}: '{name}' must be an npz key with finite numbers")
+        if (
+            not isinstance(array, np.ndarray)
+            or array.dtype.kind not in "iuf"
+            or not np.isfinite(array).all()
+        ):
+            raise DataError(
+                f"{self.path}: {setting}: '{name}' must be an npz key with finite numbers"
+            )
         return array
 
     def refuse_missing_words(self, setting: str, values: Iterable[str | int]) -> None:
-        """Raise DataError where a list names what in a csv stands for a missing value, so that it would never be met."""
+        """Raise DataError where a list names what in a csv stands for a missing value, so that
+        it would never be met.
+        """
         met = {*map(str, values)} & {*NULLS}
         if met and self.form:
             raise DataError(
-                f"{self.path}: {setting} lists '{min(met)}', which in a csv stands for a missing value: write another "
+                f"{self.path}: {setting} lists '{min(met)}', which in a csv stands for a missing "
+                "value: write another "
                 "word in the file, or give the data as parquet"
             )
 
@@ -316,23 +383,34 @@ class ColumnReader:
             try:
                 column = _read_numbers(cells)
             except pa.ArrowInvalid:
-                bad = pc.equal(cells, next(value for value in pc.unique(cells) if not _is_number(value)))
-                why = "written with a point and nothing between thousands, as in 1234.5 (a comma: +dataset.csv.decimal=',')"
+                bad = pc.equal(
+                    cells, next(value for value in pc.unique(cells) if not _is_number(value))
+                )
+                why = (
+                    "written with a point and nothing between thousands, as in 1234.5 (a comma: "
+                    "+dataset.csv.decimal=',')"
+                )
                 if self.form and self.form.decimal == ",":
                     why = "written with a comma, as in 1.234,5 (dataset.csv.decimal)"
                 why = f"expected a number, {why}, or a date such as 2024-12-31"
-                self.refuse(name, setting, pc.fill_null(bad, False), pc.utf8_trim_whitespace(column), why)
+                self.refuse(
+                    name, setting, pc.fill_null(bad, False), pc.utf8_trim_whitespace(column), why
+                )
         if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
             with self._reading(name):
                 column = _days(column)
         if pa.types.is_null(column.type) or (pa.types.is_boolean(column.type) and not self.sent):
             column = column.cast(pa.int8())
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-            raise DataError(f"{self.path}: column '{name}' holds {column.type}, and {setting} needs numbers")
+            raise DataError(
+                f"{self.path}: column '{name}' holds {column.type}, and {setting} needs numbers"
+            )
         return column.to_numpy(zero_copy_only=False).astype(np.float64)
 
     def words(self, name: str, setting: str, missing: Sequence[str] = ()) -> np.ndarray:
-        """[n] object: each value as text, a whole number without a decimal point; None where it is missing."""
+        """[n] object: each value as text, a whole number without a decimal point; None where it
+        is missing.
+        """
         column = self.column(name, setting, missing)
         with self._reading(name):
             coded = column.dictionary_encode()
@@ -340,11 +418,20 @@ class ColumnReader:
         return known[pc.fill_null(coded.indices, len(known) - 1).to_numpy(zero_copy_only=False)]
 
     def flags(self, name: str, setting: str) -> np.ndarray:
-        """[n] bool: True for 1, true or test; False for 0, false or train. Raises DataError for anything else."""
+        """[n] bool: True for 1, true or test; False for 0, false or train.
+
+        Raises DataError for anything else.
+        """
         words = self.words(name, setting)
         flags = {word: _FLAGS.get((word or "").strip().lower()) for word in set(words.tolist())}
         found = np.array([flags[word] for word in words.tolist()], dtype=object)
-        self.refuse(name, setting, pd.isna(found), words, "expected 0, false or train, or else 1, true or test")
+        self.refuse(
+            name,
+            setting,
+            pd.isna(found),
+            words,
+            "expected 0, false or train, or else 1, true or test",
+        )
         return found.astype(bool)
 
     def ids(self, name: str, setting: str, as_text: bool = False) -> np.ndarray:
@@ -354,24 +441,41 @@ class ColumnReader:
             as_text: take any mixture of numbers and text as text.
 
         Raises:
-            DataError: an id is missing or a decimal number, numbers and text are mixed, or two differ by spaces alone.
+            DataError: an id is missing or a decimal number, numbers and text are mixed, or two
+                differ by spaces alone.
         """
         stored = self._stored(name, setting)
         column = self._plain(stored, name, setting)
-        words = column if is_text(column) else pa.array([as_word(value) for value in column.to_pylist()], pa.string())
+        words = (
+            column
+            if is_text(column)
+            else pa.array([as_word(value) for value in column.to_pylist()], pa.string())
+        )
         trimmed = pc.utf8_trim_whitespace(words)
-        self.refuse(name, setting, pc.is_in(trimmed, pa.array([*NULLS, None], words.type)), words, "every row needs one")
+        self.refuse(
+            name,
+            setting,
+            pc.is_in(trimmed, pa.array([*NULLS, None], words.type)),
+            words,
+            "every row needs one",
+        )
         self.refuse(name, setting, pc.match_substring(words, "\0"), words, "write it without NUL")
         if pa.types.is_floating(column.type):
             numbers = np.abs(column.to_numpy(zero_copy_only=False).astype(np.float64))
             exact = 2.0 ** _EXACT_BITS.get(stored.type.bit_width, 53) if as_text else 0.0
-            why = "a decimal number, or one too large to tell from the next whole one: store whole numbers or text"
+            why = (
+                "a decimal number, or one too large to tell from the next whole one: store whole "
+                "numbers or text"
+            )
             self.refuse(name, setting, numbers >= exact, column, why)
         elif self.form and not as_text:
             self._check_one_kind(words, name, setting)
-        if pc.any(pc.not_equal(trimmed, words)).as_py() and len(pc.unique(trimmed)) < len(pc.unique(words)):
+        if pc.any(pc.not_equal(trimmed, words)).as_py() and len(pc.unique(trimmed)) < len(
+            pc.unique(words)
+        ):
             raise DataError(
-                f"{self.path}: {setting}: column '{name}' has values that differ by spaces alone: write each in one form"
+                f"{self.path}: {setting}: column '{name}' has values that differ by spaces alone: "
+                "write each in one form"
             )
         return _unicode(words)
 
@@ -380,34 +484,49 @@ class ColumnReader:
         found = {kind: pc.match_substring_regex(words, shape) for kind, shape in ID_KINDS.items()}
         found["text"] = pc.invert(pc.match_substring_regex(words, "|".join(ID_KINDS.values())))
         kinds = [kind for kind, cells in found.items() if pc.any(cells).as_py()]
-        why = f"{' and '.join(kinds)}: write all as whole numbers, or all as text, or train with dataset.id_as_text=true"
+        why = (
+            f"{' and '.join(kinds)}: write all as whole numbers, or all as text, or train with "
+            "dataset.id_as_text=true"
+        )
         if len(kinds) > 1 or kinds == ["a decimal number"]:
             self.refuse(name, setting, found[kinds[-1]], words, why)
 
     def unique_ids(self, name: str, setting: str, as_text: bool = False) -> np.ndarray:
-        """[n] str: as ``ids``, and no value occurs twice. Raises DataError naming the column and one that does."""
+        """[n] str: as ``ids``, and no value occurs twice.
+
+        Raises DataError naming the column and one that does.
+        """
         ids = self.ids(name, setting, as_text)
         repeated = most_frequent(ids)
         if repeated:
             raise DataError(
-                f"{self.path}: {setting}: column '{name}' has {repeated[0]!r} {repeated[1]} times: a record's id must be "
+                f"{self.path}: {setting}: column '{name}' has {repeated[0]!r} {repeated[1]} times: "
+                "a record's id must be "
                 "unique (rows of one person belong together by dataset.unit)"
             )
         return ids
 
     def matrix(self, name: str, setting: str) -> np.ndarray:
-        """[n, ...] numbers: an npz array, a column of lists, or the columns NAME0, NAME1, ... (also NAME_0, ...).
+        """[n, ...] numbers: an npz array, a column of lists, or the columns NAME0, NAME1, ... (also
+        NAME_0, ...).
 
         Returns:
-            an npz array in its own dtype, otherwise float64, or float32 if all are stored so; at least two axes.
+            an npz array in its own dtype, otherwise float64, or float32 if all are stored so; at
+            least two axes.
 
         Raises:
-            DataError: not numeric, lists of different lengths, a numbered column is absent, or NaN or inf (the row).
+            DataError: not numeric, lists of different lengths, a numbered column is absent, or NaN
+                or inf (the row).
         """
-        array = self._stacked(name, setting) if name in self.names else self._numbered(name, setting)
+        array = (
+            self._stacked(name, setting) if name in self.names else self._numbered(name, setting)
+        )
         if array.dtype.kind not in "biuf" or array.ndim < 2:
             holds = f"{array.dtype} of shape {array.shape}"
-            raise DataError(f"{self.path}: '{name}' holds {holds}, and {setting} needs a row of numbers per record")
+            raise DataError(
+                f"{self.path}: '{name}' holds {holds}, and {setting} needs a row of numbers per "
+                "record"
+            )
         row = not_finite(array) if array.dtype.kind == "f" else None
         bad = [] if row is None else np.arange(len(array)) == row
         self.refuse(name, setting, bad, "NaN or inf", "repair or drop it")
@@ -418,28 +537,40 @@ class ColumnReader:
         if isinstance(column, np.ndarray):
             return column
         kind = column.type
-        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
-            raise DataError(f"{self.path}: column '{name}' holds {kind}, and {setting} needs lists of numbers")
+        if not (
+            pa.types.is_list(kind)
+            or pa.types.is_large_list(kind)
+            or pa.types.is_fixed_size_list(kind)
+        ):
+            raise DataError(
+                f"{self.path}: column '{name}' holds {kind}, and {setting} needs lists of numbers"
+            )
         widths = pc.unique(pc.list_value_length(column)).to_pylist()
         if len(widths) != 1 or widths[0] is None:
-            raise DataError(f"{self.path}: column '{name}' has lists of different lengths, or none in some row")
+            raise DataError(
+                f"{self.path}: column '{name}' has lists of different lengths, or none in some row"
+            )
         flat = pc.list_flatten(column).to_numpy(zero_copy_only=False)
         flat = flat if flat.dtype == np.float32 else np.asarray(flat, dtype=np.float64)
         return flat.reshape(len(column), widths[0])
 
     def _numbered(self, name: str, setting: str) -> np.ndarray:
         pattern = re.compile(re.escape(name) + r"_?(\d+)")
-        numbered = sorted((int(match[1]), column) for column in self.names if (match := pattern.fullmatch(column)))
+        numbered = sorted(
+            (int(match[1]), column) for column in self.names if (match := pattern.fullmatch(column))
+        )
         if not numbered:
             self.raw(name, setting)  # there is no such column: it raises
         numbers = [number for number, _ in numbered]
         if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
             raise DataError(
-                f"{self.path}: the columns {name}{numbers[0]}..{name}{numbers[-1]} are not all there, once each"
+                f"{self.path}: the columns {name}{numbers[0]}..{name}{numbers[-1]} are not all "
+                "there, once each"
             )
         columns = [self._single(column, setting) for _, column in numbered]
         stacked = np.empty((len(columns[0]), len(columns)), np.result_type(*columns))
-        for start in range(0, len(stacked), _TURNED_ROWS):  # a few rows, which stay in the cache while they are turned
+        # a few rows, which stay in the cache while they are turned
+        for start in range(0, len(stacked), _TURNED_ROWS):
             rows = slice(start, start + _TURNED_ROWS)
             np.stack([column[rows] for column in columns], axis=1, out=stacked[rows])
         return stacked
@@ -452,17 +583,25 @@ class ColumnReader:
 
 
 def same_length(path: Path, n: int, columns: Mapping[str, np.ndarray | None]) -> None:
-    """Raise DataError unless every column that is there has one value for each of ``n`` records (an npz promises none)."""
+    """Raise DataError unless every column that is there has one value for each of ``n`` records
+    (an npz promises none).
+    """
     for name, values in columns.items():
         if values is not None and len(values) != n:
-            raise DataError(f"{path}: {n} records and {len(values)} values of '{name}': each record needs one")
+            raise DataError(
+                f"{path}: {n} records and {len(values)} values of '{name}': each record needs one"
+            )
 
 
 def same_shape(features: np.ndarray, shape: tuple[int, ...], path: Path) -> None:
     """Raise DataError unless each row has ``shape``."""
     if features.shape[1:] != shape:
-        got, expected = (" x ".join(map(str, s)) or "a single number" for s in (features.shape[1:], shape))
-        raise DataError(f"{path}: each record has {got} features, the model was trained on {expected}")
+        got, expected = (
+            " x ".join(map(str, s)) or "a single number" for s in (features.shape[1:], shape)
+        )
+        raise DataError(
+            f"{path}: each record has {got} features, the model was trained on {expected}"
+        )
 
 
 def is_text(column: pa.Array) -> bool:
@@ -473,7 +612,8 @@ def is_text(column: pa.Array) -> bool:
 def _in_plain_type(column: pa.Array) -> pa.Array:
     """Return the same values in one of the types that every function of Arrow takes.
 
-    Bytes become text, and half precision becomes double (as a number that is read from it always did).
+    Bytes become text, and half precision becomes double (as a number that is read from it always
+    did).
 
     Raises:
         ArrowInvalid: bytes that are not text in UTF-8.
@@ -507,12 +647,16 @@ def as_word(value: object) -> str | None:
 
 
 def missing_word(word: str | None) -> bool:
-    """Whether a value stands for none: in a csv it is one of these words or blank, and elsewhere text may say so too."""
+    """Whether a value stands for none: in a csv it is one of these words or blank, and elsewhere
+    text may say so too.
+    """
     return word is None or word.strip() in NULLS
 
 
 def _read_numbers(cells: pa.Array) -> pa.Array:
-    """float64 of text, each cell by itself; raises ArrowInvalid where one is neither number nor date."""
+    """float64 of text, each cell by itself; raises ArrowInvalid where one is neither number nor
+    date.
+    """
     dates = pc.match_substring_regex(cells, ISO_DATE)
     numbers = pc.if_else(dates, pa.scalar(None, cells.type), cells).cast(pa.float64())
     if not pc.any(dates).as_py():
@@ -521,8 +665,12 @@ def _read_numbers(cells: pa.Array) -> pa.Array:
 
 
 def _days(dates: pa.Array) -> pa.Array:
-    """float64, days since 1970-01-01; of a time within a day its fraction, to whole microseconds."""
-    micros = dates.cast(options=pc.CastOptions(pa.timestamp("us"), allow_time_truncate=True)).cast(pa.int64())
+    """float64, days since 1970-01-01; of a time within a day its fraction, to whole
+    microseconds.
+    """
+    micros = dates.cast(options=pc.CastOptions(pa.timestamp("us"), allow_time_truncate=True)).cast(
+        pa.int64()
+    )
     return pc.divide(micros.cast(pa.float64(), safe=False), _DAY)
 
 
@@ -550,9 +698,15 @@ def _unicode(words: pa.Array) -> np.ndarray:
 
 def _unreadable(error: Exception) -> str:
     if "allow_pickle" in str(error) or "pickled" in str(error):
-        return "it holds pickled Python objects, which may run code when opened; save plain arrays instead"
+        return (
+            "it holds pickled Python objects, which may run code when opened; save plain arrays "
+            "instead"
+        )
     if isinstance(error, UnicodeError) or "invalid UTF8" in str(error):
-        return "its text is not UTF-8; save it as UTF-8, or train with another dataset.csv.encoding, latin-1 say"
+        return (
+            "its text is not UTF-8; save it as UTF-8, or train with another "
+            "dataset.csv.encoding, latin-1 say"
+        )
     return first_line(error)
 
 
@@ -569,12 +723,17 @@ def arrays_in(folder: Path) -> list[Path]:
 
 def changed_of(path: Path) -> tuple[tuple[str, int, int], ...]:
     """(name, size, time of the last change) of a file, or of each array in a folder."""
-    files = arrays_in(path) if path.is_dir() else [path]  # a folder's own time tells of its names alone
-    return tuple((file.name, state.st_size, state.st_mtime_ns) for file in files for state in [file.stat()])
+    # a folder's own time tells of its names alone
+    files = arrays_in(path) if path.is_dir() else [path]
+    return tuple(
+        (file.name, state.st_size, state.st_mtime_ns) for file in files for state in [file.stat()]
+    )
 
 
 def is_large(path: Path) -> bool:
-    """Whether a file has more rows, or bytes, than are read at once; what is no file of a known format is not."""
+    """Whether a file has more rows, or bytes, than are read at once; what is no file of a known
+    format is not.
+    """
     with suppress(*_DAMAGED):
         if path.is_dir():
             return sum(file.stat().st_size for file in arrays_in(path)) > 16 * _WHOLE_BYTES
@@ -584,16 +743,20 @@ def is_large(path: Path) -> bool:
     return False
 
 
-# -- opening them ---------------------------------------------------------------------------------------------------------
+# -- opening them
+# ---------------------------------------------------------------------------------------------------------
 
 
-def open_columns(path: Path, setting: str, data_dir: Path | None = None, form: CsvFormat | None = None) -> ColumnReader:
+def open_columns(
+    path: Path, setting: str, data_dir: Path | None = None, form: CsvFormat | None = None
+) -> ColumnReader:
     """Open a npz, csv or parquet file, or a folder of npy files, which are memory-mapped.
 
     Args:
         path: the file, or the folder: its columns are ``NAME.npy``.
         setting: the configuration key that named it, for messages.
-        data_dir: where a relative path is looked for after the working directory; None: nowhere else.
+        data_dir: where a relative path is looked for after the working directory; None: nowhere
+            else.
         form: of a csv; None: commas, UTF-8, with a header.
 
     Raises:
@@ -608,20 +771,27 @@ def open_columns(path: Path, setting: str, data_dir: Path | None = None, form: C
     require(path, setting)
     if path.suffix.lower() not in (".npz", ".parquet") and not is_delimited(path):
         raise DataError(
-            f"{path}: unknown format '{path.suffix}'; {setting} takes {', '.join(FORMATS)}, or a folder of .npy files"
+            f"{path}: unknown format '{path.suffix}'; {setting} takes {', '.join(FORMATS)}, or a "
+            "folder of .npy files"
         )
     try:
         if path.suffix.lower() == ".npz":
             return _open_arrays(path)
         return _open_table(path, form or CsvFormat())
     except _DAMAGED as error:
-        raise DataError(f"{path}: truncated or not a {path.suffix[1:]} file: {_unreadable(error)}") from None
+        raise DataError(
+            f"{path}: truncated or not a {path.suffix[1:]} file: {_unreadable(error)}"
+        ) from None
 
 
 def _open_arrays(path: Path) -> ColumnReader:
     if path.is_dir():
         names = tuple(file.stem for file in arrays_in(path))
-        return ColumnReader(path, names, lambda name: np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False))
+        return ColumnReader(
+            path,
+            names,
+            lambda name: np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False),
+        )
     if not zipfile.is_zipfile(path):
         raise ValueError("not a whole zip archive")
     with np.load(path, allow_pickle=False) as archive:
@@ -638,7 +808,9 @@ def _open_table(path: Path, form: CsvFormat) -> ColumnReader:
     if path.suffix.lower() == ".parquet":
         names = tuple(pa.parquet.read_schema(path).names)
         table = partial(pa.parquet.read_table, path)
-        return ColumnReader(path, names, lambda name: table(columns=[name]).column(name).combine_chunks())
+        return ColumnReader(
+            path, names, lambda name: table(columns=[name]).column(name).combine_chunks()
+        )
     names = form.names(path)
     cells = pa.csv.read_csv(path, *form.options(names))
     return ColumnReader(path, names, lambda name: cells.column(name).combine_chunks(), form)
@@ -647,7 +819,8 @@ def _open_table(path: Path, form: CsvFormat) -> ColumnReader:
 def open_blocks(path: Path, form: CsvFormat | None = None) -> Iterator[ColumnReader]:
     """The rows of a large file, ``ROWS`` or about as many at once.
 
-    An array of an npz that is compressed is held as a whole, and so is one whose length is not the number of rows.
+    An array of an npz that is compressed is held as a whole, and so is one whose length is not the
+    number of rows.
 
     Args:
         path: it is there, and of a known format.
@@ -659,17 +832,25 @@ def open_blocks(path: Path, form: CsvFormat | None = None) -> Iterator[ColumnRea
     first = 0
     try:
         for names, read, rows in _blocks(path, form or CsvFormat()):
-            yield ColumnReader(path, names, read, form or CsvFormat() if is_delimited(path) else None, first)
+            yield ColumnReader(
+                path, names, read, form or CsvFormat() if is_delimited(path) else None, first
+            )
             first += rows
     except _DAMAGED as error:
-        raise DataError(f"{path}: damaged behind {row_words(first)}: {_unreadable(error)}") from None
+        raise DataError(
+            f"{path}: damaged behind {row_words(first)}: {_unreadable(error)}"
+        ) from None
 
 
-def _blocks(path: Path, form: CsvFormat) -> Iterator[tuple[tuple[str, ...], Callable[[str], np.ndarray | pa.Array], int]]:
+def _blocks(
+    path: Path, form: CsvFormat
+) -> Iterator[tuple[tuple[str, ...], Callable[[str], np.ndarray | pa.Array], int]]:
     # (names, column of a block, rows) of each block.
     if path.is_dir() or path.suffix.lower() == ".npz":
         whole = _open_arrays(path)
-        held = {name: whole.read(name) if path.is_dir() else _mapped(path, name) for name in whole.names}
+        held = {
+            name: whole.read(name) if path.is_dir() else _mapped(path, name) for name in whole.names
+        }
         rows = max((len(array) for array in held.values() if array.ndim), default=0)
         for start in range(0, rows, ROWS):
             yield whole.names, partial(_part, held, rows, start), min(ROWS, rows - start)
@@ -690,27 +871,33 @@ def _part(held: Mapping[str, np.ndarray], rows: int, start: int, name: str) -> n
 
 
 def _mapped(path: Path, name: str) -> np.ndarray:
-    # An array of an npz, memory-mapped if it is stored as it is: behind a local header of 30 bytes and two names.
+    # An array of an npz, memory-mapped if it is stored as it is: behind a local header of 30 bytes
+    # and two names.
     with zipfile.ZipFile(path) as archive, path.open("rb") as file:
         info = archive.getinfo(f"{name}.npy")
         file.seek(info.header_offset + 26)
         file.seek(sum(struct.unpack("<HH", file.read(4))), 1)
         if info.compress_type == zipfile.ZIP_STORED:
-            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+            read = {
+                (1, 0): np.lib.format.read_array_header_1_0,
+                (2, 0): np.lib.format.read_array_header_2_0,
+            }
             shape, fortran, dtype = read[np.lib.format.read_magic(file)](file)
             if not dtype.hasobject and shape and 0 not in shape:
                 return np.memmap(path, dtype, "r", file.tell(), shape, "F" if fortran else "C")
     return _member(path, name)
 
 
-# -- records that a program sends -----------------------------------------------------------------------------------------
+# -- records that a program sends
+# -----------------------------------------------------------------------------------------
 
 
 def columns_of(rows: Sequence[Mapping[str, object]], name: str) -> ColumnReader:
     """The columns of records that a program sends as JSON, which all have the same ones.
 
-    A value is read by itself, as everywhere: numbers are numbers and text is text, as in a parquet file; where a column has
-    both, each number becomes the text that a csv would have, from which the same number is read again.
+    A value is read by itself, as everywhere: numbers are numbers and text is text, as in a parquet
+    file; where a column has both, each number becomes the text that a csv would have, from which
+    the same number is read again.
 
     Args:
         rows: column -> a number, text, true or false, None, or (nested) lists of numbers.
@@ -724,7 +911,10 @@ def columns_of(rows: Sequence[Mapping[str, object]], name: str) -> ColumnReader:
     for place, row in enumerate(rows, start=1):
         different = row.keys() ^ rows[0].keys()
         if different:
-            raise DataError(f"{name}: '{min(different)}' is in one of the records 1 and {place}, and not in the other")
+            raise DataError(
+                f"{name}: '{min(different)}' is in one of the records 1 and {place}, and not in "
+                "the other"
+            )
 
     def read(key: str) -> np.ndarray | pa.Array:
         return _sent([row[key] for row in rows], f"{name}: '{key}'")
@@ -742,7 +932,8 @@ def _sent(values: list[Any], where: str) -> np.ndarray | pa.Array:
         raise DataError(f"{where}: true or false among other values: write all of them in one form")
     try:
         if kinds and str not in kinds:
-            with suppress(pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # whole numbers too large for 64 bits
+            # whole numbers too large for 64 bits
+            with suppress(pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
                 return pa.array(values)
         return pa.array([as_word(value) for value in values], pa.string())
     except UnicodeEncodeError:

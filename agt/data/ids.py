@@ -1,4 +1,6 @@
-"""Ids of records, and every choice that is made per record by a hash of its id: batches, splits, shards."""
+"""Ids of records, and every choice that is made per record by a hash of its id: batches, splits,
+shards.
+"""
 
 import re
 from collections import Counter, defaultdict
@@ -22,18 +24,23 @@ _NUMBERED = re.compile(r"(|.*\D)(\d{1,18})((?:\.0*)?\D*)", re.DOTALL)
 _ROWS_A_NUMBER = 10
 
 
-def content_ids(features: np.ndarray, labels: np.ndarray, numbered: bool = True, exact: bool = False) -> np.ndarray:
-    """Default ids: a hash of the record's raw content and of how many identical records came before it.
+def content_ids(
+    features: np.ndarray, labels: np.ndarray, numbered: bool = True, exact: bool = False
+) -> np.ndarray:
+    """Default ids: a hash of the record's raw content and of how many identical records came before
+    it.
 
-    Identical records are exchangeable, so numbering them does not make one record's id depend on another's data:
-    removing any copy leaves the same set of ids as removing the last one. That holds among copies that are all private
-    training records; so what is public or for testing is decided by ``numbered=False``, alike for all copies.
+    Identical records are exchangeable, so numbering them does not make one record's id depend on
+    another's data: removing any copy leaves the same set of ids as removing the last one. That
+    holds among copies that are all private training records; so what is public or for testing is
+    decided by ``numbered=False``, alike for all copies.
 
     Args:
         features: [n, ...] raw features.
         labels: [n] raw labels.
         numbered: False: every copy has the first one's id.
-        exact: hash each row in the precision of its own (``exact_row``): where the array's is not a public constant.
+        exact: hash each row in the precision of its own (``exact_row``): where the array's is not a
+            public constant.
 
     Returns:
         [n] str, 32 hexadecimal digits each; unique if numbered.
@@ -51,11 +58,13 @@ def content_ids(features: np.ndarray, labels: np.ndarray, numbered: bool = True,
 
 
 def exact_row(row: np.ndarray) -> np.ndarray:
-    """A record's numbers in a precision that they alone decide, so that ``content_ids`` may hash their bytes.
+    """A record's numbers in a precision that they alone decide, so that ``content_ids`` may hash
+    their bytes.
 
-    An array has one precision for all of its rows: a float64 record that joins a float32 table makes all of it float64, and
-    bytes as they lie there would rename every other record. So whole numbers count as float64, other numbers as float32 if
-    that holds all of them exactly, else as float64.
+    An array has one precision for all of its rows: a float64 record that joins a float32 table
+    makes all of it float64, and bytes as they lie there would rename every other record. So whole
+    numbers count as float64, other numbers as float32 if that holds all of them exactly, else as
+    float64.
     """
     wide = row.astype(np.float64, copy=False)
     if (wide == np.rint(wide)).all():
@@ -68,14 +77,16 @@ def exact_row(row: np.ndarray) -> np.ndarray:
 def default_ids(
     content: np.ndarray, *attributes: np.ndarray | None, numbered: bool = True, exact: bool = False
 ) -> np.ndarray:
-    """[n] str: a hash of a record's raw content and of everything else about it (label, unit, public flag, split).
+    """[n] str: a hash of a record's raw content and of everything else about it (label, unit,
+    public flag, split).
 
-    Rows that share an id's content are numbered, and numbering is harmless only between rows that are alike in all
-    that training sees (see ``content_ids``); so whatever distinguishes two rows is part of what is hashed.
+    Rows that share an id's content are numbered, and numbering is harmless only between rows that
+    are alike in all that training sees (see ``content_ids``); so whatever distinguishes two rows is
+    part of what is hashed.
 
-    With ``numbered=False`` copies share a name: the one to split by. Were they told apart, a private training record that
-    goes could take a copy out of the test set instead (the last number is the one that vanishes), and test records count
-    as public. ``exact``: as in ``content_ids``.
+    With ``numbered=False`` copies share a name: the one to split by. Were they told apart, a
+    private training record that goes could take a copy out of the test set instead (the last number
+    is the one that vanishes), and test records count as public. ``exact``: as in ``content_ids``.
     """
     given = [attribute.tolist() for attribute in attributes if attribute is not None]
     tags = [repr(values) for values in zip(*given, strict=True)] if given else [""] * len(content)
@@ -84,7 +95,10 @@ def default_ids(
 
 def keyed_hash(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
     """[n] uint64, uniform, a function of each name and the public key alone."""
-    secret, hashes = blake2b(key.encode(), digest_size=32).digest(), np.empty(len(names), dtype="<u8")
+    secret, hashes = (
+        blake2b(key.encode(), digest_size=32).digest(),
+        np.empty(len(names), dtype="<u8"),
+    )
     for start in range(0, len(names), ROWS):
         some = names[start : start + ROWS]
         digests = (blake2b(str(name).encode(), digest_size=8, key=secret).digest() for name in some)
@@ -93,7 +107,9 @@ def keyed_hash(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
 
 
 def remix(hashes: np.ndarray, turn: int) -> np.ndarray:
-    """Fresh uniform values from hashes already computed (splitmix64), one stream for each ``turn``. [n] uint64."""
+    """Fresh uniform values from hashes already computed (splitmix64), one stream for each
+    ``turn``. [n] uint64.
+    """
     with np.errstate(over="ignore"):
         z = hashes + _MIX[0] * np.uint64(turn + 1)
         z = (z ^ (z >> np.uint64(30))) * _MIX[1]
@@ -102,20 +118,25 @@ def remix(hashes: np.ndarray, turn: int) -> np.ndarray:
 
 
 def uniform(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
-    """[n] float64 in [0, 1), a function of each name and the public key alone: for splits and selections."""
+    """[n] float64 in [0, 1), a function of each name and the public key alone: for splits and
+    selections.
+    """
     return (keyed_hash(names, key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def hash_split(names: np.ndarray, test_fraction: float, key: str) -> np.ndarray:
-    """[n] bool, True for test: a keyed hash of each name alone, so all rows of one name (a unit's, say) share a split."""
+    """[n] bool, True for test: a keyed hash of each name alone, so all rows of one name (a
+    unit's, say) share a split.
+    """
     return uniform(names, key) < test_fraction
 
 
 def most_frequent(names: np.ndarray, allowed: int = 1) -> tuple[str, int] | None:
-    """A name that occurs more than ``allowed`` times, the most frequent, and how often; None: no name does.
+    """A name that occurs more than ``allowed`` times, the most frequent, and how often; None: no
+    name does.
 
-    Many names are counted by rough hashes, which only ever count too many; those that seem to be too many are counted
-    exactly.
+    Many names are counted by rough hashes, which only ever count too many; those that seem to be
+    too many are counted exactly.
 
     Args:
         names: [n] str, of which there may be millions.
@@ -143,11 +164,13 @@ def _rough_hash(names: np.ndarray) -> np.ndarray:
 
 
 def counts_rows(names: np.ndarray) -> bool:
-    """Return whether names look like row numbers: whole numbers that fill a tenth of their range or more, in any order.
+    """Return whether names look like row numbers: whole numbers that fill a tenth of their range or
+    more, in any order.
 
-    Row numbers are given anew where a record goes, and the index of a table that was shuffled, cut or sampled is one too.
-    Numbers may stand between the same text (p7, p9, p8), be written as 0017 or 17.0, and go in steps (30, 10, 20). What
-    more than half of the distinct names are decides, so that a few odd ones change nothing; a single name does not count.
+    Row numbers are given anew where a record goes, and the index of a table that was shuffled, cut
+    or sampled is one too. Numbers may stand between the same text (p7, p9, p8), be written as 0017
+    or 17.0, and go in steps (30, 10, 20). What more than half of the distinct names are decides, so
+    that a few odd ones change nothing; a single name does not count.
 
     Args:
         names: [n] str, in any order; they may repeat.

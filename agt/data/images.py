@@ -1,11 +1,14 @@
-"""Images known by name: scikit-learn's 1,797 digits of 8 x 8 pixels (UCI Optical Recognition), MNIST's, MedMNIST's.
+"""Images known by name: scikit-learn's 1,797 digits of 8 x 8 pixels (UCI Optical Recognition),
+MNIST's, MedMNIST's.
 
-Every choice about a record (kept, held out, pretraining or fine-tuning) is a function of its own class and of a keyed
-hash of its own id (method.md section 3, condition b); balancing by counting classes would not be.
+Every choice about a record (kept, held out, pretraining or fine-tuning) is a function of its own
+class and of a keyed hash of its own id (method.md section 3, condition b); balancing by counting
+classes would not be.
 
-What the medmnist package says about its files (urls, MD5, classes) is read without importing it: that imports torchvision,
-whose wheels break on a CPU build of torch, and creates a folder in the home directory. Its facts are one dictionary literal
-in info.py: that file is parsed, and nothing of it is run. pooch downloads the files and verifies them.
+What the medmnist package says about its files (urls, MD5, classes) is read without importing it:
+that imports torchvision, whose wheels break on a CPU build of torch, and creates a folder in the
+home directory. Its facts are one dictionary literal in info.py: that file is parsed, and nothing of
+it is run. pooch downloads the files and verifies them.
 """
 
 import ast
@@ -89,7 +92,9 @@ class Digits:
         )
 
     def load_queries(self, path: Path) -> Records:
-        """Raw pixels: key x [n, pixels] or [n, h, w] of an npz, or columns x0, x1, ...; ``label`` and ``id`` optional."""
+        """Raw pixels: key x [n, pixels] or [n, h, w] of an npz, or columns x0, x1, ...;
+        ``label`` and ``id`` optional.
+        """
         return self.read_queries(open_columns(path, "inputs"))
 
     def read_queries(self, columns: ColumnReader) -> Records:
@@ -100,7 +105,8 @@ class Digits:
         same_shape(pixels, (self.SIDE**2,), path)
         if len(pixels) and (pixels.min() < 0 or pixels.max() > self.LEVELS):
             raise DataError(
-                f"{path}: pixels lie in {pixels.min():g}..{pixels.max():g}, expected 0..{self.LEVELS:g}, unscaled"
+                f"{path}: pixels lie in {pixels.min():g}..{pixels.max():g}, expected "
+                f"0..{self.LEVELS:g}, unscaled"
             )
         labels = query_labels(columns, "label", self._names, len(pixels))
         return queries(columns, self._scale(pixels), (pixels,), labels)
@@ -122,7 +128,8 @@ class Digits:
 
 @keyword_schema
 class Mnist(Digits):
-    """MNIST's digits, 28 x 28, from an npz with ``images`` (uint8 [n, 28, 28]) and ``labels`` [n]; features are pixels/255.
+    """MNIST's digits, 28 x 28, from an npz with ``images`` (uint8 [n, 28, 28]) and ``labels`` [n];
+    features are pixels/255.
 
     Attributes (the others: ``Digits``):
         path: the file, relative to ``data_dir``.
@@ -143,14 +150,17 @@ class Mnist(Digits):
         digits = class_indices(read_labels(columns, "labels"), tuple("0123456789"), columns.path)
         same_shape(images, (self.SIDE, self.SIDE), columns.path)
         if images.dtype != np.uint8:
-            raise DataError(f"{columns.path}: images are {images.dtype}, expected uint8 pixels 0..255")
+            raise DataError(
+                f"{columns.path}: images are {images.dtype}, expected uint8 pixels 0..255"
+            )
         same_length(columns.path, len(images), {"labels": digits})
         if not len(images):
             raise DataError(f"{columns.path}: no rows")
         return images.reshape(len(images), -1), digits
 
 
-# -- MedMNIST -------------------------------------------------------------------------------------------------------------
+# -- MedMNIST
+# -------------------------------------------------------------------------------------------------------------
 
 
 @schema
@@ -168,19 +178,23 @@ class ImageConstants:
 
 @schema
 class MedMnist:
-    """One MedMNIST set; features are (x/255 - center) / scale, [channels, height, width] per record.
+    """One MedMNIST set; features are (x/255 - center) / scale, [channels, height, width] per
+    record.
 
     Attributes:
         name: MedMNIST's flag, such as pneumoniamnist.
         data_dir: folder of relative paths and of downloads.
         size: pixels per side: 28, 64, 128 or 224.
-        path: a local npz in MedMNIST's format, taken whatever its hash; None: the official file in ``data_dir``.
+        path: a local npz in MedMNIST's format, taken whatever its hash; None: the official file in
+            ``data_dir``.
         download: fetch the official file if it is not there.
         positive: original classes that become label 1, all other ones 0; None: several classes.
-        held_out: original classes that the pretraining records leave out; if any, pretraining records are formed.
-        finetune_classes: original classes of the training and test sets; None: all that medmnist lists or, without that
-            package, all that the file has, which is not public.
-        keep: original class -> public rate; a training record is kept if the hash of its content falls below it.
+        held_out: original classes that the pretraining records leave out; if any, pretraining
+            records are formed.
+        finetune_classes: original classes of the training and test sets; None: all that medmnist
+            lists or, without that package, all that the file has, which is not public.
+        keep: original class -> public rate; a training record is kept if the hash of its content
+            falls below it.
         keep_key: public key of that hash.
         with_val: add the validation split to the training split.
         pretrain_public: whoever runs this declares the pretraining records public.
@@ -216,21 +230,30 @@ class MedMnist:
         if unused:
             raise ValueError(f"keep names class {min(unused)}, which is not among finetune_classes")
         if self.held_out and self.finetune_classes is None:
-            raise ValueError("held_out needs finetune_classes: otherwise every record is used for fine-tuning")
+            raise ValueError(
+                "held_out needs finetune_classes: otherwise every record is used for fine-tuning"
+            )
 
     def load(self) -> Dataset:
-        """Read, select and scale; with classes held out, pretraining records too, disjoint from the training set.
+        """Read, select and scale; with classes held out, pretraining records too, disjoint from the
+        training set.
 
         Raises:
-            DataMissing: the file is not there and cannot be downloaded, or medmnist is needed and not installed.
-            DataError: a wrong hash, a damaged file, a multi-label or three-dimensional set, an unknown class.
+            DataMissing: the file is not there and cannot be downloaded, or medmnist is needed and
+                not installed.
+            DataError: a wrong hash, a damaged file, a multi-label or three-dimensional set, an
+                unknown class.
         """
         path, origin = self._located()
         columns = open_columns(path, "dataset.path or data_dir")
         images, labels = _read(columns, ("train", "val") if self.with_val else ("train",))
         tests, test_labels = _read(columns, ("test",))
-        ids, used = default_ids(images, labels), self._used(sorted({*labels.tolist(), *test_labels.tolist()}), path)
-        # Copies share their fate: one that is private and goes must not take a public one's number, and so its place.
+        ids, used = (
+            default_ids(images, labels),
+            self._used(sorted({*labels.tolist(), *test_labels.tolist()}), path),
+        )
+        # Copies share their fate: one that is private and goes must not take a public one's number,
+        # and so its place.
         names = default_ids(images, labels, numbered=False)
         rates = np.array([self.keep.get(label, 1.0) for label in labels.tolist()])
         kept = np.isin(labels, used) & (uniform(names, self.keep_key) < rates)
@@ -245,7 +268,12 @@ class MedMnist:
         return Dataset(
             name=self.name + origin,
             classes=self._names(used),
-            train=records(everyone[kept], self._indices(labels[kept], used), ids[kept], rows=np.flatnonzero(kept)),
+            train=records(
+                everyone[kept],
+                self._indices(labels[kept], used),
+                ids[kept],
+                rows=np.flatnonzero(kept),
+            ),
             test=records(
                 self._scaled(tests[tested]),
                 self._indices(test_labels[tested], used),
@@ -261,7 +289,8 @@ class MedMnist:
         )
 
     def load_queries(self, path: Path) -> Records:
-        """Raw images of a npz: key ``images`` or ``x``, uint8 [n, h, w] or [n, h, w, c]; ``labels``, ``id`` optional.
+        """Raw images of a npz: key ``images`` or ``x``, uint8 [n, h, w] or [n, h, w, c];
+        ``labels``, ``id`` optional.
 
         Labels are MedMNIST's own classes.
         """
@@ -282,24 +311,41 @@ class MedMnist:
         # What medmnist says of this set; None: it is not installed.
         info = all_info()
         if info is not None and self.name not in info:
-            raise ConfigError(f"dataset.name: no MedMNIST data set is called '{self.name}'{nearest(self.name, info)}")
+            raise ConfigError(
+                "dataset.name: no MedMNIST data set is called "
+                f"'{self.name}'{nearest(self.name, info)}"
+            )
         return None if info is None else info[self.name]
 
     def _located(self) -> tuple[Path, str]:
         # The file, and what its name must say about where it came from.
-        path = None if self.path is None else locate(self.path, self.data_dir, "dataset.path or data_dir")
+        path = (
+            None
+            if self.path is None
+            else locate(self.path, self.data_dir, "dataset.path or data_dir")
+        )
         if self._info is None:
             if path is None:
                 raise DataMissing(
-                    f"the official file of {self.name} needs the package medmnist, not installed; run: {INSTALL}"
+                    f"the official file of {self.name} needs the package medmnist, not installed; "
+                    f"run: {INSTALL}"
                 )
             return path, " (local file, hash unchecked)"
         if "multi-label" in self._info["task"]:
-            raise DataError(f"{self.name}: records with several labels are unsupported; choose a set with one label each")
+            raise DataError(
+                f"{self.name}: records with several labels are unsupported; choose a set with one "
+                "label each"
+            )
         suffix = "" if self.size == 28 else f"_{self.size}"
         if f"url{suffix}" not in self._info:
-            sizes = [28, *(int(key.removeprefix("url_")) for key in self._info if key.startswith("url_"))]
-            raise ConfigError(f"dataset.size: {self._info['python_class']} comes in sizes {sizes}, not {self.size}")
+            sizes = [
+                28,
+                *(int(key.removeprefix("url_")) for key in self._info if key.startswith("url_")),
+            ]
+            raise ConfigError(
+                f"dataset.size: {self._info['python_class']} comes in sizes {sizes}, not "
+                f"{self.size}"
+            )
         url, md5 = self._info[f"url{suffix}"], self._info[f"MD5{suffix}"]
         if path is None:
             path = resolve(Path(f"{self.name}{suffix}.npz"), self.data_dir)
@@ -308,18 +354,25 @@ class MedMnist:
         return path, "" if same else " (local file, not the official hash)"
 
     def _used(self, present: list[int], path: Path) -> list[int]:
-        # The original classes of training and test records: public, unless only the file at hand says them.
+        # The original classes of training and test records: public, unless only the file at hand
+        # says them.
         for setting in ("positive", "held_out", "finetune_classes", "keep"):
             absent = set(getattr(self, setting) or ()) - set(present)
             if absent:
                 known = ", ".join(map(str, present))
-                raise DataError(f"{path}: dataset.{setting} names class {min(absent)}; the file has the classes {known}")
+                raise DataError(
+                    f"{path}: dataset.{setting} names class {min(absent)}; the file has the "
+                    f"classes {known}"
+                )
         if self.finetune_classes is not None or self._info is None:
             return sorted(self.finetune_classes or present)
         used = sorted(map(int, self._info["label"]))
         if not set(present) <= set(used):
             listed = ", ".join(map(str, used))
-            raise DataError(f"{path}: class {min(set(present) - set(used))} is not one of {self.name}'s: {listed}")
+            raise DataError(
+                f"{path}: class {min(set(present) - set(used))} is not one of {self.name}'s: "
+                f"{listed}"
+            )
         return used
 
     def _classes_fact(self) -> Fact:
@@ -327,7 +380,9 @@ class MedMnist:
             return declared("classes_public", setting="dataset.finetune_classes")
         if self._info is not None:
             return proved("classes_of_medmnist")
-        return not_held("classes_unknown_to_medmnist", setting="dataset.finetune_classes", command=INSTALL)
+        return not_held(
+            "classes_unknown_to_medmnist", setting="dataset.finetune_classes", command=INSTALL
+        )
 
     def _scaled(self, images: np.ndarray) -> np.ndarray:
         # [n, c, h, w] float32: the 256 possible values are computed in float64 and rounded once.
@@ -339,7 +394,10 @@ class MedMnist:
             return np.isin(labels, self.positive).astype(np.int64)
         unknown = set(labels.tolist()) - set(used)
         if unknown:
-            raise DataError(f"{self.name}: class {min(unknown)} is not among those used: {', '.join(map(str, used))}")
+            raise DataError(
+                f"{self.name}: class {min(unknown)} is not among those used: "
+                f"{', '.join(map(str, used))}"
+            )
         return np.searchsorted(used, labels).astype(np.int64)
 
     def _names(self, used: list[int]) -> tuple[str, ...]:
@@ -349,7 +407,8 @@ class MedMnist:
         sides = [[c for c in used if (c in self.positive) == side] for side in (False, True)]
         if not all(sides):
             raise DataError(
-                f"{self.name}: dataset.positive takes {'none' if sides[0] else 'all'} of the classes that are used"
+                f"{self.name}: dataset.positive takes {'none' if sides[0] else 'all'} of the "
+                "classes that are used"
             )
         return tuple(" or ".join(names[c] for c in side) for side in sides)
 
@@ -376,7 +435,10 @@ def _read(columns: ColumnReader, splits: tuple[str, ...]) -> tuple[np.ndarray, n
     images = np.concatenate([_images(columns, f"{split}_images") for split in splits])
     labels = np.concatenate([_labels(columns, f"{split}_labels") for split in splits])
     if len(images) != len(labels):
-        raise DataError(f"{columns.path}: {len(images)} images and {len(labels)} labels in {' and '.join(splits)}")
+        raise DataError(
+            f"{columns.path}: {len(images)} images and {len(labels)} labels in "
+            f"{' and '.join(splits)}"
+        )
     return images, labels
 
 
@@ -385,10 +447,13 @@ def _images(columns: ColumnReader, key: str) -> np.ndarray:
     images = columns.matrix(key, "MedMNIST's format")
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (3,)):
         raise DataError(
-            f"{columns.path}: {key} is {images.dtype} of shape {images.shape}, expected uint8 pixels 0..255, [n, h, w] or "
+            f"{columns.path}: {key} is {images.dtype} of shape {images.shape}, expected uint8 "
+            "pixels 0..255, [n, h, w] or "
             "[n, h, w, 3]; three-dimensional sets are unsupported"
         )
-    return images[:, None] if images.ndim == 3 else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    return (
+        images[:, None] if images.ndim == 3 else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    )
 
 
 def _labels(columns: ColumnReader, key: str) -> np.ndarray:
@@ -396,13 +461,15 @@ def _labels(columns: ColumnReader, key: str) -> np.ndarray:
     labels = columns.array(key, "MedMNIST's format")
     if labels.dtype.kind == "f" or (labels.ndim == 2 and labels.shape[1] > 1):
         raise DataError(
-            f"{columns.path}: {key} is {labels.dtype} of shape {labels.shape}, expected one whole number per record; "
+            f"{columns.path}: {key} is {labels.dtype} of shape {labels.shape}, expected one whole "
+            "number per record; "
             "several labels are unsupported"
         )
     return labels.reshape(-1).astype(np.int64)
 
 
-# -- the official files ---------------------------------------------------------------------------------------------------
+# -- the official files
+# ---------------------------------------------------------------------------------------------------
 
 
 def all_info() -> Mapping[str, Mapping[str, Any]] | None:
@@ -416,11 +483,19 @@ def all_info() -> Mapping[str, Mapping[str, Any]] | None:
         return None
     path = Path(spec.origin).with_name("info.py")
     try:
-        assigned = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.Assign)]
-        (node,) = [node.value for node in assigned if getattr(node.targets[0], "id", None) == "INFO"]
+        assigned = [
+            node
+            for node in ast.parse(path.read_text(encoding="utf-8")).body
+            if isinstance(node, ast.Assign)
+        ]
+        (node,) = [
+            node.value for node in assigned if getattr(node.targets[0], "id", None) == "INFO"
+        ]
         return ast.literal_eval(node)
     except (OSError, SyntaxError, ValueError) as error:
-        raise DataError(f"{path}: cannot read medmnist's INFO: {error}; reinstall it: {INSTALL}") from None
+        raise DataError(
+            f"{path}: cannot read medmnist's INFO: {error}; reinstall it: {INSTALL}"
+        ) from None
 
 
 def _md5(path: Path) -> str:
@@ -429,21 +504,27 @@ def _md5(path: Path) -> str:
 
 
 def _official(path: Path, url: str, md5: str, download: bool) -> Path:
-    """The file of this hash; where it is not there and may be downloaded, it appears once it is verified.
+    """The file of this hash; where it is not there and may be downloaded, it appears once it is
+    verified.
 
     Raises:
-        DataMissing: the file cannot be had (offline), or not be written; says where to put it by hand.
+        DataMissing: the file cannot be had (offline), or not be written; says where to put it by
+            hand.
         DataError: what is there, or what came, has another hash.
     """
     import pooch
 
     if path.exists() and (actual := _md5(path)) != md5:
         raise DataError(
-            f"{path}: MD5 {actual}, and medmnist's official file has {md5}: delete it to download it again, or accept it "
+            f"{path}: MD5 {actual}, and medmnist's official file has {md5}: delete it to download "
+            "it again, or accept it "
             f"as a local file with dataset.path={path.name}"
         )
     if not path.exists() and not download:
-        raise DataMissing(f"{path} is not there: set dataset.download=true, dataset.path or data_dir, or get {url}")
+        raise DataMissing(
+            f"{path} is not there: set dataset.download=true, dataset.path or data_dir, or get "
+            f"{url}"
+        )
     pooch.get_logger().setLevel("INFO" if sys.stderr.isatty() else "WARNING")
     by_hand = f"download {url} yourself and put it at {path}, or change dataset.path or data_dir"
     try:
@@ -452,5 +533,8 @@ def _official(path: Path, url: str, md5: str, download: bool) -> Path:
     except OSError as error:
         raise DataMissing(f"cannot download {path.name}: {error}; {by_hand}") from None
     except ValueError:
-        raise DataError(f"{url}: the downloaded file does not have medmnist's MD5 {md5}; try again, or {by_hand}") from None
+        raise DataError(
+            f"{url}: the downloaded file does not have medmnist's MD5 {md5}; try again, or "
+            f"{by_hand}"
+        ) from None
     return path

@@ -1,8 +1,9 @@
 """Labelled records that users bring, in files or in memory.
 
-One path leads from a file to a dataset: read the columns, name the records, split them, make features (each kind of file in
-its own way), index the classes, and list what all of that rests on. Of arrays code sees numbers and not where they come
-from: what a condition needs to know about them is said in ``Declared``, or is not held.
+One path leads from a file to a dataset: read the columns, name the records, split them, make
+features (each kind of file in its own way), index the classes, and list what all of that rests on.
+Of arrays code sees numbers and not where they come from: what a condition needs to know about them
+is said in ``Declared``, or is not held.
 """
 
 import re
@@ -54,10 +55,13 @@ def _no_truth(value: object) -> object:
 
 
 LabelWord = Annotated[str | int, BeforeValidator(_no_truth)]
-"""A value as it stands in the data, in a configuration; true and false would be taken for 1 and 0."""
+"""A value as it stands in the data, in a configuration; true and false would be taken for 1 and
+0.
+"""
 
 
-# -- labels, and the queries that may have them ---------------------------------------------------------------------------
+# -- labels, and the queries that may have them
+# ---------------------------------------------------------------------------
 
 
 def read_labels(columns: ColumnReader, label: str, classes: Sequence[str] = ()) -> np.ndarray:
@@ -73,7 +77,13 @@ def read_labels(columns: ColumnReader, label: str, classes: Sequence[str] = ()) 
     columns.refuse_missing_words("dataset.classes", classes)
     missing = {word for word in set(words.tolist()) if missing_word(word)}
     bad = [word in missing for word in words.tolist()] if missing else []
-    columns.refuse(label, "dataset.label", bad, words, "every record needs a label: drop the row, or fill it in")
+    columns.refuse(
+        label,
+        "dataset.label",
+        bad,
+        words,
+        "every record needs a label: drop the row, or fill it in",
+    )
     return words
 
 
@@ -86,7 +96,8 @@ def class_names(words: np.ndarray, path: Path) -> tuple[str, ...]:
     names = sorted(set(words.tolist()))
     if len(names) > MAX_FOUND:
         raise DataError(
-            f"{path}: {len(names)} distinct labels, such as {', '.join(names[:3])}: is this a regression target? Cut a "
+            f"{path}: {len(names)} distinct labels, such as {', '.join(names[:3])}: is this a "
+            "regression target? Cut a "
             "number into ranges first, or if these are classes, list them in dataset.classes"
         )
     try:
@@ -141,7 +152,8 @@ def queries(
     outside: tuple[Outside, ...] = (),
     groups: Mapping[str, np.ndarray] | None = None,
 ) -> Records:
-    """Queries named by their id column where the file has it, otherwise by hashes of their raw ``content``.
+    """Queries named by their id column where the file has it, otherwise by hashes of their raw
+    ``content``.
 
     Args:
         id: that column; None: the file has none.
@@ -171,15 +183,20 @@ def _combined(parts: Iterable[Outside]) -> tuple[Outside, ...]:
         columns.setdefault(part.column, []).append(part)
     combined = []
     for found in columns.values():
-        count, total, far = (sum(getattr(part, key) for part in found) for key in ("count", "total", "far"))
+        count, total, far = (
+            sum(getattr(part, key) for part in found) for key in ("count", "total", "far")
+        )
         most = max(found, key=lambda part: part.count)
         others = ", among others" if sum(part.count > 0 for part in found) > 1 else ""
         if count or not total:
-            combined.append(replace(most, count=count, total=total, far=far, seen=most.seen + others))
+            combined.append(
+                replace(most, count=count, total=total, far=far, seen=most.seen + others)
+            )
     return tuple(combined)
 
 
-# -- the kinds of files ---------------------------------------------------------------------------------------------------
+# -- the kinds of files
+# ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -188,7 +205,8 @@ class FileRows:
 
     Attributes:
         columns: the file.
-        content: arrays of n rows, the features as the file has them; what ids are hashed from if it names none.
+        content: arrays of n rows, the features as the file has them; what ids are hashed from if it
+            names none.
         labels: [n] object, text.
         ids: [n] str, unique.
         units: [n] str, whose record each is; None: each record is a unit of its own.
@@ -196,7 +214,8 @@ class FileRows:
         test: [n] bool, True for test records.
         facts: what the columns of ids, units and public flags are taken to mean.
         groups: column -> [n] the subgroup of each row, as text.
-        erased: [n] bool, training records that count as not being there: no constant is taken from them.
+        erased: [n] bool, training records that count as not being there: no constant is taken from
+            them.
     """
 
     columns: ColumnReader
@@ -216,7 +235,9 @@ class FileRows:
         return ~self.test & ~self.erased
 
     def records(self, features: np.ndarray, classes: Sequence[str]) -> Records:
-        """All of them, test and erased ones too; the latter, whose class may be erased as well, have the first class."""
+        """All of them, test and erased ones too; the latter, whose class may be erased as well,
+        have the first class.
+        """
         labels = np.where(self.erased, classes[0], self.labels)
         indices = class_indices(labels, classes, self.columns.path, self.columns.row)
         return records(features, indices, self.ids, self.units, self.public, self.groups)
@@ -224,7 +245,8 @@ class FileRows:
 
 @dataclass(frozen=True)
 class FileFeatures:
-    """The features of each file, [n, ...] in the order of its rows, with what the record of a run says about them.
+    """The features of each file, [n, ...] in the order of its rows, with what the record of a run
+    says about them.
 
     Attributes:
         arrays: one for each file.
@@ -241,7 +263,8 @@ class FileFeatures:
 
 @schema
 class FileConstants:
-    """What a file of labelled records told beside its records, recorded so that queries need it no more.
+    """What a file of labelled records told beside its records, recorded so that queries need it no
+    more.
 
     Attributes:
         classes: the labels' names, in their order.
@@ -261,26 +284,34 @@ class LabelledFile(ABC):
     """A file with one record a row, and what its columns mean.
 
     Attributes:
-        path: the file; a relative path is looked for in the working directory, then in ``data_dir``.
+        path: the file; a relative path is looked for in the working directory, then in
+            ``data_dir``.
         label: column of the label.
         data_dir: the other place of relative paths.
         label_free: ids and the hashed split are made without labels (relation=flip).
-        id, unit, public: columns; None: ids from the content, each record its own unit, all records private.
-        unit_rows: public cap on the rows of one unit: what ``relation.unit_rows`` is unless it is given (conf/relation).
+        id, unit, public: columns; None: ids from the content, each record its own unit, all records
+            private.
+        unit_rows: public cap on the rows of one unit: what ``relation.unit_rows`` is unless it is
+            given (conf/relation).
         id_as_text: take ids that mix numbers and text as text.
-        id_permanent: you declare that a record keeps its id, whatever becomes of others: ids that count rows need it.
-        classes: public list of label values in the order of the classes; None: the sorted values found, at most 100.
+        id_permanent: you declare that a record keeps its id, whatever becomes of others: ids that
+            count rows need it.
+        classes: public list of label values in the order of the classes; None: the sorted values
+            found, at most 100.
         test_fraction, split_key: the hash split's public rate and key.
         declared_size: public constant: about how many training records there are.
         name: what tables call it; None: the file's name.
-        subgroups: columns for whose values a model's quality is told apart; training sees none of it.
+        subgroups: columns for whose values a model's quality is told apart; training sees none of
+            it.
         settled: what a training run's record fills in, for queries; None: they open the file again.
     """
 
     SPLIT: ClassVar[str]
     """The setting that names a column of splits."""
     exact: ClassVar[bool] = False
-    """Hash content in the precision of each row (``dataset.exact_row``): where a file has one for all of them."""
+    """Hash content in the precision of each row (``dataset.exact_row``): where a file has one
+    for all of them.
+    """
 
     path: Path
     label: str
@@ -305,14 +336,19 @@ class LabelledFile(ABC):
         if "" in names:
             raise ValueError("classes has an empty name: a missing label is no class")
         if len(names) < len(self.classes or ()):
-            raise ValueError(f"classes repeats {max(names, key=names.__getitem__)!r}, perhaps with other spaces")
+            raise ValueError(
+                f"classes repeats {max(names, key=names.__getitem__)!r}, perhaps with other spaces"
+            )
         if len(set(self.subgroups)) < len(self.subgroups):
             raise ValueError("subgroups names a column twice")
         for setting in ("id", "unit", "public", self.SPLIT):
             if getattr(self, setting) == self.label:
-                raise ValueError(f"label and {setting} are both column {self.label}: a label can be nothing else")
+                raise ValueError(
+                    f"label and {setting} are both column {self.label}: a label can be nothing else"
+                )
 
-    # -- what a kind of file adds --------------------------------------------------------------------------------------
+    # -- what a kind of file adds
+    # --------------------------------------------------------------------------------------
 
     @abstractmethod
     def _content(self, columns: ColumnReader) -> RowContent:
@@ -323,11 +359,14 @@ class LabelledFile(ABC):
         """The features of every file; each record's from its own content and public constants."""
 
     @abstractmethod
-    def _query_features(self, columns: ColumnReader, content: RowContent, constants: FileConstants) -> np.ndarray:
+    def _query_features(
+        self, columns: ColumnReader, content: RowContent, constants: FileConstants
+    ) -> np.ndarray:
         """The features of queries."""
 
     def _outside(self, content: RowContent, constants: FileConstants) -> list[Outside]:
-        # How many values of each column of queries there are, and how many do not fit the declarations.
+        # How many values of each column of queries there are, and how many do not fit the
+        # declarations.
         return []
 
     def _constants(self) -> FileConstants:
@@ -341,28 +380,38 @@ class LabelledFile(ABC):
 
     @abstractmethod
     def _selection(self, split: Fact, rows: FileRows) -> Grounds:
-        """Condition b: the split, what names the rows, and whether each one's content was made from that record alone."""
+        """Condition b: the split, what names the rows, and whether each one's content was made
+        from that record alone.
+        """
 
     @abstractmethod
     def _scaling_fact(self) -> Fact:
         """Condition e: whether the constants that made the features are public."""
 
-    # -- what all have in common ---------------------------------------------------------------------------------------
+    # -- what all have in common
+    # ---------------------------------------------------------------------------------------
 
     def load(self) -> Dataset:
-        """Read, scale and split. Raises DataMissing or DataError naming the file, the column and the row."""
+        """Read, scale and split.
+
+        Raises DataMissing or DataError naming the file, the column and the row.
+        """
         return self.load_without(never)
 
     def load_without(self, is_erased: IsErased) -> Dataset:
-        """As if the file did not have these training records: what it tells beside records is not read off them either.
+        """As if the file did not have these training records: what it tells beside records is not
+        read off them either.
 
         Raises:
-            DataError: as ``load``; or an erased record has a copy that stays, and not the last number (erasure.py).
+            DataError: as ``load``; or an erased record has a copy that stays, and not the last
+                number (erasure.py).
         """
         files = [self._marked(rows, is_erased) for rows in self._files()]
         classes = self._classes(files)
         features = self._features(files)
-        everyone = [rows.records(x, classes) for x, rows in zip(features.arrays, files, strict=True)]
+        everyone = [
+            rows.records(x, classes) for x, rows in zip(features.arrays, files, strict=True)
+        ]
         return Dataset(
             name=self.name or self.path.stem,
             classes=classes,
@@ -379,7 +428,8 @@ class LabelledFile(ABC):
         )
 
     def _files(self) -> list[FileRows]:
-        # The rows of the file; or of two, of which the first has the training records and the second the test records.
+        # The rows of the file; or of two, of which the first has the training records and the
+        # second the test records.
         return [self._rows(self._open())]
 
     def _open(self) -> ColumnReader:
@@ -396,11 +446,18 @@ class LabelledFile(ABC):
         if not n:
             raise DataError(f"{path}: no rows")
         labels = read_labels(columns, self.label, self._listed or ())
-        units = None if self.unit is None else columns.ids(self.unit, "dataset.unit", self.id_as_text)
+        units = (
+            None if self.unit is None else columns.ids(self.unit, "dataset.unit", self.id_as_text)
+        )
         public = None if self.public is None else columns.flags(self.public, "dataset.public")
         split = None if by is None else columns.flags(by, f"dataset.{self.SPLIT}")
         groups = {name: _subgroups(columns, name) for name in self.subgroups}
-        parts = {self.label: labels, str(self.unit): units, str(self.public): public, str(by): split}
+        parts = {
+            self.label: labels,
+            str(self.unit): units,
+            str(self.public): public,
+            str(by): split,
+        }
         same_length(path, n, {**groups, **parts})
         tags = None if self.label_free else labels
         if self.id is None:
@@ -420,10 +477,30 @@ class LabelledFile(ABC):
                     names = default_ids(*content, tags, public, numbered=False, exact=self.exact)
                 split = hash_split(names, self.test_fraction, self.split_key)
             if split.all() or not split.any():
-                drawn = f": dataset.test_fraction={self.test_fraction:g} of {n} records, drawn by hash; "
-                remedy = f"{drawn}change dataset.test_fraction or dataset.split_key" if by is None else ""
-                raise DataError(f"{path}: the {'train' if split.all() else 'test'} split is empty{remedy}")
-        return FileRows(columns, content, labels, ids, units, public, split, facts, groups, np.zeros(n, dtype=bool))
+                drawn = (
+                    f": dataset.test_fraction={self.test_fraction:g} of {n} records, drawn by "
+                    "hash; "
+                )
+                remedy = (
+                    f"{drawn}change dataset.test_fraction or dataset.split_key"
+                    if by is None
+                    else ""
+                )
+                raise DataError(
+                    f"{path}: the {'train' if split.all() else 'test'} split is empty{remedy}"
+                )
+        return FileRows(
+            columns,
+            content,
+            labels,
+            ids,
+            units,
+            public,
+            split,
+            facts,
+            groups,
+            np.zeros(n, dtype=bool),
+        )
 
     def _marked(self, rows: FileRows, is_erased: IsErased) -> FileRows:
         marked = ~rows.test & is_erased(rows.ids, rows.ids if rows.units is None else rows.units)
@@ -433,8 +510,15 @@ class LabelledFile(ABC):
 
     def _ids_of_copies(self, rows: FileRows, at: np.ndarray | slice, numbered: bool) -> np.ndarray:
         # The ids that a file of these rows would give; not numbered, copies have the same.
-        split = rows.test if getattr(self, self.SPLIT) else None  # a copy in the other split is numbered apart
-        parts = (*rows.content[1:], None if self.label_free else rows.labels, rows.units, rows.public, split)
+        # a copy in the other split is numbered apart
+        split = rows.test if getattr(self, self.SPLIT) else None
+        parts = (
+            *rows.content[1:],
+            None if self.label_free else rows.labels,
+            rows.units,
+            rows.public,
+            split,
+        )
         return default_ids(
             rows.content[0][at],
             *(None if part is None else part[at] for part in parts),
@@ -443,7 +527,9 @@ class LabelledFile(ABC):
         )
 
     def families(self, ids: np.ndarray) -> np.ndarray:
-        """[n] str, the same for training records of these ids that are copies of each other (erasure.py)."""
+        """[n] str, the same for training records of these ids that are copies of each other
+        (erasure.py).
+        """
         if self.id is not None:
             return ids
         rows = self._files()[0]
@@ -452,12 +538,18 @@ class LabelledFile(ABC):
         return np.array([family[name] for name in ids.tolist()], dtype=str)
 
     def copies(self, name: str, count: int) -> np.ndarray:
-        """[count] str: the ids that so many copies of one of its records have (named by content)."""
+        """[count] str: the ids that so many copies of one of its records have (named by
+        content).
+        """
         rows = self._files()[0]
-        return self._ids_of_copies(rows, np.repeat(np.flatnonzero(rows.ids == name)[:1], count), numbered=True)
+        return self._ids_of_copies(
+            rows, np.repeat(np.flatnonzero(rows.ids == name)[:1], count), numbered=True
+        )
 
     def stated(self, settled: Mapping[str, Any]) -> Self:
-        """The same data with the constants that its file told (``Dataset.settled``) written down among its settings."""
+        """The same data with the constants that its file told (``Dataset.settled``) written down
+        among its settings.
+        """
         return replace(self, classes=self.classes or tuple(settled["classes"]))
 
     @property
@@ -468,12 +560,15 @@ class LabelledFile(ABC):
     def load_queries(self, path: Path) -> Records:
         """The same columns, scaled by the same constants; label and id are optional.
 
-        The dataset's id column names the queries; where the file has no such column, a column ``id`` does.
+        The dataset's id column names the queries; where the file has no such column, a column
+        ``id`` does.
 
-        A large file's features stay in the file (``Blocks``), and its rows are named by their numbers if no column does.
+        A large file's features stay in the file (``Blocks``), and its rows are named by their
+        numbers if no column does.
 
         Raises:
-            DataError: a column is missing or of another shape, or a value is none; or the file brings other constants.
+            DataError: a column is missing or of another shape, or a value is none; or the file
+                brings other constants.
         """
         constants, path = self._constants(), locate(path, self.data_dir, "inputs")
         if is_large(path):
@@ -490,7 +585,8 @@ class LabelledFile(ABC):
         return queries(columns, features, content, labels, id, self.id_as_text, outside, groups)
 
     def _query_id(self, names: Sequence[str]) -> str | None:
-        # The column that names queries: the dataset's own, else ``id``, unless people are named by it; None: none.
+        # The column that names queries: the dataset's own, else ``id``, unless people are named by
+        # it; None: none.
         if self.id in names:
             return self.id
         return "id" if "id" in names and (self.id is None or self.unit != "id") else None
@@ -499,7 +595,8 @@ class LabelledFile(ABC):
         return {name: _subgroups(columns, name) for name in self.subgroups if name in columns.names}
 
     def _streamed(self, path: Path, constants: FileConstants) -> Records:
-        # Queries of a large file: one pass for what is known of them by name, and one for each who asks for features.
+        # Queries of a large file: one pass for what is known of them by name, and one for each who
+        # asks for features.
         state, labels, outside, id = changed_of(path), list[np.ndarray](), list[Outside](), None
         found: list[dict[str, np.ndarray]] = []
         for columns in open_blocks(path, self._form):
@@ -524,7 +621,9 @@ class LabelledFile(ABC):
             id_column=id,
         )
 
-    def _feature_blocks(self, path: Path, state: object, constants: FileConstants) -> Iterator[np.ndarray]:
+    def _feature_blocks(
+        self, path: Path, state: object, constants: FileConstants
+    ) -> Iterator[np.ndarray]:
         def check_unchanged() -> None:
             if changed_of(path) != state:
                 raise DataError(f"{path}: changed while it was read: ask again")
@@ -548,10 +647,13 @@ class LabelledFile(ABC):
         trained = {*files[0].labels[files[0].train].tolist()}
         if len(trained) == 1:
             raise DataError(
-                f"{files[0].columns.path}: every training record has the class {trained.pop()!r}: list the public classes "
+                f"{files[0].columns.path}: every training record has the class {trained.pop()!r}: "
+                "list the public classes "
                 "in dataset.classes, which need not all occur"
             )
-        return class_names(np.concatenate([rows.labels[~rows.erased] for rows in files]), files[0].columns.path)
+        return class_names(
+            np.concatenate([rows.labels[~rows.erased] for rows in files]), files[0].columns.path
+        )
 
     def _size_fact(self) -> Fact | None:
         # Condition c, where more is known of the size than that somebody declares it.
@@ -572,29 +674,35 @@ def _subgroups(columns: ColumnReader, name: str) -> np.ndarray:
     found = {word: MISSING if missing_word(word) else word for word in set(words.tolist())}
     if len(found) > MAX_GROUPS:
         raise DataError(
-            f"{columns.path}: dataset.subgroups: column '{name}' has {len(found)} different values, at most {MAX_GROUPS} "
+            f"{columns.path}: dataset.subgroups: column '{name}' has {len(found)} different "
+            f"values, at most {MAX_GROUPS} "
             "groups are told apart: name a column of few, such as one with ranges of this one"
         )
     return np.array([found[word] for word in words], dtype=object)
 
 
-# -- arrays in memory: what programs and notebooks train on (agt/api.py) ---------------------------------------------------
+# -- arrays in memory: what programs and notebooks train on (agt/api.py)
+# ---------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """What whoever trains says about data and settings, and no code can check. Claims list each with what would break it.
+    """What whoever trains says about data and settings, and no code can check. Claims list each
+    with what would break it.
 
     Attributes:
-        classes: the public list of label values, in the order of the classes; None: the sorted values found (condition e is
-            then not held).
-        size: a public constant, about how many training records there are; None: counted (condition c is then not held).
-        features: each row was made from its own record alone, by public constants. Not so after a scaler, an imputer or
-            components that were fitted on these records.
-        settings: every setting was chosen on public data, or is a constant that somebody else published.
-        ids: the ``ids`` and ``units`` given are the records' and the people's own, whatever becomes of other records.
-        public: all of these records are public, such as those that settings are searched on: nothing that is released about
-            them has to be counted. Claims are as of other records.
+        classes: the public list of label values, in the order of the classes; None: the sorted
+            values found (condition e is then not held).
+        size: a public constant, about how many training records there are; None: counted (condition
+            c is then not held).
+        features: each row was made from its own record alone, by public constants. Not so after a
+            scaler, an imputer or components that were fitted on these records.
+        settings: every setting was chosen on public data, or is a constant that somebody else
+            published.
+        ids: the ``ids`` and ``units`` given are the records' and the people's own, whatever becomes
+            of other records.
+        public: all of these records are public, such as those that settings are searched on:
+            nothing that is released about them has to be counted. Claims are as of other records.
 
     Raises:
         ConfigError: a size out of range, or a declaration that is neither True nor False.
@@ -609,8 +717,12 @@ class Declared:
 
     def __post_init__(self) -> None:
         if self.size is not None and not (type(self.size) is int and 1 <= self.size <= MOST_ROWS):
-            raise ConfigError(f"declared.size={self.size!r}: give a whole number from 1 to {MOST_ROWS}")
-        if self.classes is not None and (isinstance(self.classes, str) or not isinstance(self.classes, Iterable)):
+            raise ConfigError(
+                f"declared.size={self.size!r}: give a whole number from 1 to {MOST_ROWS}"
+            )
+        if self.classes is not None and (
+            isinstance(self.classes, str) or not isinstance(self.classes, Iterable)
+        ):
             raise ConfigError(f"declared.classes={self.classes!r}: give the list of label values")
         for name in ("features", "settings", "ids", "public"):
             if type(getattr(self, name)) is not bool:
@@ -636,13 +748,16 @@ def dataset_of(
         units: [n] whose record each is; None: each its own.
         public: [n] bool, True where a record is public; None: all are private.
         label_free: make ids without labels.
-        coding: how a table's columns became x, for conditions b and e; none: by means that only ``declarations`` tell.
+        coding: how a table's columns became x, for conditions b and e; none: by means that only
+            ``declarations`` tell.
 
     Raises:
-        DataError: lengths or dtypes that do not fit, a missing or unlisted label, a NaN; names the row.
+        DataError: lengths or dtypes that do not fit, a missing or unlisted label, a NaN; names the
+            row.
     """
     mapped, x = isinstance(x, np.memmap), features_of(x)
-    x, y = x if mapped else x.copy(), _values_of("y", y, len(x))  # what its owner edits later is trained on by no ``unfit``
+    # what its owner edits later is trained on by no ``unfit``
+    x, y = x if mapped else x.copy(), _values_of("y", y, len(x))
     classes = _values_of_classes(y, declarations.classes)
     labels = class_indices(y, classes.tolist(), Path("y"), "row {}".format)
     units = None if units is None else names_of("units", units, len(x))
@@ -650,10 +765,18 @@ def dataset_of(
     if public is not None and public.dtype != bool:
         raise DataError(f"public: expected True or False for each record, got {public.dtype}")
     tags = None if label_free else labels
-    named = default_ids(x, tags, units, public, exact=True) if ids is None else names_of("ids", ids, len(x))
+    named = (
+        default_ids(x, tags, units, public, exact=True)
+        if ids is None
+        else names_of("ids", ids, len(x))
+    )
     everyone = records(x, labels, named, units, public)
     named_by = {"ids": None if ids is None else named, "units": units}
-    facts = [_ids_fact(name, values, declarations.ids) for name, values in named_by.items() if values is not None]
+    facts = [
+        _ids_fact(name, values, declarations.ids)
+        for name, values in named_by.items()
+        if values is not None
+    ]
     if ids is None:
         facts.insert(0, proved("ids_by_content"))
     given = len(facts) > (ids is None) or public is not None
@@ -699,13 +822,15 @@ def in_order_of(names: Sequence[str], frame: pd.DataFrame) -> pd.DataFrame:
     if sorted(given) != sorted({*names}):
         different = few(sorted({*given} ^ {*names}) or given)
         raise DataError(
-            f"data frame: column {different}: the model was trained on the columns {few(names)}: give these, each once"
+            f"data frame: column {different}: the model was trained on the columns {few(names)}: "
+            "give these, each once"
         )
     return frame.iloc[:, [given.index(name) for name in names]]
 
 
 def features_of(x: object) -> np.ndarray:
-    """[n, ...] float32 or float64; whole numbers and flags become float64, in which every one below 2^53 is exact.
+    """[n, ...] float32 or float64; whole numbers and flags become float64, in which every one below
+    2^53 is exact.
 
     Raises:
         DataError: no array of numbers with one row for each record; or a table of Arrow or polars,
@@ -713,7 +838,8 @@ def features_of(x: object) -> np.ndarray:
     """
     if hasattr(x, "to_pandas"):
         raise DataError(
-            f"features: the names of the columns of a {type(x).__name__} would be lost, and queries would be "
+            f"features: the names of the columns of a {type(x).__name__} would be lost, and "
+            "queries would be "
             "answered by position: give a data frame, x.to_pandas()"
         )
     if np.ma.is_masked(x):
@@ -724,8 +850,10 @@ def features_of(x: object) -> np.ndarray:
         raise DataError(f"features: cannot be taken as an array of numbers ({error})") from None
     if features.dtype.kind not in "fiub" or features.ndim < 2:
         raise DataError(
-            f"features: expected numbers of shape [records, ...], got {features.dtype} of shape {features.shape}: "
-            "one row for each record (a single one: x[None]; a table of words: give columns=agt.Columns(...))"
+            f"features: expected numbers of shape [records, ...], got {features.dtype} of shape "
+            f"{features.shape}: "
+            "one row for each record (a single one: x[None]; a table of words: give "
+            "columns=agt.Columns(...))"
         )
     if features.dtype in (np.float32, np.float64):
         return features
@@ -741,15 +869,22 @@ def _values_of(name: str, values: object, n: int) -> np.ndarray:
     """
     try:
         column = np.array(values)  # what its owner edits later changes no record
-        given = column if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)  # "nan" is a text
-        missing = np.flatnonzero(pd.isna(given)).tolist() if column.shape == given.shape == (n,) else []
+        # "nan" is a text
+        given = column if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
+        missing = (
+            np.flatnonzero(pd.isna(given)).tolist() if column.shape == given.shape == (n,) else []
+        )
     except (ValueError, TypeError, RuntimeError) as error:
         raise DataError(f"{name}: cannot be taken as one value for each record ({error})") from None
     if column.shape != (n,):
-        raise DataError(f"{name} has the shape {column.shape}, and there are {n} records: expected ({n},)")
+        raise DataError(
+            f"{name} has the shape {column.shape}, and there are {n} records: expected ({n},)"
+        )
     if len(missing):
         raise DataError(f"{name}: row {missing[0]} has no value: every record needs one")
-    if column.dtype == object and not all(isinstance(value, str | int | float) for value in column.tolist()):
+    if column.dtype == object and not all(
+        isinstance(value, str | int | float) for value in column.tolist()
+    ):
         raise DataError(f"{name}: expected numbers or text")
     return column
 
@@ -759,36 +894,44 @@ def _values_of_classes(y: np.ndarray, listed: Sequence[object] | None) -> np.nda
     if listed is not None:
         classes = np.asarray(list(listed))
         if classes.ndim != 1 or len(set(classes.tolist())) != len(classes) or len(classes) < 2:
-            raise DataError(f"declared.classes: expected two distinct values or more, got {list(listed)!r}")
+            raise DataError(
+                f"declared.classes: expected two distinct values or more, got {list(listed)!r}"
+            )
         return classes
     try:
         classes = np.unique(y)
     except TypeError:
-        raise DataError("y: its values cannot be put in order: list them in declared.classes") from None
+        raise DataError(
+            "y: its values cannot be put in order: list them in declared.classes"
+        ) from None
     if len(classes) > MAX_FOUND:
         raise DataError(
-            f"y: {len(classes)} distinct values: is this a regression target? Cut a number into ranges first, or if these "
+            f"y: {len(classes)} distinct values: is this a regression target? Cut a number into "
+            "ranges first, or if these "
             "are classes, list them in declared.classes"
         )
     return classes
 
 
 def names_of(name: str, values: object, n: int) -> np.ndarray:
-    """[n] str: ids of records or people, as ``fit`` is given them and as ``unfit`` is asked for them.
+    """[n] str: ids of records or people, as ``fit`` is given them and as ``unfit`` is asked for
+    them.
 
     Args:
         name: of the argument, for messages.
 
     Raises:
-        DataError: another number of values; or one that is missing, is neither a whole number nor text, or is
-            text that no file can hold (half a surrogate pair) or that NumPy cuts short (a NUL).
+        DataError: another number of values; or one that is missing, is neither a whole number nor
+            text, or is text that no file can hold (half a surrogate pair) or that NumPy cuts short
+            (a NUL).
     """
     _values_of(name, values, n)
     for row, value in enumerate(np.asarray(values, dtype=object).tolist()):
         known = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
         if not known or _NOT_IN_IDS.search(str(value)):
             raise DataError(
-                f"{name}: row {row} has {value!r}: expected whole numbers or text, each written in one form, "
+                f"{name}: row {row} has {value!r}: expected whole numbers or text, each written in "
+                "one form, "
                 "without NUL and surrogate letters"
             )
     return np.array([str(value) for value in np.asarray(values).tolist()])

@@ -16,9 +16,10 @@ def id_facts(
 ) -> tuple[Fact, ...]:
     """Condition b, as far as the names of records and people go.
 
-    An id that counts rows is no id: where a record goes, others are renamed, and move to other batches. Ids that look like
-    row numbers (``counts_rows``) are not taken on trust unless they are declared permanent. (That look depends on the
-    records; ``permanent`` settles it whatever they are.)
+    An id that counts rows is no id: where a record goes, others are renamed, and move to other
+    batches. Ids that look like row numbers (``counts_rows``) are not taken on trust unless they are
+    declared permanent. (That look depends on the records; ``permanent`` settles it whatever they
+    are.)
 
     Args:
         id, unit, public: the columns that the configuration names, None where it names none.
@@ -63,7 +64,9 @@ def split_fact(test_fraction: float, key: str) -> Fact:
 
 
 def classes_fact(listed: bool) -> Fact:
-    """Condition e for a list of classes in dataset.classes, which was ``listed`` there or found in the data."""
+    """Condition e for a list of classes in dataset.classes, which was ``listed`` there or found
+    in the data.
+    """
     if not listed:
         return not_held("classes_found", setting="dataset.classes")
     return declared("classes_public", setting="dataset.classes")

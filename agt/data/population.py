@@ -1,4 +1,6 @@
-"""Whether queries are of the population that a model was trained for: values outside the declared ranges and lists."""
+"""Whether queries are of the population that a model was trained for: values outside the
+declared ranges and lists.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -38,9 +40,10 @@ class Outside:
 def population_mismatches(outside: Iterable[Outside], queries: int) -> list[str]:
     """Why queries look like another population's than was declared, in words; empty: they do not.
 
-    More than a fifth of a column's values lie outside its range or list. Of fewer than 20 values only those count that
-    are in no list, or farther from the range than it is wide, because one of them may well be a little outside; so a
-    single query can be judged. It depends on the queries and the declared constants alone.
+    More than a fifth of a column's values lie outside its range or list. Of fewer than 20 values
+    only those count that are in no list, or farther from the range than it is wide, because one of
+    them may well be a little outside; so a single query can be judged. It depends on the queries
+    and the declared constants alone.
 
     Args:
         outside: of each column.

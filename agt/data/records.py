@@ -1,4 +1,6 @@
-"""Records: features, labels, ids and units of people, the input of every training and certificate."""
+"""Records: features, labels, ids and units of people, the input of every training and
+certificate.
+"""
 
 from collections.abc import Mapping
 from copy import copy
@@ -28,18 +30,23 @@ class Records:
     """Rows of data, in a fixed order.
 
     Attributes:
-        features: [n, ...] float32 or float64, finite; may be memory-mapped, or read block by block (``Blocks``).
+        features: [n, ...] float32 or float64, finite; may be memory-mapped, or read block by block
+            (``Blocks``).
         labels: [n] int64 class indices; ``UNLABELLED`` marks a query without a label.
         ids: [n] str, unique: the name of each record.
         units: [n] str: the person (or other unit of protection) each record belongs to; may repeat.
-        public: [n] bool: True where the record is public, so that it is never added, removed or changed.
+        public: [n] bool: True where the record is public, so that it is never added, removed or
+            changed.
         outside: for the data owner alone, which columns of queries do not fit what was declared.
         id_column: the column that names queries in their file; None: none does.
-        groups: column -> [n] the subgroup of each record, as text, for what is told of a model's quality alone.
-        rows: [n] int64, their numbers, from 0, in the file or set that they were taken from; None: they are all of it.
+        groups: column -> [n] the subgroup of each record, as text, for what is told of a model's
+            quality alone.
+        rows: [n] int64, their numbers, from 0, in the file or set that they were taken from; None:
+            they are all of it.
 
     Raises:
-        DataError: shapes disagree, ids repeat, or a feature is NaN or infinite (the record is named).
+        DataError: shapes disagree, ids repeat, or a feature is NaN or infinite (the record is
+            named).
     """
 
     features: np.ndarray
@@ -59,7 +66,9 @@ class Records:
             if array.shape != (n,):
                 raise DataError(f"records: {name} has shape {array.shape}, expected ({n},)")
         if self.features.dtype not in (np.float32, np.float64):
-            raise DataError(f"records: features are {self.features.dtype}, expected float32 or float64")
+            raise DataError(
+                f"records: features are {self.features.dtype}, expected float32 or float64"
+            )
         row = None if isinstance(self.features, Blocks) else not_finite(self.features)
         if row is not None:
             which = f"record {str(self.ids[row])!r} (number {row + 1} of {n})"
@@ -67,7 +76,8 @@ class Records:
         repeated = None if isinstance(self.ids, Mapped) else most_frequent(self.ids)  # row numbers
         if repeated:
             raise DataError(
-                f"record id {repeated[0]!r} occurs {repeated[1]} times: ids must be unique (rows of one person: units)"
+                f"record id {repeated[0]!r} occurs {repeated[1]} times: ids must be unique (rows "
+                "of one person: units)"
             )
 
     def __len__(self) -> int:
@@ -80,14 +90,22 @@ class Records:
 
     @property
     def units_named(self) -> bool:
-        """Whether something says whose each record is; else each is a unit of its own, under its id. Of no records: whether
-        it was said of those that they stand for."""
-        return self.units is not self.ids and (not len(self) or bool((self.units != self.ids).any()))
+        """Whether something says whose each record is; else each is a unit of its own, under its
+        id. Of no records: whether it was said of those that they stand for.
+        """
+        return self.units is not self.ids and (
+            not len(self) or bool((self.units != self.ids).any())
+        )
 
     def take(self, rows: np.ndarray) -> "Records":
-        """The records at ``rows`` (indices or a mask), in that order; an unbroken run is a view, not a copy."""
+        """The records at ``rows`` (indices or a mask), in that order; an unbroken run is a view,
+        not a copy.
+        """
         places = np.flatnonzero(rows) if rows.dtype == bool else rows
-        steps, inside = np.diff(places), len(places) > 0 and places[0] >= 0 and places[-1] < len(self)
+        steps, inside = (
+            np.diff(places),
+            len(places) > 0 and places[0] >= 0 and places[-1] < len(self),
+        )
         if inside and (steps == 1).all():
             return self._at(slice(int(places[0]), int(places[-1]) + 1))
         part = self._at(rows)

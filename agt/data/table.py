@@ -1,22 +1,27 @@
-"""The user's own table: numeric columns with public ranges, categorical columns with public lists of values.
+"""The user's own table: numeric columns with public ranges, categorical columns with public lists
+of values.
 
-A number x with public edges e_0 < ... < e_m is clipped to [e_0, e_m] and becomes m - 1 features, of which the j-th is
-+1 / sqrt(m - 1) where x >= e_j and -1 / sqrt(m - 1) elsewhere, j = 1 .. m - 1. So every number has length 1, as a
-category's one-hot has, whatever its bins; rows of a table without gaps have one length; and the product of two rows falls
-linearly with the bins between them. Edges are given, or made from a range [low, high] alone: ``bins`` equal parts, and
-``HALVINGS`` halvings of each side toward its number nearest to 0, so that a balance between 0 and a million is told apart
-where balances are. A missing number has no feature but, where asked, its indicator. Without bins a number is scaled to
-[-1, 1], and a missing one is 0.
+A number x with public edges e_0 < ... < e_m is clipped to [e_0, e_m] and becomes m - 1 features, of
+which the j-th is +1 / sqrt(m - 1) where x >= e_j and -1 / sqrt(m - 1) elsewhere, j = 1 .. m - 1. So
+every number has length 1, as a category's one-hot has, whatever its bins; rows of a table without
+gaps have one length; and the product of two rows falls linearly with the bins between them. Edges
+are given, or made from a range [low, high] alone: ``bins`` equal parts, and ``HALVINGS`` halvings
+of each side toward its number nearest to 0, so that a balance between 0 and a million is told apart
+where balances are. A missing number has no feature but, where asked, its indicator. Without bins a
+number is scaled to [-1, 1], and a missing one is 0.
 
-A category has one feature for each listed value and one for any other; a missing one has none but its indicator.
+A category has one feature for each listed value and one for any other; a missing one has none but
+its indicator.
 
-Crosses: two columns' slots (bin, value, other) make one name, hashed with a public key to a bucket and a sign. Each pair
-adds +-sqrt(columns / pairs) there, so that all pairs together weigh as much as all columns, collisions aside.
+Crosses: two columns' slots (bin, value, other) make one name, hashed with a public key to a bucket
+and a sign. Each pair adds +-sqrt(columns / pairs) there, so that all pairs together weigh as much
+as all columns, collisions aside.
 
 Formal guarantees
-    Each alone. A feature is made from its own row and public constants by comparisons, table look-ups and, for scaled
-    numbers, elementwise float64 operations, each rounded alone; pairs are added in one fixed order. So a row has the same
-    bits whatever rows stand beside it, which condition b asks for (method.md section 3b).
+    Each alone. A feature is made from its own row and public constants by comparisons, table
+    look-ups and, for scaled numbers, elementwise float64 operations, each rounded alone; pairs are
+    added in one fixed order. So a row has the same bits whatever rows stand beside it, which
+    condition b asks for (method.md section 3b).
 """
 
 import math
@@ -36,7 +41,14 @@ from pydantic import BeforeValidator, Field
 
 from agt.data.files import NULLS, ColumnReader, CsvFormat, days, open_columns, same_length
 from agt.data.ids import keyed_hash
-from agt.data.labelled import FileConstants, FileFeatures, FileRows, LabelledFile, LabelWord, RowContent
+from agt.data.labelled import (
+    FileConstants,
+    FileFeatures,
+    FileRows,
+    LabelledFile,
+    LabelWord,
+    RowContent,
+)
 from agt.data.population import Outside, population_mismatches
 from agt.data.records import DataError
 from agt.errors import ConfigError, few, nearest
@@ -58,20 +70,30 @@ CLASSES, SIZE = "classes", "size"
 _NO_SLOT = -1  # of a missing value
 
 
-# -- values and what is declared of them ----------------------------------------------------------------------------------
+# -- values and what is declared of them
+# ----------------------------------------------------------------------------------
 
 
 def check_edges(name: str, edges: Sequence[float]) -> None:
-    """Raise ValueError unless the numbers increase, and span a range that can be scaled without overflow."""
+    """Raise ValueError unless the numbers increase, and span a range that can be scaled without
+    overflow.
+    """
     for low, high in pairwise(edges):
         if low >= high:
-            raise ValueError(f"{name}: a range, or the edges of bins, must increase, and {low:g} is followed by {high:g}")
+            raise ValueError(
+                f"{name}: a range, or the edges of bins, must increase, and {low:g} is followed by "
+                f"{high:g}"
+            )
     if not math.isfinite(2 * (edges[-1] - edges[0])):
         wide = [edges[0], edges[-1]]
-        raise ValueError(f"{name}: the range {wide} is too wide to compute with: give the range that values lie in")
+        raise ValueError(
+            f"{name}: the range {wide} is too wide to compute with: give the range that values lie "
+            "in"
+        )
 
 
-# -- what columns are, and the source -------------------------------------------------------------------------------------
+# -- what columns are, and the source
+# -------------------------------------------------------------------------------------
 
 
 @schema
@@ -89,23 +111,28 @@ class MeasurementNote:
 
 @schema
 class Columns:
-    """Which columns of a table are features, and the public constants that code them (``Encoding``). From Python:
+    """Which columns of a table are features, and the public constants that code them
+    (``Encoding``). From Python:
 
-        columns = agt.Columns(numeric={"age": [18, 100]}, categorical={"region": ["north", "south"]})
-        agt.fit(frame, y, columns=columns)
+        columns = agt.Columns(numeric={"age": [18, 100]}, categorical={"region": ["north",
+        "south"]}) agt.fit(frame, y, columns=columns)
 
-    Giving it declares what it holds public: which columns are used, ranges, lists, and what counts as a missing value.
+    Giving it declares what it holds public: which columns are used, ranges, lists, and what counts
+    as a missing value.
 
     Attributes:
-        numeric: column -> public [low, high], or more numbers: public edges of bins, increasing, the first and the last
-            being the range (of a column of dates: dates).
+        numeric: column -> public [low, high], or more numbers: public edges of bins, increasing,
+            the first and the last being the range (of a column of dates: dates).
         categorical: column -> public list of values.
-        bins: how many equal parts a range is cut into for its thermometer code; 0: it is scaled to [-1, 1] instead.
+        bins: how many equal parts a range is cut into for its thermometer code; 0: it is scaled to
+            [-1, 1] instead.
         crosses: buckets that pairs of columns' values are hashed into; 0: no crosses.
         missing: refuse a missing value, or turn it into 0 and add a 0/1 feature to each column.
-        missing_values: text that stands for a missing value in columns of features, beside an empty cell, NA and the like.
-        from_data: columns whose range or list of values was read off the records and declared public by nobody; the word
-            classes, of the list of classes. Their owner replaces them by what is public, or takes them off this list.
+        missing_values: text that stands for a missing value in columns of features, beside an empty
+            cell, NA and the like.
+        from_data: columns whose range or list of values was read off the records and declared
+            public by nobody; the word classes, of the list of classes. Their owner replaces them by
+            what is public, or takes them off this list.
         measurement: which of it all was measured with noise (``agt measure``); None: nothing.
 
     Raises:
@@ -115,8 +142,12 @@ class Columns:
     SETTING: ClassVar[str] = "columns"
     """What messages call it."""
 
-    numeric: Mapping[str, Annotated[Limits, Field(min_length=2)] | None] = Field(default_factory=dict)
-    categorical: Mapping[str, Annotated[tuple[LabelWord, ...], Field(min_length=1)]] = Field(default_factory=dict)
+    numeric: Mapping[str, Annotated[Limits, Field(min_length=2)] | None] = Field(
+        default_factory=dict
+    )
+    categorical: Mapping[str, Annotated[tuple[LabelWord, ...], Field(min_length=1)]] = Field(
+        default_factory=dict
+    )
     bins: Annotated[int, Field(ge=0, le=1024)] = 20
     crosses: Annotated[int, Field(ge=0, le=MOST_FEATURES)] = 0
     missing: Literal["error", "indicator"] = "error"
@@ -132,7 +163,8 @@ class Columns:
         width = self._encoding(pretended).width
         if width > MOST_FEATURES:
             raise ValueError(
-                f"these columns make {width} features, and {MOST_FEATURES} are allowed: shorten the lists under "
+                f"these columns make {width} features, and {MOST_FEATURES} are allowed: shorten "
+                "the lists under "
                 "categorical, or lower bins or crosses"
             )
 
@@ -144,28 +176,44 @@ class Columns:
             units: whose rows they are, if that was given.
 
         Raises:
-            ConfigError: the file is none, or cannot be read; or it names a unit, and ``units`` was not given; or it goes on
-                from another, which may name one.
+            ConfigError: the file is none, or cannot be read; or it names a unit, and ``units`` was
+                not given; or it goes on from another, which may name one.
         """
         if isinstance(given, cls):
             return given
         try:
             node = parse_yaml(Path(str(given)).read_bytes(), str(given))
         except (OSError, Broken) as error:
-            raise ConfigError(f"columns={given}: give agt.Columns(...) or a dataset file: {error}") from None
-        others = [name for name in node.get("defaults") or () if isinstance(name, str) and name not in ("table", "_self_")]
+            raise ConfigError(
+                f"columns={given}: give agt.Columns(...) or a dataset file: {error}"
+            ) from None
+        others = [
+            name
+            for name in node.get("defaults") or ()
+            if isinstance(name, str) and name not in ("table", "_self_")
+        ]
         if others:
-            raise ConfigError(f"columns={given}: it goes on from {others[0]}, which is not read here: give one whole file")
+            raise ConfigError(
+                f"columns={given}: it goes on from {others[0]}, which is not read here: give one "
+                "whole file"
+            )
         if node.get("unit") and units is None:
-            raise ConfigError(f"columns={given}: its unit is '{node['unit']}': give that column as units=, and unit_rows=")
-        return validate(cls, {name: node[name] for name in cls.__dataclass_fields__ if name in node}, str(given))
+            raise ConfigError(
+                f"columns={given}: its unit is '{node['unit']}': give that column as units=, and "
+                "unit_rows="
+            )
+        return validate(
+            cls, {name: node[name] for name in cls.__dataclass_fields__ if name in node}, str(given)
+        )
 
     def __call__(self, frame: object) -> np.ndarray:
-        """[n, features] float32: each row's from that row alone, whatever its values are (``code_queries``).
+        """[n, features] float32: each row's from that row alone, whatever its values are
+        (``code_queries``).
 
         Raises:
             ConfigError: no data frame, or a numeric column without a range.
-            DataError: a column is not there, or a value is not of its kind, infinite, or missing where that is refused.
+            DataError: a column is not there, or a value is not of its kind, infinite, or missing
+                where that is refused.
         """
         return self._encoding(self._ranges)(*self._content(_reader_of(frame)))
 
@@ -174,12 +222,16 @@ class Columns:
 
         Raises:
             ConfigError: as calling it.
-            DataError: as calling it; or they look like another population's (``population_mismatches``).
+            DataError: as calling it; or they look like another population's
+                (``population_mismatches``).
         """
         content = self._content(_reader_of(frame))
-        if mismatches := population_mismatches(self._compared(content, self._ranges), len(content[0])):
+        if mismatches := population_mismatches(
+            self._compared(content, self._ranges), len(content[0])
+        ):
             raise DataError(
-                f"data frame: {'; '.join(mismatches)}: drop these queries, or train with columns that hold their values"
+                f"data frame: {'; '.join(mismatches)}: drop these queries, or train with columns "
+                "that hold their values"
             )
         return self._encoding(self._ranges)(*content)
 
@@ -217,29 +269,42 @@ class Columns:
                 raise ValueError(f"categorical.{column} repeats a value")
             if listed & {*self._markers}:
                 both = min(listed & {*self._markers})
-                raise ValueError(f"categorical.{column} lists {both!r}, which missing_values takes for no value")
+                raise ValueError(
+                    f"categorical.{column} lists {both!r}, which missing_values takes for no value"
+                )
         if set(self.numeric) & set(self.categorical):
-            raise ValueError(f"column {min(set(self.numeric) & set(self.categorical))} is both numeric and categorical")
+            raise ValueError(
+                f"column {min(set(self.numeric) & set(self.categorical))} is both numeric and "
+                "categorical"
+            )
         for name in self.from_data:
             if name not in {*inputs, CLASSES}:
                 hint = nearest(name, [*inputs, CLASSES])
-                raise ValueError(f"from_data names '{name}', no column of numeric or categorical, nor '{CLASSES}'{hint}")
+                raise ValueError(
+                    f"from_data names '{name}', no column of numeric or categorical, nor "
+                    f"'{CLASSES}'{hint}"
+                )
 
     def _content(self, columns: ColumnReader) -> RowContent:
-        """[n, numeric] float64 with NaN and [n, categorical] text with None, where values are missing.
+        """[n, numeric] float64 with NaN and [n, categorical] text with None, where values are
+        missing.
 
         Raises:
             DataError: a value is infinite, or missing where that is refused.
         """
         parts: dict[str, np.ndarray] = {
-            name: columns.numbers(name, f"{self.SETTING}.numeric.{name}", self._markers) for name in self.numeric
+            name: columns.numbers(name, f"{self.SETTING}.numeric.{name}", self._markers)
+            for name in self.numeric
         }
         for name, values in self.categorical.items():
             parts[name] = columns.words(name, f"{self.SETTING}.categorical.{name}", self._markers)
             columns.refuse_missing_words(f"{self.SETTING}.categorical.{name}", values)
         n = len(next(iter(parts.values())))
         same_length(columns.path, n, parts)
-        numbers, words = np.empty((n, len(self.numeric))), np.empty((n, len(self.categorical)), dtype=object)
+        numbers, words = (
+            np.empty((n, len(self.numeric))),
+            np.empty((n, len(self.categorical)), dtype=object),
+        )
         for into, group in ((numbers, self.numeric), (words, self.categorical)):
             for place, name in enumerate(group):
                 into[:, place] = column = parts.pop(name)
@@ -247,32 +312,52 @@ class Columns:
                 why = f"repair or drop it, or train with {self.SETTING}.missing=indicator"
                 columns.refuse(name, self.SETTING, bad, column, why)
                 bad = np.isinf(column) if group is self.numeric else np.zeros(n, dtype=bool)
-                columns.refuse(name, self.SETTING, bad, column, "an infinite value: repair or drop it")
+                columns.refuse(
+                    name, self.SETTING, bad, column, "an infinite value: repair or drop it"
+                )
         return numbers, words
 
-    def _notes(self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits], path: Path) -> tuple[str, ...]:
-        # How columns and declarations fit, for the data owner. Raises DataError where every value would count as other.
+    def _notes(
+        self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits], path: Path
+    ) -> tuple[str, ...]:
+        # How columns and declarations fit, for the data owner. Raises DataError where every value
+        # would count as other.
         notes = []
         for outside in self._compared(content, ranges):
-            column, share = f"column '{outside.column}'", f"{outside.count} of {outside.total} values"
-            listed, setting = self.categorical.get(outside.column), f"{self.SETTING}.categorical.{outside.column}"
+            column, share = (
+                f"column '{outside.column}'",
+                f"{outside.count} of {outside.total} values",
+            )
+            listed, setting = (
+                self.categorical.get(outside.column),
+                f"{self.SETTING}.categorical.{outside.column}",
+            )
             if not outside.total:
                 notes.append(f"{column} has no value in any record.")
             elif listed and outside.count == outside.total:
                 raise DataError(
-                    f"{path}: {column}: none of its {outside.total} values is in {setting}, so each would count as other: "
-                    f"the column has {outside.seen}; the list has {few(repr(str(word)) for word in listed)}"
+                    f"{path}: {column}: none of its {outside.total} values is in {setting}, so "
+                    "each would count as other: "
+                    f"the column has {outside.seen}; the list has "
+                    f"{few(repr(str(word)) for word in listed)}"
                 )
             elif listed and outside.rate > 0.5:
-                notes.append(f"{column}: {share} are not in {setting} and count as other, such as {outside.seen}.")
+                notes.append(
+                    f"{column}: {share} are not in {setting} and count as other, such as "
+                    f"{outside.seen}."
+                )
             elif outside.count and not listed:
                 notes.append(
-                    f"{column}: {share} outside {outside.declared} are clipped to it (they go from {outside.seen})."
+                    f"{column}: {share} outside {outside.declared} are clipped to it (they go from "
+                    f"{outside.seen})."
                 )
         return tuple(notes)
 
-    def _compared(self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits]) -> list[Outside]:
-        # How many numbers of each column are outside its range, and how many words outside its list.
+    def _compared(
+        self, content: Sequence[np.ndarray], ranges: Mapping[str, Limits]
+    ) -> list[Outside]:
+        # How many numbers of each column are outside its range, and how many words outside its
+        # list.
         found = []
         for (name, limits), column in zip(ranges.items(), content[0].T, strict=True):
             known = column[~np.isnan(column)]
@@ -280,7 +365,9 @@ class Columns:
                 distance = np.maximum(limits[0] - known, known - limits[-1])
             count, far = int((distance > 0).sum()), int((distance > limits[-1] - limits[0]).sum())
             seen = f"{known.min():g} to {known.max():g}" if len(known) else "no value"
-            found.append(Outside(name, count, len(known), f"[{limits[0]:g}, {limits[-1]:g}]", seen, far))
+            found.append(
+                Outside(name, count, len(known), f"[{limits[0]:g}, {limits[-1]:g}]", seen, far)
+            )
         for (name, values), column in zip(self.categorical.items(), content[1].T, strict=True):
             words = Counter(word for word in column.tolist() if word is not None)
             others = [word for word in words if word not in {*map(str, values)}]
@@ -299,20 +386,33 @@ class Columns:
 
     def _scaling_fact(self) -> Fact:
         at = self.SETTING
-        marked = [name for name in self.from_data if name != CLASSES or name in {*self.numeric, *self.categorical}]
+        marked = [
+            name
+            for name in self.from_data
+            if name != CLASSES or name in {*self.numeric, *self.categorical}
+        ]
         if marked:
-            return _marked_fact(marked[0], len(marked) - 1, at, "numeric" if marked[0] in self.numeric else "categorical")
+            return _marked_fact(
+                marked[0],
+                len(marked) - 1,
+                at,
+                "numeric" if marked[0] in self.numeric else "categorical",
+            )
         derived = [name for name, limits in self.numeric.items() if limits is None]
         if derived:
             return not_held("range_found", column=derived[0], setting=f"{at}.numeric.{derived[0]}")
         setting, note = f"{at}.numeric, {at}.categorical", self.measurement
         if note is None:
             return declared("columns_public", setting=setting)
-        return declared("columns_public_some_measured", setting=setting, measured=note.of, claim=note.claim)
+        return declared(
+            "columns_public_some_measured", setting=setting, measured=note.of, claim=note.claim
+        )
 
 
 def _marked_fact(column: str, more: int, at: str, group: str) -> Fact:
-    """Return that a column's range or list was read off the records, and of how many columns more."""
+    """Return that a column's range or list was read off the records, and of how many columns
+    more.
+    """
     values = {"column": column, "key": f"{at}.{group}.{column}", "setting": f"{at}.from_data"}
     if more:
         code = "range_and_more_marked" if group == "numeric" else "list_and_more_marked"
@@ -322,13 +422,14 @@ def _marked_fact(column: str, more: int, at: str, group: str) -> Fact:
 
 @schema
 class Table(Columns, LabelledFile):
-    """Numeric columns are scaled or coded by bins, clipped to a public range; categorical ones are one-hot with a slot for
-    others; pairs of columns may be crossed (``Encoding``).
+    """Numeric columns are scaled or coded by bins, clipped to a public range; categorical ones are
+    one-hot with a slot for others; pairs of columns may be crossed (``Encoding``).
 
-    Attributes (the others: ``LabelledFile``, and ``Columns``, where null for a numeric column takes the range of the
-            training records, which is not public):
+    Attributes (the others: ``LabelledFile``, and ``Columns``, where null for a numeric column takes
+            the range of the training records, which is not public):
         path: csv, parquet or npz.
-        split: column with train or test for each record; None: a hash split, unless ``test`` is given.
+        split: column with train or test for each record; None: a hash split, unless ``test`` is
+            given.
         test: a second file with the test records.
         csv: how a csv is cut into cells; queries are read alike.
     """
@@ -344,26 +445,43 @@ class Table(Columns, LabelledFile):
     def __post_init__(self) -> None:
         LabelledFile.__post_init__(self)
         Columns.__post_init__(self)
-        taken = {*self.numeric, *self.categorical} & {self.label, self.id, self.unit, self.public, self.split}
+        taken = {*self.numeric, *self.categorical} & {
+            self.label,
+            self.id,
+            self.unit,
+            self.public,
+            self.split,
+        }
         if taken:
-            raise ValueError(f"column {min(map(str, taken))} cannot be a feature: it has another part")
+            raise ValueError(
+                f"column {min(map(str, taken))} cannot be a feature: it has another part"
+            )
         if self.split is not None and self.test is not None:
             raise ValueError("give either split (a column) or test (a file), not both")
         if self.test == self.path:
-            raise ValueError("test is the file of the training records itself: give another, or leave it out")
+            raise ValueError(
+                "test is the file of the training records itself: give another, or leave it out"
+            )
 
     def training_content(self) -> tuple[RowContent, np.ndarray, np.ndarray]:
-        """Of the training records: numbers and words by column ([n, ...], before they are coded), labels and units.
+        """Of the training records: numbers and words by column ([n, ...], before they are coded),
+        labels and units.
 
         Raises:
             DataMissing, DataError: as ``load``.
         """
         (rows, *_) = self._files()
         units = rows.ids if rows.units is None else rows.units
-        return tuple(part[rows.train] for part in rows.content), rows.labels[rows.train], units[rows.train]
+        return (
+            tuple(part[rows.train] for part in rows.content),
+            rows.labels[rows.train],
+            units[rows.train],
+        )
 
     def formula(self) -> dict[str, Any]:
-        """How features are made of a row of a csv, for readers without agt; empty: this is beyond them."""
+        """How features are made of a row of a csv, for readers without agt; empty: this is
+        beyond them.
+        """
         if self.crosses or not self.csv.header or self.csv.decimal != ".":
             return {}
         return {
@@ -375,8 +493,13 @@ class Table(Columns, LabelledFile):
 
     def stated(self, settled: Mapping[str, Any]) -> Self:
         """As ``LabelledFile.stated``, with the ranges that were taken from the training records."""
-        found = {name: tuple(limits) for name, limits in settled["ranges"].items() if limits[0] < limits[-1]}
-        given = {name: limits or found.get(name) for name, limits in self.numeric.items()}  # one value alone is no range
+        found = {
+            name: tuple(limits)
+            for name, limits in settled["ranges"].items()
+            if limits[0] < limits[-1]
+        }
+        # one value alone is no range
+        given = {name: limits or found.get(name) for name, limits in self.numeric.items()}
         return replace(super().stated(settled), numeric=given)
 
     def _files(self) -> list[FileRows]:
@@ -395,13 +518,20 @@ class Table(Columns, LabelledFile):
             arrays=[encoding(*rows.content) for rows in files],
             scaling={
                 "numeric": {column: list(limits) for column, limits in ranges.items()},
-                "categorical": {column: [*map(str, values), "other"] for column, values in self.categorical.items()},
+                "categorical": {
+                    column: [*map(str, values), "other"]
+                    for column, values in self.categorical.items()
+                },
                 "missing": self.missing,
                 **({"thresholds": encoding.thresholds} if encoding.thresholds else {}),
                 **({"crosses": self.crosses} if self.crosses else {}),
                 "classes": "given" if self.classes is not None else "found in the data",
             },
-            settled={"ranges": {name: limits for name, limits in ranges.items() if self.numeric[name] is None}},
+            settled={
+                "ranges": {
+                    name: limits for name, limits in ranges.items() if self.numeric[name] is None
+                }
+            },
             notes=self._notes(there, ranges, files[0].columns.path),
         )
 
@@ -410,7 +540,9 @@ class Table(Columns, LabelledFile):
             return FileConstants(self._listed)
         return super()._constants()
 
-    def _query_features(self, columns: ColumnReader, content: RowContent, constants: FileConstants) -> np.ndarray:
+    def _query_features(
+        self, columns: ColumnReader, content: RowContent, constants: FileConstants
+    ) -> np.ndarray:
         return self._encoding(self._limits(constants))(*content)
 
     def _outside(self, content: RowContent, constants: FileConstants) -> list[Outside]:
@@ -447,7 +579,9 @@ def _reader_of(frame: object) -> ColumnReader:
         raise ConfigError(f"columns codes a pandas data frame, got {type(frame).__name__}")
     names = tuple(map(str, frame.columns))
     columns = dict(zip(names, range(len(names)), strict=True))
-    return ColumnReader(Path("data frame"), names, lambda name: _array_of(frame.iloc[:, columns[name]], name))
+    return ColumnReader(
+        Path("data frame"), names, lambda name: _array_of(frame.iloc[:, columns[name]], name)
+    )
 
 
 def _array_of(column: pd.Series, name: str) -> pa.Array:
@@ -459,7 +593,10 @@ def _array_of(column: pd.Series, name: str) -> pa.Array:
     held = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
     kinds = {_kind_of(value) for value in held[~pd.isna(held)]} if held.dtype == object else set()
     if len(kinds) > 1:
-        raise DataError(f"data frame: column '{name}' holds {' and '.join(sorted(kinds)[:2])}: write all in one form")
+        raise DataError(
+            f"data frame: column '{name}' holds {' and '.join(sorted(kinds)[:2])}: write all in "
+            "one form"
+        )
     array = pa.array(column, from_pandas=True)
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
@@ -468,21 +605,28 @@ def _kind_of(value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "numbers"
     zone = getattr(value, "tzinfo", None)
-    return "text" if isinstance(value, str) else type(value).__name__ + (f" of {zone}" if zone else "")
+    return (
+        "text" if isinstance(value, str) else type(value).__name__ + (f" of {zone}" if zone else "")
+    )
 
 
 def _range_of(column: np.ndarray, name: str) -> Limits:
     if np.isnan(column).all():
-        raise DataError(f"column '{name}' has no training value to take a range from: give dataset.numeric.{name}")
+        raise DataError(
+            f"column '{name}' has no training value to take a range from: give "
+            f"dataset.numeric.{name}"
+        )
     low, high = float(np.nanmin(column)), float(np.nanmax(column))
     if not np.isfinite(2 * (high - low)):
         raise DataError(
-            f"column '{name}' goes from {low:g} to {high:g}, too wide to compute with: give dataset.numeric.{name}"
+            f"column '{name}' goes from {low:g} to {high:g}, too wide to compute with: give "
+            f"dataset.numeric.{name}"
         )
     return low, high
 
 
-# -- features -------------------------------------------------------------------------------------------------------------
+# -- features
+# -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -513,7 +657,8 @@ class Encoding:
         low, high = limits[0], limits[-1]
         if len(limits) > 2:
             return list(limits[1:-1])
-        if self.bins < 2 or low == high:  # a range of one point was found in the data: the column never changes
+        # a range of one point was found in the data: the column never changes
+        if self.bins < 2 or low == high:
             return []
         near = min(max(0.0, low), high)
         equal = [low + (high - low) * (j / self.bins) for j in range(1, self.bins)]
@@ -536,18 +681,25 @@ class Encoding:
     def rows(self) -> list[list[Any]]:
         """Each feature but crosses as [column, kind, *constants], for readers without agt.
 
-        from edge unit: unit where the number is at least edge, else -unit, 0 where it is missing. range low high: the
-        number clipped to it and scaled to [-1, 1], 0 where it is missing. is word: 1 where the text is that word. other
-        words: 1 where there is text, and none of them. unknown, missing: 1 where there is no number, no text.
+        from edge unit: unit where the number is at least edge, else -unit, 0 where it is missing.
+        range low high: the number clipped to it and scaled to [-1, 1], 0 where it is missing. is
+        word: 1 where the text is that word. other words: 1 where there is text, and none of them.
+        unknown, missing: 1 where there is no number, no text.
         """
         rows: list[list[Any]] = []
         for column, limits in self.limits.items():
             edges = self.thresholds.get(column)
-            rows += [[column, "range", *limits]] if edges is None else [[column, "from", e, _unit(edges)] for e in edges]
+            rows += (
+                [[column, "range", *limits]]
+                if edges is None
+                else [[column, "from", e, _unit(edges)] for e in edges]
+            )
         for column, values in self.listed.items():
             rows += [*([column, "is", value] for value in values), [column, "other", *values]]
         if self.indicator:
-            rows += [[column, "unknown"] for column in self.limits] + [[column, "missing"] for column in self.listed]
+            rows += [[column, "unknown"] for column in self.limits] + [
+                [column, "missing"] for column in self.listed
+            ]
         return rows
 
     def __call__(self, numbers: np.ndarray, words: np.ndarray) -> np.ndarray:
@@ -562,18 +714,23 @@ class Encoding:
         """
         features = np.zeros((len(numbers), self.width), dtype=np.float32)
         slots, start = [], 0
-        for (column, width), values in zip(self.widths.items(), (*numbers.T, *words.T), strict=True):
+        for (column, width), values in zip(
+            self.widths.items(), (*numbers.T, *words.T), strict=True
+        ):
             block = features[:, start : start + width]
             slots.append(self._fill(block, column, values))
             start += width
         if self.indicator:
-            features[:, start : start + len(slots)] = np.stack([*np.isnan(numbers).T, *pd.isna(words).T], axis=1)
+            features[:, start : start + len(slots)] = np.stack(
+                [*np.isnan(numbers).T, *pd.isna(words).T], axis=1
+            )
         if self.crosses:
             self._cross(features[:, -self.crosses :], slots)
         return features
 
     def _fill(self, block: np.ndarray, column: str, values: np.ndarray) -> np.ndarray:
-        # Write one column's features; returns [n] the slot of each row, ``_NO_SLOT`` of a missing value.
+        # Write one column's features; returns [n] the slot of each row, ``_NO_SLOT`` of a missing
+        # value.
         if column in self.listed:
             return _one_hot(block, values, self.listed[column])
         edges = self.thresholds.get(column)

@@ -1,29 +1,36 @@
-"""The CPU kernel: Numba, parallel over (k, output) rows, vectorised, compiled once and cached on disk.
+"""The CPU kernel: Numba, parallel over (k, output) rows, vectorised, compiled once and cached on
+disk.
 
-No fast-math: each product, comparison and rounding is the reference's own, in the same order, so both kernels return the
-same integers. Sums are int64, and exact (reference.py): a product v, clipped to at most 2^30 in size, plus ``_MAGIC`` lies
-between 2^52 and 2^53, where neighbouring floats are 1 apart. So adding it rounds v to the nearest integer, ties to even,
-and the bits of the sum, as an integer, are those of ``_MAGIC`` plus that integer.
+No fast-math: each product, comparison and rounding is the reference's own, in the same order, so
+both kernels return the same integers. Sums are int64, and exact (reference.py): a product v,
+clipped to at most 2^30 in size, plus ``_MAGIC`` lies between 2^52 and 2^53, where neighbouring
+floats are 1 apart. So adding it rounds v to the nearest integer, ties to even, and the bits of the
+sum, as an integer, are those of ``_MAGIC`` plus that integer.
 
 Formal guarantees
     Left out. A gradient bounded by [0, 0] adds 0 to both sums, whatever x, which is finite.
-    Ends. Let a <= b and p <= q. If p >= 0, then p a <= p b and q a <= q b: the least of the four corner products is among
-    p a and q a, the greatest among p b and q b. If q <= 0, with a and b swapped. If p < 0 < q, then p b <= p a and
-    q a <= q b: the least is among p b and q a, the greatest among p a and q b. If a >= 0 as well, the least is p a or p b
-    by the sign of p, and the greatest q b or q a by the sign of q. A product as rounded is monotone in each factor: so the
-    least and the greatest of all four, as rounded, are the same numbers. Sums of gradients are thus the reference's, to
-    the bit; products of matrices add their terms in an order that the record's own signs decide, within tau for any order
-    (bounds/rounding.py), and so the same for a record alone and in company.
-    Single precision. Factors are float32, their products and sums float64, and a sum is rounded to float32 at the end. With
-    u = 2^-24 and A the greatest sum of the terms' sizes, the sum errs by at most 2 n u^2 A, and its rounding by at most
-    u (1 + 2 n u^2) A or the least normal number: less than ``Rounding.of_sum``'s tau = 4 (n + 10) u A + (8 n + 10) tiny.
-    Rounding is monotone: the ends stay in order, and a sum too great for float32 is infinite, which ``Interval`` refuses.
+    Ends. Let a <= b and p <= q. If p >= 0, then p a <= p b and q a <= q b: the least of the four
+    corner products is among p a and q a, the greatest among p b and q b. If q <= 0, with a and b
+    swapped. If p < 0 < q, then p b <= p a and q a <= q b: the least is among p b and q a, the
+    greatest among p a and q b. If a >= 0 as well, the least is p a or p b by the sign of p, and the
+    greatest q b or q a by the sign of q. A product as rounded is monotone in each factor: so the
+    least and the greatest of all four, as rounded, are the same numbers. Sums of gradients are thus
+    the reference's, to the bit; products of matrices add their terms in an order that the record's
+    own signs decide, within tau for any order (bounds/rounding.py), and so the same for a record
+    alone and in company.
+    Single precision. Factors are float32, their products and sums float64, and a sum is rounded to
+    float32 at the end. With u = 2^-24 and A the greatest sum of the terms' sizes, the sum errs by
+    at most 2 n u^2 A, and its rounding by at most u (1 + 2 n u^2) A or the least normal number:
+    less than ``Rounding.of_sum``'s tau = 4 (n + 10) u A + (8 n + 10) tiny.
+    Rounding is monotone: the ends stay in order, and a sum too great for float32 is infinite, which
+    ``Interval`` refuses.
 
-The selection keeps, for each parameter, the c least values seen so far. A block of records is first filtered against a
-threshold (the c-th least so far, or a guess from a sample that everything passes if too few do), and the survivors' c-th
-least value is found by bisection on integers. Whatever the guess was, the result is exact. Kept values are int32: they and
-their negatives are at most 2^30 in size, and ``_TOP``, above them all, is 2^30 + 1. What is held and what is new are
-different records of one batch, so counts of them are at most 2^30, within int32 as well.
+The selection keeps, for each parameter, the c least values seen so far. A block of records is first
+filtered against a threshold (the c-th least so far, or a guess from a sample that everything passes
+if too few do), and the survivors' c-th least value is found by bisection on integers. Whatever the
+guess was, the result is exact. Kept values are int32: they and their negatives are at most 2^30 in
+size, and ``_TOP``, above them all, is 2^30 + 1. What is held and what is new are different records
+of one batch, so counts of them are at most 2^30, within int32 as well.
 """
 
 from dataclasses import dataclass, field, replace
@@ -83,7 +90,8 @@ def _corners(p, q, a, b, rump):  # type: ignore[no-untyped-def]
         mid, rad, x_mid, x_rad = (p + q) / 2, (q - p) / 2, (a + b) / 2, (b - a) / 2
         spread = abs(mid) * x_rad + rad * (abs(x_mid) + x_rad)
         spread = spread + (max(abs(p), abs(q)) * max(abs(a), abs(b))) * _RUMP_SLACK
-        if not spread < np.inf:  # it overflowed, as it does wherever the centre does: anything, never NaN
+        # it overflowed, as it does wherever the centre does: anything, never NaN
+        if not spread < np.inf:
             return -np.inf, np.inf
         return mid * x_mid - spread, mid * x_mid + spread
     c1, c2, c3, c4 = a * p, a * q, b * p, b * q
@@ -92,8 +100,15 @@ def _corners(p, q, a, b, rump):  # type: ignore[no-untyped-def]
 
 @njit
 def _room(tile):  # type: ignore[no-untyped-def]
-    """Two lists of records (unsigned: an index that may be negative costs a comparison), and two of factors."""
-    return np.empty(tile + 3, np.uint64), np.empty(tile + 3, np.uint64), np.empty(tile + 3), np.empty(tile + 3)
+    """Two lists of records (unsigned: an index that may be negative costs a comparison), and two
+    of factors.
+    """
+    return (
+        np.empty(tile + 3, np.uint64),
+        np.empty(tile + 3, np.uint64),
+        np.empty(tile + 3),
+        np.empty(tile + 3),
+    )
 
 
 @njit
@@ -115,7 +130,9 @@ def _clips(a, b, p, q, j, norms):  # type: ignore[no-untyped-def]
 
 @njit
 def _add_point(low, high, x, norms, a, p, q, count):  # type: ignore[no-untyped-def]
-    """low, high [in] += the quantised bounds of [p, q] x for the listed records; x [n, in] of any sign."""
+    """low, high [in] += the quantised bounds of [p, q] x for the listed records; x [n, in] of
+    any sign.
+    """
     for j in range(0, count, 4):
         if _clips(a, a, p, q, j, norms):
             for t in range(j, j + 4):
@@ -125,12 +142,25 @@ def _add_point(low, high, x, norms, a, p, q, count):  # type: ignore[no-untyped-
                     high[i] += _whole(_clip(max(x[s, i] * u, x[s, i] * v)))
             continue
         s0, s1, s2, s3 = a[j], a[j + 1], a[j + 2], a[j + 3]
-        p0, p1, p2, p3, q0, q1, q2, q3 = p[j], p[j + 1], p[j + 2], p[j + 3], q[j], q[j + 1], q[j + 2], q[j + 3]
+        p0, p1, p2, p3, q0, q1, q2, q3 = (
+            p[j],
+            p[j + 1],
+            p[j + 2],
+            p[j + 3],
+            q[j],
+            q[j + 1],
+            q[j + 2],
+            q[j + 3],
+        )
         for i in range(len(low)):
             u0, u1, u2, u3 = x[s0, i] * p0, x[s1, i] * p1, x[s2, i] * p2, x[s3, i] * p3
             v0, v1, v2, v3 = x[s0, i] * q0, x[s1, i] * q1, x[s2, i] * q2, x[s3, i] * q3
-            low[i] += (_whole(min(u0, v0)) + _whole(min(u1, v1))) + (_whole(min(u2, v2)) + _whole(min(u3, v3)))
-            high[i] += (_whole(max(u0, v0)) + _whole(max(u1, v1))) + (_whole(max(u2, v2)) + _whole(max(u3, v3)))
+            low[i] += (_whole(min(u0, v0)) + _whole(min(u1, v1))) + (
+                _whole(min(u2, v2)) + _whole(min(u3, v3))
+            )
+            high[i] += (_whole(max(u0, v0)) + _whole(max(u1, v1))) + (
+                _whole(max(u2, v2)) + _whole(max(u3, v3))
+            )
 
 
 @njit
@@ -143,9 +173,20 @@ def _add_rows(total, x, norms, a, p, count):  # type: ignore[no-untyped-def]
                 for i in range(len(total)):
                     total[i] += _whole(_clip(x[s, i] * u))
             continue
-        s0, s1, s2, s3, p0, p1, p2, p3 = a[j], a[j + 1], a[j + 2], a[j + 3], p[j], p[j + 1], p[j + 2], p[j + 3]
+        s0, s1, s2, s3, p0, p1, p2, p3 = (
+            a[j],
+            a[j + 1],
+            a[j + 2],
+            a[j + 3],
+            p[j],
+            p[j + 1],
+            p[j + 2],
+            p[j + 3],
+        )
         for i in range(len(total)):
-            total[i] += (_whole(x[s0, i] * p0) + _whole(x[s1, i] * p1)) + (_whole(x[s2, i] * p2) + _whole(x[s3, i] * p3))
+            total[i] += (_whole(x[s0, i] * p0) + _whole(x[s1, i] * p1)) + (
+                _whole(x[s2, i] * p2) + _whole(x[s3, i] * p3)
+            )
 
 
 # A record whose d is 0 adds 0 to every sum and is left out: of those behind a ReLU, half are dead.
@@ -187,7 +228,8 @@ def _sum_nominal(d, x, norms, tile, threads, total):  # type: ignore[no-untyped-
 
 @njit(parallel=True, cache=True)
 def _sum_nonnegative(lower, upper, x, norms, tile, threads, low, high):  # type: ignore[no-untyped-def]
-    """``_sum_point`` for intervals x >= 0, as behind a ReLU: the sign of d alone says which end of x counts.
+    """``_sum_point`` for intervals x >= 0, as behind a ReLU: the sign of d alone says which end of
+    x counts.
 
     x [K or 1, 2n, in]: the lower ends of all records and then the upper ones; norms [K or 1, 2n].
     """
@@ -211,8 +253,8 @@ def _sum_nonnegative(lower, upper, x, norms, tile, threads, low, high):  # type:
 def _sum_wide(lower, upper, x, norms, tile, threads, low, high):  # type: ignore[no-untyped-def]
     """``_sum_point`` vectorised over outputs, for layers with more outputs than inputs.
 
-    lower, upper [K, n, out]; x [in, n]; norms [K, n]: max |d|; low, high [K * in, out]. One sign of x holds for the whole
-    inner loop, so that it says which end is the least.
+    lower, upper [K, n, out]; x [in, n]; norms [K, n]: max |d|; low, high [K * in, out]. One sign of
+    x holds for the whole inner loop, so that it says which end is the least.
     """
     width, n = x.shape
     outputs = lower.shape[2]
@@ -224,7 +266,9 @@ def _sum_wide(lower, upper, x, norms, tile, threads, low, high):  # type: ignore
                 k, out_low, out_high = r // width, low[r], high[r]
                 for s in range(start, stop):
                     v = x[r % width, s]
-                    least, greatest = (lower[k, s], upper[k, s]) if v >= 0 else (upper[k, s], lower[k, s])
+                    least, greatest = (
+                        (lower[k, s], upper[k, s]) if v >= 0 else (upper[k, s], lower[k, s])
+                    )
                     if abs(v) * norms[k, s] <= _Q:  # nothing to clip
                         for j in range(outputs):
                             out_low[j] += _whole(v * least[j])
@@ -258,7 +302,9 @@ def _sum_interval(lower, upper, x_lower, x_upper, rump, tile, threads, low, high
 
 @njit
 def _add_corners(low, high, lower, upper, i, p, q):  # type: ignore[no-untyped-def]
-    """low, high [out] += the least and the greatest corner products of [p, q] and row i of [lower, upper] [in, out]."""
+    """low, high [out] += the least and the greatest corner products of [p, q] and row i of
+    [lower, upper] [in, out].
+    """
     for o in range(len(low)):
         least, greatest = _corners(p, q, lower[i, o], upper[i, o], False)
         low[o] += least
@@ -267,15 +313,30 @@ def _add_corners(low, high, lower, upper, i, p, q):  # type: ignore[no-untyped-d
 
 @njit
 def _add_definite(low, high, lower, upper, rows, p, q, count):  # type: ignore[no-untyped-def]
-    """The same for the listed rows, as far as they go by fours, where p >= 0; for q <= 0, with lower and upper swapped."""
+    """The same for the listed rows, as far as they go by fours, where p >= 0; for q <= 0, with
+    lower and upper swapped.
+    """
     for j in range(0, count - 3, 4):
         i0, i1, i2, i3 = rows[j], rows[j + 1], rows[j + 2], rows[j + 3]
-        p0, p1, p2, p3, q0, q1, q2, q3 = p[j], p[j + 1], p[j + 2], p[j + 3], q[j], q[j + 1], q[j + 2], q[j + 3]
+        p0, p1, p2, p3, q0, q1, q2, q3 = (
+            p[j],
+            p[j + 1],
+            p[j + 2],
+            p[j + 3],
+            q[j],
+            q[j + 1],
+            q[j + 2],
+            q[j + 3],
+        )
         for o in range(len(low)):
             a0, a1, a2, a3 = lower[i0, o], lower[i1, o], lower[i2, o], lower[i3, o]
             b0, b1, b2, b3 = upper[i0, o], upper[i1, o], upper[i2, o], upper[i3, o]
-            low[o] += (min(p0 * a0, q0 * a0) + min(p1 * a1, q1 * a1)) + (min(p2 * a2, q2 * a2) + min(p3 * a3, q3 * a3))
-            high[o] += (max(p0 * b0, q0 * b0) + max(p1 * b1, q1 * b1)) + (max(p2 * b2, q2 * b2) + max(p3 * b3, q3 * b3))
+            low[o] += (min(p0 * a0, q0 * a0) + min(p1 * a1, q1 * a1)) + (
+                min(p2 * a2, q2 * a2) + min(p3 * a3, q3 * a3)
+            )
+            high[o] += (max(p0 * b0, q0 * b0) + max(p1 * b1, q1 * b1)) + (
+                max(p2 * b2, q2 * b2) + max(p3 * b3, q3 * b3)
+            )
 
 
 @njit
@@ -283,27 +344,47 @@ def _add_mixed(low, high, lower, upper, rows, p, q, count):  # type: ignore[no-u
     """The same where p < 0 < q."""
     for j in range(0, count - 3, 4):
         i0, i1, i2, i3 = rows[j], rows[j + 1], rows[j + 2], rows[j + 3]
-        p0, p1, p2, p3, q0, q1, q2, q3 = p[j], p[j + 1], p[j + 2], p[j + 3], q[j], q[j + 1], q[j + 2], q[j + 3]
+        p0, p1, p2, p3, q0, q1, q2, q3 = (
+            p[j],
+            p[j + 1],
+            p[j + 2],
+            p[j + 3],
+            q[j],
+            q[j + 1],
+            q[j + 2],
+            q[j + 3],
+        )
         for o in range(len(low)):
             a0, a1, a2, a3 = lower[i0, o], lower[i1, o], lower[i2, o], lower[i3, o]
             b0, b1, b2, b3 = upper[i0, o], upper[i1, o], upper[i2, o], upper[i3, o]
-            low[o] += (min(p0 * b0, q0 * a0) + min(p1 * b1, q1 * a1)) + (min(p2 * b2, q2 * a2) + min(p3 * b3, q3 * a3))
-            high[o] += (max(p0 * a0, q0 * b0) + max(p1 * a1, q1 * b1)) + (max(p2 * a2, q2 * b2) + max(p3 * a3, q3 * b3))
+            low[o] += (min(p0 * b0, q0 * a0) + min(p1 * b1, q1 * a1)) + (
+                min(p2 * b2, q2 * a2) + min(p3 * b3, q3 * a3)
+            )
+            high[o] += (max(p0 * a0, q0 * b0) + max(p1 * a1, q1 * b1)) + (
+                max(p2 * a2, q2 * b2) + max(p3 * a3, q3 * b3)
+            )
 
 
 @njit(parallel=True, cache=True)
 def _corner_product(x_lower, x_upper, w_lower, w_upper, block, low, high):  # type: ignore[no-untyped-def]
-    """low, high [K, n, out] = sums over i of the least and the greatest corner product, for x of any sign.
+    """low, high [K, n, out] = sums over i of the least and the greatest corner product, for x of
+    any sign.
 
-    x: [1 or K, n, in]; w: [K, in, out], so that the innermost loop runs along outputs. A sign of x that is sure says which
-    end of w makes the least product, and the greatest. Where x is 0, as half of it is behind a ReLU, so is the term.
+    x: [1 or K, n, in]; w: [K, in, out], so that the innermost loop runs along outputs. A sign of x
+    that is sure says which end of w makes the least product, and the greatest. Where x is 0, as
+    half of it is behind a ReLU, so is the term.
     """
     ks, n = low.shape[:2]
     width = x_lower.shape[2]
     blocks = (n + block - 1) // block
     for job in prange(ks * blocks):
         k, start = job // blocks, (job % blocks) * block
-        xl, xu, wl, wu = x_lower[k % len(x_lower)], x_upper[k % len(x_lower)], w_lower[k], w_upper[k]
+        xl, xu, wl, wu = (
+            x_lower[k % len(x_lower)],
+            x_upper[k % len(x_lower)],
+            w_lower[k],
+            w_upper[k],
+        )
         rows, p, q = np.empty(width, np.uint64), np.empty(width), np.empty(width)
         for s in range(start, min(n, start + block)):
             out_low, out_high = low[k, s], high[k, s]
@@ -334,7 +415,9 @@ def _corner_product(x_lower, x_upper, w_lower, w_upper, block, low, high):  # ty
 
 @njit(parallel=True, cache=True)
 def _point_product(x, lower, upper, block, low, high):  # type: ignore[no-untyped-def]
-    """low, high [K, n, out] = x W^T; x [n, in] of any sign, which picks the end of lower and upper [K, in, out]."""
+    """low, high [K, n, out] = x W^T; x [n, in] of any sign, which picks the end of lower and
+    upper [K, in, out].
+    """
     ks, n, outputs = low.shape
     blocks = (n + block - 1) // block
     for job in prange(ks * blocks):
@@ -345,7 +428,9 @@ def _point_product(x, lower, upper, block, low, high):  # type: ignore[no-untype
             out_high[:] = 0.0
             for i in range(x.shape[1]):
                 v = x[s, i]
-                least, greatest = (lower[k, i], upper[k, i]) if v >= 0 else (upper[k, i], lower[k, i])
+                least, greatest = (
+                    (lower[k, i], upper[k, i]) if v >= 0 else (upper[k, i], lower[k, i])
+                )
                 for o in range(outputs):
                     out_low[o] += v * least[o]
                     out_high[o] += v * greatest[o]
@@ -353,7 +438,9 @@ def _point_product(x, lower, upper, block, low, high):  # type: ignore[no-untype
 
 @njit(parallel=True, cache=True)
 def _relu_backward(lower, upper, x_lower, x_upper):  # type: ignore[no-untyped-def]
-    """Overwrites d = [lower, upper] with its product with ReLU's derivative at x; all [rows, width]."""
+    """Overwrites d = [lower, upper] with its product with ReLU's derivative at x; all [rows,
+    width].
+    """
     for r in prange(len(lower)):
         for i in range(lower.shape[1]):
             alive = x_upper[r, i] > 0
@@ -372,7 +459,8 @@ def _outward(lower, upper, slack):  # type: ignore[no-untyped-def]
         for i in range(lower.shape[1]):
             p, q = lower[r, i] - slack[r], upper[r, i] + slack[r]
             lower[r, i], upper[r, i] = p, q
-            bad += 0 if 0 <= q - p < np.inf else 1  # false for a NaN or an infinity in either, as in Interval
+            # false for a NaN or an infinity in either, as in Interval
+            bad += 0 if 0 <= q - p < np.inf else 1
         wrong += bad
     return wrong == 0
 
@@ -381,7 +469,8 @@ def _outward(lower, upper, slack):  # type: ignore[no-untyped-def]
 def _rank_value(values, count, rank):  # type: ignore[no-untyped-def]
     """The rank-th least (from 1) of values[:count], by bisection on integers in [-Q, Q + 1].
 
-    values has room up to a multiple of ``_LANES``, and is filled up to there, so that no loop has a remainder.
+    values has room up to a multiple of ``_LANES``, and is filled up to there, so that no loop has a
+    remainder.
     """
     full = (count + _LANES - 1) & -_LANES
     for s in range(count, full):
@@ -407,7 +496,9 @@ def _rank_value(values, count, rank):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _guess(values, n, missing, sample):  # type: ignore[no-untyped-def]
-    """A threshold below which values[:n] are likely to have ``missing`` values or a few more, from a sample of them."""
+    """A threshold below which values[:n] are likely to have ``missing`` values or a few more,
+    from a sample of them.
+    """
     size = len(sample)
     share = size * missing / n
     rank = int(share + 3.0 * np.sqrt(share) + 3.0)
@@ -423,7 +514,8 @@ def _guess(values, n, missing, sample):  # type: ignore[no-untyped-def]
 def _take_below(values, n, threshold, pool, total, lows, hits):  # type: ignore[no-untyped-def]
     """Append to pool[:total] those of values[:n] below the threshold. Returns its new length.
 
-    Few are: values are looked at in columns of ``_COLUMN``, the least of each first, which vectorises over columns.
+    Few are: values are looked at in columns of ``_COLUMN``, the least of each first, which
+    vectorises over columns.
     lows, hits: scratch, one for each column.
     """
     columns = n // _COLUMN
@@ -449,9 +541,11 @@ def _take_below(values, n, threshold, pool, total, lows, hits):  # type: ignore[
 
 @njit(cache=True)
 def _keep_least(values, n, count, kept, held, pool, sample, lows, hits):  # type: ignore[no-untyped-def]
-    """Merge values[:n] into kept[:held], keeping the ``count`` least of all. Returns how many are held now.
+    """Merge values[:n] into kept[:held], keeping the ``count`` least of all. Returns how many are
+    held now.
 
-    pool: scratch of at least len(kept) + n, rounded up to ``_LANES``. kept's last element is the greatest held, once full.
+    pool: scratch of at least len(kept) + n, rounded up to ``_LANES``. kept's last element is the
+    greatest held, once full.
     """
     for s in range(held):
         pool[s] = kept[s]
@@ -484,7 +578,8 @@ def _select(lower, upper, xl, xu, counts, outputs, point, capped, rump, held, gr
     """Merge a block into the kept extremes.
 
     lower, upper: [R, n] with rows (k, output). xl, xu: [1 or K, in, n]. counts: [K]. held: [R, in].
-    greatest, least: [R, in, c]; ``greatest`` holds negated lower bounds, so that both keep the least. point: xl is xu.
+    greatest, least: [R, in, c]; ``greatest`` holds negated lower bounds, so that both keep the
+    least. point: xl is xu.
     """
     rows, n = lower.shape
     width = xl.shape[1]
@@ -519,7 +614,9 @@ def _select(lower, upper, xl, xu, counts, outputs, point, capped, rump, held, gr
 
 
 class CpuKernel(ReferenceKernel):
-    """The reference kernel with everything but nominal sums of biases by Numba: those have nothing to multiply."""
+    """The reference kernel with everything but nominal sums of biases by Numba: those have
+    nothing to multiply.
+    """
 
     name = "cpu"
 
@@ -539,10 +636,16 @@ class CpuKernel(ReferenceKernel):
         return self._sum_rows(d, x, product == "rump")
 
     def _sum_wide(self, d: Interval, x: np.ndarray, norms: np.ndarray) -> tuple[Tensor, Tensor]:
-        """``bound_sum`` vectorised over outputs; x [in, n]. Looking for what a bias clips would be half of its work."""
+        """``bound_sum`` vectorised over outputs; x [in, n].
+
+        Looking for what a bias clips would be half of its work.
+        """
         ks, _, outputs = d.shape
         low, high = (np.zeros((ks, len(x), outputs), np.int64) for _ in range(2))
-        ends, sums = (_array(d.lower), _array(d.upper)), (t.reshape(-1, outputs) for t in (low, high))
+        ends, sums = (
+            (_array(d.lower), _array(d.upper)),
+            (t.reshape(-1, outputs) for t in (low, high)),
+        )
         _sum_wide(*ends, x, norms, _tile(2 * outputs), get_num_threads(), *sums)
         return torch.from_numpy(low).mT, torch.from_numpy(high).mT
 
@@ -552,17 +655,23 @@ class CpuKernel(ReferenceKernel):
         sums = [np.zeros((ks * outputs, inputs), np.int64) for _ in range(2)]
         at = _array(d.lower), _array(d.upper)
         if x.is_point:
-            _sum_point(*at, _array(x.lower[0]), _inf_norms(x.lower[0]), _tile(inputs), threads, *sums)
+            _sum_point(
+                *at, _array(x.lower[0]), _inf_norms(x.lower[0]), _tile(inputs), threads, *sums
+            )
         elif rump or outputs < _NARROW or float(x.lower.min()) < 0:
             ends = _array(x.lower), _array(x.upper)
             _sum_interval(*at, *ends, rump, _tile(2 * inputs), threads, *sums)
         else:
             both = torch.cat((x.lower, x.upper), dim=1)
-            _sum_nonnegative(*at, both.numpy(), _array(both.amax(dim=-1)), _tile(2 * inputs), threads, *sums)
+            _sum_nonnegative(
+                *at, both.numpy(), _array(both.amax(dim=-1)), _tile(2 * inputs), threads, *sums
+            )
         low, high = (torch.from_numpy(total).view(ks, outputs, inputs) for total in sums)
         return low, high
 
-    def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
+    def extremes(
+        self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str
+    ) -> Extremes:
         return CpuExtremes(counts, shape, capped, product == "rump")
 
     def products(self, product: str) -> Products:
@@ -581,7 +690,9 @@ class CpuKernel(ReferenceKernel):
             return ends[0].to(x.lower.dtype), ends[1].to(x.lower.dtype)
         if x.lower.dim() > 3:  # matrices of each record: as many as there would be of each k
             front = np.broadcast_shapes(x.shape[:-2], weights.shape[:-2])
-            ends = self.corner_product(*(m.moved(lambda end: _stacked(end, front)) for m in (x, weights)))
+            ends = self.corner_product(
+                *(m.moved(lambda end: _stacked(end, front)) for m in (x, weights))
+            )
             return ends[0].unflatten(0, front), ends[1].unflatten(0, front)
         parts = [_array(t) for t in (x.lower, x.upper, weights.lower.mT, weights.upper.mT)]
         low, high = (np.empty((len(parts[2]), x.shape[1], parts[2].shape[2])) for _ in range(2))
@@ -589,8 +700,9 @@ class CpuKernel(ReferenceKernel):
         return torch.from_numpy(low), torch.from_numpy(high)
 
     def nonnegative_product(self, x: Interval, weights: Interval) -> tuple[Tensor, Tensor]:
-        """``linear_nonnegative``: corners cost less than four matrix products, where many outputs are vectorised over; but
-        not for matrices of each record, which are small, and which corners would take copies of.
+        """``linear_nonnegative``: corners cost less than four matrix products, where many outputs
+        are vectorised over; but not for matrices of each record, which are small, and which corners
+        would take copies of.
         """
         small = weights.shape[-2] < _NARROW or x.lower.dim() > 3
         return (linear_nonnegative if small else self.corner_product)(x, weights)
@@ -600,18 +712,24 @@ class CpuKernel(ReferenceKernel):
         if x.shape[-1] >= _NARROW or weights.lower.dtype != torch.float64 or x.dim() != 3:
             return linear_point(x, weights)
         low, high = (np.empty((len(weights.lower), x.shape[1], weights.shape[1])) for _ in range(2))
-        _point_product(_array(x[0]), _array(weights.lower.mT), _array(weights.upper.mT), 64, low, high)
+        _point_product(
+            _array(x[0]), _array(weights.lower.mT), _array(weights.upper.mT), 64, low, high
+        )
         return torch.from_numpy(low), torch.from_numpy(high)
 
     def relu_backward(self, d: Interval, x: Interval) -> tuple[Tensor, Tensor]:
         """``relu_backward``, in place."""
         if not all(t.is_contiguous() for t in (d.lower, d.upper)) or d.shape != x.shape:
             return relu_backward(d, x)
-        _relu_backward(*(_array(t).reshape(-1, t.shape[-1]) for t in (d.lower, d.upper, x.lower, x.upper)))
+        _relu_backward(
+            *(_array(t).reshape(-1, t.shape[-1]) for t in (d.lower, d.upper, x.lower, x.upper))
+        )
         return d.lower, d.upper
 
     def outward(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
-        """``rounding.outward`` in one pass; where it finds a bound wrong, ``Interval`` says which way."""
+        """``rounding.outward`` in one pass; where it finds a bound wrong, ``Interval`` says
+        which way.
+        """
         flat = lower.dtype == torch.float64 and slack.shape == (*lower.shape[:-1], 1)
         if not flat or not (lower.is_contiguous() and upper.is_contiguous()):
             return super().outward(lower, upper, slack)
@@ -656,7 +774,9 @@ class CpuExtremes:
         shape, free = (len(self.counts), *self.shape, self._least.shape[2]), ~self._used
         for kept in (self._greatest, self._least):
             kept[free] = NONE  # which no update reads
-        return torch.from_numpy(self._greatest).view(shape), torch.from_numpy(self._least).view(shape)
+        return torch.from_numpy(self._greatest).view(shape), torch.from_numpy(self._least).view(
+            shape
+        )
 
     @property
     def _used(self) -> np.ndarray:

@@ -1,76 +1,95 @@
-"""The GPU kernel: Triton. Sums are here, one program for each (k, tile of outputs, tile of inputs, slice of records);
-selections below. Either is one launch for all k of a fragment.
+"""The GPU kernel: Triton. Sums are here, one program for each (k, tile of outputs, tile of inputs,
+slice of records); selections below. Either is one launch for all k of a fragment.
 
-Each program adds its integers to the result atomically; integers, so the order does not matter. Indices of records are
-int32, at most 2^30 + 2^11, and addresses int64.
+Each program adds its integers to the result atomically; integers, so the order does not matter.
+Indices of records are int32, at most 2^30 + 2^11, and addresses int64.
 
-Cost. For each k, record and weight, where x is a number: two products, two comparisons with the clip and two roundings, 6
-operations of float64; 12 choices and additions of half as many bits. As compiled for an H100 29 instructions, loads among
-them (8 products a thread, 256 inputs a program), of which 4 x 132 processors issue 32 each in a cycle: 100 ms for
-20,000 records, 76,900 weights and 64 k. Next to no memory traffic: a program reads OUT + IN factors for OUT x IN products.
+Cost. For each k, record and weight, where x is a number: two products, two comparisons with the
+clip and two roundings, 6 operations of float64; 12 choices and additions of half as many bits. As
+compiled for an H100 29 instructions, loads among them (8 products a thread, 256 inputs a program),
+of which 4 x 132 processors issue 32 each in a cycle: 100 ms for 20,000 records, 76,900 weights and
+64 k. Next to no memory traffic: a program reads OUT + IN factors for OUT x IN products.
 
-What both GPU kernels do to one record: its factors, the bounds on their products, and the roundings to whole quanta.
+What both GPU kernels do to one record: its factors, the bounds on their products, and the roundings
+to whole quanta.
 
-Products and roundings are float64, as the reference's. Whoever launches these switches the fusing of products
-with additions off (``enable_fp_fusion=False``): bounds would then be rounded differently from the nominal gradient.
-Literals are powers of two, or three times one: exact in whatever precision Triton gives a literal.
+Products and roundings are float64, as the reference's. Whoever launches these switches the fusing
+of products with additions off (``enable_fp_fusion=False``): bounds would then be rounded
+differently from the nominal gradient. Literals are powers of two, or three times one: exact in
+whatever precision Triton gives a literal.
 
-Selections on a GPU: per parameter the sums of the c least upper and of the c greatest lower bounds, for all k at once.
+Selections on a GPU: per parameter the sums of the c least upper and of the c greatest lower bounds,
+for all k at once.
 
-One program for each (k, side, tile of parameters) goes through a fragment's records in their order. A parameter has room
-for c values and as many more; a bound below its threshold, at first above every value, goes into the next free place. When
-a program finds that one of its parameters may run out of room, it finds a level between the c least and the others of each
-that holds more than c, keeps the c least, and makes the level the threshold. What is kept waits in the GPU's memory for the
+One program for each (k, side, tile of parameters) goes through a fragment's records in their order.
+A parameter has room for c values and as many more; a bound below its threshold, at first above
+every value, goes into the next free place. When a program finds that one of its parameters may run
+out of room, it finds a level between the c least and the others of each that holds more than c,
+keeps the c least, and makes the level the threshold. What is kept waits in the GPU's memory for the
 next fragment: one launch for each fragment and parameter tensor.
 
-Cost, for each k, parameter and side, of n records in an order that has nothing to do with their values: 7 operations a
-record (a choice of factors, a product, a clip, a rounding, the comparison with the threshold, its counting, a shift of
-addresses), and about log2(n / c) + 1 cuts, as the next c values below a threshold take as many records again. A cut reads
-2c values of 4 bytes up to 17 times, since a pass quarters an interval of 2^31, and moves them once: 144 c bytes. With
-n = 20,000 and c = 50 that is 140,000 operations and 69,000 bytes: where a GPU does 15 Tops (float64, not fused) and 3 TB/s,
-9 ns and 23 ns, and the sums of both sides take 20 ns. These are estimates, not measurements.
-A radix selection that keeps no values and works every bound out again in each of 11 passes over three bits needs more than
-11 times those operations (each pass compares with seven pivots), and either every factor of the batch held or every
-fragment passed forward and back again for each pass. Keeping the c least sorted would move c values for each that comes.
-Memory: both sides take 16 c bytes a parameter (``room``), as the reference's do; training/batches.py cuts the grid into
-groups by that.
+Cost, for each k, parameter and side, of n records in an order that has nothing to do with their
+values: 7 operations a record (a choice of factors, a product, a clip, a rounding, the comparison
+with the threshold, its counting, a shift of addresses), and about log2(n / c) + 1 cuts, as the next
+c values below a threshold take as many records again. A cut reads 2c values of 4 bytes up to 17
+times, since a pass quarters an interval of 2^31, and moves them once: 144 c bytes. With n = 20,000
+and c = 50 that is 140,000 operations and 69,000 bytes: where a GPU does 15 Tops (float64, not
+fused) and 3 TB/s, 9 ns and 23 ns, and the sums of both sides take 20 ns. These are estimates, not
+measurements.
+A radix selection that keeps no values and works every bound out again in each of 11 passes over
+three bits needs more than 11 times those operations (each pass compares with seven pivots), and
+either every factor of the batch held or every fragment passed forward and back again for each pass.
+Keeping the c least sorted would move c values for each that comes. Memory: both sides take 16 c
+bytes a parameter (``room``), as the reference's do; training/batches.py cuts the grid into groups
+by that.
 
 Formal guarantees
-    Whole quanta. |q| <= 2^30, and MAGIC + q is a float64 of [2^52, 2^53), where one unit in the last place is 1: its bits
-    are those of MAGIC, plus q. The low 32 bits are q modulo 2^32, hence q as int32; and the bits of n of them, added modulo
-    2^64, less n times MAGIC's, are the sum of the q, which int64 holds (reference.py).
+    Whole quanta. |q| <= 2^30, and MAGIC + q is a float64 of [2^52, 2^53), where one unit in the
+    last place is 1: its bits are those of MAGIC, plus q. The low 32 bits are q modulo 2^32, hence q
+    as int32; and the bits of n of them, added modulo 2^64, less n times MAGIC's, are the sum of the
+    q, which int64 holds (reference.py).
 
-    Ends. Which factors make the least product and the greatest is known from signs, and the product as rounded is the same
-    number (cpu.py, "Ends"): of a number x, d's lower or upper end by the sign of x; of x >= 0 x's end by the sign of d's;
-    of any [a, b] the least of d a and d b is d a where d >= 0 and else d b, for either end d of [p, q].
+    Ends. Which factors make the least product and the greatest is known from signs, and the product
+    as rounded is the same number (cpu.py, "Ends"): of a number x, d's lower or upper end by the
+    sign of x; of x >= 0 x's end by the sign of d's; of any [a, b] the least of d a and d b is d a
+    where d >= 0 and else d b, for either end d of [p, q].
 
-    Sides. The greatest lower bounds of d x are the least upper bounds of -d x, negated: with [p, q] for d, [-q, -p] for -d,
-    each product, minimum, clip and rounding (to nearest, ties to even) changes its sign and nothing else. So both sides run
-    the same code, and sums of the second are negated at the end. max(l, 0) = -min(-l, 0).
+    Sides. The greatest lower bounds of d x are the least upper bounds of -d x, negated: with [p, q]
+    for d, [-q, -p] for -d, each product, minimum, clip and rounding (to nearest, ties to even)
+    changes its sign and nothing else. So both sides run the same code, and sums of the second are
+    negated at the end. max(l, 0) = -min(-l, 0).
 
-    Kept. Let S be the multiset of a parameter's bounds so far and S_c its c least. Invariant: the kept multiset is part of
-    S and holds S_c (all of S, if |S| <= c), where of equal values any will do; at most ``room`` values; and the threshold
-    is above every int32 in range, or no less than the c-th least of S.
-    A new bound v below the threshold is appended: the kept stay part of S, and hold S_c. One that is not below it is left
-    out: then the threshold is a number t of at least c kept values <= t, so S_c needs no further value >= t.
-    A cut of a parameter that holds more than c values: t is a level as ``_level`` finds it, with exactly c values below, or
-    fewer and then c or more at or below it. Those below are kept and filled up to c with t, which occurs often enough: the
-    c least of what was held, and hence S_c. t becomes the threshold. One that holds c or fewer stays as it is.
-    Room. Between two looks a program appends at most ``_LOOK`` values to a parameter; it cuts if any holds more than
-    room - ``_LOOK``, and a cut leaves at most c <= room - ``_LOOK`` in each that held more.
-    Levels. ``_level`` narrows [low, high], at first [-2^30, 2^30], for what holds more than c values, keeping: more than c
-    values are <= high, and at most c are < low. Whatever the pivots m: where more than c values are <= m, high may come
-    down to it; otherwise low may rise to m + 1; and where exactly c are, m + 1 is a level, and remains one if that is found
-    of it again. While low < high all pivots are in [low, high), so each pass shortens the interval; at low = high it is the
-    (c + 1)-st least value: at most c are below, and more than c at or below.
-    The result is the sum of the values below such a level, and the level as often as is missing to c: of S_c, which depends
-    on S alone, not on fragments, on the order of records, or on when cuts happened.
+    Kept. Let S be the multiset of a parameter's bounds so far and S_c its c least. Invariant: the
+    kept multiset is part of S and holds S_c (all of S, if |S| <= c), where of equal values any will
+    do; at most ``room`` values; and the threshold is above every int32 in range, or no less than
+    the c-th least of S.
+    A new bound v below the threshold is appended: the kept stay part of S, and hold S_c. One that
+    is not below it is left out: then the threshold is a number t of at least c kept values <= t, so
+    S_c needs no further value >= t.
+    A cut of a parameter that holds more than c values: t is a level as ``_level`` finds it, with
+    exactly c values below, or fewer and then c or more at or below it. Those below are kept and
+    filled up to c with t, which occurs often enough: the c least of what was held, and hence S_c. t
+    becomes the threshold. One that holds c or fewer stays as it is.
+    Room. Between two looks a program appends at most ``_LOOK`` values to a parameter; it cuts if
+    any holds more than room - ``_LOOK``, and a cut leaves at most c <= room - ``_LOOK`` in each
+    that held more.
+    Levels. ``_level`` narrows [low, high], at first [-2^30, 2^30], for what holds more than c
+    values, keeping: more than c values are <= high, and at most c are < low. Whatever the pivots m:
+    where more than c values are <= m, high may come down to it; otherwise low may rise to m + 1;
+    and where exactly c are, m + 1 is a level, and remains one if that is found of it again. While
+    low < high all pivots are in [low, high), so each pass shortens the interval; at low = high it
+    is the (c + 1)-st least value: at most c are below, and more than c at or below.
+    The result is the sum of the values below such a level, and the level as often as is missing to
+    c: of S_c, which depends on S alone, not on fragments, on the order of records, or on when cuts
+    happened.
 
-    Range. Places fit int32: room <= 2^30 + 2^20. All addresses are int64. Sums are at most 2^60 (reference.py).
+    Range. Places fit int32: room <= 2^30 + 2^20. All addresses are int64. Sums are at most 2^60
+    (reference.py).
 
-    Memory order. A parameter's place is written by one thread and may be read by another of its program: barriers stand
-    before each reading of places and after their moving. In the moving itself a place is written only once the values
-    before and at it were read, as where to write is counted from these. Programs share nothing.
+    Memory order. A parameter's place is written by one thread and may be read by another of its
+    program: barriers stand before each reading of places and after their moving. In the moving
+    itself a place is written only once the values before and at it were read, as where to write is
+    counted from these. Programs share nothing.
 """
 
 from dataclasses import dataclass, field
@@ -87,7 +106,8 @@ from agt.settings import QUANTA
 _FLOAT_QUANTA = tl.constexpr(float(QUANTA))
 _BITS_QUANTA = tl.constexpr(0x41D00000 << 32)
 _SIGN = tl.constexpr(-(1 << 63))
-MAGIC = tl.constexpr(1.5 * 2.0**52)  # adding it to a number up to 2^51 in size rounds that to an integer, ties to even
+# adding it to a number up to 2^51 in size rounds that to an integer, ties to even
+MAGIC = tl.constexpr(1.5 * 2.0**52)
 _ZERO = tl.constexpr(0x4338 << 48)  # MAGIC's bits
 _RUMP_SLACK = tl.constexpr(RUMP_ROUNDINGS * 2.0**-52)
 
@@ -102,10 +122,12 @@ def _quantised(v):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def record(d_lower, d_upper, x_lower, x_upper, j, i, turn, X: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One record's bounds, clipped and rounded to whole quanta, as the bits of ``MAGIC`` plus each. [OUT, IN] or [OUT, 1].
+    """One record's bounds, clipped and rounded to whole quanta, as the bits of ``MAGIC`` plus each.
+    [OUT, IN] or [OUT, 1].
 
     Args:
-        d_lower, d_upper, x_lower, x_upper: where the record's factors begin; of a bias, whose input is 1, x is not read.
+        d_lower, d_upper, x_lower, x_upper: where the record's factors begin; of a bias, whose input
+            is 1, x is not read.
         j, i: [OUT] and [IN], which of them.
         turn: 1, or -1 for bounds of -d x.
         X: what ``kind_of`` says of x.
@@ -117,7 +139,8 @@ def record(d_lower, d_upper, x_lower, x_upper, j, i, turn, X: tl.constexpr):  # 
     a, b = tl.load(x_lower + i)[None, :], tl.load(x_upper + i)[None, :]
     if X == "point":
         return _quantised(tl.where(a >= 0, p, q) * a), _quantised(tl.where(a >= 0, q, p) * a)
-    if X == "rump":  # reference._rump, in its order; of [-q, -p] the middle is turned, and nothing else
+    # reference._rump, in its order; of [-q, -p] the middle is turned, and nothing else
+    if X == "rump":
         mid, rad, x_mid, x_rad = (p + q) * 0.5, tl.abs(q - p) * 0.5, (a + b) * 0.5, (b - a) * 0.5
         spread = tl.abs(mid) * x_rad + rad * (tl.abs(x_mid) + x_rad)
         sizes = tl.maximum(tl.abs(p), tl.abs(q)) * tl.maximum(tl.abs(a), tl.abs(b))
@@ -133,12 +156,17 @@ def record(d_lower, d_upper, x_lower, x_upper, j, i, turn, X: tl.constexpr):  # 
 
 
 def tile(outputs: int, width: int, lanes: int, most: int) -> tuple[int, int]:
-    """(outputs, inputs) of one program, powers of two, at most ``lanes`` together and at least ``_THREADS``.
+    """(outputs, inputs) of one program, powers of two, at most ``lanes`` together and at least
+    ``_THREADS``.
 
-    Of up to ``most`` inputs as many as leave the fewest lanes empty: an output's factors are read once for them all.
+    Of up to ``most`` inputs as many as leave the fewest lanes empty: an output's factors are read
+    once for them all.
     """
     sizes = [size for size in (64, 128, 256) if size <= most]
-    inputs = min(triton.next_power_of_2(width), min(sizes, key=lambda size: (triton.cdiv(width, size) * size, -size)))
+    inputs = min(
+        triton.next_power_of_2(width),
+        min(sizes, key=lambda size: (triton.cdiv(width, size) * size, -size)),
+    )
     return max(_THREADS // inputs, min(lanes // inputs, triton.next_power_of_2(outputs))), inputs
 
 
@@ -154,7 +182,10 @@ def kind_of(x: Interval | None, product: str) -> str:
 
 
 def factors_of(d: Interval, x: Interval | None) -> tuple[list[Tensor], int]:
-    """(the ends of d and x, contiguous; numbers between x of one k and of the next). Of a bias, d stands in x's place."""
+    """(the ends of d and x, contiguous; numbers between x of one k and of the next).
+
+    Of a bias, d stands in x's place.
+    """
     other = d if x is None else x
     stride = 0 if x is None or x.shape[0] == 1 else x.shape[1] * x.shape[2]
     return [t.contiguous() for t in (d.lower, d.upper, other.lower, other.upper)], stride
@@ -176,8 +207,10 @@ def room(count: int) -> int:
 
 @triton.jit
 def _level(places, held, count, step, OUT: tl.constexpr, IN: tl.constexpr):  # type: ignore[no-untyped-def]
-    """[OUT, IN] int32: for each parameter that holds more than ``count`` values a level t with ``count`` of them below t,
-    or with fewer below t and more at or below it; else above all. ``places``: each one's first, others ``step`` apart."""
+    """[OUT, IN] int32: for each parameter that holds more than ``count`` values a level t with
+    ``count`` of them below t, or with fewer below t and more at or below it; else above all.
+    ``places``: each one's first, others ``step`` apart.
+    """
     low = tl.full((OUT, IN), -_Q, dtype=tl.int64)
     high = tl.where(held > count, low + 2 * _Q, low)
     most = tl.max(held)
@@ -194,7 +227,9 @@ def _level(places, held, count, step, OUT: tl.constexpr, IN: tl.constexpr):  # t
                 n2 += (v <= m2).to(tl.int32)
                 n3 += (v <= m3).to(tl.int32)
         exact = tl.where(n1 == count, m1, tl.where(n2 == count, m2, m3)) + 1
-        low = tl.where(n3 <= count, m3 + 1, tl.where(n2 <= count, m2 + 1, tl.where(n1 <= count, m1 + 1, low)))
+        low = tl.where(
+            n3 <= count, m3 + 1, tl.where(n2 <= count, m2 + 1, tl.where(n1 <= count, m1 + 1, low))
+        )
         high = tl.where(n1 > count, m1, tl.where(n2 > count, m2, tl.where(n3 > count, m3, high)))
         done = (n1 == count) | (n2 == count) | (n3 == count)
         low, high = tl.where(done, exact, low), tl.where(done, exact, high)
@@ -203,7 +238,10 @@ def _level(places, held, count, step, OUT: tl.constexpr, IN: tl.constexpr):  # t
 
 @triton.jit
 def _cut(places, held, threshold, count, step, OUT: tl.constexpr, IN: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Keep the ``count`` least values of each parameter that holds more. Returns what is held and the thresholds now."""
+    """Keep the ``count`` least values of each parameter that holds more.
+
+    Returns what is held and the thresholds now.
+    """
     tl.debug_barrier()
     t = _level(places, held, count, step, OUT, IN)
     filled = tl.full((OUT, IN), 0, dtype=tl.int32)
@@ -225,9 +263,11 @@ def _update_kernel(  # type: ignore[no-untyped-def]
     n, outputs, width, parameters, x_stride, ks, places_of_a_side,
     X: tl.constexpr, CAPPED: tl.constexpr, OUT: tl.constexpr, IN: tl.constexpr,
 ):  # fmt: skip
-    """d: [K, n, out]; x: [K or 1, n, in]; held, thresholds: int32 [2, K, out, in]; counts, rooms, firsts: int64 [K].
+    """d: [K, n, out]; x: [K or 1, n, in]; held, thresholds: int32 [2, K, out, in]; counts, rooms,
+    firsts: int64 [K].
 
-    kept: int32, for each side ``places_of_a_side`` arrays [out, in], those of k from the ``firsts[k]``-th on.
+    kept: int32, for each side ``places_of_a_side`` arrays [out, in], those of k from the
+    ``firsts[k]``-th on.
     """
     k, side = (tl.program_id(0) // 2).to(tl.int64), (tl.program_id(0) % 2).to(tl.int64)
     j = tl.program_id(1) * OUT + tl.arange(0, OUT)
@@ -248,7 +288,9 @@ def _update_kernel(  # type: ignore[no-untyped-def]
         for s in range(start, tl.minimum(start + _LOOK, stop)):
             row = k * n + s
             d_at, x_at = row * outputs, k * x_stride + (row - k * n) * width
-            v = record(d_lower + d_at, d_upper + d_at, x_lower + x_at, x_upper + x_at, j, i, turn, X)[1]
+            v = record(
+                d_lower + d_at, d_upper + d_at, x_lower + x_at, x_upper + x_at, j, i, turn, X
+            )[1]
             v = tl.broadcast_to(v.to(tl.int32), (OUT, IN))
             if CAPPED:
                 v = tl.minimum(v, 0)
@@ -261,9 +303,22 @@ def _update_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _result_kernel(  # type: ignore[no-untyped-def]
-    kept, held, counts, firsts, sums, outputs, width, parameters, ks, places_of_a_side, OUT: tl.constexpr, IN: tl.constexpr
+    kept,
+    held,
+    counts,
+    firsts,
+    sums,
+    outputs,
+    width,
+    parameters,
+    ks,
+    places_of_a_side,
+    OUT: tl.constexpr,
+    IN: tl.constexpr,
 ):
-    """sums: int64 [2, K, out, in], of the ``counts[k]`` least values that each parameter holds, or of all of fewer."""
+    """sums: int64 [2, K, out, in], of the ``counts[k]`` least values that each parameter holds,
+    or of all of fewer.
+    """
     k, side = (tl.program_id(0) // 2).to(tl.int64), (tl.program_id(0) % 2).to(tl.int64)
     j = tl.program_id(1) * OUT + tl.arange(0, OUT)
     i = tl.program_id(2) * IN + tl.arange(0, IN)
@@ -321,20 +376,32 @@ class GpuExtremes:
 
     def kept(self) -> tuple[Tensor, Tensor]:
         most = int(self.counts.max())
-        kept = torch.full((2, len(self.counts), *self.shape, most), NONE, dtype=torch.int32, device=self.counts.device)
+        kept = torch.full(
+            (2, len(self.counts), *self.shape, most),
+            NONE,
+            dtype=torch.int32,
+            device=self.counts.device,
+        )
         for k, (count, first, size) in enumerate(
             zip(*(t.tolist() for t in (self.counts, self._firsts, self._rooms)), strict=True)
         ):
             for side in (0, 1):
-                held, places = self._held[side, k], self._kept[side, first : first + size].movedim(0, -1)
+                held, places = (
+                    self._held[side, k],
+                    self._kept[side, first : first + size].movedim(0, -1),
+                )
                 there = torch.arange(size, device=held.device) < held[..., None]
-                kept[side, k, ..., :count] = torch.where(there, places, NONE).topk(count, largest=False).values
+                kept[side, k, ..., :count] = (
+                    torch.where(there, places, NONE).topk(count, largest=False).values
+                )
         return kept[1], kept[0]
 
     def result(self) -> tuple[Tensor, Tensor]:
         sums = self._new((2, len(self.counts), *self.shape), torch.int64)
         grid, sizes, tiles = self._launch()
-        _result_kernel[grid](self._kept, self._held, self.counts, self._firsts, sums, *sizes, **tiles)
+        _result_kernel[grid](
+            self._kept, self._held, self.counts, self._firsts, sums, *sizes, **tiles
+        )
         return sums[1].neg(), sums[0]
 
     def _new(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -360,7 +427,8 @@ def _sum_kernel(  # type: ignore[no-untyped-def]
     d_lower, d_upper, x_lower, x_upper, low, high, n, outputs, width, x_stride, size, slices,
     X: tl.constexpr, OUT: tl.constexpr, IN: tl.constexpr,
 ):  # fmt: skip
-    """d: [K, n, out]; x: [K or 1, n, in] with ``x_stride`` elements between k; low, high: int64 [K, out, in].
+    """d: [K, n, out]; x: [K or 1, n, in] with ``x_stride`` elements between k; low, high: int64 [K,
+    out, in].
 
     ``size`` records for each of ``slices`` programs.
     """
@@ -375,8 +443,11 @@ def _sum_kernel(  # type: ignore[no-untyped-def]
     stop = min(start + size, n)
     for s in range(start, stop):
         row = k * n + s
-        d_at, x_at = row * outputs, k * x_stride + (row - k * n) * width  # row is int64, as addresses must be
-        least, greatest = record(d_lower + d_at, d_upper + d_at, x_lower + x_at, x_upper + x_at, j, i, 1.0, X)
+        # row is int64, as addresses must be
+        d_at, x_at = row * outputs, k * x_stride + (row - k * n) * width
+        least, greatest = record(
+            d_lower + d_at, d_upper + d_at, x_lower + x_at, x_upper + x_at, j, i, 1.0, X
+        )
         sum_low += least
         sum_high += greatest
     magics = (stop - start).to(tl.int64) * _ZERO  # modulo 2^64, as the sums of bits
@@ -399,7 +470,9 @@ class GpuKernel(ReferenceKernel):
         out, inputs = tile(outputs, width, _SUM_LANES, 256)
         # The first axis may be 2^31 long, the others 65,535; a longer one is refused by the driver.
         tiles = triton.cdiv(outputs, out), triton.cdiv(width, inputs)
-        slices = max(1, min(_PROGRAMS // (ks * tiles[0] * tiles[1]), n // _SHORT), triton.cdiv(n, _SLICE))
+        slices = max(
+            1, min(_PROGRAMS // (ks * tiles[0] * tiles[1]), n // _SHORT), triton.cdiv(n, _SLICE)
+        )
         size = max(1, triton.cdiv(n, slices))
         slices = max(1, triton.cdiv(n, size))  # none begins beyond the last record
         factors, stride = factors_of(d, x)
@@ -410,7 +483,9 @@ class GpuKernel(ReferenceKernel):
         )  # fmt: skip
         return low, high
 
-    def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
+    def extremes(
+        self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str
+    ) -> Extremes:
         return GpuExtremes(counts, shape, capped, product)
 
     def kept_bytes(self, rows: int) -> int:

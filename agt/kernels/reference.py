@@ -1,25 +1,28 @@
-"""The reference kernel: plain torch, streaming over records in blocks of bounded size. On any device.
+"""The reference kernel: plain torch, streaming over records in blocks of bounded size. On any
+device.
 
 Each quantised bound becomes an int64 before it is added to another: sums are in range, as below.
 
 What every kernel computes: sums over records of clipped per-record gradients, in whole quanta.
 
-``reference.ReferenceKernel`` is the contract in code; the others inherit from it and do some of it faster, with the same
-numbers, bit for bit.
+``reference.ReferenceKernel`` is the contract in code; the others inherit from it and do some of it
+faster, with the same numbers, bit for bit.
 
-The gradient of weight (j, i) for one record is d_j x_i. Training clips it to [-gamma, gamma] and rounds it to the nearest
-multiple of one quantum, gamma / 2^30: this is the gradient the certified algorithm uses, nominal and bounded alike. So a
-sum over records is a sum of integers: exact, and the same in any order, on any device, over any split into fragments.
+The gradient of weight (j, i) for one record is d_j x_i. Training clips it to [-gamma, gamma] and
+rounds it to the nearest multiple of one quantum, gamma / 2^30: this is the gradient the certified
+algorithm uses, nominal and bounded alike. So a sum over records is a sum of integers: exact, and
+the same in any order, on any device, over any split into fragments.
 
 Formal guarantees
-    q(v) = round(clip(v, -2^30, 2^30)) is monotone, and so is each elementwise product as rounded. With d in [d_l, d_u],
-    x in [x_l, x_u], all already scaled, q(d x) lies between q of the least and q of the greatest corner product,
-    bit for bit. The sums of these integers therefore contain the nominal sum, and grow by inclusion.
+    q(v) = round(clip(v, -2^30, 2^30)) is monotone, and so is each elementwise product as rounded.
+    With d in [d_l, d_u], x in [x_l, x_u], all already scaled, q(d x) lies between q of the least
+    and q of the greatest corner product, bit for bit. The sums of these integers therefore contain
+    the nominal sum, and grow by inclusion.
 
-    Range. |q| <= 2^30, and a batch holds at most 2^30 records (settings.MOST_ROWS, checked as batches are planned): every
-    sum over records, and over those that a selection takes, is at most 2^60 in size, which int64 holds. What a relation
-    adds for the rows at stake is at most as much again (agt/relations/relation.py). Counts of
-    records fit int32.
+    Range. |q| <= 2^30, and a batch holds at most 2^30 records (settings.MOST_ROWS, checked as
+    batches are planned): every sum over records, and over those that a selection takes, is at most
+    2^60 in size, which int64 holds. What a relation adds for the rows at stake is at most as much
+    again (agt/relations/relation.py). Counts of records fit int32.
 """
 
 from collections.abc import Iterator
@@ -38,19 +41,25 @@ NONE = 2**31 - 1  # where a selection keeps nothing yet: int32, beyond any bound
 
 
 class Extremes(Protocol):
-    """The sum of the c least upper bounds and of the c greatest lower bounds, per parameter, over a whole batch."""
+    """The sum of the c least upper bounds and of the c greatest lower bounds, per parameter,
+    over a whole batch.
+    """
 
     def update(self, d: Interval, x: Interval | None) -> None:
         """Take in a fragment: d [K, n, out], x [K or 1, n, in]; x None for a bias."""
 
     def kept(self) -> tuple[Tensor, Tensor]:
-        """(the greatest lower bounds, negated; the least upper bounds), int32, [K, out, in, c] or [K, out, c].
+        """(the greatest lower bounds, negated; the least upper bounds), int32, [K, out, in, c] or
+        [K, out, c].
 
-        In any order. c: as many as are wanted at the k that wants most; ``NONE`` where there are fewer. To be read alone.
+        In any order. c: as many as are wanted at the k that wants most; ``NONE`` where there are
+            fewer. To be read alone.
         """
 
     def result(self) -> tuple[Tensor, Tensor]:
-        """(sum of the greatest lower bounds, sum of the least upper bounds), int64, [K, out, in] or [K, out]."""
+        """(sum of the greatest lower bounds, sum of the least upper bounds), int64, [K, out, in]
+        or [K, out].
+        """
 
 
 _BLOCK = 1 << 21  # elements of a [K, records, out, in] block
@@ -63,10 +72,11 @@ def quantise(value: Tensor) -> Tensor:
 
 
 def outer(d: Interval, x: Interval | None, product: str) -> Interval:
-    """Quantised bounds on each record's gradient. d [K, n, out], x [K or 1, n, in] -> [K, n, out, in] (or d's shape).
+    """Quantised bounds on each record's gradient. d [K, n, out], x [K or 1, n, in] -> [K, n, out,
+    in] (or d's shape).
 
-    Midpoint-radius products are widened past their own rounding: four roundings of at most 3 |d||x|. One that overflows is
-    bounded by nothing but the clip: the quanta's ends.
+    Midpoint-radius products are widened past their own rounding: four roundings of at most 3
+    |d||x|. One that overflows is bounded by nothing but the clip: the quanta's ends.
     """
     if x is None:
         return Interval(quantise(d.lower), quantise(d.upper))
@@ -86,13 +96,20 @@ def _rump(a: Interval, b: Interval) -> tuple[Tensor, Tensor]:
     a_rad, b_rad = (a.upper - a.lower) / 2, (b.upper - b.lower) / 2
     centre = a_mid * b_mid
     spread = a_mid.abs() * b_rad + a_rad * (b_mid.abs() + b_rad)
-    spread = spread + (a.magnitude() * b.magnitude()) * (RUMP_ROUNDINGS * torch.finfo(spread.dtype).eps)
-    bounded = spread < torch.inf  # false for NaN too; where the centre overflows, so does the spread, which takes in |a||b|
-    return torch.where(bounded, centre - spread, -torch.inf), torch.where(bounded, centre + spread, torch.inf)
+    spread = spread + (a.magnitude() * b.magnitude()) * (
+        RUMP_ROUNDINGS * torch.finfo(spread.dtype).eps
+    )
+    # false for NaN too; where the centre overflows, so does the spread, which takes in |a||b|
+    bounded = spread < torch.inf
+    return torch.where(bounded, centre - spread, -torch.inf), torch.where(
+        bounded, centre + spread, torch.inf
+    )
 
 
 def quantised(d: Interval, x: Interval | None, product: str) -> Iterator[Interval]:
-    """``outer`` of a few records at a time, so that a [K, records, out, in] block is of bounded size."""
+    """``outer`` of a few records at a time, so that a [K, records, out, in] block is of bounded
+    size.
+    """
     per_record = d.shape[0] * d.shape[2] * (1 if x is None else x.shape[2])
     step = max(1, _BLOCK // per_record)
     for start in range(0, d.shape[1], step):
@@ -101,17 +118,23 @@ def quantised(d: Interval, x: Interval | None, product: str) -> Iterator[Interva
 
 
 class ReferenceKernel:
-    """What a kernel does. Factors of gradients arrive in float64, and ``d`` scaled by QUANTA / gamma."""
+    """What a kernel does.
+
+    Factors of gradients arrive in float64, and ``d`` scaled by QUANTA / gamma.
+    """
 
     name = "reference"
 
     def nominal_sum(self, d: Tensor, x: Tensor | None) -> Tensor:
-        """Sum over records of q(d_j x_i). d [n, out], x [n, in] or None (bias) -> int64 [out, in] or [out]."""
+        """Sum over records of q(d_j x_i). d [n, out], x [n, in] or None (bias) -> int64 [out,
+        in] or [out].
+        """
         point = Interval.point(d[None])
         return self.bound_sum(point, None if x is None else Interval.point(x[None]), "exact")[0][0]
 
     def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[Tensor, Tensor]:
-        """Sums of the least and of the greatest q. d [K, n, out], x [K or 1, n, in] or None -> two int64 [K, out, in].
+        """Sums of the least and of the greatest q. d [K, n, out], x [K or 1, n, in] or None -> two
+        int64 [K, out, in].
 
         Args:
             product: "exact" or "rump": how an interval d meets an interval x.
@@ -124,7 +147,9 @@ class ReferenceKernel:
             upper += bounds.upper.to(torch.int64).sum(dim=1)
         return lower, upper
 
-    def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
+    def extremes(
+        self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str
+    ) -> Extremes:
         """Select ``counts`` [K] records for each parameter of ``shape`` (out, in) or (out,).
 
         Args:
@@ -150,13 +175,16 @@ class ReferenceKernel:
 
 @dataclass
 class ReferenceExtremes:
-    """Keeps, per parameter, the c most extreme values seen so far: exact for every c, K c |parameters| memory."""
+    """Keeps, per parameter, the c most extreme values seen so far: exact for every c, K c
+    |parameters| memory.
+    """
 
     counts: Tensor
     shape: tuple[int, ...]
     capped: bool
     product: str
-    _least: list[Tensor] = field(default_factory=list)  # per k: [c, *shape], the least upper bounds so far
+    # per k: [c, *shape], the least upper bounds so far
+    _least: list[Tensor] = field(default_factory=list)
     _greatest: list[Tensor] = field(default_factory=list)
 
     def update(self, d: Interval, x: Interval | None) -> None:
@@ -174,7 +202,11 @@ class ReferenceExtremes:
     @staticmethod
     def _keep(kept: Tensor, fresh: Tensor, count: int, largest: bool) -> Tensor:
         pool = torch.cat([kept, fresh])
-        return pool.topk(count, dim=0, largest=largest, sorted=False).values if len(pool) > count else pool
+        return (
+            pool.topk(count, dim=0, largest=largest, sorted=False).values
+            if len(pool) > count
+            else pool
+        )
 
     def kept(self) -> tuple[Tensor, Tensor]:
         shape = (2, len(self.counts), *self.shape, int(self.counts.max()))
@@ -185,7 +217,11 @@ class ReferenceExtremes:
         return kept[0], kept[1]
 
     def result(self) -> tuple[Tensor, Tensor]:
-        zeros = torch.zeros((len(self.counts), *self.shape), dtype=torch.int64, device=self.counts.device)
+        zeros = torch.zeros(
+            (len(self.counts), *self.shape), dtype=torch.int64, device=self.counts.device
+        )
         if not self._least:
             return zeros, zeros.clone()
-        return torch.stack([t.sum(dim=0) for t in self._greatest]), torch.stack([t.sum(dim=0) for t in self._least])
+        return torch.stack([t.sum(dim=0) for t in self._greatest]), torch.stack(
+            [t.sum(dim=0) for t in self._least]
+        )

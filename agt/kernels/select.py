@@ -1,13 +1,14 @@
 """Which device and which kernel a run uses.
 
-A kernel that is not there (an import, a compiler or a launch fails) is replaced by the next one, with a warning. One that
-is there and gives other numbers than the reference on any of ``CASES`` is fatal: what is wrong with it is unknown, and
-certificates rest on such sums.
+A kernel that is not there (an import, a compiler or a launch fails) is replaced by the next one,
+with a warning. One that is there and gives other numbers than the reference on any of ``CASES`` is
+fatal: what is wrong with it is unknown, and certificates rest on such sums.
 
 Keeping freed memory at hand between fragments.
 
-Every fragment allocates and frees the same few megabytes. By default glibc returns such blocks to the operating system,
-which hands them out again zeroed, page by page: on a run of many small fragments a third of the time went there.
+Every fragment allocates and frees the same few megabytes. By default glibc returns such blocks to
+the operating system, which hands them out again zeroed, page by page: on a run of many small
+fragments a third of the time went there.
 """
 
 import ctypes
@@ -31,7 +32,10 @@ _LARGEST = 1 << 25  # the largest block served from the heap; glibc allows no mo
 
 @cache
 def keep_freed_memory() -> bool:
-    """Ask the C library to keep freed memory for reuse. True if it is one that can; harmless elsewhere."""
+    """Ask the C library to keep freed memory for reuse.
+
+    True if it is one that can; harmless elsewhere.
+    """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
@@ -46,29 +50,36 @@ def pick_device(compute: ComputeConfig) -> torch.device:
     """The device asked for.
 
     Raises:
-        ConfigError: compute.device=cuda and there is no usable GPU, or the kernel does not run on the device.
+        ConfigError: compute.device=cuda and there is no usable GPU, or the kernel does not run on
+            the device.
     """
     kernels = FASTEST[compute.device]
     if compute.kernel not in ("auto", *kernels):
         raise ConfigError(
-            f"compute.kernel={compute.kernel} does not run on compute.device={compute.device}: use {' or '.join(kernels)}"
+            f"compute.kernel={compute.kernel} does not run on compute.device={compute.device}: use "
+            f"{' or '.join(kernels)}"
         )
     if compute.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
-            "compute.device=cuda: this PyTorch sees no GPU (torch.cuda.is_available() is False); use compute.device=cpu"
+            "compute.device=cuda: this PyTorch sees no GPU (torch.cuda.is_available() is False); "
+            "use compute.device=cpu"
         )
     return torch.device(compute.device)
 
 
 def pick_kernel(compute: ComputeConfig) -> ReferenceKernel:
-    """The kernel asked for, or the fastest for the device; the next one, with a warning, where it does not work.
+    """The kernel asked for, or the fastest for the device; the next one, with a warning, where it
+    does not work.
 
     Raises:
         UnsoundError: it runs, and its numbers are wrong.
     """
     keep_freed_memory()
     kernels = FASTEST[compute.device]
-    return _first_working(kernels if compute.kernel == "auto" else kernels[kernels.index(compute.kernel) :], compute.device)
+    return _first_working(
+        kernels if compute.kernel == "auto" else kernels[kernels.index(compute.kernel) :],
+        compute.device,
+    )
 
 
 @cache
@@ -80,11 +91,13 @@ def _first_working(names: tuple[str, ...], device: str) -> ReferenceKernel:
             return kernel
         except AgtError:
             raise
-        except Exception as error:  # whatever a compiler may throw: the cause is named, and the answer stays right
+        except Exception as error:
+            # whatever a compiler may throw: the cause is named, and the answer stays right
             cause = str(error).strip().splitlines() or [""]
             warnings.warn(
                 f"compute.kernel={name} does not work here ({type(error).__name__}: {cause[0]}); "
-                f"falling back to {names[names.index(name) + 1]}, which gives the same numbers more slowly",
+                f"falling back to {names[names.index(name) + 1]}, which gives the same numbers "
+                "more slowly",
                 stacklevel=3,
             )
     return load(names[-1])
@@ -102,24 +115,31 @@ def load(name: str) -> ReferenceKernel:
     return ReferenceKernel()
 
 
-# -- the self-test -------------------------------------------------------------------------------------------------------
+# -- the self-test
+# -------------------------------------------------------------------------------------------------------
 
 
 class _Probe:
-    """Small inputs for a kernel: dyadic numbers, so that products of matrices are exact in any order; d reaches past the
-    clip level and onto ties of rounding."""
+    """Small inputs for a kernel: dyadic numbers, so that products of matrices are exact in any
+    order; d reaches past the clip level and onto ties of rounding.
+    """
 
     def __init__(self, device: str) -> None:
         def dyadic(count: int, step: int, *shape: int) -> Tensor:
             numbers = (torch.arange(count, dtype=torch.float64, device=device) * step) % 31 - 15
             return numbers.view(shape) / 8
 
-        self.d = Interval(dyadic(42, 7, 2, 7, 3) * (QUANTA / 2) + 0.5, dyadic(42, 7, 2, 7, 3) * (QUANTA / 2) + QUANTA / 3)
+        self.d = Interval(
+            dyadic(42, 7, 2, 7, 3) * (QUANTA / 2) + 0.5,
+            dyadic(42, 7, 2, 7, 3) * (QUANTA / 2) + QUANTA / 3,
+        )
         few, many = dyadic(14, 11, 1, 7, 2), dyadic(126, 11, 1, 7, 18)
         self.few, self.many = Interval.point(few), Interval.point(many)
         self.wide = Interval(dyadic(70, 9, 2, 7, 5) - 0.25, dyadic(70, 9, 2, 7, 5) + 0.5)
         self.weights = Interval(dyadic(30, 13, 2, 3, 5) - 0.5, dyadic(30, 13, 2, 3, 5) + 0.125)
-        self.point_weights = Interval(dyadic(12, 13, 2, 3, 2) - 0.5, dyadic(12, 13, 2, 3, 2) + 0.125)
+        self.point_weights = Interval(
+            dyadic(12, 13, 2, 3, 2) - 0.5, dyadic(12, 13, 2, 3, 2) + 0.125
+        )
         self.counts = torch.tensor([2, 4], device=device)
 
 
@@ -153,14 +173,17 @@ def _point_product(kernel: ReferenceKernel, probe: _Probe) -> tuple[Tensor, Tens
 
 
 def _matrix(probe: _Probe) -> Interval:
-    """[1, 18, 18]: with it there are outputs to vectorise over, and inputs of each sign for more than one list."""
+    """[1, 18, 18]: with it there are outputs to vectorise over, and inputs of each sign for more
+    than one list.
+    """
     numbers = probe.many.lower[0].repeat(3, 1)[:18]
     return Interval(numbers[None], numbers[None] + 0.25)
 
 
 def _corner_product(kernel: ReferenceKernel, probe: _Probe) -> tuple[Tensor, ...]:
     x, products = probe.many.lower, kernel.products("exact")
-    signed = Interval(torch.minimum(x, x.flip(2)), torch.maximum(x, x.flip(2)))  # of one sign, of either, and 0
+    # of one sign, of either, and 0
+    signed = Interval(torch.minimum(x, x.flip(2)), torch.maximum(x, x.flip(2)))
     return *products.corners(probe.wide, probe.weights), *products.corners(signed, _matrix(probe))
 
 
@@ -180,14 +203,20 @@ CASES: dict[str, Case] = {
     "nominal sum": lambda kernel, at: (kernel.nominal_sum(at.d.upper[0], at.many.lower[0]),),
     "nominal sum of a bias": lambda kernel, at: (kernel.nominal_sum(at.d.upper[0], None),),
     "bound sum, point x of few inputs": lambda kernel, at: kernel.bound_sum(at.d, at.few, "exact"),
-    "bound sum, point x of many inputs": lambda kernel, at: kernel.bound_sum(at.d, at.many, "exact"),
+    "bound sum, point x of many inputs": lambda kernel, at: kernel.bound_sum(
+        at.d, at.many, "exact"
+    ),
     "bound sum, interval x": lambda kernel, at: kernel.bound_sum(at.d, at.wide, "exact"),
     "bound sum, interval x >= 0": _nonnegative_sum,
-    "bound sum, interval x, midpoint-radius": lambda kernel, at: kernel.bound_sum(at.d, at.wide, "rump"),
+    "bound sum, interval x, midpoint-radius": lambda kernel, at: kernel.bound_sum(
+        at.d, at.wide, "rump"
+    ),
     "bound sum of a bias": lambda kernel, at: kernel.bound_sum(at.d, None, "exact"),
     "selection, point x": lambda kernel, at: _select(kernel, at, at.few, capped=False),
     "selection, interval x": lambda kernel, at: _select(kernel, at, at.wide, capped=False),
-    "selection, interval x, midpoint-radius": lambda kernel, at: _select(kernel, at, at.wide, capped=False, product="rump"),
+    "selection, interval x, midpoint-radius": lambda kernel, at: _select(
+        kernel, at, at.wide, capped=False, product="rump"
+    ),
     "selection, capped": lambda kernel, at: _select(kernel, at, at.wide, capped=True),
     "selection of a bias": lambda kernel, at: _select(kernel, at, None, capped=False),
     "corner product": _corner_product,
@@ -208,9 +237,11 @@ def check(kernel: ReferenceKernel, device: str) -> None:
     for name, case in CASES.items():
         ours, expected = (case(k, _Probe(device)) for k in (kernel, reference))
         if not all(
-            a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(ours, expected, strict=True)
+            a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)
+            for a, b in zip(ours, expected, strict=True)
         ):
             raise UnsoundError(
-                f"compute.kernel={kernel.name}: {name}: its numbers differ from the reference kernel's on this machine, so "
+                f"compute.kernel={kernel.name}: {name}: its numbers differ from the reference "
+                "kernel's on this machine, so "
                 "nothing it sums can be trusted: use compute.kernel=reference, and please report it"
             )

@@ -1,16 +1,19 @@
-"""What the entries of a ledger come to: whose budget, which tables, what was spent, how many answers; each rule rechecked.
+"""What the entries of a ledger come to: whose budget, which tables, what was spent, how many
+answers; each rule rechecked.
 
 Formal guarantees
-    ``Book.take`` goes on only where the entry could have been made by this module at that place: a debit's cost is
-    computed again from its guarantee and size and must be what ``spent`` grew by (``SAME``, relative: another machine's
-    special functions may differ in the last digits, by far less than what costs are rounded up by, ``numeric.UP``); the
-    sum is within the budget; its data was admitted, its relation is the population's, and it protects the unit that the
-    table was admitted with (chain.py); no data and no file is admitted under two ways of counting; answers belong to a
-    debit, and are no more than its size. So a chain that was rewritten with smaller costs, a larger lot or another budget
-    is refused even where each hash fits, as far as its first entry is believed.
-    A checkpoint holds what the entries before it come to: ``take`` refuses another than it would write itself. ``resume``
-    believes one, and reads no more of what came before than the entries that it names by their hashes; what it may be
-    believed on is the ledger's to say (ledger.py).
+    ``Book.take`` goes on only where the entry could have been made by this module at that place: a
+    debit's cost is computed again from its guarantee and size and must be what ``spent`` grew by
+    (``SAME``, relative: another machine's special functions may differ in the last digits, by far
+    less than what costs are rounded up by, ``numeric.UP``); the sum is within the budget; its data
+    was admitted, its relation is the population's, and it protects the unit that the table was
+    admitted with (chain.py); no data and no file is admitted under two ways of counting; answers
+    belong to a debit, and are no more than its size. So a chain that was rewritten with smaller
+    costs, a larger lot or another budget is refused even where each hash fits, as far as its first
+    entry is believed.
+    A checkpoint holds what the entries before it come to: ``take`` refuses another than it would
+    write itself. ``resume`` believes one, and reads no more of what came before than the entries
+    that it names by their hashes; what it may be believed on is the ledger's to say (ledger.py).
     Times are kept and never believed: order is by number.
 
 What a ledger says of itself: what a claim must carry, what is left, why nothing more fits.
@@ -68,19 +71,25 @@ class Population:
     def __post_init__(self) -> None:
         for key in ("name", "unit"):
             if not getattr(self, key).strip() or not getattr(self, key).isprintable():
-                raise ConfigError(f"{key}={getattr(self, key)!r}: give it in a few words, unit='one customer' say")
+                raise ConfigError(
+                    f"{key}={getattr(self, key)!r}: give it in a few words, unit='one customer' say"
+                )
         if self.relation not in RELATIONS or RELATIONS[self.relation].no_release:
             private = (name for name, relation in RELATIONS.items() if not relation.no_release)
             raise ConfigError(
-                f"relation={self.relation}: a budget is for one of {', '.join(private)}: what protects against removals "
+                f"relation={self.relation}: a budget is for one of {', '.join(private)}: what "
+                "protects against removals "
                 "alone is no privacy"
             )
 
     def check_relation(self, relation: str) -> None:
-        """Raise ConfigError unless a run under this relation may be answered from on this budget."""
+        """Raise ConfigError unless a run under this relation may be answered from on this
+        budget.
+        """
         if relation != self.relation:
             raise ConfigError(
-                f"relation={relation}: the ledger of {self.name} counts what is released under relation={self.relation}, "
+                f"relation={relation}: the ledger of {self.name} counts what is released under "
+                f"relation={self.relation}, "
                 "and one eps means another thing under each: train under that one"
             )
 
@@ -98,8 +107,8 @@ class Charge:
         guarantee: of each release.
         output: labels, weights, a number.
         mechanism: its name.
-        run: the digest of the training run that it is released from; of weights trained
-            with noise, ``DRAW`` and a hash of the seed, which names the draw and tells nothing of it.
+        run: the digest of the training run that it is released from; of weights trained with noise,
+            ``DRAW`` and a hash of the seed, which names the draw and tells nothing of it.
         data: the digest of the data.
         relation: of that run.
         unit: as that run counts.
@@ -120,7 +129,9 @@ class Charge:
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> "Charge":
         """What ``as_json`` gave, among other values."""
-        others = {name: str(node[name]) for name in ("output", "mechanism", "run", "data", "relation")}
+        others = {
+            name: str(node[name]) for name in ("output", "mechanism", "run", "data", "relation")
+        }
         return cls(guarantee_of(node["guarantee"]), **others, unit=Unit(**node["unit"]))
 
 
@@ -133,12 +144,13 @@ class AdmittedTable:
         data: its digest.
         files: SHA-256 of the files that it was read from, by which it is known again.
         unit: as runs on it count.
-        before: digests of the data that it was before records were erased from it: the people are some of those, and
-            nothing more is released from it as it was then.
+        before: digests of the data that it was before records were erased from it: the people are
+            some of those, and nothing more is released from it as it was then.
         people: ``sample_of`` the names of its units; as a ledger has them, ``keyed`` by its salt.
         paths: where its files lay.
         columns: a hash of their names; empty: not known.
-        apart: declared to be about other people than those of ledgers beside it that have some of the same names.
+        apart: declared to be about other people than those of ledgers beside it that have some of
+            the same names.
     """
 
     name: str
@@ -153,7 +165,11 @@ class AdmittedTable:
 
     def as_json(self, salt: str) -> dict[str, Any]:
         """Plain values. Args: salt: of the ledger."""
-        known = {"files": list(self.files), "paths": list(self.paths), "people": list(keyed(self.people, salt))}
+        known = {
+            "files": list(self.files),
+            "paths": list(self.paths),
+            "people": list(keyed(self.people, salt)),
+        }
         about = {"unit": asdict(self.unit), "columns": self.columns, "apart": self.apart}
         about |= {"before": list(self.before)} if self.before else {}
         return {"table": self.name, "data": self.data, **known, **about}
@@ -161,7 +177,9 @@ class AdmittedTable:
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> "AdmittedTable":
         """What ``as_json`` gave, among other values; earlier versions gave less."""
-        later: dict[str, Any] = {name: tuple(node.get(name, ())) for name in ("before", "people", "paths")}
+        later: dict[str, Any] = {
+            name: tuple(node.get(name, ())) for name in ("before", "people", "paths")
+        }
         later |= {"columns": node.get("columns", ""), "apart": node.get("apart", False)}
         return cls(node["table"], node["data"], tuple(node["files"]), Unit(**node["unit"]), **later)
 
@@ -171,23 +189,33 @@ class AdmittedTable:
         return CountedTable(self.name, self.unit.column, self.unit.rows, self.apart)
 
     def shares(self, other: "AdmittedTable") -> str:
-        """By what it is known to be about the very people of another: data, file; empty: it is not known."""
+        """By what it is known to be about the very people of another: data, file; empty: it is
+        not known.
+        """
         if {self.data, *self.before} & {other.data, *other.before}:
             return "data"
         return "file" if {*self.files} & {*other.files} else ""
 
     def shares_people(self, admitted: "AdmittedTable", salt: str) -> str:
-        """Which people it has in common with a table that a ledger of this salt admitted; empty: nobody beyond chance.
+        """Which people it has in common with a table that a ledger of this salt admitted; empty:
+        nobody beyond chance.
 
-        Two hashes of different names are the same by a chance below 2^-47 for two samples; one name that two tables share
-        may stand for nobody ("unknown"), so it takes two, or all of the smaller sample.
+        Two hashes of different names are the same by a chance below 2^-47 for two samples; one name
+        that two tables share may stand for nobody ("unknown"), so it takes two, or all of the
+        smaller sample.
         """
         shared = {*keyed(self.people, salt)} & {*admitted.people}
         few = min(len(self.people), len(admitted.people))
-        return f"people ({len(shared)} of {few} names that were compared)" if len(shared) >= min(2, few) > 0 else ""
+        return (
+            f"people ({len(shared)} of {few} names that were compared)"
+            if len(shared) >= min(2, few) > 0
+            else ""
+        )
 
     def resembles(self, other: "AdmittedTable") -> str:
-        """What it has in common with a table of other people, maybe: name, path, columns; empty: nothing."""
+        """What it has in common with a table of other people, maybe: name, path, columns; empty:
+        nothing.
+        """
         alike = {"name": self.name == other.name, "path": bool({*self.paths} & {*other.paths})}
         alike["columns"] = bool(self.columns) and self.columns == other.columns
         return ", ".join(name for name, same in alike.items() if same)
@@ -197,17 +225,23 @@ MAX_SAMPLE = 256
 
 
 def sample_of(names: np.ndarray) -> tuple[str, ...]:
-    """Hashes of the names [n] whose hashes are least, up to ``MAX_SAMPLE``: whatever their order and how often each occurs.
+    """Hashes of the names [n] whose hashes are least, up to ``MAX_SAMPLE``: whatever their order
+    and how often each occurs.
 
     Of a table whose names are the share f of another's, about 256 f of these are among the other's.
     """
-    return tuple(f"{hash:016x}" for hash in np.unique(keyed_hash(names, "agt ledger people"))[:MAX_SAMPLE].tolist())
+    return tuple(
+        f"{hash:016x}"
+        for hash in np.unique(keyed_hash(names, "agt ledger people"))[:MAX_SAMPLE].tolist()
+    )
 
 
 def keyed(people: Iterable[str], salt: str) -> tuple[str, ...]:
     """What a ledger keeps of ``sample_of``: without its salt, no guess of a name can be tested."""
     key = bytes.fromhex(salt)
-    return tuple(sorted(blake2b(name.encode(), digest_size=8, key=key).hexdigest() for name in people))
+    return tuple(
+        sorted(blake2b(name.encode(), digest_size=8, key=key).hexdigest() for name in people)
+    )
 
 
 @dataclass
@@ -274,15 +308,20 @@ class Book:
         heads: (entry, place) of each second head, in the order in which entries named them.
         tables: those admitted, by data digest.
         admitted: the number of the entry that admitted each, by data digest.
-        closed: data as it was before an erasure that an admitted table came from: digest -> the number of its entry.
-        debits: by number: those since the newest checkpoint, and earlier ones on which answers may still be kept.
-        batches: of answers, in order: those since the newest checkpoint, and what is known of earlier ones.
+        closed: data as it was before an erasure that an admitted table came from: digest -> the
+            number of its entry.
+        debits: by number: those since the newest checkpoint, and earlier ones on which answers may
+            still be kept.
+        batches: of answers, in order: those since the newest checkpoint, and what is known of
+            earlier ones.
         backwards: the numbers of those with an earlier time than the one before.
         moved: the entries that named a second head later than the first one.
-        declarations: what the owner declared other ledgers to be, by the number of the entry: ``identity_of`` a file that
-            is no account of these people, or ``first_entry`` of a ledger that lay in the place of this one.
+        declarations: what the owner declared other ledgers to be, by the number of the entry:
+            ``identity_of`` a file that is no account of these people, or ``first_entry`` of a
+            ledger that lay in the place of this one.
         answered: how many answers are kept.
-        rests: hash of each entry that a checkpoint names whatever its age, by number: the opening, tables, second heads.
+        rests: hash of each entry that a checkpoint names whatever its age, by number: the opening,
+            tables, second heads.
         checkpoint: the newest; None: there is none.
         kinds: how many entries of each kind were taken.
     """
@@ -318,7 +357,13 @@ class Book:
             if body["spent"] != Cost().as_json():
                 raise Broken("the first entry tells of something spent before it")
             heads = [(1, str(body["head"]))] if body["head"] else []
-            return cls(opening, Population.of(body["population"]), opening, heads=heads, rests={1: opening.hash})
+            return cls(
+                opening,
+                Population.of(body["population"]),
+                opening,
+                heads=heads,
+                rests={1: opening.hash},
+            )
 
     @classmethod
     def resume(cls, checkpoint: Entry, entry_of: Callable[[int, str], Entry]) -> "Book":
@@ -337,19 +382,33 @@ class Book:
             for entry in others:
                 with _reading(entry) as named:
                     if entry.kind == "debit":
-                        book.debits[entry.number] = Debit.of(entry, body["answered"][str(entry.number)])
+                        book.debits[entry.number] = Debit.of(
+                            entry, body["answered"][str(entry.number)]
+                        )
                     else:
-                        {"admit": book._admit, "head": book._move, "declare": book._declare}[entry.kind](entry, named)
+                        {"admit": book._admit, "head": book._move, "declare": book._declare}[
+                            entry.kind
+                        ](entry, named)
             book.answered, book.spent = body["first"] + body["size"] - 1, Cost.of(body["spent"])
-            book.backwards, book.last, book.checkpoint = list(body["backwards"]), checkpoint, checkpoint
+            book.backwards, book.last, book.checkpoint = (
+                list(body["backwards"]),
+                checkpoint,
+                checkpoint,
+            )
             book.batches = [Answered.of(checkpoint)]
             return book
 
     def state(self) -> dict[str, Any]:
-        """What the next checkpoint tells, but for the digest of the answers since the one before."""
+        """What the next checkpoint tells, but for the digest of the answers since the one
+        before.
+        """
         lots = {number: debit for number, debit in self.debits.items() if debit.open}
         entries = self.rests | {number: debit.entry.hash for number, debit in lots.items()}
-        first = 1 if self.checkpoint is None else self.checkpoint.body["first"] + self.checkpoint.body["size"]
+        first = (
+            1
+            if self.checkpoint is None
+            else self.checkpoint.body["first"] + self.checkpoint.body["size"]
+        )
         return {
             "entries": {str(number): hash for number, hash in entries.items()},
             "answered": {str(number): debit.answered for number, debit in lots.items()},
@@ -375,14 +434,18 @@ class Book:
         }
         with _reading(entry) as body:
             if entry.kind not in rules:
-                raise Broken(f"entry {entry.number} is of a kind that this version does not know: {entry.kind}")
+                raise Broken(
+                    f"entry {entry.number} is of a kind that this version does not know: "
+                    f"{entry.kind}"
+                )
             spent = rules[entry.kind](entry, body)
             if spent is self.spent:
                 if body["spent"] != self.last.body["spent"]:
                     raise Broken(f"entry {entry.number} changes what was spent, and is no debit")
             elif not _same(spent, body["spent"]):
                 raise Broken(
-                    f"entry {entry.number} adds another cost than its {body['size']} releases have: {body['spent']} spent "
+                    f"entry {entry.number} adds another cost than its {body['size']} releases "
+                    f"have: {body['spent']} spent "
                     f"with it, where it comes to {spent.as_json()}"
                 )
         self.spent = spent if spent is self.spent else Cost.of(body["spent"])
@@ -394,10 +457,19 @@ class Book:
     def _debit(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         debit = Debit.of(entry)
         charge = debit.charge
-        if charge.data not in self.tables or charge.data in self.closed or charge.relation != self.population.relation:
-            raise Broken(f"entry {entry.number} pays for data that is not admitted by then, or for another relation")
+        if (
+            charge.data not in self.tables
+            or charge.data in self.closed
+            or charge.relation != self.population.relation
+        ):
+            raise Broken(
+                f"entry {entry.number} pays for data that is not admitted by then, or for another "
+                "relation"
+            )
         if not charge.unit.covers(self.tables[charge.data].unit):
-            raise Broken(f"entry {entry.number} pays for less than the unit that its table was admitted with")
+            raise Broken(
+                f"entry {entry.number} pays for less than the unit that its table was admitted with"
+            )
         lot = Lot(charge.guarantee, debit.size)
         spent = self.spent.plus(lot.cost)
         if not (self._within.holds(spent) or self._within.admits(self.spent, lot)):
@@ -408,7 +480,9 @@ class Book:
     def _answers(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         paid, size = self.debits[body["debit"]], body["size"]
         if body["first"] != self.answered + 1 or not 1 <= size <= paid.size - paid.answered:
-            raise Broken(f"entry {entry.number} tells of answers that nobody paid for, or counts them wrong")
+            raise Broken(
+                f"entry {entry.number} tells of answers that nobody paid for, or counts them wrong"
+            )
         paid.answered += size
         self.answered += size
         self.batches.append(Answered.of(entry))
@@ -417,16 +491,25 @@ class Book:
     def _admit(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         table = AdmittedTable.of(body)
         if not self.is_new(table) or table.data in self.closed or self.counted_otherwise(table):
-            raise Broken(f"entry {entry.number} admits what was admitted or replaced before it, maybe counted otherwise")
+            raise Broken(
+                f"entry {entry.number} admits what was admitted or replaced before it, maybe "
+                "counted otherwise"
+            )
         self.tables[table.data] = table
         self.admitted.setdefault(table.data, entry.number)
         self.rests[entry.number] = entry.hash
-        self.closed |= {data: entry.number for data in table.before if data != table.data and data not in self.closed}
+        self.closed |= {
+            data: entry.number
+            for data in table.before
+            if data != table.data and data not in self.closed
+        }
         return self.spent
 
     def _move(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         if not body["head"] or not isinstance(body["lost"], bool):
-            raise Broken(f"entry {entry.number} moves the second head to no place, which no command does")
+            raise Broken(
+                f"entry {entry.number} moves the second head to no place, which no command does"
+            )
         self.heads.append((entry.number, str(body["head"])))
         self.moved.append(entry)
         self.rests[entry.number] = entry.hash
@@ -443,7 +526,10 @@ class Book:
     def _check(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         for name, value in self.state().items():
             if body[name] != value:
-                raise Broken(f"entry {entry.number} is a checkpoint of another chain: {name} was {value} before it")
+                raise Broken(
+                    f"entry {entry.number} is a checkpoint of another chain: {name} was {value} "
+                    "before it"
+                )
         since = Answered.of(entry)
         self.debits = {number: debit for number, debit in self.debits.items() if debit.open}
         self.batches = [*(batch for batch in self.batches if batch.first < since.first), since]
@@ -464,55 +550,80 @@ class Book:
     def other_ledgers(self) -> list[OtherLedger]:
         """The same as claims have it: other ledgers, whose releases this one does not count."""
         return [
-            OtherLedger(number, first_entry=about) if isinstance(about, str) else OtherLedger(number, about["file"])
+            OtherLedger(number, first_entry=about)
+            if isinstance(about, str)
+            else OtherLedger(number, about["file"])
             for number, about in self.declarations.items()
         ]
 
     @property
     def moved_heads(self) -> list[MovedHead]:
-        """Each entry by which a second head took the place of another, which may have been lost, or came later."""
+        """Each entry by which a second head took the place of another, which may have been lost,
+        or came later.
+        """
         moved = []
         for entry in self.moved:
-            before = next((place for number, place in reversed(self.heads) if number < entry.number), None)
+            before = next(
+                (place for number, place in reversed(self.heads) if number < entry.number), None
+            )
             moved.append(MovedHead(entry.number, entry.time, entry.body["lost"], before))
         return moved
 
     def state_with(self, entry: int) -> LedgerState:
-        """Return what claims say of the ledger, as it was with an entry; a second head is taken to lie away from it."""
-        admitted = [table.counted for data, table in self.tables.items() if self.admitted[data] <= entry]
+        """Return what claims say of the ledger, as it was with an entry; a second head is taken
+        to lie away from it.
+        """
+        admitted = [
+            table.counted for data, table in self.tables.items() if self.admitted[data] <= entry
+        ]
         moved = [move for move in self.moved_heads if move.entry <= entry]
         declared = [other for other in self.other_ledgers if other.entry <= entry]
         had_head = any(number <= entry for number, _ in self.heads)
-        return LedgerState(tuple(admitted), tuple(moved), tuple(declared), "away" if had_head else "none")
+        return LedgerState(
+            tuple(admitted), tuple(moved), tuple(declared), "away" if had_head else "none"
+        )
 
     @property
     def first_entry(self) -> str:
-        """The first 16 digits of the first entry's hash, by which this ledger is told from others."""
+        """The first 16 digits of the first entry's hash, by which this ledger is told from
+        others.
+        """
         return self.opening.hash[:FIRST_DIGITS]
 
     def is_new(self, table: AdmittedTable) -> bool:
-        """Whether to admit a table changes anything: it, or an earlier state of it that is still open, is not known yet."""
+        """Whether to admit a table changes anything: it, or an earlier state of it that is still
+        open, is not known yet.
+        """
         return table.data not in self.tables or not {*table.before} <= {table.data, *self.closed}
 
     def counted_otherwise(self, table: AdmittedTable) -> AdmittedTable | None:
-        """A table of the same data or file that was admitted with a unit which this one's does not cover."""
+        """A table of the same data or file that was admitted with a unit which this one's does
+        not cover.
+        """
         shared = (other for other in self.tables.values() if table.shares(other))
         return next((other for other in shared if not table.unit.covers(other.unit)), None)
 
     @cached_property
     def _within(self) -> Allowance:
         allowance = self.population.allowance
-        return replace(allowance, eps=allowance.eps * (1 + SLACK), delta=min(allowance.delta * (1 + SLACK), BELOW_ONE))
+        return replace(
+            allowance,
+            eps=allowance.eps * (1 + SLACK),
+            delta=min(allowance.delta * (1 + SLACK), BELOW_ONE),
+        )
 
 
 def digest_of(rows: Iterable[tuple[int, bytes, int]]) -> str:
-    """SHA-256 of answers (number, key, label), in order: the key's length in two bytes, the key, the label in eight.
+    """SHA-256 of answers (number, key, label), in order: the key's length in two bytes, the key,
+    the label in eight.
 
     Raises:
         Broken: they are no keys and labels.
     """
     try:
-        parts = (len(key).to_bytes(2) + key + label.to_bytes(8, signed=True) for _, key, label in rows)
+        parts = (
+            len(key).to_bytes(2) + key + label.to_bytes(8, signed=True) for _, key, label in rows
+        )
         return sha256(b"".join(parts)).hexdigest()
     except (AttributeError, TypeError, OverflowError):
         raise Broken("answers were edited: there is one that could not have been kept") from None
@@ -532,18 +643,23 @@ def _reading(entry: Entry) -> Iterator[Mapping[str, Any]]:
     try:
         yield entry.body
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
-        raise Broken(f"entry {entry.number} ({entry.kind}) cannot be understood: {error!r}") from None
+        raise Broken(
+            f"entry {entry.number} ({entry.kind}) cannot be understood: {error!r}"
+        ) from None
 
 
 def unit_words(population: Population, tables: Iterable[AdmittedTable]) -> str:
-    """Whose addition or removal the budget is about: the population's unit, and how many records it may have where."""
+    """Whose addition or removal the budget is about: the population's unit, and how many records
+    it may have where.
+    """
     return sentences.unit(population.unit, [table.counted for table in tables])
 
 
 def clock(book: Book) -> list[str]:
     """A line for each time that the clock ran backwards, which changes nothing."""
     return [
-        f"the clock ran backwards between entries {number - 1} and {number}: their order is that of their numbers"
+        f"the clock ran backwards between entries {number - 1} and {number}: their order is that "
+        "of their numbers"
         for number in book.backwards
     ]
 
@@ -567,13 +683,16 @@ def refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
     else:
         fits = "none of this kind fits, however little it tells"
     return (
-        f"the budget of {population.name} ({budget(allowance)} in all) has no room for a release that is {guarantee}: its "
+        f"the budget of {population.name} ({budget(allowance)} in all) has no room for a release "
+        f"that is {guarantee}: its "
         f"counter stands at eps = {eps_so_far(allowance, spent):.6g}; {fits}"
     )
 
 
 def _largest(allowance: Allowance, spent: Cost, guarantee: Guarantee) -> Guarantee | None:
-    """The weakest guarantee of the same kind of which one release fits, to three digits; None: none."""
+    """The weakest guarantee of the same kind of which one release fits, to three digits; None:
+    none.
+    """
     name, refused = next(iter(guarantee.parameters.items()))
 
     def weaker(value: float) -> Guarantee:

@@ -1,34 +1,42 @@
 """Entries of a ledger, each bound to the one before it by its hash.
 
 Formal guarantees
-    An entry's hash is over its own content, its number and the hash before it. So whoever knows the last number and hash
-    (a head) knows all of it: no other sequence of entries has the same one (SHA-256). Whoever rewrites an entry and every
-    later one makes another chain, sound in itself: only a head kept at a second place tells the two apart.
-    Hashes tell nothing about the data whose digests are in entries: the first entry holds 32 random bytes ("salt").
+    An entry's hash is over its own content, its number and the hash before it. So whoever knows the
+    last number and hash (a head) knows all of it: no other sequence of entries has the same one
+    (SHA-256). Whoever rewrites an entry and every later one makes another chain, sound in itself:
+    only a head kept at a second place tells the two apart.
+    Hashes tell nothing about the data whose digests are in entries: the first entry holds 32 random
+    bytes ("salt").
 
-Whose records come and go together, as a run counts them, and whether a run protects whom a budget is about.
+Whose records come and go together, as a run counts them, and whether a run protects whom a budget
+is about.
 
 Formal guarantees
-    A guarantee between neighbours that differ in one unit of up to m records holds for units of up to n <= m records, named
-    by the same column, as such neighbours are some of those (``covers``). Of a unit of n records, a guarantee that counts
-    each record by itself says n times as much (group privacy), so it covers no column's.
+    A guarantee between neighbours that differ in one unit of up to m records holds for units of up
+    to n <= m records, named by the same column, as such neighbours are some of those (``covers``).
+    Of a unit of n records, a guarantee that counts each record by itself says n times as much
+    (group privacy), so it covers no column's.
 
 Where a ledger may lie: a file of a local disk, under one name.
 
-A ledger's head at a second place: a small file that tells an older copy of the ledger from the ledger.
+A ledger's head at a second place: a small file that tells an older copy of the ledger from the
+ledger.
 
 Two lines of text, each in a block of 4,096 bytes of its own; the one with the greater count counts:
 
     agt-ledger-head 1 LEDGER COUNT HASH CHECKSUM
 
-LEDGER is the hash of the ledger's first entry, CHECKSUM the SHA-256 of what stands before it in the line.
+LEDGER is the hash of the ledger's first entry, CHECKSUM the SHA-256 of what stands before it in the
+line.
 
 Formal guarantees
-    Never ahead of the ledger: it is written after the ledger's commit, under a lock that is held from before the commit.
-    So a ledger with fewer entries than its head, or with another entry where the head ends, is not the one it was.
-    Only forwards: where the head is already further, or ends in another entry, the next debit stops before it spends.
-    A write that a power cut tears hits one block, and the other holds the head before it. Then at most that one entry
-    could be taken away unseen; a ledger that has it is ahead of its head, which is no fault.
+    Never ahead of the ledger: it is written after the ledger's commit, under a lock that is held
+    from before the commit. So a ledger with fewer entries than its head, or with another entry
+    where the head ends, is not the one it was.
+    Only forwards: where the head is already further, or ends in another entry, the next debit stops
+    before it spends. A write that a power cut tears hits one block, and the other holds the head
+    before it. Then at most that one entry could be taken away unseen; a ledger that has it is ahead
+    of its head, which is no fault.
 """
 
 import fcntl
@@ -60,7 +68,9 @@ _HEAD = re.compile(r"([1-9]\d{0,15}):([0-9a-f]{16,64})")
 
 @dataclass(frozen=True)
 class Head:
-    """Where a chain ends: the number of entries, and the last one's hash, of which a person may have kept the start."""
+    """Where a chain ends: the number of entries, and the last one's hash, of which a person may
+    have kept the start.
+    """
 
     count: int
     hash: str
@@ -126,8 +136,10 @@ class Entry:
         """From what ``text`` gave.
 
         Args:
-            number, before: those that it must have, where it stands; ``before`` is None where only ``hash`` is known.
-            hash: as it was written beside it: it shows a careless edit of the last entry, which none follows.
+            number, before: those that it must have, where it stands; ``before`` is None where only
+                ``hash`` is known.
+            hash: as it was written beside it: it shows a careless edit of the last entry, which
+                none follows.
 
         Raises:
             Broken: it is not, byte for byte, or does not follow.
@@ -144,11 +156,18 @@ class Entry:
             raise Broken(f"entry {number} is not as it was written: {str(text)[:60]!r}")
         vars(entry)["text"] = text  # known now
         if entry.hash != hash:
-            raise Broken(f"entry {number} was edited: it has another hash than is written beside it")
+            raise Broken(
+                f"entry {number} was edited: it has another hash than is written beside it"
+            )
         if entry.number != number:
-            raise Broken(f"entry {number} is gone: in its place lies one that is numbered {entry.number}")
+            raise Broken(
+                f"entry {number} is gone: in its place lies one that is numbered {entry.number}"
+            )
         if before is not None and entry.before != before:
-            raise Broken(f"the chain breaks: entry {number - 1} was edited, or entry {number} does not follow it")
+            raise Broken(
+                f"the chain breaks: entry {number - 1} was edited, or entry {number} does not "
+                "follow it"
+            )
         return entry
 
 
@@ -178,10 +197,14 @@ def hash_of(text: str) -> str:
 
 
 def _check(value: object, key: str) -> None:
-    """Refuse what JSON writes and not everybody reads alike: half characters, NaN, infinity, integers beyond 2^53."""
+    """Refuse what JSON writes and not everybody reads alike: half characters, NaN, infinity,
+    integers beyond 2^53.
+    """
     if isinstance(value, str):
         if HALF_CHARACTER.search(value):
-            raise ConfigError(f"{key}: text with half a character (a lone surrogate) cannot be kept: {value!r}")
+            raise ConfigError(
+                f"{key}: text with half a character (a lone surrogate) cannot be kept: {value!r}"
+            )
     elif isinstance(value, Mapping):
         for name, part in value.items():
             if not isinstance(name, str):
@@ -196,7 +219,10 @@ def _check(value: object, key: str) -> None:
             raise ConfigError(f"{key}: {value} is no number that can be kept")
     elif isinstance(value, int):
         if abs(value) > _EXACT:
-            raise ConfigError(f"{key}: a whole number beyond 2^53, up to which every reader of JSON has the same ones")
+            raise ConfigError(
+                f"{key}: a whole number beyond 2^53, up to which every reader of JSON has the same "
+                "ones"
+            )
     elif value is not None:
         raise ConfigError(f"{key}: {type(value).__name__} cannot be kept")
 
@@ -220,7 +246,9 @@ class Unit:
         if self.column is not None and type(self.column) is not str:
             raise ConfigError(f"unit_column={self.column!r}: give the name of a column")
         if type(self.rows) is not int or self.rows < 1:
-            raise ConfigError(f"unit_rows={self.rows!r}: give a whole number of records, 1 at least")
+            raise ConfigError(
+                f"unit_rows={self.rows!r}: give a whole number of records, 1 at least"
+            )
 
     def covers(self, other: "Unit") -> bool:
         """Whether what is guaranteed of this unit is guaranteed of the other."""
@@ -234,7 +262,11 @@ class Unit:
     @property
     def settings(self) -> str:
         """Of a training run that counts so."""
-        return "dataset.unit=null" if self.column is None else f"dataset.unit={self._shown} relation.unit_rows={self.rows}"
+        return (
+            "dataset.unit=null"
+            if self.column is None
+            else f"dataset.unit={self._shown} relation.unit_rows={self.rows}"
+        )
 
     @property
     def _shown(self) -> str:
@@ -243,7 +275,11 @@ class Unit:
 
     def __str__(self) -> str:
         """How it counts."""
-        return "each record by itself" if self.column is None else f"by {self._shown}, up to {self.rows} records each"
+        return (
+            "each record by itself"
+            if self.column is None
+            else f"by {self._shown}, up to {self.rows} records each"
+        )
 
 
 EACH = Unit()
@@ -251,11 +287,41 @@ EACH = Unit()
 
 MOUNTS = Path("/proc/self/mountinfo")
 NETWORK = (
-    *("9p", "afpfs", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "glusterfs", "gpfs", "juicefs", "lustre", "ncpfs"),
-    *("nfs", "nfs4", "orangefs", "prl_fs", "pvfs2", "rclone", "s3fs", "smb2", "smb3", "smbfs", "sshfs", "vboxsf", "vmhgfs"),
+    *(
+        "9p",
+        "afpfs",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "coda",
+        "davfs",
+        "glusterfs",
+        "gpfs",
+        "juicefs",
+        "lustre",
+        "ncpfs",
+    ),
+    *(
+        "nfs",
+        "nfs4",
+        "orangefs",
+        "prl_fs",
+        "pvfs2",
+        "rclone",
+        "s3fs",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "sshfs",
+        "vboxsf",
+        "vmhgfs",
+    ),
     *("davfs2", "gcsfuse", "grpcfuse", "osxfs", "smbnetfs", "virtiofs", "vmhgfs-fuse"),
 )
-"""File systems of other machines, as mountinfo has them, with or without "fuse." before: no memory is shared there."""
+"""File systems of other machines, as mountinfo has them, with or without "fuse." before: no
+memory is shared there.
+"""
 
 
 def check_local(path: Path, remedy: str) -> None:
@@ -263,7 +329,8 @@ def check_local(path: Path, remedy: str) -> None:
     kind = file_system(path)
     if kind.removeprefix("fuse.") in NETWORK:
         raise ConfigError(
-            f"ledger={path}: lies on a network file system ({kind}), where processes on different machines could each "
+            f"ledger={path}: lies on a network file system ({kind}), where processes on different "
+            "machines could each "
             f"spend the same budget (SQLite's write-ahead log needs one machine's memory): {remedy}"
         )
 
@@ -293,20 +360,24 @@ def check_file(path: Path) -> None:
         raise ConfigError(f"ledger={path}: is no file (a pipe, a socket or a device)")
     if status.st_nlink > 1:
         raise ConfigError(
-            f"ledger={path}: has {status.st_nlink} names (hard links), and two processes that used different ones would "
+            f"ledger={path}: has {status.st_nlink} names (hard links), and two processes that used "
+            "different ones would "
             "spend the same budget: delete the others, or move a copy into its place"
         )
     real = os.path.realpath(path)
     for companion in (Path(f"{real}{suffix}") for suffix in COMPANIONS):
         if os.path.lexists(companion) and (kind := file_kind(companion.lstat().st_mode)):
             raise CheckError(
-                f"ledger={path}: {companion.name} beside it is {kind}, where SQLite keeps a file of "
+                f"ledger={path}: {companion.name} beside it is {kind}, where SQLite keeps a file "
+                "of "
                 "its own; nothing was read or written: find out who put it there, and remove it"
             )
 
 
 def file_system(path: Path) -> str:
-    """The name of the file system that a path is on; empty where the system does not tell (no /proc)."""
+    """The name of the file system that a path is on; empty where the system does not tell (no
+    /proc).
+    """
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
@@ -329,7 +400,9 @@ def same_disk(one: Path, other: Path) -> bool:
         return False
 
 
-def take_lock(handle: int, seconds: float, name: str, lock: Callable[[int], object] | None = None) -> None:
+def take_lock(
+    handle: int, seconds: float, name: str, lock: Callable[[int], object] | None = None
+) -> None:
     """Lock an open file or folder against other processes, until it is closed.
 
     Args:
@@ -346,7 +419,8 @@ def take_lock(handle: int, seconds: float, name: str, lock: Callable[[int], obje
         except (BlockingIOError, PermissionError):  # as fcntl tells it on some systems
             if time.monotonic() > deadline:
                 raise Busy(
-                    f"{name}: another process has kept it locked for {seconds:g} s; nothing was written: is one stopped "
+                    f"{name}: another process has kept it locked for {seconds:g} s; nothing was "
+                    "written: is one stopped "
                     "half-way?"
                 ) from None
             time.sleep(0.001)
@@ -393,7 +467,8 @@ class SecondHead:
         """
         if self.path.exists():
             raise ConfigError(
-                f"head={self.path}: something is there already, and one head serves one ledger: choose another file, or "
+                f"head={self.path}: something is there already, and one head serves one ledger: "
+                "choose another file, or "
                 "delete it if it is left over from an init that was interrupted"
             )
         write_atomic(self.path, 2 * self._block(head))
@@ -437,19 +512,26 @@ class SecondHead:
             os.fsync(handle)
         except OSError as error:
             raise AgtError(
-                f"head={self.path}: cannot be written ({error.strerror or error}), after the ledger was: what it counts "
-                "stays spent, and nothing is drawn on a debit that was just made; make the head's place writable again"
+                f"head={self.path}: cannot be written ({error.strerror or error}), after the "
+                "ledger was: what it counts "
+                "stays spent, and nothing is drawn on a debit that was just made; make the head's "
+                "place writable again"
             ) from error
 
     def _newest(self, handle: int) -> tuple[Head, int]:
         """The head with the greater count, and in which block it lies."""
         content = os.pread(handle, 2 * BLOCK, 0)
-        heads = [(parts, place) for place in (0, 1) if (parts := _parsed(content[place * BLOCK : (place + 1) * BLOCK]))]
+        heads = [
+            (parts, place)
+            for place in (0, 1)
+            if (parts := _parsed(content[place * BLOCK : (place + 1) * BLOCK]))
+        ]
         if not heads:
             raise Broken(f"{self.path} is damaged, or no second head of a ledger")
         if any(ledger != self.ledger for (ledger, _), _ in heads):
             raise Broken(
-                f"{self.path} is the second head of another ledger: this one was put in the place of that one, or head= "
+                f"{self.path} is the second head of another ledger: this one was put in the place "
+                "of that one, or head= "
                 "names the wrong file"
             )
         return max(((head, place) for (_, head), place in heads), key=lambda pair: pair[0].count)
@@ -462,13 +544,17 @@ class SecondHead:
             handle = os.open(self.path, flags | os.O_CLOEXEC)
         except FileNotFoundError:
             raise Broken(
-                f"its second head {self.path} is gone, without which an older copy of the ledger cannot be told from the "
-                "ledger: bring the disk or the file back, or say head=FILE if it lies elsewhere now (to look at a copy: "
+                f"its second head {self.path} is gone, without which an older copy of the ledger "
+                "cannot be told from the "
+                "ledger: bring the disk or the file back, or say head=FILE if it lies elsewhere "
+                "now (to look at a copy: "
                 "agt verify, with head=COUNT:HASH as it was noted)"
             ) from None
         except OSError as error:
             access = "read" if flags == os.O_RDONLY else "written, so nothing was spent"
-            raise AgtError(f"head={self.path}: cannot be {access} ({error.strerror or error})") from error
+            raise AgtError(
+                f"head={self.path}: cannot be {access} ({error.strerror or error})"
+            ) from error
         try:
             yield handle
         finally:
@@ -476,7 +562,9 @@ class SecondHead:
 
 
 def head_file(head: Path, ledger: Path) -> Path:
-    """Where a ledger's second head lies: the file that is named, or in the folder, under the ledger's name."""
+    """Where a ledger's second head lies: the file that is named, or in the folder, under the
+    ledger's name.
+    """
     place = Path(os.path.abspath(head))
     place = place / f"{ledger.stem}.head" if place.is_dir() else place
     if place.resolve() == ledger.resolve():

@@ -1,4 +1,6 @@
-"""The list of ledgers that this account has used on this machine, so that none is replaced by another unnoticed."""
+"""The list of ledgers that this account has used on this machine, so that none is replaced by
+another unnoticed.
+"""
 
 import json
 import os
@@ -11,10 +13,11 @@ from agt.ledger.ledger import Ledger
 
 
 def known_ledgers() -> dict[str, str]:
-    """The list of ledgers of this account on this machine: path -> ``Book.first_entry``; empty: an earlier version's.
+    """The list of ledgers of this account on this machine: path -> ``Book.first_entry``; empty: an
+    earlier version's.
 
-    It is a file in XDG_STATE_HOME (``~/.local/state``) of one JSON object a line, or of a path alone,
-    as earlier versions wrote it. Of several lines about one path the last one counts.
+    It is a file in XDG_STATE_HOME (``~/.local/state``) of one JSON object a line, or of a path
+    alone, as earlier versions wrote it. Of several lines about one path the last one counts.
     """
     known: dict[str, str] = {}
     with suppress(OSError, RuntimeError):
@@ -25,7 +28,11 @@ def known_ledgers() -> dict[str, str]:
 
 
 def _list_file() -> Path:
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "agt" / "ledgers"
+    return (
+        Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+        / "agt"
+        / "ledgers"
+    )
 
 
 def check_same_ledger(path: Path, first: str = "", declared: Collection[object] = ()) -> None:
@@ -33,14 +40,18 @@ def check_same_ledger(path: Path, first: str = "", declared: Collection[object] 
 
     Args:
         first: ``Book.first_entry`` of the ledger there; empty: one is about to be made.
-        declared: ``Book.declared``: a ledger in whose place this one was declared to lie is no other.
+        declared: ``Book.declared``: a ledger in whose place this one was declared to lie is no
+            other.
     """
     known = known_ledgers().get(os.path.realpath(path))
     if known and known != first and known not in declared:
         raise CheckError(
-            f"ledger={path}: this is another ledger than the one that was here, whose first entry begins "
-            f"with {known}, so what was spent on that one would be spent again. Bring that one back; or "
-            f"give agt ledger {'admit' if first else 'init'} replaces={known}, which the ledger and its "
+            f"ledger={path}: this is another ledger than the one that was here, whose first entry "
+            "begins "
+            f"with {known}, so what was spent on that one would be spent again. Bring that one "
+            "back; or "
+            f"give agt ledger {'admit' if first else 'init'} replaces={known}, which the ledger "
+            "and its "
             "claims then say for good"
         )
 
@@ -48,7 +59,8 @@ def check_same_ledger(path: Path, first: str = "", declared: Collection[object] 
 def recognise(ledger: Ledger) -> str | None:
     """Put a ledger on the list, if no other one is listed at its path.
 
-    A ledger is made first, listed then, and debited last, as whoever pays from it calls this before.
+    A ledger is made first, listed then, and debited last, as whoever pays from it calls this
+    before.
     So a process that is killed in between leaves a ledger that is not listed and has spent nothing;
     listed first, it could leave the name of a ledger that never was, and no other could take it.
 
@@ -71,5 +83,8 @@ def recognise(ledger: Ledger) -> str | None:
             file.flush()
             os.fsync(file.fileno())
     except (OSError, RuntimeError) as error:
-        return f"the list of ledgers cannot be written ({error}), so another one in this place would go unnoticed"
+        return (
+            f"the list of ledgers cannot be written ({error}), so another one in this place "
+            "would go unnoticed"
+        )
     return None

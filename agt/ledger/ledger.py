@@ -1,43 +1,52 @@
-"""A ledger: what was released about one population, in one SQLite file; it says what may still be, and remembers answers.
+"""A ledger: what was released about one population, in one SQLite file; it says what may still be,
+and remembers answers.
 
     ledger = Ledger.open(Path("ledgers/loans.ledger"))
     debit = ledger.debit(Charge(...), wanted=1000)     durable before it returns; raises Exhausted where nothing fits
     ledger.answer(debit, {key: label, ...})            what was drawn, for whoever asks the same again
 
 Formal guarantees
-    Every debit is on the disk, in the chain, and in the second head where there is one, before ``debit`` returns, and so
-    before anything is drawn: a process that is killed later has spent it (store.py; the head after the commit, so that it
-    never runs ahead of the ledger). Two debits at once are one after the other, each seeing the other's cost. What is
-    admitted depends on the entries alone (agt/mechanisms/composition.py).
-    Opening follows the chain from its newest checkpoint, ``verify`` from its first entry; each cost is rechecked (book.py),
-    and every later call does so with what others added meanwhile. An older copy is refused where a second head exists
-    (chain.py); without one it cannot be told from the ledger, and ``words`` says so. An answer that is given again is what
-    was kept: the first of each question, checked against the chain, with those that were kept together with it, when the
-    first of them is given by this process.
-    Checkpoints. Every ``EVERY`` entries the next writer, who has checked all since the one before, appends what the chain
-    comes to: what is spent, the hash of each entry that still counts (the first, tables, moves of the head, lots with
-    answers to come), a digest of the answers since the last checkpoint, and that one's hash. Where there is a second head,
-    a checkpoint is believed only as far as heads reach that are found without its word (``_bound``): the one that was
-    given, or the first entry's, and from there the one that the last entry it knows names, as a head that is moved away
-    knows its move. The chain is followed from the checkpoint through the entry where that head ends. So its hash is the
-    one of a chain whose head was moved, entry by entry, by processes that had followed it: by induction each checkpoint in
-    it is what ``take`` would have made of all before, and whoever can write the ledger and not its head has no other
-    sequence of entries with that hash. What is edited before a checkpoint then changes nothing that is paid or answered
-    (answers are held to its digest, and an earlier one's is reached by hashes), and ``verify`` finds it. Where there is no
-    second head, the newest is believed: whoever can write the file could as well put an older copy in its place, or a
-    chain of their own, which no check of the file can show; a forged checkpoint ``verify`` finds.
+    Every debit is on the disk, in the chain, and in the second head where there is one, before
+    ``debit`` returns, and so before anything is drawn: a process that is killed later has spent it
+    (store.py; the head after the commit, so that it never runs ahead of the ledger). Two debits at
+    once are one after the other, each seeing the other's cost. What is admitted depends on the
+    entries alone (agt/mechanisms/composition.py).
+    Opening follows the chain from its newest checkpoint, ``verify`` from its first entry; each cost
+    is rechecked (book.py), and every later call does so with what others added meanwhile. An older
+    copy is refused where a second head exists (chain.py); without one it cannot be told from the
+    ledger, and ``words`` says so. An answer that is given again is what was kept: the first of each
+    question, checked against the chain, with those that were kept together with it, when the first
+    of them is given by this process.
+    Checkpoints. Every ``EVERY`` entries the next writer, who has checked all since the one before,
+    appends what the chain comes to: what is spent, the hash of each entry that still counts (the
+    first, tables, moves of the head, lots with answers to come), a digest of the answers since the
+    last checkpoint, and that one's hash. Where there is a second head, a checkpoint is believed
+    only as far as heads reach that are found without its word (``_bound``): the one that was given,
+    or the first entry's, and from there the one that the last entry it knows names, as a head that
+    is moved away knows its move. The chain is followed from the checkpoint through the entry where
+    that head ends. So its hash is the one of a chain whose head was moved, entry by entry, by
+    processes that had followed it: by induction each checkpoint in it is what ``take`` would have
+    made of all before, and whoever can write the ledger and not its head has no other sequence of
+    entries with that hash. What is edited before a checkpoint then changes nothing that is paid or
+    answered (answers are held to its digest, and an earlier one's is reached by hashes), and
+    ``verify`` finds it. Where there is no second head, the newest is believed: whoever can write
+    the file could as well put an older copy in its place, or a chain of their own, which no check
+    of the file can show; a forged checkpoint ``verify`` finds.
 
-Other ledgers of the same folder: two budgets for the same people would add up, and each would be broken.
+Other ledgers of the same folder: two budgets for the same people would add up, and each would be
+broken.
 
-Which queries were answered before, which ask the same, and which are new: a question is answered once, and paid once.
+Which queries were answered before, which ask the same, and which are new: a question is answered
+once, and paid once.
 
 Formal guarantees
-    Two queries are one question only if their features are the same bytes, as the model takes them, and so are the training
-    run, the mechanism with all of its parameters, and what its evidence counts: then the stored label is a draw of the very
-    same release, and to say it again gives nothing away. All of that is public, so which queries are new, how many they
-    are and in which order says nothing about the records.
-    Keys are BLAKE2b of 32 bytes, keyed by the ledger's first entry: two questions share one by a chance of 2^-128, or if
-    somebody finds a collision.
+    Two queries are one question only if their features are the same bytes, as the model takes them,
+    and so are the training run, the mechanism with all of its parameters, and what its evidence
+    counts: then the stored label is a draw of the very same release, and to say it again gives
+    nothing away. All of that is public, so which queries are new, how many they are and in which
+    order says nothing about the records.
+    Keys are BLAKE2b of 32 bytes, keyed by the ledger's first entry: two questions share one by a
+    chance of 2^-128, or if somebody finds a collision.
 """
 
 import json
@@ -72,7 +81,18 @@ from agt.ledger.book import (
     refusal,
     unit_words,
 )
-from agt.ledger.chain import START, Entry, Head, SecondHead, Unit, folder_alone, follow, hash_of, head_file, same_disk
+from agt.ledger.chain import (
+    START,
+    Entry,
+    Head,
+    SecondHead,
+    Unit,
+    folder_alone,
+    follow,
+    hash_of,
+    head_file,
+    same_disk,
+)
 from agt.ledger.store import LedgerFile, identity_of, make, making, other_program
 from agt.mechanisms.accounts import Account, Counts, LedgerState
 from agt.mechanisms.budget import Cost, Lot
@@ -96,17 +116,22 @@ def ledgers_in(folder: Path) -> list[Path]:
         names = os.listdir(folder) if os.path.lexists(folder) else []
     except OSError as error:
         raise CheckError(
-            f"{folder}: cannot be listed ({error.strerror}), so it is not known whether a ledger there "
+            f"{folder}: cannot be listed ({error.strerror}), so it is not known whether a ledger "
+            "there "
             "has these people: bring the folder back, or make it readable"
         ) from None
     return sorted(folder / name for name in names if name.endswith(SUFFIX))
 
 
-def check_unclaimed(path: Path, table: AdmittedTable, by_name: bool = True, declared: Declared = ()) -> None:
-    """Raise ConfigError where another ledger of the folder than ``path`` has a table's people: same data, file or names.
+def check_unclaimed(
+    path: Path, table: AdmittedTable, by_name: bool = True, declared: Declared = ()
+) -> None:
+    """Raise ConfigError where another ledger of the folder than ``path`` has a table's people: same
+    data, file or names.
 
     Args:
-        by_name: False: names of units are not compared; nor where the table is declared to be about other people.
+        by_name: False: names of units are not compared; nor where the table is declared to be about
+            other people.
         declared: ``identity_of`` files that are declared to be no account of these people.
 
     Raises:
@@ -117,15 +142,23 @@ def check_unclaimed(path: Path, table: AdmittedTable, by_name: bool = True, decl
             continue
         if found := admitted(other, table, by_name and not table.apart, declared):
             name, same = found
-            declare = "; if they only have the same names, another_population=true declares it" if "people" in same else ""
+            declare = (
+                "; if they only have the same names, another_population=true declares it"
+                if "people" in same
+                else ""
+            )
             raise ConfigError(
-                f"the people of {table.name} have a ledger already: {other} admitted {name}, the same {same}; the losses "
+                f"the people of {table.name} have a ledger already: {other} admitted {name}, the "
+                f"same {same}; the losses "
                 f"under two budgets add up: use one, and keep no copy beside it{declare}"
             )
 
 
-def admitted(path: Path, table: AdmittedTable, by_name: bool = True, declared: Declared = ()) -> tuple[str, str] | None:
-    """(name, what is the same) of a table that a ledger admitted, of the same data, file or people; None: it did not.
+def admitted(
+    path: Path, table: AdmittedTable, by_name: bool = True, declared: Declared = ()
+) -> tuple[str, str] | None:
+    """(name, what is the same) of a table that a ledger admitted, of the same data, file or people;
+    None: it did not.
 
     Arguments and errors as ``check_unclaimed``.
     """
@@ -137,12 +170,21 @@ def admitted(path: Path, table: AdmittedTable, by_name: bool = True, declared: D
 
 
 def similar(path: Path, table: AdmittedTable) -> list[str]:
-    """Tables that a ledger in another folder admitted and that may be about the same people, and why, a line each."""
+    """Tables that a ledger in another folder admitted and that may be about the same people, and
+    why, a line each.
+    """
     alike = [
-        (other.name, table.shares(other) or table.shares_people(other, salt) or table.resembles(other))
+        (
+            other.name,
+            table.shares(other) or table.shares_people(other, salt) or table.resembles(other),
+        )
         for other, salt in _tables(path)
     ]
-    return [f"{path} has a table {name}, with the same {same}: two budgets add up" for name, same in alike if same]
+    return [
+        f"{path} has a table {name}, with the same {same}: two budgets add up"
+        for name, same in alike
+        if same
+    ]
 
 
 def _tables(path: Path, declared: Declared = ()) -> list[tuple[AdmittedTable, str]]:
@@ -161,8 +203,10 @@ def _tables(path: Path, declared: Declared = ()) -> list[tuple[AdmittedTable, st
         if other_program(path) or identity_of(path) in declared:
             return []
         raise CheckError(
-            f"{error}; as long as it cannot be opened, it is not known whose people it counts. If it holds "
-            f"no account of these, agt ledger admit NAME unreadable={path} declares it in the ledger NAME "
+            f"{error}; as long as it cannot be opened, it is not known whose people it counts. If "
+            "it holds "
+            f"no account of these, agt ledger admit NAME unreadable={path} declares it in the "
+            "ledger NAME "
             "(agt ledger init takes unreadable= as well)"
         ) from None
 
@@ -182,15 +226,24 @@ class Ledger:
     Args:
         store: its file.
         head: where its second head lies now; None: where the ledger says.
-        lost: its second head is said to be lost: it is opened without, but compared with each that is there all the same.
+        lost: its second head is said to be lost: it is opened without, but compared with each that
+            is there all the same.
         away: to look at a copy: it is compared with no head.
 
     Attributes:
         path: of the file.
     """
 
-    def __init__(self, store: LedgerFile, head: Path | None = None, lost: bool = False, away: bool = False) -> None:
-        self._store, self.path, self._given, self._lost, self._away = store, store.path, head, lost, away
+    def __init__(
+        self, store: LedgerFile, head: Path | None = None, lost: bool = False, away: bool = False
+    ) -> None:
+        self._store, self.path, self._given, self._lost, self._away = (
+            store,
+            store.path,
+            head,
+            lost,
+            away,
+        )
         self._checked: set[int] = set()
         with store.turn():
             self._book = self._begun(self._bound())
@@ -217,17 +270,24 @@ class Ledger:
             declared: each as in ``declare``.
 
         Raises:
-            ConfigError: something is there already, or another ledger in the folder holds a table's people.
+            ConfigError: something is there already, or another ledger in the folder holds a table's
+                people.
         """
         if path.suffix != SUFFIX:
-            raise ConfigError(f"ledger={path}: give it a name that ends in {SUFFIX}, by which ledgers find each other")
+            raise ConfigError(
+                f"ledger={path}: give it a name that ends in {SUFFIX}, by which ledgers find each "
+                "other"
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         place = None if head is None else head_file(head, path)
         body = {"population": asdict(population), "head": str(place or ""), "salt": token_hex(32)}
         opening = Entry(1, "open", _timed(body, Cost()), START)
         with folder_alone(path.parent), ExitStack() as undo:
             if path.exists() or path.is_symlink():
-                raise ConfigError(f"ledger={path}: there is one already, and a budget is for good: agt ledger show {path}")
+                raise ConfigError(
+                    f"ledger={path}: there is one already, and a budget is for good: agt ledger "
+                    f"show {path}"
+                )
             with making(path) as part:
                 if place is not None:
                     SecondHead(place, opening.hash).start(opening.head)
@@ -283,7 +343,8 @@ class Ledger:
             last = ledger.book.head and SecondHead(Path(ledger.book.head), ledger.book.opening.hash)
             if last and (known := last.peek()):
                 raise ConfigError(
-                    f"lost=true: it is not lost: {last.name} is there, at entry {known.count}: leave lost=true out"
+                    f"lost=true: it is not lost: {last.name} is there, at entry {known.count}: "
+                    "leave lost=true out"
                 )
             ledger.move_head(head)
 
@@ -316,7 +377,9 @@ class Ledger:
 
     @property
     def unit(self) -> str:
-        """Whose addition or removal makes a neighbour, in words, with how many records it may have."""
+        """Whose addition or removal makes a neighbour, in words, with how many records it may
+        have.
+        """
         return unit_words(self.population, self.book.tables.values())
 
     @property
@@ -356,20 +419,25 @@ class Ledger:
         )
 
     def check(self, relation: str, data: str, unit: Unit) -> None:
-        """Raise ConfigError unless releases from a run under ``relation`` on ``data`` that counts so may be paid here."""
+        """Raise ConfigError unless releases from a run under ``relation`` on ``data`` that
+        counts so may be paid here.
+        """
         with self._store.turn():
             self._catch_up()
             self._check_subject(relation, data, unit)
 
     def admit(self, table: AdmittedTable, unit: str | None = None) -> None:
-        """Declare that a table is about the same people, unit by unit, and shares their budget; nothing, if it was already.
+        """Declare that a table is about the same people, unit by unit, and shares their budget;
+        nothing, if it was already.
 
         Args:
-            unit: the population's, in so many words, to declare that the table's is one; None: it goes without saying.
+            unit: the population's, in so many words, to declare that the table's is one; None: it
+                goes without saying.
 
         Raises:
-            ConfigError: another ledger in the folder holds these people; the same data or file was admitted here under
-                another way of counting; the table counts otherwise than the first, and nobody declared what its unit is.
+            ConfigError: another ledger in the folder holds these people; the same data or file was
+                admitted here under another way of counting; the table counts otherwise than the
+                first, and nobody declared what its unit is.
         """
         with folder_alone(self._store.real.parent):
             self._admit(table, unit)
@@ -384,28 +452,40 @@ class Ledger:
             if self._book.is_new(table):
                 tables = [admitted.counted for admitted in (*self._book.tables.values(), table)]
                 declared = sentences.tables(self.population.unit, tables)
-                append("admit", {**table.as_json(self.salt), "declared": declared}, self._book.spent)
+                append(
+                    "admit", {**table.as_json(self.salt), "declared": declared}, self._book.spent
+                )
 
     def declare(self, about: Mapping[str, str] | str) -> None:
         """Keep the owner's word about another ledger in the chain, and in every claim from now on.
 
         Args:
-            about: ``identity_of`` a file beside this one that cannot be opened, and is no account of
-                these people; or ``Book.first_entry`` of the ledger that lay in the place of this one.
+            about: ``identity_of`` a file beside this one that cannot be opened, and is no account
+                of these people; or ``Book.first_entry`` of the ledger that lay in the place of this
+                one.
         """
-        words = sentences.replaced_ledger(about) if isinstance(about, str) else sentences.unreadable_ledger(about["file"])
+        words = (
+            sentences.replaced_ledger(about)
+            if isinstance(about, str)
+            else sentences.unreadable_ledger(about["file"])
+        )
         with self._writing() as append:
             append("declare", {"about": about, "declared": words}, self._book.spent)
 
     def move_head(self, head: Path) -> None:
-        """Keep the second head in a new file from now on; the old one is told of it, or, where it is lost, the chain is."""
+        """Keep the second head in a new file from now on; the old one is told of it, or, where
+        it is lost, the chain is.
+        """
         later = SecondHead(head_file(head, self.path), self._book.opening.hash)
         with self._writing() as append:
-            later.start(append("head", {"head": str(later.path), "lost": self._lost}, self._book.spent).head)
+            later.start(
+                append("head", {"head": str(later.path), "lost": self._lost}, self._book.spent).head
+            )
         self._given, self._lost = None, False
 
     def debit(self, charge: Charge, wanted: int) -> Debit:
-        """Spend the budget of as many releases as it holds, up to ``wanted``; on the disk when this returns.
+        """Spend the budget of as many releases as it holds, up to ``wanted``; on the disk when this
+        returns.
 
         Raises:
             Exhausted: it holds none.
@@ -417,13 +497,16 @@ class Ledger:
             before = self._book.spent
             size = self.population.allowance.fitting(before, charge.guarantee, wanted)
             if not size:
-                raise Exhausted(f"ledger={self.path}: {refusal(self.population, before, charge.guarantee)}")
+                raise Exhausted(
+                    f"ledger={self.path}: {refusal(self.population, before, charge.guarantee)}"
+                )
             spent = before.plus(Lot(charge.guarantee, size).cost)
             entry = append("debit", {**charge.as_json(), "size": size}, spent)
         return self._book.debits[entry.number]
 
     def answer(self, debit: Debit, labels: Mapping[bytes, int]) -> dict[bytes, int]:
-        """Keep what was drawn on a debit, all of it or a part; of a question that was answered before, what was kept first.
+        """Keep what was drawn on a debit, all of it or a part; of a question that was answered
+        before, what was kept first.
 
         Args:
             labels: key of a question -> label.
@@ -440,18 +523,26 @@ class Ledger:
             fresh = {key: label for key, label in labels.items() if key not in kept}
             paid = self._book.debits.get(debit.entry.number)
             if paid is None or paid.entry.hash != debit.entry.hash:
-                raise ConfigError(f"ledger={self.path}: {debit.entry.head} is no debit of this ledger")
+                raise ConfigError(
+                    f"ledger={self.path}: {debit.entry.head} is no debit of this ledger"
+                )
             left = paid.size - paid.answered
             if len(fresh) > left:
                 raise ConfigError(
-                    f"ledger={self.path}: {len(fresh)} answers on entry {debit.entry.number}, which paid for {debit.size} "
+                    f"ledger={self.path}: {len(fresh)} answers on entry {debit.entry.number}, "
+                    f"which paid for {debit.size} "
                     f"and has {left} left"
                 )
             if fresh:
                 first = self._book.answered + 1
                 self._store.add_answers(first, fresh)
                 digest = digest_of((0, key, label) for key, label in fresh.items())
-                body = {"debit": debit.entry.number, "first": first, "size": len(fresh), "digest": digest}
+                body = {
+                    "debit": debit.entry.number,
+                    "first": first,
+                    "size": len(fresh),
+                    "digest": digest,
+                }
                 append("answers", body, self._book.spent)
         return {key: kept[key][1] if key in kept else label for key, label in labels.items()}
 
@@ -469,11 +560,17 @@ class Ledger:
             return {key: label for key, (_, label) in rows.items()}
 
     def labels_on(self, debits: Collection[int]) -> list[int]:
-        """The answers that were drawn on these entries, and are kept, in the order in which they were drawn."""
+        """The answers that were drawn on these entries, and are kept, in the order in which they
+        were drawn.
+        """
         with self._store.turn(), self._store.snapshot():
             entries = (entry for entry in follow(self._store.texts()) if entry.kind == "answers")
             batches = [entry.body for entry in entries if entry.body["debit"] in debits]
-            rows = (row for body in batches for row in self._store.answer_rows(body["first"], body["size"]))
+            rows = (
+                row
+                for body in batches
+                for row in self._store.answer_rows(body["first"], body["size"])
+            )
             return [label for _, _, label in rows]
 
     def history(self) -> dict[int, Debit]:
@@ -513,13 +610,17 @@ class Ledger:
                     self._book.take(entry)
                     if "digest" in entry.body:
                         self._check_batch(Answered.of(entry))
-                self._check_whole({**heads, **({"the head that was noted": known} if known else {})})
+                self._check_whole(
+                    {**heads, **({"the head that was noted": known} if known else {})}
+                )
                 if self._store.count_answers() != self._book.answered:
                     raise Broken("answers were added behind the ledger's back")
             return self._book
 
     def _begun(self, bound: float) -> Book:
-        """The entries up to the newest checkpoint that a bound number has; without one, the first entry."""
+        """The entries up to the newest checkpoint that a bound number has; without one, the
+        first entry.
+        """
         row = self._store.newest("checkpoint", bound)
         if row is None:
             opening = next(follow(self._store.texts()), None)
@@ -531,10 +632,15 @@ class Ledger:
         return Book.resume(self._oldest, self._entry)
 
     def _bound(self) -> float:
-        """Up to which entry second heads vouch for the chain, by whatever checkpoint; no limit where there is none."""
+        """Up to which entry second heads vouch for the chain, by whatever checkpoint; no limit
+        where there is none.
+        """
         if self._lost or self._away or self._store.newest("checkpoint", inf) is None:
             return inf if self._away else 0
-        opening, bound = Entry.read(self._store.text(1), 1, None, hash_of(self._store.text(1) or "")), inf
+        opening, bound = (
+            Entry.read(self._store.text(1), 1, None, hash_of(self._store.text(1) or "")),
+            inf,
+        )
         place, asked = self._given or Book.begin(opening).head, set[str]()
         while place and str(place) not in asked:
             asked.add(str(place))
@@ -556,7 +662,9 @@ class Ledger:
 
     @contextmanager
     def _writing(self) -> Iterator[Append]:
-        """One transaction, alone; what it appends is in the book and the second head once it is on the disk."""
+        """One transaction, alone; what it appends is in the book and the second head once it is
+        on the disk.
+        """
         made: list[Entry] = []
 
         def append(kind: str, body: Mapping[str, Any], spent: Cost) -> Entry:
@@ -570,7 +678,11 @@ class Ledger:
                 self._check_end()
                 self._catch_up()
                 moves = [self._hold(head, locks) for head in self._heads()]
-                if self._book.last.number - (self._book.checkpoint.number if self._book.checkpoint else 0) >= EVERY:
+                if (
+                    self._book.last.number
+                    - (self._book.checkpoint.number if self._book.checkpoint else 0)
+                    >= EVERY
+                ):
                     append("checkpoint", self._checkpoint(), self._book.spent)
                 yield append
             for entry in made:
@@ -579,25 +691,42 @@ class Ledger:
                     move(entry.head)
 
     def _checkpoint(self) -> dict[str, Any]:
-        """What the chain comes to here; the answers since the last one are compared with it before."""
+        """What the chain comes to here; the answers since the last one are compared with it
+        before.
+        """
         state = self._book.state()
         for batch in self._book.batches:
             if batch.first >= state["first"]:
                 self._check_batch(batch)
-        return {**state, "digest": digest_of(self._store.answer_rows(state["first"], state["size"]))}
+        return {
+            **state,
+            "digest": digest_of(self._store.answer_rows(state["first"], state["size"])),
+        }
 
     def _heads(self) -> list[SecondHead]:
-        """The one that was given, and the one that the ledger names; given one, the other need not be there."""
+        """The one that was given, and the one that the ledger names; given one, the other need
+        not be there.
+        """
         if self._lost or self._away:
             return []
         named = Path(self._book.head) if self._book.head else None
-        if self._given and named and (not named.exists() or (self._given.exists() and named.samefile(self._given))):
+        if (
+            self._given
+            and named
+            and (not named.exists() or (self._given.exists() and named.samefile(self._given)))
+        ):
             named = None
-        return [SecondHead(path, self._book.opening.hash) for path in (self._given, named) if path is not None]
+        return [
+            SecondHead(path, self._book.opening.hash)
+            for path in (self._given, named)
+            if path is not None
+        ]
 
     def _known(self) -> dict[str, Head]:
-        """What each second head tells, by its name in a sentence: those of today, which must be there, and each that an
-        entry named before, if it is: whoever names another one does not get rid of it."""
+        """What each second head tells, by its name in a sentence: those of today, which must be
+        there, and each that an entry named before, if it is: whoever names another one does not get
+        rid of it.
+        """
         today = {head.name: head.read() for head in self._heads()}
         if self._away:
             return today
@@ -615,7 +744,10 @@ class Ledger:
         """The last entry that this process has seen is still there."""
         last = self._book.last
         if self._store.text(last.number) != last.text:
-            raise Broken(f"entry {last.number} is not what it was: an older copy was put in its place while it was open")
+            raise Broken(
+                f"entry {last.number} is not what it was: an older copy was put in its place while "
+                "it was open"
+            )
 
     def _check_whole(self, known: Mapping[str, Head]) -> None:
         """Nothing is missing at the end, as far as heads, or the number of answers, tell."""
@@ -628,45 +760,63 @@ class Ledger:
         """Raise Broken unless this chain goes through a head that was known."""
         last = self._book.last.number
         if known.count > last:
-            never_named = place not in {SecondHead(Path(head), "").name for _, head in self._book.heads}
+            never_named = place not in {
+                SecondHead(Path(head), "").name for _, head in self._book.heads
+            }
             interrupted = (
-                "; or, if agt ledger admit head= was interrupted when it had just made that file, nothing was "
+                "; or, if agt ledger admit head= was interrupted when it had just made that file, "
+                "nothing was "
                 "spent since: delete the file, and give that line again"
             )
             raise Broken(
-                f"it is older than {place}: it ends at entry {last} of {known.count}. An older copy lies in its place, or "
-                "its log (the file -wal) is lost; what was spent since would be spent again. Bring the newest copy back"
+                f"it is older than {place}: it ends at entry {last} of {known.count}. An older "
+                "copy lies in its place, or "
+                "its log (the file -wal) is lost; what was spent since would be spent again. Bring "
+                "the newest copy back"
                 f"{interrupted if never_named and known.count == last + 1 else ''}"
             )
         if not hash_of(self._store.text(known.count) or "").startswith(known.hash):
             raise Broken(
-                f"entry {known.count} is not the one that {place} knows: it was rewritten, or two copies were used"
+                f"entry {known.count} is not the one that {place} knows: it was rewritten, or two "
+                "copies were used"
             )
 
     def _check_counting(self, table: AdmittedTable, unit: str | None) -> None:
-        """Raise ConfigError unless everybody can know what a unit is in a table that is about to be admitted."""
+        """Raise ConfigError unless everybody can know what a unit is in a table that is about to
+        be admitted.
+        """
         population, first = self.population, next(iter(self._book.tables.values()), None)
         if unit not in (None, population.unit):
-            raise ConfigError(f"unit={unit}: a unit of the ledger of {population.name} is {population.unit}, for good")
+            raise ConfigError(
+                f"unit={unit}: a unit of the ledger of {population.name} is {population.unit}, for "
+                "good"
+            )
         if other := self._book.counted_otherwise(table):
             raise ConfigError(
-                f"ledger={self.path}: {table.name} counts {table.unit}; {other.name}, the same {table.shares(other)}, was "
-                f"admitted counting {other.unit}: the same people are counted one way: train with {other.unit.settings}"
+                f"ledger={self.path}: {table.name} counts {table.unit}; {other.name}, the same "
+                f"{table.shares(other)}, was "
+                f"admitted counting {other.unit}: the same people are counted one way: train with "
+                f"{other.unit.settings}"
             )
         known = unit is not None or table.unit.name == population.unit
         meaning = sentences.unit_meaning(table.counted, population.unit)
         if not known and (first is None or first.unit.column != table.unit.column):
             raise ConfigError(
-                f"ledger={self.path}: a unit is {population.unit}, and {table.name} counts {table.unit}: if in this table "
-                f"{meaning}, give unit='{population.unit}' to declare it; if not, train with the column that says whose "
-                "record each is, dataset.unit (from Python: units=, or a ledger with unit='one record')"
+                f"ledger={self.path}: a unit is {population.unit}, and {table.name} counts "
+                f"{table.unit}: if in this table "
+                f"{meaning}, give unit='{population.unit}' to declare it; if not, train with the "
+                "column that says whose "
+                "record each is, dataset.unit (from Python: units=, or a ledger with unit='one "
+                "record')"
             )
 
     def _check_open(self, data: str) -> None:
         if number := self._book.closed.get(data):
             raise ConfigError(
-                f"ledger={self.path}: data {data} was replaced: entry {number} goes on without records that were erased "
-                "from it, and nothing more is released with them: use the run as it was after the erasure; other runs that "
+                f"ledger={self.path}: data {data} was replaced: entry {number} goes on without "
+                "records that were erased "
+                "from it, and nothing more is released with them: use the run as it was after the "
+                "erasure; other runs that "
                 "still hold them must erase them, too (agt unlearn)"
             )
 
@@ -674,21 +824,29 @@ class Ledger:
         self.population.check_relation(relation)
         self._check_open(data)
         if data not in self._book.tables:
-            names = ", ".join(dict.fromkeys(table.name for table in self._book.tables.values())) or "none"
+            names = (
+                ", ".join(dict.fromkeys(table.name for table in self._book.tables.values()))
+                or "none"
+            )
             raise ConfigError(
-                f"ledger={self.path}: data {data} was not admitted (admitted: {names}): if its units are the same people, "
-                f"each {self.population.unit}, agt ledger admit {self.path} run=FOLDER says so; if not, they need a ledger "
+                f"ledger={self.path}: data {data} was not admitted (admitted: {names}): if its "
+                "units are the same people, "
+                f"each {self.population.unit}, agt ledger admit {self.path} run=FOLDER says so; if "
+                "not, they need a ledger "
                 "of their own"
             )
         table = self._book.tables[data]
         if not unit.covers(table.unit):
             raise ConfigError(
-                f"ledger={self.path}: the run counts {unit}, and {table.name} was admitted counting {table.unit}: one eps "
+                f"ledger={self.path}: the run counts {unit}, and {table.name} was admitted "
+                f"counting {table.unit}: one eps "
                 f"means another thing under each: train with {table.unit.settings}"
             )
 
     def _check_answer(self, number: int) -> None:
-        """Raise Broken unless an answer, and those that were kept with it, are what the chain says; once a process."""
+        """Raise Broken unless an answer, and those that were kept with it, are what the chain
+        says; once a process.
+        """
         if not 1 <= number <= self._book.answered:
             raise Broken("answers were added behind the ledger's back")
         while number < self._book.batches[0].first:
@@ -698,22 +856,32 @@ class Ledger:
         self._check_batch(self._book.batches[at - 1])
 
     def _check_batch(self, batch: Answered) -> None:
-        """Raise Broken unless answers that were kept together are what the chain says; once a process."""
+        """Raise Broken unless answers that were kept together are what the chain says; once a
+        process.
+        """
         if batch.entry not in self._checked:
             if digest_of(self._store.answer_rows(batch.first, batch.size)) != batch.digest:
-                raise Broken(f"answers were edited or taken away: they are not those of entry {batch.entry}")
+                raise Broken(
+                    f"answers were edited or taken away: they are not those of entry {batch.entry}"
+                )
             self._checked.add(batch.entry)
 
 
 def _timed(body: Mapping[str, Any], spent: Cost) -> dict[str, Any]:
-    return {**body, "spent": spent.as_json(), "time": datetime.now(UTC).isoformat(timespec="seconds")}
+    return {
+        **body,
+        "spent": spent.as_json(),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
 
 
 KEY_BYTES = 32
 
 
 def question_terms(run: str, mechanism: Mechanism, accounting: str, counting: str) -> list[object]:
-    """What questions have in common: the training run's digest, the mechanism with its parameters, and what is counted."""
+    """What questions have in common: the training run's digest, the mechanism with its
+    parameters, and what is counted.
+    """
     return [run, {"name": mechanism.name, **asdict(mechanism)}, accounting, counting]
 
 
@@ -725,10 +893,13 @@ def keys_of(salt: bytes, about: list[object], features: np.ndarray) -> list[byte
         about: ``question_terms``.
         features: [n, ...], as the head takes them.
     """
-    common = blake2b(json.dumps([*about, features.shape[1:]]).encode(), digest_size=KEY_BYTES, key=salt)
+    common = blake2b(
+        json.dumps([*about, features.shape[1:]]).encode(), digest_size=KEY_BYTES, key=salt
+    )
     keys = []
     for piece in pieces(features):
-        for row in np.ascontiguousarray(piece, dtype=np.float64).reshape(len(piece), -1):  # every float32 is a float64
+        # every float32 is a float64
+        for row in np.ascontiguousarray(piece, dtype=np.float64).reshape(len(piece), -1):
             key = common.copy()
             key.update(row.data)
             keys.append(key.digest())
@@ -765,7 +936,10 @@ class Questions:
 
     def counts(self, labels: np.ndarray) -> dict[str, int]:
         """How many queries are answered, how many of them as they were before, how many not."""
-        answered, stored = int((labels != UNANSWERED).sum()), sum(key in self.known for key in self.keys)
+        answered, stored = (
+            int((labels != UNANSWERED).sum()),
+            sum(key in self.known for key in self.keys),
+        )
         return {"answered": answered, "stored": stored, "unanswered": len(labels) - answered}
 
     def labels(self, answers: Mapping[Any, int]) -> np.ndarray:

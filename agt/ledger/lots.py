@@ -44,7 +44,8 @@ class LotReservation(Reservation):
 
 
 class LotPayer:
-    """A payer (``agt.ledger.payer.Payer``) that reserves several releases at once and hands them out as they are wanted.
+    """A payer (``agt.ledger.payer.Payer``) that reserves several releases at once and hands them
+    out as they are wanted.
 
     The ledger is told the answers of a lot when all of it is drawn; until then they are remembered
     here. What is left of the last lot stays spent.
@@ -56,7 +57,9 @@ class LotPayer:
         entries: of the ledger, that lots were paid on.
     """
 
-    def __init__(self, payer: NoPayer | LedgerPayer, size: int = 1, maximum: int | None = None) -> None:
+    def __init__(
+        self, payer: NoPayer | LedgerPayer, size: int = 1, maximum: int | None = None
+    ) -> None:
         """Pay nothing yet.
 
         Args:
@@ -160,11 +163,15 @@ class LotPayer:
                 self.payer.keep(lot.reservation, lot.answers)
                 lot.answers = {}
 
-    def account(self, reservation: Reservation, one_by_one: bool = True) -> Account | Uncounted | None:
+    def account(
+        self, reservation: Reservation, one_by_one: bool = True
+    ) -> Account | Uncounted | None:
         return self.payer.account(self.newest, one_by_one=True)
 
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> int | None:
-        """Return how many more may be asked for: what is left of lots, and as many as another lot may have."""
+        """Return how many more may be asked for: what is left of lots, and as many as another
+        lot may have.
+        """
         if self._budget_left is None:
             self._budget_left = self.payer.remaining(guarantee, maximum)
         limits = [] if self._budget_left is None else [self._budget_left]

@@ -59,7 +59,9 @@ class Reservation:
     _drawn: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     def take(self) -> bool:
-        """Return whether they may be drawn now: True the first time, whichever thread asks, and never again."""
+        """Return whether they may be drawn now: True the first time, whichever thread asks, and
+        never again.
+        """
         return self._drawn.acquire(blocking=False)
 
     @property
@@ -98,7 +100,9 @@ class Payer(Protocol):
             The labels that everybody is told: another process may have answered the same before.
         """
 
-    def account(self, reservation: Reservation, one_by_one: bool = False) -> Account | Uncounted | None:
+    def account(
+        self, reservation: Reservation, one_by_one: bool = False
+    ) -> Account | Uncounted | None:
         """Return what a claim says of the ledger, or of why there is none.
 
         Args:
@@ -191,7 +195,8 @@ class LedgerPayer:
 
         Raises:
             ConfigError: the population has other data or another relation, or a second ledger
-                beside this one has these people, as a copy of it would: they would have two budgets.
+                beside this one has these people, as a copy of it would: they would have two
+                budgets.
             CheckError: a ledger beside it cannot be opened.
         """
         table = people.table
@@ -211,25 +216,29 @@ class LedgerPayer:
     def check(self, claim: Claim) -> None:
         """Raise ConfigError where the ledger cannot count a release.
 
-        It cannot where nothing is proved, where losses do not add up with those that are counted, or
-        where the claim is about other neighbours than the ones that ``people`` are counted by.
+        It cannot where nothing is proved, where losses do not add up with those that are counted,
+        or where the claim is about other neighbours than the ones that ``people`` are counted by.
         """
         if claim.noisy:
             raise ConfigError(
-                f"ledger={self.name}: {sentences.APART}, and a ledger adds up: release the noisy weights alone, train "
+                f"ledger={self.name}: {sentences.APART}, and a ledger adds up: release the noisy "
+                "weights alone, train "
                 "without noise to release from certificates, or give ledger=none"
             )
         if not claim.proved:
             raise ConfigError(
-                f"accounting={claim.accounting}: nothing is proved of this release, and a ledger counts what is: use "
+                f"accounting={claim.accounting}: nothing is proved of this release, and a ledger "
+                "counts what is: use "
                 "accounting=rigorous, or give ledger=none"
             )
         people = self.people
         relation = claim.relation
         if relation.name != people.relation or relation.unit_rows < people.table.unit.rows:
             raise ConfigError(
-                f"ledger={self.name}: the release is for {claim.between}, but it would be counted under "
-                f"relation={people.relation or 'none'} for {people.table.unit}: give the run's own people"
+                f"ledger={self.name}: the release is for {claim.between}, but it would be counted "
+                "under "
+                f"relation={people.relation or 'none'} for {people.table.unit}: give the run's own "
+                "people"
             )
 
     def questions(self, labelling: "Labelling", features: np.ndarray) -> Questions:
@@ -243,7 +252,9 @@ class LedgerPayer:
         return Reservation(debit.size, debit, self.name)
 
     def earlier(self, charged: Charged) -> Reservation | None:
-        """Return what was paid for exactly this before a process was killed; None: the ledger has no such entry."""
+        """Return what was paid for exactly this before a process was killed; None: the ledger
+        has no such entry.
+        """
         wanted = self._charge(charged)
         for debit in self.ledger.history().values():
             if debit.charge == wanted:

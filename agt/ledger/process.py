@@ -48,7 +48,8 @@ if TYPE_CHECKING:  # whoever reads a ledger loads no torch
     from agt.mechanisms.labelling import Labelling
 
 Mode = Literal["warn", "strict"]
-SEARCHES = ("sklearn.model_selection.", "sklearn.calibration")  # modules whose functions fit again and again
+# modules whose functions fit again and again
+SEARCHES = ("sklearn.model_selection.", "sklearn.calibration")
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class HashedPeople:
     """Whose data a release is about, as hashes that this process alone holds.
 
     Attributes:
-        hashes: sorted uint64, of the ids of units, the features of private records, and digests of the data.
+        hashes: sorted uint64, of the ids of units, the features of private records, and digests of
+            the data.
     """
 
     hashes: np.ndarray
@@ -65,11 +67,13 @@ class HashedPeople:
     def of(cls, dataset: Dataset, digests: Sequence[str] = ()) -> "HashedPeople":
         """Return those of the private training records.
 
-        Labels are left out: the same records may come with classes in another order, or one class against others.
+        Labels are left out: the same records may come with classes in another order, or one class
+            against others.
 
         Args:
             dataset: without records where the model was read back.
-            digests: of the data, and of what it was before records were erased; of what is not known, of the model.
+            digests: of the data, and of what it was before records were erased; of what is not
+                known, of the model.
         """
         train = dataset.train
         private = ~train.public
@@ -105,7 +109,9 @@ class PrivacyTotal:
 
     def __str__(self) -> str:
         noun = "release" if self.releases == 1 else "releases"
-        return f"({self.eps:.4g}, {self.delta:g})-differentially private over {self.releases} {noun}"
+        return (
+            f"({self.eps:.4g}, {self.delta:g})-differentially private over {self.releases} {noun}"
+        )
 
     @classmethod
     def of(cls, cost: Cost, delta: float, releases: int) -> "PrivacyTotal":
@@ -120,7 +126,8 @@ class PrivacyTotal:
         if leak >= 1:
             return cls(math.inf, 1.0, releases)
         shown = max(delta or SHOWN_DELTA, 2 * leak if leak < 0.25 else (1 + leak) / 2)
-        share = min(1.0, leak / shown * (1 + 4 * UNIT))  # so that leaks fit, whichever way it was rounded
+        # so that leaks fit, whichever way it was rounded
+        share = min(1.0, leak / shown * (1 + 4 * UNIT))
         allowance = Allowance(MOST_EPS, shown, share)
         eps = eps_so_far(allowance, cost) if allowance.holds(cost) else pure
         return cls(eps, shown, releases)
@@ -186,7 +193,8 @@ class ProcessAccount:
     Attributes:
         modes: what happens at the second about the same people: the last one holds.
         noted: them, in order.
-        searched: whether a search or cross-validation is the one in which something was released last.
+        searched: whether a search or cross-validation is the one in which something was released
+            last.
     """
 
     modes: list["_Accounting"] = field(default_factory=list)
@@ -208,7 +216,8 @@ class ProcessAccount:
 
         Raises:
             PrivacySumError: others were noted before, and this one is refused by ``accounting`` or
-                belongs to a search; or it belongs to a search that several processes or threads share.
+                belongs to a search; or it belongs to a search that several processes or threads
+                share.
         """
         search = search_under_way()
         new = _Noted(people, Lot(guarantee, size).cost, getattr(guarantee, "delta", 0.0), size)
@@ -218,7 +227,8 @@ class ProcessAccount:
                 raise PrivacySumError(_search_refusal(_total(before) if before else None))
             if before and self.mode == "strict":
                 raise PrivacySumError(
-                    f"{_so_far(_total(before))}; agt.accounting('strict') refuses another release about any of them. Give "
+                    f"{_so_far(_total(before))}; agt.accounting('strict') refuses another release "
+                    "about any of them. Give "
                     "ledger=agt.Ledger.open(...), which counts what is released within a budget"
                 )
             total = _total([*before, new])
@@ -233,13 +243,17 @@ class ProcessAccount:
             if np.array_equal(noted.people.hashes, new.people.hashes):
                 self.noted = [other for other in self.noted if other is not noted]
                 cost = noted.cost.plus(new.cost)
-                new = _Noted(noted.people, cost, max(noted.delta, new.delta), noted.releases + new.releases)
+                new = _Noted(
+                    noted.people, cost, max(noted.delta, new.delta), noted.releases + new.releases
+                )
         self.noted = [*self.noted, new]
 
     def check_search(self) -> None:
-        """Raise PrivacySumError where a search that has released asks for another copy of what releases.
+        """Raise PrivacySumError where a search that has released asks for another copy of what
+        releases.
 
-        scikit-learn takes what ``fit`` raises for a score of nan, and what copying raises for an error.
+        scikit-learn takes what ``fit`` raises for a score of nan, and what copying raises for an
+        error.
         """
         search = search_under_way()
         if search is not None and self.searched(search):
@@ -265,39 +279,56 @@ def _total(noted: list[_Noted]) -> PrivacyTotal:
 
 
 def _so_far(total: PrivacyTotal) -> str:
-    return f"this process has released about some of these people before: {total} (other processes are not counted)"
+    return (
+        f"this process has released about some of these people before: {total} (other processes "
+        "are not counted)"
+    )
 
 
 def _search_refusal(total: PrivacyTotal | None) -> str:
     """Return why a private fit is refused within a search or a cross-validation."""
     advice = (
-        "the default settings are a recipe that needs no search; or search on public records, which "
+        "the default settings are a recipe that needs no search; or search on public records, "
+        "which "
         "declared=agt.Declared(public=True) says they are, and fit once on the private ones"
     )
     if total is None:
-        return f"a search in several processes or threads would release about the same people in each of them: {advice}"
-    return f"each fit of a search or a cross-validation spends its budget anew: {_so_far(total)}: {advice}"
+        return (
+            "a search in several processes or threads would release about the same people in "
+            f"each of them: {advice}"
+        )
+    return (
+        f"each fit of a search or a cross-validation spends its budget anew: {_so_far(total)}: "
+        f"{advice}"
+    )
 
 
 def search_under_way() -> Search | None:
-    """Return the search or cross-validation of scikit-learn that calls this; None: there is none."""
+    """Return the search or cross-validation of scikit-learn that calls this; None: there is
+    none.
+    """
     search = None
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).startswith(SEARCHES):
             variables = frame.f_locals
             subject = variables.get("self", variables.get("estimator", search and search.subject))
-            # Whoever calls a search calls a public function; joblib calls a private one in its own threads.
+            # Whoever calls a search calls a public function; joblib calls a private one in its own
+            # threads.
             search = Search(subject, variables.get("X"), frame.f_code.co_name.startswith("_"))
         frame = frame.f_back
     return search
 
 
 def _frames_of_agt() -> int:
-    """Return how many frames lie between the caller of this function and who called the library, both included."""
+    """Return how many frames lie between the caller of this function and who called the library,
+    both included.
+    """
     frame: FrameType | None = sys._getframe(1)
     count = 1
-    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(("agt.", "contextlib")):
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(
+        ("agt.", "contextlib")
+    ):
         frame = frame.f_back
         count += 1
     return count
@@ -323,11 +354,12 @@ class _Accounting:
 def accounting(mode: Mode) -> Any:
     """Say what happens when a process releases about the same people a second time on no ledger.
 
-    ``agt.accounting("strict")`` holds from then on; ``with agt.accounting("strict"):`` until the end of the block. Of
-    several that hold, in whatever threads, the last one counts.
+    ``agt.accounting("strict")`` holds from then on; ``with agt.accounting("strict"):`` until the
+    end of the block. Of several that hold, in whatever threads, the last one counts.
 
     Args:
-        mode: warn (``PrivacySumWarning``, which tells the total so far), or strict (``PrivacySumError``; nothing is drawn).
+        mode: warn (``PrivacySumWarning``, which tells the total so far), or strict
+            (``PrivacySumError``; nothing is drawn).
 
     Raises:
         ConfigError: another mode.
@@ -340,7 +372,8 @@ def accounting(mode: Mode) -> Any:
 
 @dataclass(frozen=True)
 class ProcessPayer:
-    """A payer (``agt.ledger.payer.Payer``) that keeps no ledger, and warns when releases of this process add up.
+    """A payer (``agt.ledger.payer.Payer``) that keeps no ledger, and warns when releases of this
+    process add up.
 
     Attributes:
         people: whom the releases are about.
@@ -365,8 +398,10 @@ class ProcessPayer:
         total = PROCESS.add(self.people, charged.guarantee, wanted)
         if total.releases > wanted:
             warnings.warn(
-                f"losses add up: releases of this process about some of the same people are {total} together (other "
-                "processes are not counted); a ledger counts them within a budget: ledger=agt.Ledger.open(...)",
+                "losses add up: releases of this process about some of the same people are "
+                f"{total} together (other "
+                "processes are not counted); a ledger counts them within a budget: "
+                "ledger=agt.Ledger.open(...)",
                 PrivacySumWarning,
                 stacklevel=_frames_of_agt(),
             )

@@ -1,15 +1,18 @@
-"""The SQLite file under a ledger: opened, checked, read, and written so that what was committed is on the disk.
+"""The SQLite file under a ledger: opened, checked, read, and written so that what was committed is
+on the disk.
 
 Formal guarantees
-    A transaction that has returned is durable and whole (write-ahead log, synchronous=FULL: the log is synced at each
-    commit); one that was killed left nothing. Writers are one after the other (BEGIN IMMEDIATE), on one machine: network
-    file systems, and files of several names, are refused (chain.py). The file's tables are those that this module makes:
-    no trigger or view of somebody else's stands between.
-    Whoever looks changes nothing: a copy is read, of the file and its log as they were at one moment, while SQLite's own
-    locks of writers and checkpoints are held. What is copied is a plain file of at most ``MAX_COPIED_BYTES``; copies lie
-    in one folder of this user's (``copy_folder``), which the next call clears of what a killed process left there. SQLite
-    alone opens the file in a process that writes it: a descriptor of somebody else's, once closed, would take that
-    process's locks away, and another one would remove its log.
+    A transaction that has returned is durable and whole (write-ahead log, synchronous=FULL: the log
+    is synced at each commit); one that was killed left nothing. Writers are one after the other
+    (BEGIN IMMEDIATE), on one machine: network file systems, and files of several names, are refused
+    (chain.py). The file's tables are those that this module makes: no trigger or view of somebody
+    else's stands between.
+    Whoever looks changes nothing: a copy is read, of the file and its log as they were at one
+    moment, while SQLite's own locks of writers and checkpoints are held. What is copied is a plain
+    file of at most ``MAX_COPIED_BYTES``; copies lie in one folder of this user's (``copy_folder``),
+    which the next call clears of what a killed process left there. SQLite alone opens the file in a
+    process that writes it: a descriptor of somebody else's, once closed, would take that process's
+    locks away, and another one would remove its log.
 """
 
 import fcntl
@@ -30,12 +33,21 @@ from tempfile import TemporaryDirectory, gettempdir
 from urllib.parse import quote
 
 from agt.errors import AgtError, Busy, CheckError, ConfigError
-from agt.ledger.chain import COMPANIONS, Entry, Row, check_file, check_local, folder_alone, take_lock
+from agt.ledger.chain import (
+    COMPANIONS,
+    Entry,
+    Row,
+    check_file,
+    check_local,
+    folder_alone,
+    take_lock,
+)
 from agt.store import MAX_TEXT_BYTES, READ_FLAGS, Broken, Lock, is_locked, open_plain, sync_folder
 
 FORMAT = 1
 APPLICATION = 0x61677431  # "agt1", in the file's header
-MODE = 0o600  # questions are private, and so are hashes of whole tables, of which a guess can be tested
+# questions are private, and so are hashes of whole tables, of which a guess can be tested
+MODE = 0o600
 TABLES = """
 CREATE TABLE entries (number INTEGER PRIMARY KEY, hash TEXT NOT NULL, text TEXT NOT NULL);
 CREATE TABLE answers (number INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, label INTEGER NOT NULL);
@@ -52,7 +64,12 @@ _CONTROL = re.compile("[\0-\x08\x0e-\x1f\x7f]")  # characters that no text holds
 _ATTEMPTS = 20  # at a copy that nobody writes to meanwhile
 _AT_ONCE = 500  # keys of one question to SQLite, which takes 999 at least
 _SYNCED = "PRAGMA synchronous=FULL; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON;"
-_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMOPEN)
+_FULL = (
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_SHMOPEN,
+)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _CLOSED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 _WRITTEN: Counter[tuple[int, int, int]] = Counter()
@@ -78,7 +95,8 @@ def copy_folder(seconds: float) -> Iterator[Path]:
     status = home.lstat()
     if status.st_uid != os.getuid() or status.st_mode & ~0o700 != stat.S_IFDIR:
         raise AgtError(
-            f"{home}: is not a folder of yours alone, and copies of ledgers are private: remove it, "
+            f"{home}: is not a folder of yours alone, and copies of ledgers are private: remove "
+            "it, "
             "or name another temporary folder in TMPDIR"
         )
     with ExitStack() as held:
@@ -94,7 +112,8 @@ def copy_folder(seconds: float) -> Iterator[Path]:
 
 
 def other_program(path: Path) -> str:
-    """What a file surely is that is no ledger, in words; empty: it may be one that cannot be opened.
+    """What a file surely is that is no ledger, in words; empty: it may be one that cannot be
+    opened.
 
     Text is UTF-8 throughout, without control characters, and not the start of an SQLite file. A
     file of another program is SQLite's, bears another application id, and knows no trigger of a
@@ -106,7 +125,11 @@ def other_program(path: Path) -> str:
             whole = not file.read(1)
         if content.startswith(_SQLITE_MAGIC):
             cut = len(content) < int.from_bytes(content[16:18])  # the size of a page, or 1
-            own = content[68:72] in (APPLICATION.to_bytes(4), b"") or b"entries_stay" in content or cut
+            own = (
+                content[68:72] in (APPLICATION.to_bytes(4), b"")
+                or b"entries_stay" in content
+                or cut
+            )
             return "" if own else "an SQLite file of another program"
         text = whole and not _SQLITE_MAGIC.startswith(content[:16])
         return "text" if text and not _CONTROL.search(content.decode()) else ""
@@ -170,17 +193,25 @@ class LedgerFile:
                 with self._halted() as halted:
                     before = self._state()
                     if sum(stamp[0] for stamp in before if stamp) > shutil.disk_usage(folder).free:
-                        raise Broken(f"it is larger than the room in {folder}, where a copy of it is looked at")
+                        raise Broken(
+                            f"it is larger than the room in {folder}, where a copy of it is looked "
+                            "at"
+                        )
                     for suffix, copy, stamp in zip(_FILES, copies, before, strict=True):
                         copy.unlink(missing_ok=True)
                         if stamp:
                             original = Path(f"{self.real}{suffix}")
-                            with open_plain(original, MAX_COPIED_BYTES) as source, copy.open("wb") as target:
+                            with (
+                                open_plain(original, MAX_COPIED_BYTES) as source,
+                                copy.open("wb") as target,
+                            ):
                                 shutil.copyfileobj(source, target)
                     if before == self._state() and halted == Path(f"{self.real}-shm").exists():
                         return copies[0]
         except OSError as error:
-            raise AgtError(f"ledger={self.path}: cannot be read, or copied ({error.strerror})") from None
+            raise AgtError(
+                f"ledger={self.path}: cannot be read, or copied ({error.strerror})"
+            ) from None
         raise Busy(f"ledger={self.path}: changes whenever it is read: try again")
 
     @contextmanager
@@ -192,7 +223,8 @@ class LedgerFile:
             yield False
             return
         try:
-            # the bytes that SQLite's writers (120) and checkpoints (121) lock for themselves are shared
+            # the bytes that SQLite's writers (120) and checkpoints (121) lock for themselves are
+            # shared
             take_lock(
                 handle,
                 self.seconds,
@@ -219,9 +251,14 @@ class LedgerFile:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """One thread at a time, in the process that opened it, and every failure as an error that names the file."""
+        """One thread at a time, in the process that opened it, and every failure as an error
+        that names the file.
+        """
         if os.getpid() != self._process:
-            raise AgtError(f"ledger={self.path}: was opened before this process was forked: open it anew in each process")
+            raise AgtError(
+                f"ledger={self.path}: was opened before this process was forked: open it anew in "
+                "each process"
+            )
         with self._turn, explained(self.path, self.seconds):
             yield
 
@@ -251,8 +288,12 @@ class LedgerFile:
             self._connection.execute("COMMIT")
 
     def texts(self, after: float = -inf) -> Iterator[Row]:
-        """(number, hash, text) of every entry beyond a number, whatever its own is, some at a time."""
-        while rows := self._rows("SELECT * FROM entries WHERE number > ? ORDER BY number LIMIT ?", (after, _AT_ONCE)):
+        """(number, hash, text) of every entry beyond a number, whatever its own is, some at a
+        time.
+        """
+        while rows := self._rows(
+            "SELECT * FROM entries WHERE number > ? ORDER BY number LIMIT ?", (after, _AT_ONCE)
+        ):
             yield from rows
             after = rows[-1][0]
 
@@ -262,14 +303,22 @@ class LedgerFile:
         return str(rows[0][0]) if rows else None
 
     def newest(self, kind: str, most: float) -> Row | None:
-        """(number, hash, text) of the newest entry of a kind, up to a number; None: there is none."""
-        question = "SELECT * FROM entries WHERE number <= ? AND text LIKE ? || number || '}' ORDER BY number DESC LIMIT 1"
-        rows = self._rows(question, (most, f'%,"kind":"{kind}","number":'))  # how a canonical text ends
+        """(number, hash, text) of the newest entry of a kind, up to a number; None: there is
+        none.
+        """
+        question = (
+            "SELECT * FROM entries WHERE number <= ? AND text LIKE ? || number || '}' ORDER "
+            "BY number DESC LIMIT 1"
+        )
+        # how a canonical text ends
+        rows = self._rows(question, (most, f'%,"kind":"{kind}","number":'))
         return rows[0] if rows else None
 
     def append(self, entry: Entry) -> None:
         """Add the next entry."""
-        self._connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (entry.number, entry.hash, entry.text))
+        self._connection.execute(
+            "INSERT INTO entries VALUES (?, ?, ?)", (entry.number, entry.hash, entry.text)
+        )
 
     def answers(self, keys: Sequence[bytes]) -> dict[bytes, tuple[int, int]]:
         """Those of the keys that have an answer, with (number, label)."""
@@ -277,13 +326,21 @@ class LedgerFile:
         for start in range(0, len(keys), _AT_ONCE):
             some = keys[start : start + _AT_ONCE]
             marks = ",".join("?" * len(some))
-            rows = self._rows(f"SELECT key, number, label FROM answers WHERE key IN ({marks})", some)
+            rows = self._rows(
+                f"SELECT key, number, label FROM answers WHERE key IN ({marks})", some
+            )
             stored.update((key, (number, label)) for key, number, label in rows)
         return stored
 
     def answer_rows(self, first: int, size: int) -> list[tuple[int, bytes, int]]:
-        """(number, key, label) of the answers ``first`` ... ``first + size - 1``, as far as they are there."""
-        return self._rows("SELECT * FROM answers WHERE number >= ? AND number < ? ORDER BY number", (first, first + size))
+        """(number, key, label) of the answers ``first`` ...
+
+        ``first + size - 1``, as far as they are there.
+        """
+        return self._rows(
+            "SELECT * FROM answers WHERE number >= ? AND number < ? ORDER BY number",
+            (first, first + size),
+        )
 
     def last_answer(self) -> int:
         """The greatest number of an answer; 0: there is none."""
@@ -295,7 +352,9 @@ class LedgerFile:
 
     def add_answers(self, first: int, labels: Mapping[bytes, int]) -> None:
         """Add answers, numbered from ``first``."""
-        rows = ((number, key, label) for number, (key, label) in enumerate(labels.items(), start=first))
+        rows = (
+            (number, key, label) for number, (key, label) in enumerate(labels.items(), start=first)
+        )
         self._connection.executemany("INSERT INTO answers VALUES (?, ?, ?)", rows)
 
     def check(self) -> None:
@@ -315,10 +374,11 @@ class LedgerFile:
 
 @contextmanager
 def making(path: Path) -> Iterator[Path]:
-    """Where a new ledger's file is made: it gets its name at the end, as a whole, or nothing is left.
+    """Where a new ledger's file is made: it gets its name at the end, as a whole, or nothing is
+    left.
 
-    The caller keeps others from the name: what lies under that of the part was left by a process that
-    was killed, and is removed.
+    The caller keeps others from the name: what lies under that of the part was left by a process
+    that was killed, and is removed.
     """
     check_local(path, "make it on a local disk")
     part = path.with_name(f"{path.name}.part")
@@ -342,22 +402,37 @@ def make(path: Path, opening: Entry) -> None:
     with explained(path, 0):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, MODE))
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            connection.executescript(f"{_SYNCED} PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT};")
+            connection.executescript(
+                f"{_SYNCED} PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT};"
+            )
             connection.executescript(f"BEGIN; {TABLES} COMMIT;")
-            connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (1, opening.hash, opening.text))
-            connection.execute("PRAGMA journal_mode=WAL")  # last, so that nothing of it is in the log
+            connection.execute(
+                "INSERT INTO entries VALUES (?, ?, ?)", (1, opening.hash, opening.text)
+            )
+            # last, so that nothing of it is in the log
+            connection.execute("PRAGMA journal_mode=WAL")
 
 
 def _opened(path: Path, seconds: float) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        f"file:{quote(str(path))}?mode=rw", timeout=seconds, isolation_level=None, check_same_thread=False, uri=True
+        f"file:{quote(str(path))}?mode=rw",
+        timeout=seconds,
+        isolation_level=None,
+        check_same_thread=False,
+        uri=True,
     )
     try:
         connection.executescript(f"PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; {_SYNCED}")
         (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
         if mode != "wal":
-            raise Broken(f"no write-ahead log can be kept where it lies (journal_mode is {mode}): move it to a local disk")
-        if connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall() != _tables():
+            raise Broken(
+                f"no write-ahead log can be kept where it lies (journal_mode is {mode}): move it "
+                "to a local disk"
+            )
+        if (
+            connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
+            != _tables()
+        ):
             raise Broken("its tables or triggers are not those of a ledger: somebody altered them")
     except BaseException:
         connection.close()
@@ -369,29 +444,39 @@ def _opened(path: Path, seconds: float) -> sqlite3.Connection:
 def _tables() -> list[tuple]:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(TABLES)
-        return connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
+        return connection.execute(
+            "SELECT type, name, sql FROM sqlite_master ORDER BY name"
+        ).fetchall()
 
 
 def _check_header(path: Path) -> None:
     """Say what a file is that is no ledger, before SQLite makes a log beside it."""
     if not path.stat().st_size:
-        raise CheckError(f"ledger={path}: is empty: no ledger was ever there, or all of it is lost: restore a copy")
+        raise CheckError(
+            f"ledger={path}: is empty: no ledger was ever there, or all of it is lost: restore a "
+            "copy"
+        )
     if not os.access(path, os.R_OK):
         raise AgtError(f"ledger={path}: cannot be read (Permission denied)")
     try:
         uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
         with closing(sqlite3.connect(uri, uri=True)) as connection:
             version, application = (
-                connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id")
+                connection.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("user_version", "application_id")
             )
     except sqlite3.Error as error:
         if _primary(error) != sqlite3.SQLITE_NOTADB:
             return  # it may be whole with its log alone
-        raise CheckError(f"ledger={path}: is no ledger (it is no SQLite file, or its first bytes are lost)") from None
+        raise CheckError(
+            f"ledger={path}: is no ledger (it is no SQLite file, or its first bytes are lost)"
+        ) from None
     if application != APPLICATION:
         raise CheckError(f"ledger={path}: is an SQLite file of another program, and no ledger")
     if version > FORMAT:
-        raise ConfigError(f"ledger={path}: is of format {version}, written by a newer agt: use that version")
+        raise ConfigError(
+            f"ledger={path}: is of format {version}, written by a newer agt: use that version"
+        )
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -417,16 +502,23 @@ def explained(path: Path, seconds: float) -> Iterator[None]:
         primary = _primary(error)
         if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise Busy(
-                f"ledger={path}: another process has kept it locked for {seconds:g} s; nothing was written: is one stopped "
+                f"ledger={path}: another process has kept it locked for {seconds:g} s; nothing was "
+                "written: is one stopped "
                 f"half-way? (fuser -v {path} lists them)"
             ) from None
         if getattr(error, "sqlite_errorcode", 0) in _FULL:
-            raise AgtError(f"ledger={path}: no room on its disk ({error}); nothing was written: make room there") from None
+            raise AgtError(
+                f"ledger={path}: no room on its disk ({error}); nothing was written: make room "
+                "there"
+            ) from None
         if primary in _CLOSED:
             raise AgtError(
-                f"ledger={path}: cannot be written ({error}); nothing was written: it and its folder must be writable, for "
+                f"ledger={path}: cannot be written ({error}); nothing was written: it and its "
+                "folder must be writable, for "
                 "the log beside it"
             ) from None
         if primary in _DAMAGED:
-            raise CheckError(f"ledger={path}: the file is damaged ({error}): restore a copy, and verify it") from None
+            raise CheckError(
+                f"ledger={path}: the file is damaged ({error}): restore a copy, and verify it"
+            ) from None
         raise AgtError(f"ledger={path}: {error}") from error

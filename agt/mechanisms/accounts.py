@@ -81,7 +81,9 @@ class OtherLedger:
     def __str__(self) -> str:
         if self.file is not None:
             return sentences.declared_entry(self.entry, sentences.unreadable_ledger(self.file))
-        return sentences.declared_entry(self.entry, sentences.replaced_ledger(str(self.first_entry)))
+        return sentences.declared_entry(
+            self.entry, sentences.replaced_ledger(str(self.first_entry))
+        )
 
 
 @schema
@@ -104,7 +106,12 @@ class LedgerState:
         """Return what a claim on this ledger must say. Args: unit: the population's, in words."""
         admitted = [sentences.tables(unit, self.tables)] if self.tables else []
         warnings = {"away": [], "same_disk": [sentences.SAME_DISK], "none": [sentences.NO_HEAD]}
-        return [*admitted, *map(str, self.moved), *map(str, self.declared), *warnings[self.second_head]]
+        return [
+            *admitted,
+            *map(str, self.moved),
+            *map(str, self.declared),
+            *warnings[self.second_head],
+        ]
 
 
 @schema
@@ -150,7 +157,9 @@ class Account:
         unit = sentences.unit(self.unit, state.tables)
         budget = sentences.budget(allowance.eps, allowance.delta)
         return [
-            sentences.account(self.population, counts, self.entry, allowance.eps, allowance.delta, unit),
+            sentences.account(
+                self.population, counts, self.entry, allowance.eps, allowance.delta, unit
+            ),
             sentences.counter(eps_so_far(allowance, self.spent), budget),
             *([] if allowance.holds(self.spent) else [sentences.ALL_SPENT]),
             *state.lines(self.unit),
@@ -174,7 +183,9 @@ class Uncounted:
 
     def __post_init__(self) -> None:
         if self.why != "declined" and (self.ledgers or self.unopened):
-            raise ConfigError("a claim names the ledgers that do not count it where they were declined alone")
+            raise ConfigError(
+                "a claim names the ledgers that do not count it where they were declined alone"
+            )
 
     @property
     def lines(self) -> list[str]:

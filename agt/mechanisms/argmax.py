@@ -1,4 +1,5 @@
-"""The class of most votes of an ensemble, each count with noise of its own (PATE; 001). Any number of classes.
+"""The class of most votes of an ensemble, each count with noise of its own (PATE; 001). Any number
+of classes.
 
 Each docstring proves the guarantee of the closed form. The tables that are sampled from, of two
 classes, hold the guarantee by construction, whatever the closed form (mechanism.py).
@@ -23,23 +24,27 @@ from agt.settings import keyword_schema
 
 @keyword_schema
 class _NoisyVotes(Mechanism):
-    """The class of most votes, each count with noise of its own, ties to the smaller class. Needs an ensemble.
+    """The class of most votes, each count with noise of its own, ties to the smaller class. Needs
+    an ensemble.
 
-    The evidence is what ``VoteCertificates.tally`` has: |n1 - n0| [n] of two classes, the nominal label being 1 if n1 > n0,
-    else 0; of more, the counts [n, C].
+    The evidence is what ``VoteCertificates.tally`` has: |n1 - n0| [n] of two classes, the nominal
+    label being 1 if n1 > n0, else 0; of more, the counts [n, C].
 
     Attributes:
-        moves: m, how many members' votes one k can change, at least; the run's relation raises it (``covering``).
+        moves: m, how many members' votes one k can change, at least; the run's relation raises it
+            (``covering``).
 
     Formal guarantees
-        A record is in one shard, so an edit of one record changes one vote; a relation says how many members one k can
-        change (``Relation.touches``), m at most.
-        Two classes. n1 - n0 moves by up to m steps of 2 between neighbours and keeps its parity (the number of members is
-        public). For each parity |n1 - n0| // 2 is a distance in the sense of mechanism.py, with a table of its own of m
-        steps; for an even number of members the label differs between n1 - n0 = 0 and 2 rather than across 0, and
-        p(0) = 1/2 makes that a step of the table like any other. Where m steps are taken, any vote counts on the way do.
-        More. A changed vote adds e_b - e_a to the counts, of length 2 in l1 and sqrt 2 in l2; m of them at most 2 m and
-        m sqrt 2. Whatever is computed from noisy counts alone, such as the class of the greatest, has their guarantee.
+        A record is in one shard, so an edit of one record changes one vote; a relation says how
+        many members one k can change (``Relation.touches``), m at most.
+        Two classes. n1 - n0 moves by up to m steps of 2 between neighbours and keeps its parity
+        (the number of members is public). For each parity |n1 - n0| // 2 is a distance in the sense
+        of mechanism.py, with a table of its own of m steps; for an even number of members the label
+        differs between n1 - n0 = 0 and 2 rather than across 0, and p(0) = 1/2 makes that a step of
+        the table like any other. Where m steps are taken, any vote counts on the way do. More. A
+        changed vote adds e_b - e_a to the counts, of length 2 in l1 and sqrt 2 in l2; m of them at
+        most 2 m and m sqrt 2. Whatever is computed from noisy counts alone, such as the class of
+        the greatest, has their guarantee.
     """
 
     moves: Annotated[int, Field(ge=1, le=2)] = 1
@@ -56,7 +61,9 @@ class _NoisyVotes(Mechanism):
         raise NotImplementedError
 
     def _below(self, z: np.ndarray, strictly: np.ndarray) -> np.ndarray:
-        """P(Z <= z), or P(Z < z), of one count's noise, z being one of its values plus an integer."""
+        """P(Z <= z), or P(Z < z), of one count's noise, z being one of its values plus an
+        integer.
+        """
         raise NotImplementedError
 
     @property
@@ -65,15 +72,26 @@ class _NoisyVotes(Mechanism):
         raise NotImplementedError
 
     def release(
-        self, predictions: np.ndarray, distances: np.ndarray, source: Randomness, farthest: int | None = None
+        self,
+        predictions: np.ndarray,
+        distances: np.ndarray,
+        source: Randomness,
+        farthest: int | None = None,
     ) -> np.ndarray:
-        """[n] int64. Arguments as of any mechanism; of more than two classes ``distances`` are the counts [n, C]."""
+        """[n] int64.
+
+        Arguments as of any mechanism; of more than two classes ``distances`` are the counts [n, C].
+        """
         if self.classes == 2:
             return super().release(predictions, distances, source, farthest)
         return self._noisy(self._counts(distances), source).argmax(axis=1)
 
-    def expected_accuracy(self, predictions: np.ndarray, distances: np.ndarray, labels: np.ndarray) -> float:
-        """Of two classes exact; of more to about 10^-3, as an integral over the noise of the right class's count."""
+    def expected_accuracy(
+        self, predictions: np.ndarray, distances: np.ndarray, labels: np.ndarray
+    ) -> float:
+        """Of two classes exact; of more to about 10^-3, as an integral over the noise of the
+        right class's count.
+        """
         if self.classes == 2:
             return super().expected_accuracy(predictions, distances, labels)
         counts, (nodes, weights), total = self._counts(distances), self._nodes, 0.0
@@ -90,7 +108,8 @@ class _NoisyVotes(Mechanism):
         shape = (len(counts), self.classes)
         if counts.dtype.kind not in "iu" or counts.shape != shape or counts.min(initial=0) < 0:
             raise ConfigError(
-                f"mechanism={self.name}: expected votes for each of {self.classes} classes, integers of shape {shape}; got "
+                f"mechanism={self.name}: expected votes for each of {self.classes} classes, "
+                f"integers of shape {shape}; got "
                 f"{counts.dtype} of shape {counts.shape}"
             )
         return counts
@@ -104,7 +123,9 @@ class _NoisyVotes(Mechanism):
         """Of even and of odd gaps."""
 
         def table(odd: int) -> ThresholdTable:
-            return ThresholdTable(rule_of(self.guarantee, 2, self.moves), lambda j: self._wish(2 * j + odd))
+            return ThresholdTable(
+                rule_of(self.guarantee, 2, self.moves), lambda j: self._wish(2 * j + odd)
+            )
 
         return table(0), table(1)
 
@@ -117,9 +138,10 @@ _NODES = 1024  # values of the noise at which it is
 class NoisyArgmax(_NoisyVotes, PureMechanism):
     """Votes with Laplace noise of scale 2 m / eps on each count (PATE; 001 equation 7): eps-DP.
 
-    Of two classes p = exp(-x)(1 + x/2)/2, x = eps |n1-n0| / (2 m): the tail of a difference of two Laplace variables. Of
-    more the noise is two-sided geometric, an integer: P(z) proportional to exp(-eps |z| / (2 m)), drawn exactly. Counts
-    that are 2 m apart in l1 give each noisy vector of counts with probabilities whose ratio is at most exp(eps).
+    Of two classes p = exp(-x)(1 + x/2)/2, x = eps |n1-n0| / (2 m): the tail of a difference of two
+    Laplace variables. Of more the noise is two-sided geometric, an integer: P(z) proportional to
+    exp(-eps |z| / (2 m)), drawn exactly. Counts that are 2 m apart in l1 give each noisy vector of
+    counts with probabilities whose ratio is at most exp(eps).
     """
 
     name: ClassVar[str] = "noisy_argmax"
@@ -153,13 +175,14 @@ _EDGE = 40.0  # in units of the noise: beyond it lies less than 10^-17
 
 @keyword_schema
 class GaussianArgmax(_NoisyVotes):
-    """Votes with Gaussian noise of standard deviation m sqrt(2) / mu on each count: mu-GDP, which adds up without loss.
+    """Votes with Gaussian noise of standard deviation m sqrt(2) / mu on each count: mu-GDP, which
+    adds up without loss.
 
-    Of two classes p = Phi(-mu |n1-n0| / (2 m)), the tail of a difference of two of them. Of more the noise is a real
-    Gaussian, drawn exactly and rounded with its count to a public lattice (agt/numeric.py,
-    ``noisy``). Counts m sqrt(2) apart in l2 are those of a test between N(0, 1) and N(mu, 1) (Dong,
-    Roth and Su 2022, theorem 2); the standard deviation is rounded up, and mu is the double or the
-    decimal that it prints as, whichever is less.
+    Of two classes p = Phi(-mu |n1-n0| / (2 m)), the tail of a difference of two of them. Of more
+    the noise is a real Gaussian, drawn exactly and rounded with its count to a public lattice
+    (agt/numeric.py, ``noisy``). Counts m sqrt(2) apart in l2 are those of a test between N(0, 1)
+    and N(mu, 1) (Dong, Roth and Su 2022, theorem 2); the standard deviation is rounded up, and mu
+    is the double or the decimal that it prints as, whichever is less.
     """
 
     mu: Mu
@@ -172,7 +195,8 @@ class GaussianArgmax(_NoisyVotes):
 
     @property
     def _sigma(self) -> float:
-        return self.moves * math.sqrt(2) / self.mu * (1 + 8 * UNIT)  # four roundings, and the decimal's
+        # four roundings, and the decimal's
+        return self.moves * math.sqrt(2) / self.mu * (1 + 8 * UNIT)
 
     def _noisy(self, counts: np.ndarray, source: Randomness) -> np.ndarray:
         return noisy(counts.astype(np.float64), self._sigma, source)

@@ -1,62 +1,73 @@
 """The account of a budget: what lots of releases cost together, and whether one more still fits.
 
-A lot is a number of releases, fixed before the first of them is drawn, each with the same guarantee: a file of queries, the
-weights of a head. Lots are chosen one after another, by people who have seen what earlier ones released: size, guarantee
-and whether there is another at all may depend on it. Composition theorems for settings fixed beforehand say nothing then;
-what holds is a filter (Rogers, Roth, Ullman and Vadhan 2016): a rule, on public settings alone, that refuses the lot which
-would go too far. Composing each transcript's own privacy curves, and refusing where they cross the budget's, is no filter
-(arXiv 2602.06756): an analyst goes on along whichever curve is the best for her after what she has seen.
+A lot is a number of releases, fixed before the first of them is drawn, each with the same
+guarantee: a file of queries, the weights of a head. Lots are chosen one after another, by people
+who have seen what earlier ones released: size, guarantee and whether there is another at all may
+depend on it. Composition theorems for settings fixed beforehand say nothing then; what holds is a
+filter (Rogers, Roth, Ullman and Vadhan 2016): a rule, on public settings alone, that refuses the
+lot which would go too far. Composing each transcript's own privacy curves, and refusing where they
+cross the budget's, is no filter (arXiv 2602.06756): an analyst goes on along whichever curve is the
+best for her after what she has seen.
 
 Formal guarantees
-    Setting. Two neighbours, b = 0 and 1. A lot of Q releases has a guarantee that holds for each of them whatever was
-    released before: given the transcript so far, a release is eps-DP, (eps, delta)-DP or mu-GDP, its draws being fresh.
-    A budget (E, D), delta's share for leaks L and the rest R = D - L are fixed before anything is released. ``Cost`` sums
-    over lots, for a transcript: ``pure`` of Q eps (infinite for GDP), ``square`` of mu^2 (Q mu^2; ``squared_mu`` of eps),
+    Setting. Two neighbours, b = 0 and 1. A lot of Q releases has a guarantee that holds for each of
+    them whatever was released before: given the transcript so far, a release is eps-DP, (eps,
+    delta)-DP or mu-GDP, its draws being fresh. A budget (E, D), delta's share for leaks L and the
+    rest R = D - L are fixed before anything is released. ``Cost`` sums over lots, for a transcript:
+    ``pure`` of Q eps (infinite for GDP), ``square`` of mu^2 (Q mu^2; ``squared_mu`` of eps),
     ``leak`` of Q delta. A lot is admitted only if with it, leak <= L, and
         basic      pure <= E, or
         gaussian   square <= M^2, where M-GDP is (E, R)-DP.
     Then all that is ever released is (E, D)-DP, however lots are chosen.
 
-    1. Simulation. What a lot says is a post-processing of coins that are tossed when it is admitted: for each release one
-       that leaks b with probability delta, and where it does not, a randomized response to b (Kairouz, Oh and Viswanath
-       2015) or a number N(b mu, 1) (Blackwell; Dong, Roth and Su 2022, Theorem 2), whatever is then asked. Leaks apart, the
-       Q coins of a lot are a post-processing of one number N(b m, 1), m^2 being the lot's square (squared_mu; for GDP, Q
-       numbers have a sufficient mean).
-    2. Concurrency. So answers of a lot may be drawn one by one, with other lots, other processes and other admissions in
-       between, and each query chosen with all of that known: coins do not wait for questions. What is not drawn of a lot
-       stays spent; giving it back would make its size depend on answers. For mechanisms that keep a state between answers
-       this is Haney, Shoemate, Tian, Vadhan, Vyrros, Xu and Zhang 2023; none here does.
-    3. Gaussian (Smith and Thakurta 2022, by another way). Without leaks, let the lots' squares sum to at most M^2 on every
-       transcript. Take a Brownian motion with drift b on [0, M^2], and let each lot read its increment over the next m^2 of
-       time. The lot was chosen from what came before, and the increment is independent of that: divided by m it is
-       N(b m, 1), as step 1 wants. So the transcript is a post-processing of the path, whose likelihood ratio depends on its
-       end N(b M^2, M^2) alone (Girsanov): it is M-GDP.
-    4. Basic. Without leaks, let pure sum to at most E on every transcript. The likelihood ratio of a transcript is a
-       product of factors of at most e^eps each (Rogers, Roth, Ullman and Vadhan 2016), so at most e^E.
-    5. Leaks. Let P0 be the law of the transcript had no coin leaked, and w(t) the probability that none of the coins of t
-       leaks; it is the same for both neighbours. Some coin leaks with probability 1 - E0[w] <= E0[leak] <= L. So
-       P(S) <= L + int_S w dP0, while P'(S) >= int_S w dP0'.
-    6. Either of two. Let A be the transcripts that end with pure <= E, B the others, where gaussian holds. As sums only
-       grow, on A nothing differs from an analyst who stops before pure exceeds E, and on B from one who stops before square
-       exceeds M^2. By 4 and 3, int_{S and A} w dP0 <= e^E int_{S and A} w dP0', and for B the same plus R. All together
-       P(S) <= e^E P'(S) + L + R.
-    7. The first lot is chosen before anything is released, so composition.py's total is its own: if that is (E, D)-DP, the
-       lot is admitted. If it is not admitted by 6 as well, neither sum allows anything after it, as neither shrinks: it
-       stays the only lot, and its total is all of it.
+    1. Simulation. What a lot says is a post-processing of coins that are tossed when it is
+       admitted: for each release one that leaks b with probability delta, and where it does not, a
+       randomized response to b (Kairouz, Oh and Viswanath 2015) or a number N(b mu, 1) (Blackwell;
+       Dong, Roth and Su 2022, Theorem 2), whatever is then asked. Leaks apart, the Q coins of a lot
+       are a post-processing of one number N(b m, 1), m^2 being the lot's square (squared_mu; for
+       GDP, Q numbers have a sufficient mean).
+    2. Concurrency. So answers of a lot may be drawn one by one, with other lots, other processes
+       and other admissions in between, and each query chosen with all of that known: coins do not
+       wait for questions. What is not drawn of a lot stays spent; giving it back would make its
+       size depend on answers. For mechanisms that keep a state between answers this is Haney,
+       Shoemate, Tian, Vadhan, Vyrros, Xu and Zhang 2023; none here does.
+    3. Gaussian (Smith and Thakurta 2022, by another way). Without leaks, let the lots' squares sum
+       to at most M^2 on every transcript. Take a Brownian motion with drift b on [0, M^2], and let
+       each lot read its increment over the next m^2 of time. The lot was chosen from what came
+       before, and the increment is independent of that: divided by m it is N(b m, 1), as step 1
+       wants. So the transcript is a post-processing of the path, whose likelihood ratio depends on
+       its end N(b M^2, M^2) alone (Girsanov): it is M-GDP.
+    4. Basic. Without leaks, let pure sum to at most E on every transcript. The likelihood ratio of
+       a transcript is a product of factors of at most e^eps each (Rogers, Roth, Ullman and Vadhan
+       2016), so at most e^E.
+    5. Leaks. Let P0 be the law of the transcript had no coin leaked, and w(t) the probability that
+       none of the coins of t leaks; it is the same for both neighbours. Some coin leaks with
+       probability 1 - E0[w] <= E0[leak] <= L. So P(S) <= L + int_S w dP0, while P'(S) >= int_S w
+       dP0'.
+    6. Either of two. Let A be the transcripts that end with pure <= E, B the others, where gaussian
+       holds. As sums only grow, on A nothing differs from an analyst who stops before pure exceeds
+       E, and on B from one who stops before square exceeds M^2. By 4 and 3, int_{S and A} w dP0 <=
+       e^E int_{S and A} w dP0', and for B the same plus R. All together P(S) <= e^E P'(S) + L + R.
+    7. The first lot is chosen before anything is released, so composition.py's total is its own: if
+       that is (E, D)-DP, the lot is admitted. If it is not admitted by 6 as well, neither sum
+       allows anything after it, as neither shrinks: it stays the only lot, and its total is all of
+       it.
 
-    Why L is fixed. One delta for both, "leaks at most D minus what M has used", is not sound: after half of M^2, whoever
-    sees that it told her nothing would take all of D as leaks, and whoever sees that it told her much the other half of
-    M^2: together they lose nearly 2 D (tests play it). Just so, a sum at some time is a counter's position and no guarantee
-    of its own (no odometer): what may be claimed is the budget, and its curve (``Allowance.delta_of``).
+    Why L is fixed. One delta for both, "leaks at most D minus what M has used", is not sound: after
+    half of M^2, whoever sees that it told her nothing would take all of D as leaks, and whoever
+    sees that it told her much the other half of M^2: together they lose nearly 2 D (tests play it).
+    Just so, a sum at some time is a counter's position and no guarantee of its own (no odometer):
+    what may be claimed is the budget, and its curve (``Allowance.delta_of``).
 
-    Conditions. Draws of different lots are independent. Labels from the certificates of a run whose training drew noise,
-    and its noisy weights, share that noise: together they are outside (agt/sentences.py, ``APART``). All
-    lots are about the same neighbours (one relation, and a unit the same people: the ledger sees to
-    it).
+    Conditions. Draws of different lots are independent. Labels from the certificates of a run whose
+    training drew noise, and its noisy weights, share that noise: together they are outside
+    (agt/sentences.py, ``APART``). All lots are about the same neighbours (one relation, and a unit
+    the same people: the ledger sees to it).
 
-    Numbers. eps and delta are the decimals that they print as: ten times 0.1 is 1, though the doubles are a little more.
-    The mechanisms keep to the double and to the decimal, whichever is less (mechanism.py, published.py). Sums are decimals
-    of 50 digits, rounded up, so in practice exact; mu^2 of eps-DP releases and M are rounded, up and down.
+    Numbers. eps and delta are the decimals that they print as: ten times 0.1 is 1, though the
+    doubles are a little more. The mechanisms keep to the double and to the decimal, whichever is
+    less (mechanism.py, published.py). Sums are decimals of 50 digits, rounded up, so in practice
+    exact; mu^2 of eps-DP releases and M are rounded, up and down.
 """
 
 import math
@@ -91,7 +102,10 @@ def _amount_as_text(amount: Decimal) -> str | None:
 
 
 def _amount_of(value: object) -> Decimal:
-    """Return a decimal from what ``_amount_as_text`` gave. Raises ValueError: it gives no such thing."""
+    """Return a decimal from what ``_amount_as_text`` gave.
+
+    Raises ValueError: it gives no such thing.
+    """
     if type(value) is Decimal:
         return value
     if value is None:
@@ -106,7 +120,9 @@ Amount = Annotated[
     Decimal,
     PlainValidator(_amount_of),
     PlainSerializer(_amount_as_text),
-    WithJsonSchema({"anyOf": [{"type": "string", "pattern": f"^{_AMOUNT.pattern}$"}, {"type": "null"}]}),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "pattern": f"^{_AMOUNT.pattern}$"}, {"type": "null"}]}
+    ),
 ]
 """A number of at least 0 as a decimal; null in files: infinite."""
 
@@ -127,8 +143,14 @@ class Lot:
     size: int = 1
 
     def __post_init__(self) -> None:
-        if isinstance(self.size, bool) or not isinstance(self.size, int) or not 1 <= self.size <= MAX_QUERIES:
-            raise ConfigError(f"a lot of {self.size!r} releases: give a whole number from 1 to {MAX_QUERIES:.0e}")
+        if (
+            isinstance(self.size, bool)
+            or not isinstance(self.size, int)
+            or not 1 <= self.size <= MAX_QUERIES
+        ):
+            raise ConfigError(
+                f"a lot of {self.size!r} releases: give a whole number from 1 to {MAX_QUERIES:.0e}"
+            )
 
     @property
     def cost(self) -> "Cost":
@@ -137,8 +159,16 @@ class Lot:
         if isinstance(guarantee, GaussianDP):
             mu = Decimal(guarantee.mu)
             return Cost(Decimal("Infinity"), _EXACT.multiply(self.size, _EXACT.multiply(mu, mu)))
-        leak = _EXACT.multiply(self.size, written(guarantee.delta)) if isinstance(guarantee, ApproximateDP) else Decimal(0)
-        return Cost(_EXACT.multiply(self.size, written(guarantee.eps)), Decimal(squared_mu(guarantee.eps, self.size)), leak)
+        leak = (
+            _EXACT.multiply(self.size, written(guarantee.delta))
+            if isinstance(guarantee, ApproximateDP)
+            else Decimal(0)
+        )
+        return Cost(
+            _EXACT.multiply(self.size, written(guarantee.eps)),
+            Decimal(squared_mu(guarantee.eps, self.size)),
+            leak,
+        )
 
 
 @dataclass(frozen=True)
@@ -162,13 +192,20 @@ class Cost:
 
     def __post_init__(self) -> None:
         for value, finite in ((self.pure, False), (self.square, True), (self.leak, True)):
-            if not isinstance(value, Decimal) or value.is_nan() or value < 0 or (finite and value.is_infinite()):
+            if (
+                not isinstance(value, Decimal)
+                or value.is_nan()
+                or value < 0
+                or (finite and value.is_infinite())
+            ):
                 raise ConfigError(f"a cost of {value!r}: give numbers of at least 0")
 
     def plus(self, other: "Cost") -> "Cost":
         """Both together."""
         return Cost(
-            _EXACT.add(self.pure, other.pure), _EXACT.add(self.square, other.square), _EXACT.add(self.leak, other.leak)
+            _EXACT.add(self.pure, other.pure),
+            _EXACT.add(self.square, other.square),
+            _EXACT.add(self.leak, other.leak),
         )
 
     def as_json(self) -> dict[str, str | None]:
@@ -184,7 +221,10 @@ class Cost:
         """
         try:
             return cls(
-                *(Decimal("Infinity" if node[name] is None else str(node[name])) for name in ("pure", "square", "leak"))
+                *(
+                    Decimal("Infinity" if node[name] is None else str(node[name]))
+                    for name in ("pure", "square", "leak")
+                )
             )
         except (InvalidOperation, KeyError, TypeError):
             raise ConfigError(f"a cost of {node!r}: cannot be read") from None
@@ -196,11 +236,12 @@ class Allowance:
 
     Attributes:
         eps, delta: all of it is (eps, delta)-DP; delta = 0: pure.
-        leaks: the share of delta that goes to releases with a delta of their own; the rest is for Gaussian sums. 1 leaves
-            them nothing: lots add up by basic composition alone.
+        leaks: the share of delta that goes to releases with a delta of their own; the rest is for
+            Gaussian sums. 1 leaves them nothing: lots add up by basic composition alone.
 
     Raises:
-        ConfigError: eps is not positive, or beyond ``MOST_EPS``, delta not in [0, 1), or leaks not in [0, 1].
+        ConfigError: eps is not positive, or beyond ``MOST_EPS``, delta not in [0, 1), or leaks not
+            in [0, 1].
     """
 
     eps: float
@@ -211,13 +252,18 @@ class Allowance:
 
     def __post_init__(self) -> None:
         if not 0 < self.eps <= MOST_EPS:
-            raise ConfigError(f"total.eps={self.eps!r}: give the budget as a positive number, up to {MOST_EPS:g}")
+            raise ConfigError(
+                f"total.eps={self.eps!r}: give the budget as a positive number, up to {MOST_EPS:g}"
+            )
         if not 0 <= self.delta < 1:
             raise ConfigError(
-                f"total.delta={self.delta!r}: give a number from 0 to below 1, far below one over the records"
+                f"total.delta={self.delta!r}: give a number from 0 to below 1, far below one over "
+                "the records"
             )
         if not 0 <= self.leaks <= 1:
-            raise ConfigError(f"total.leaks={self.leaks!r}: give the share of total.delta, from 0 to 1")
+            raise ConfigError(
+                f"total.leaks={self.leaks!r}: give the share of total.delta, from 0 to 1"
+            )
 
     @property
     def leak(self) -> Decimal:
@@ -238,7 +284,9 @@ class Allowance:
 
     def holds(self, cost: Cost) -> bool:
         """Whether this much is within the budget, by one of the two filters."""
-        return cost.leak <= self.leak and (cost.pure <= written(self.eps) or cost.square <= self.square)
+        return cost.leak <= self.leak and (
+            cost.pure <= written(self.eps) or cost.square <= self.square
+        )
 
     def admits(self, spent: Cost, lot: Lot) -> bool:
         """Whether this lot may still be released."""
@@ -256,13 +304,15 @@ class Allowance:
         return bisect(fits, low, high, whole_midpoint)[0] if low < high else low
 
     def delta_of(self, eps: float) -> float:
-        """The delta for which all that the filters ever admit is (eps, delta)-DP, rounded up; not for a first lot that its
-        own total alone admitted, which has its own curve.
+        """The delta for which all that the filters ever admit is (eps, delta)-DP, rounded up; not
+        for a first lot that its own total alone admitted, which has its own curve.
 
-        The proof above at eps in place of E: leaks, what eps leaves of pure E, and the Gaussian filter's delta.
+        The proof above at eps in place of E: leaks, what eps leaves of pure E, and the Gaussian
+            filter's delta.
         """
         gaussian = mills_delta(eps, self.mu) if self.mu else 0.0
-        pure = leftover(next_up(self.eps), eps) if eps < self.eps else 0.0  # both are read as decimals
+        # both are read as decimals
+        pure = leftover(next_up(self.eps), eps) if eps < self.eps else 0.0
         parts = (float(self.leak), pure, gaussian)
         return min(1.0, next_up(next_up(math.fsum(parts)))) if any(parts) else 0.0
 
@@ -276,7 +326,8 @@ class Allowance:
 
 @lru_cache(maxsize=256)
 def eps_so_far(allowance: Allowance, spent: Cost) -> float:
-    """The least eps of a budget with the same delta that holds what was spent: where the counter stands, no guarantee.
+    """The least eps of a budget with the same delta that holds what was spent: where the counter
+    stands, no guarantee.
 
     After a first lot that its own total alone admitted, all of it.
     """

@@ -37,7 +37,8 @@ EARLIER = "agt.claim/1"  # whose conditions, declarations and ledger are sentenc
 DECLARED_IN_WORDS = "agt.claim/2"  # whose declarations alone are sentences
 SHOWN_DELTA = 1e-5  # where a total is shown for budgets given per query
 WEAK_EPS = 20.0  # that is released without a word
-_MACHINES, _TINY = 1e-6, 1e-300  # what another machine's special functions may differ by, relative; and where they end
+# what another machine's special functions may differ by, relative; and where they end
+_MACHINES, _TINY = 1e-6, 1e-300
 _DAY = r"^\d{4}-\d\d-\d\d$"
 _DERIVED = ("proved", "publishable")
 
@@ -116,7 +117,9 @@ class Claim:
     @model_validator(mode="before")
     @classmethod
     def _without_derived(cls, values: Any) -> Any:
-        """Leave out what ``proved`` and ``publishable`` make again; ``read_claim`` compares them."""
+        """Leave out what ``proved`` and ``publishable`` make again; ``read_claim`` compares
+        them.
+        """
         given = values.kwargs if isinstance(values, ArgsKwargs) else values
         if not isinstance(given, dict):
             return values
@@ -152,10 +155,14 @@ class Claim:
 
     @property
     def text(self) -> str:
-        """The guarantee and its neighbours, or that nothing is proved, and why: a sentence for reports."""
+        """The guarantee and its neighbours, or that nothing is proved, and why: a sentence for
+        reports.
+        """
         if not self.proved:
             return sentences.no_proof(self.output, str(self.guarantee), self.reasons or ())
-        return sentences.claim(self.output, str(self.guarantee), self.between, self.accounting != "rigorous")
+        return sentences.claim(
+            self.output, str(self.guarantee), self.between, self.accounting != "rigorous"
+        )
 
     @property
     def spent(self) -> list[str]:
@@ -174,9 +181,16 @@ class Claim:
         """
         lines = [self.text]
         if self.proved:
-            lines += [*(self.spent if self.totals else ()), sentences.SCOPE_IN_BRIEF if brief else sentences.SCOPE]
+            lines += [
+                *(self.spent if self.totals else ()),
+                sentences.SCOPE_IN_BRIEF if brief else sentences.SCOPE,
+            ]
         for known in self.declared or ():
-            lines.append(sentences.declaration(known.condition, known.fact.sentence, None) if brief else str(known))
+            lines.append(
+                sentences.declaration(known.condition, known.fact.sentence, None)
+                if brief
+                else str(known)
+            )
         lines += [sentences.APART] if self.noisy else []
         if self.simulated:
             return sentences.simulation(sentences.DRAWS_FROM_SEED, lines)
@@ -189,7 +203,9 @@ class Claim:
         Args:
             size: public, about how many training records there are; None: nobody declared it.
         """
-        shown = self.totals or (total(self.guarantee, 1, getattr(self.guarantee, "delta", SHOWN_DELTA)),)
+        shown = self.totals or (
+            total(self.guarantee, 1, getattr(self.guarantee, "delta", SHOWN_DELTA)),
+        )
         lines = too_much(min(each.eps for each in shown))
         delta = min(each.delta for each in shown)
         if size and delta > 1 / size:
@@ -197,9 +213,13 @@ class Claim:
         return lines
 
     def counted_by(self, counted: Account | Uncounted | None) -> "Claim":
-        """Return the claim on an account, or with why there is none; None: a simulation, which none has to count."""
+        """Return the claim on an account, or with why there is none; None: a simulation, which
+        none has to count.
+        """
         account = counted if isinstance(counted, Account) else None
-        return replace(self, account=account, uncounted=counted if isinstance(counted, Uncounted) else None)
+        return replace(
+            self, account=account, uncounted=counted if isinstance(counted, Uncounted) else None
+        )
 
     def written(self, issued: date | None = None) -> "Claim":
         """Return it as claim.json has it, with its curves and its words.
@@ -227,7 +247,9 @@ class Claim:
 
 def neighbours_of(relation: RelationConfig) -> str:
     """Which datasets are neighbours, in words."""
-    return sentences.neighbours(relation.name, RELATIONS[relation.name].neighbours(relation.unit_rows))
+    return sentences.neighbours(
+        relation.name, RELATIONS[relation.name].neighbours(relation.unit_rows)
+    )
 
 
 def too_much(eps: float) -> list[str]:
@@ -239,8 +261,8 @@ def read_claim(content: bytes) -> Claim:
     """What ``Claim.content`` gave, or an earlier version did.
 
     Raises:
-        ConfigError: another version, or no claim: no JSON, NaN or infinity, an entry unknown, missing or out of range; or
-            one that claims more than its guarantee proves.
+        ConfigError: another version, or no claim: no JSON, NaN or infinity, an entry unknown,
+            missing or out of range; or one that claims more than its guarantee proves.
     """
     claimed: Claim = read_document(Claim, content, VERSION, "a claim", "claim", _current_form)
     if not claimed.words:
@@ -250,33 +272,46 @@ def read_claim(content: bytes) -> Claim:
 
 
 def _current_form(node: dict[str, Any]) -> dict[str, Any]:
-    """Return a claim of an earlier version as this one has it, without what was recorded as sentences.
+    """Return a claim of an earlier version as this one has it, without what was recorded as
+    sentences.
 
     Raises:
         ConfigError: an entry is missing, or the claim contradicts itself.
     """
     version = node.get("schema")
-    if version in (VERSION, DECLARED_IN_WORDS) and (missing := sorted({"reasons", "declared", "noisy"} - node.keys())):
+    if version in (VERSION, DECLARED_IN_WORDS) and (
+        missing := sorted({"reasons", "declared", "noisy"} - node.keys())
+    ):
         raise ConfigError(f"a claim: {missing[0]} is missing")
     try:
         if version == EARLIER:
             return _converted(dict(node))
         if version == DECLARED_IN_WORDS:
-            return {**node, "schema": VERSION, "declared": [_with_fact(known) for known in node["declared"]]}
+            return {
+                **node,
+                "schema": VERSION,
+                "declared": [_with_fact(known) for known in node["declared"]],
+            }
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ConfigError(f"a claim of {version}: {error!r}") from None
     return node
 
 
 def _with_fact(declaration: dict[str, Any]) -> dict[str, Any]:
-    """Return a declaration of the form ``agt.claim/2`` as this version has it. Raises KeyError, ValueError."""
+    """Return a declaration of the form ``agt.claim/2`` as this version has it.
+
+    Raises KeyError, ValueError.
+    """
     rest = dict(declaration)
     condition = rest.pop("condition")
     return {"condition": condition, "fact": with_code({"standing": Standing.DECLARED, **rest})}
 
 
 def _converted(node: dict[str, Any]) -> dict[str, Any]:
-    """Change a claim of the earlier form into one of the present form. Raises KeyError, TypeError, AttributeError."""
+    """Change a claim of the earlier form into one of the present form.
+
+    Raises KeyError, TypeError, AttributeError.
+    """
     for sentence in ("per", "scope", "declared"):
         del node[sentence]
     neighbours, account, proved = node.pop("neighbours"), node.get("account"), node["proved"]
@@ -285,7 +320,9 @@ def _converted(node: dict[str, Any]) -> dict[str, Any]:
     relation = {"name": neighbours["relation"], "unit_rows": neighbours["unit_rows"]}
     for holder in (node, account or {}):
         if "curve" in holder:
-            holder["curve"] = {key: value for key, value in holder["curve"].items() if key != "over"}
+            holder["curve"] = {
+                key: value for key, value in holder["curve"].items() if key != "over"
+            }
     if account is not None:
         allowance = {key: account.pop(key) for key in ("eps", "delta", "leaks")}
         account |= {"allowance": allowance, "spent": {"pure": None, **account["spent"]}}
@@ -294,7 +331,9 @@ def _converted(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_numbers(claimed: Claim) -> None:
-    """Refuse curves and totals below what the guarantee and the budget prove, as this machine computes it."""
+    """Refuse curves and totals below what the guarantee and the budget prove, as this machine
+    computes it.
+    """
     guarantee = claimed.guarantee
     releases = claimed.most or claimed.releases
     curves = [(claimed.curve, lambda eps: delta_of(guarantee, releases, eps))]
@@ -303,7 +342,9 @@ def _check_numbers(claimed: Claim) -> None:
     points = [(e, d, true) for curve, true in curves if curve is not None for e, d in curve.points]
     points += [(each.eps, each.delta, curves[0][1]) for each in claimed.totals]
     if claimed.one_by_one and (claimed.curve or (claimed.totals and not claimed.most)):
-        raise ConfigError("a claim: answers that come one by one have no total unless their number was fixed")
+        raise ConfigError(
+            "a claim: answers that come one by one have no total unless their number was fixed"
+        )
     for eps, delta, true in points:
         if true(eps) > delta * (1 + _MACHINES) + _TINY:
             raise ConfigError(f"a claim: ({eps!r}, {delta!r}) is more than its guarantee proves")

@@ -7,18 +7,22 @@
 | GaussianDP(mu)   | gaussian: mu sqrt(Q)-GDP, exact                                                                     |
 
 Formal guarantees
-    basic, advanced: Dwork and Roth 2014, Theorems 3.16 and 3.20. optimal: Kairouz, Oh, Viswanath 2015, Theorem 3.3; for
-    e-DP mechanisms  delta(E) = P(J >= j) - exp(E) P(Q - J >= j),  J ~ Bin(Q, 1/(1+exp(-e))), j the least integer with
-    (2j - Q) e > E: the sum in method.md section 4, its second part rewritten, as exp(E - (2i-Q)e) P(J=i) = exp(E) P(Q-J=i).
-    Exact for the composition of Q randomized responses with delta = 0, an upper bound for every other e-DP mechanism.
-    ApproximateDP: an (e, d)-DP mechanism is a post-processing of "leak with probability d, else randomized response" (the
-    same paper), so the optimal total is delta = 1 - (1-d)^Q (1 - delta(E)). The pure formula alone would forget the leaks:
-    ``pure_delta`` refuses anything but PureDP. The classical bounds spend Q d first and the rest of delta after.
+    basic, advanced: Dwork and Roth 2014, Theorems 3.16 and 3.20. optimal: Kairouz, Oh, Viswanath
+    2015, Theorem 3.3; for e-DP mechanisms  delta(E) = P(J >= j) - exp(E) P(Q - J >= j),  J ~ Bin(Q,
+    1/(1+exp(-e))), j the least integer with (2j - Q) e > E: the sum in method.md section 4, its
+    second part rewritten, as exp(E - (2i-Q)e) P(J=i) = exp(E) P(Q-J=i). Exact for the composition
+    of Q randomized responses with delta = 0, an upper bound for every other e-DP mechanism.
+    ApproximateDP: an (e, d)-DP mechanism is a post-processing of "leak with probability d, else
+    randomized response" (the same paper), so the optimal total is delta = 1 - (1-d)^Q (1 -
+    delta(E)). The pure formula alone would forget the leaks: ``pure_delta`` refuses anything but
+    PureDP. The classical bounds spend Q d first and the rest of delta after.
     gaussian: Dong, Roth, Su 2022, Corollary 2.
-    Guarantees of different kinds are not added up: that raises ConfigError, as does anything unknown.
-    Numbers are rounded so that the true loss is never above the one returned; tails come from regularised incomplete beta
-    functions, whose relative error is taken as 10^-9 (tests find far less, up to Q = 10^9, the limit of ``optimal``).
-    The loss counts every query, answered or not, whatever the data: a realised loss depends on private data.
+    Guarantees of different kinds are not added up: that raises ConfigError, as does anything
+    unknown.
+    Numbers are rounded so that the true loss is never above the one returned; tails come from
+    regularised incomplete beta functions, whose relative error is taken as 10^-9 (tests find far
+    less, up to Q = 10^9, the limit of ``optimal``). The loss counts every query, answered or not,
+    whatever the data: a realised loss depends on private data.
 """
 
 import math
@@ -49,7 +53,8 @@ MAX_OPTIMAL = 10**9
 
 _ULP = 1 + 2**-50  # a few roundings of double precision
 
-_MEANINGLESS = 1e5  # a total mu beyond which rounding is not covered by UP; eps would be about mu^2 / 2
+# a total mu beyond which rounding is not covered by UP; eps would be about mu^2 / 2
+_MEANINGLESS = 1e5
 
 G = TypeVar("G", bound=PureDP | ApproximateDP | GaussianDP)
 
@@ -73,8 +78,11 @@ class Total:
         return sentences.total(self.eps, self.delta, self.bound)
 
 
-def total(guarantee: Guarantee, queries: int, delta: float, bounds: Sequence[str] = BOUNDS) -> Total:
-    """The least eps for which ``queries`` releases are (eps, delta)-DP together. Arguments as ``eps_by_bound``.
+def total(
+    guarantee: Guarantee, queries: int, delta: float, bounds: Sequence[str] = BOUNDS
+) -> Total:
+    """The least eps for which ``queries`` releases are (eps, delta)-DP together. Arguments as
+    ``eps_by_bound``.
 
     Raises:
         ConfigError: Q or delta is out of range, or no bound applies.
@@ -84,14 +92,18 @@ def total(guarantee: Guarantee, queries: int, delta: float, bounds: Sequence[str
         raise ConfigError(_nothing(guarantee, queries, delta, bounds))
     best = min(each, key=lambda name: each[name])
     if not math.isfinite(each[best]):
-        raise ConfigError(f"queries = {queries} at {guarantee} each: the total privacy loss overflows; lower either")
+        raise ConfigError(
+            f"queries = {queries} at {guarantee} each: the total privacy loss overflows; lower "
+            "either"
+        )
     return Total(each[best], delta, best)
 
 
 def eps_by_bound(
     guarantee: Guarantee, queries: int, delta: float, bounds: Sequence[str] = BOUNDS
 ) -> dict[BoundName, float]:
-    """Return, by every bound that applies, the least eps for which releases are (eps, delta)-DP together.
+    """Return, by every bound that applies, the least eps for which releases are (eps, delta)-DP
+    together.
 
     Args:
         guarantee: of one query.
@@ -103,15 +115,20 @@ def eps_by_bound(
         ConfigError: Q or delta is out of range, or a bound is unknown.
     """
     _check(queries, delta, bounds)
-    each = {name: bound(guarantee, queries, delta) for name, bound in _BY_NAME.items() if name in bounds}
+    each = {
+        name: bound(guarantee, queries, delta) for name, bound in _BY_NAME.items() if name in bounds
+    }
     return {name: eps for name, eps in each.items() if eps is not None}
 
 
-def per_query(kind: type[G], eps: float, delta: float, queries: int, bounds: Sequence[str] = BOUNDS) -> G:
+def per_query(
+    kind: type[G], eps: float, delta: float, queries: int, bounds: Sequence[str] = BOUNDS
+) -> G:
     """The largest budget per query that keeps ``queries`` of them (eps, delta)-DP in all.
 
     Args:
-        kind: what the mechanism guarantees; an ApproximateDP's own deltas may use up half of the total's.
+        kind: what the mechanism guarantees; an ApproximateDP's own deltas may use up half of the
+            total's.
 
     Raises:
         ConfigError: no budget in [1e-15, 100] fits, or the kind is unknown.
@@ -137,12 +154,16 @@ def per_query(kind: type[G], eps: float, delta: float, queries: int, bounds: Seq
 
     if not fits(LEAST):
         total(make(LEAST), queries, delta, bounds)  # says which bound is missing, if that is why
-        raise ConfigError(f"eps = {eps:g} in all over {queries} queries leaves less than {LEAST:g} each: ask fewer queries")
+        raise ConfigError(
+            f"eps = {eps:g} in all over {queries} queries leaves less than {LEAST:g} each: ask "
+            "fewer queries"
+        )
     return make(largest(fits, LEAST, GREATEST))
 
 
 def delta_of(guarantee: Guarantee, queries: int, eps: float) -> float:
-    """The delta for which ``queries`` releases, their number fixed beforehand, are (eps, delta)-DP together, rounded up.
+    """The delta for which ``queries`` releases, their number fixed beforehand, are (eps, delta)-DP
+    together, rounded up.
 
     Raises:
         ConfigError: eps is negative, or no finite number.
@@ -171,7 +192,9 @@ def pure_delta(guarantee: Guarantee, queries: int, eps: float) -> float:
         ConfigError: the guarantee has a delta of its own, which this accountant would forget.
     """
     if not isinstance(guarantee, PureDP):
-        raise ConfigError(f"the pure-eps accountant takes eps-DP alone, and a query is {guarantee}: use total")
+        raise ConfigError(
+            f"the pure-eps accountant takes eps-DP alone, and a query is {guarantee}: use total"
+        )
     e = guarantee.eps
     if eps >= queries * e * _ULP:
         return 0.0
@@ -179,7 +202,8 @@ def pure_delta(guarantee: Guarantee, queries: int, eps: float) -> float:
     p = 1 / (1 + math.exp(-e))
     up = float(betainc(j, queries - j + 1, p))
     down = float(betainc(j, queries - j + 1, 1 / (1 + math.exp(e))))
-    lost = math.exp(eps) * down * (1 - UP) if eps < 700 else 0.0  # leaving it out only adds to delta
+    # leaving it out only adds to delta
+    lost = math.exp(eps) * down * (1 - UP) if eps < 700 else 0.0
     return min(1.0, max(0.0, up * (1 + UP) - lost))
 
 
@@ -243,7 +267,9 @@ def least(holds: Callable[[float], bool], low: float, high: float) -> float:
 
 
 def largest(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """The largest value at which a monotone condition holds, from below, by halving ratios; it holds at ``low``."""
+    """The largest value at which a monotone condition holds, from below, by halving ratios; it
+    holds at ``low``.
+    """
     return high if holds(high) else bisect(holds, low, high, lambda a, b: math.sqrt(a * b))[0]
 
 
@@ -251,14 +277,22 @@ def _check(queries: int, delta: float, bounds: Sequence[str]) -> None:
     if isinstance(queries, bool) or not isinstance(queries, int) or not 1 <= queries <= MAX_QUERIES:
         raise ConfigError(f"queries = {queries!r}: give a whole number from 1 to {MAX_QUERIES:.0e}")
     if not 0 <= delta < 1:
-        raise ConfigError(f"delta = {delta!r}: give a number from 0 to below 1, far below one over the records")
+        raise ConfigError(
+            f"delta = {delta!r}: give a number from 0 to below 1, far below one over the records"
+        )
     unknown = [name for name in bounds if name not in _BY_NAME]
     if unknown:
         raise ConfigError(f"composition '{unknown[0]}' is unknown (known: {', '.join(BOUNDS)})")
 
 
 def _nothing(guarantee: Guarantee, queries: int, delta: float, bounds: Sequence[str]) -> str:
-    why = f"{queries} queries, each {guarantee}: none of the bounds {', '.join(bounds)} gives a total at delta = {delta:g}"
+    why = (
+        f"{queries} queries, each {guarantee}: none of the bounds {', '.join(bounds)} gives a "
+        f"total at delta = {delta:g}"
+    )
     if isinstance(guarantee, ApproximateDP):
-        return f"{why}; the queries' own deltas use up {queries * guarantee.delta:g}: allow a larger delta in all"
+        return (
+            f"{why}; the queries' own deltas use up {queries * guarantee.delta:g}: allow a "
+            "larger delta in all"
+        )
     return f"{why}; allow a delta > 0"

@@ -1,8 +1,10 @@
-"""Enclosures of exp and of the normal distribution function that are proved, in decimals of 100 digits.
+"""Enclosures of exp and of the normal distribution function that are proved, in decimals of 100
+digits.
 
-Sums, products and quotients round down in ``DOWN`` and up in ``UP``. ``decimal`` rounds exp and sqrt correctly to the
-nearest, so their neighbours on either side enclose the true value. Python's operators would round to the thread's own
-context, even the unary minus: no arithmetic here uses them (``copy_negate`` and comparisons are exact).
+Sums, products and quotients round down in ``DOWN`` and up in ``UP``. ``decimal`` rounds exp and
+sqrt correctly to the nearest, so their neighbours on either side enclose the true value. Python's
+operators would round to the thread's own context, even the unary minus: no arithmetic here uses
+them (``copy_negate`` and comparisons are exact).
 """
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
@@ -43,8 +45,8 @@ def exp_lower(x: Decimal) -> Decimal:
 def normal(x: Decimal) -> Normal:
     """Bounds on Phi(x) within 10^-60, and a lower bound of its density, for x in [FARTHEST, 0].
 
-    Phi(x) = 1/2 - phi(x) S(|x|), S(v) = v + v^3/3 + v^5/(3*5) + ...: every term positive. Once two successive terms have a
-    ratio of at most 1/2, what is left out is at most the last term.
+    Phi(x) = 1/2 - phi(x) S(|x|), S(v) = v + v^3/3 + v^5/(3*5) + ...: every term positive. Once two
+    successive terms have a ratio of at most 1/2, what is left out is at most the last term.
 
     Raises:
         ValueError: x is outside the range.
@@ -55,8 +57,12 @@ def normal(x: Decimal) -> Normal:
     low, high = DOWN.multiply(v, v), ROUND_UP.multiply(v, v)
     shrink_low = exp_lower(ROUND_UP.divide(high, _TWO).copy_negate())
     shrink_high = ROUND_UP.next_plus(ROUND_UP.exp(DOWN.divide(low, _TWO).copy_negate()))
-    density_low = DOWN.divide(shrink_low, ROUND_UP.next_plus(ROUND_UP.sqrt(ROUND_UP.multiply(_TWO, PI_HIGH))))
-    density_high = ROUND_UP.divide(shrink_high, DOWN.next_minus(DOWN.sqrt(DOWN.multiply(_TWO, PI_LOW))))
+    density_low = DOWN.divide(
+        shrink_low, ROUND_UP.next_plus(ROUND_UP.sqrt(ROUND_UP.multiply(_TWO, PI_HIGH)))
+    )
+    density_high = ROUND_UP.divide(
+        shrink_high, DOWN.next_minus(DOWN.sqrt(DOWN.multiply(_TWO, PI_LOW)))
+    )
     sum_low, sum_high = _series(v, low, high)
     lower = DOWN.subtract(_HALF, ROUND_UP.multiply(density_high, sum_high))
     upper = ROUND_UP.subtract(_HALF, DOWN.multiply(density_low, sum_low))

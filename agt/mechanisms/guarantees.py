@@ -1,13 +1,16 @@
 """What a release guarantees, as values: pure, approximate and Gaussian differential privacy.
 
-Each implies (eps, delta)-DP: ``delta_of(guarantee, 1, eps)`` is the least delta that it alone proves.
+Each implies (eps, delta)-DP: ``delta_of(guarantee, 1, eps)`` is the least delta that it alone
+proves.
 
 Formal guarantees
-    PureDP(e): every e-DP mechanism is a post-processing of randomized response (Kairouz, Oh, Viswanath 2015), so that
-    delta(eps) = max(0, (exp(e) - exp(eps)) / (1 + exp(e))).
-    ApproximateDP(e, d): the same after a leak of probability d: delta(eps) = d + (1 - d) * the above.
-    GaussianDP(mu): delta(eps) = Phi(-eps/mu + mu/2) - exp(eps) Phi(-eps/mu - mu/2) (Dong, Roth, Su 2022, Corollary 1).
-    Every returned delta is rounded up by more than its floating-point error (``UP``): it is never below the true one.
+    PureDP(e): every e-DP mechanism is a post-processing of randomized response (Kairouz, Oh,
+    Viswanath 2015), so that delta(eps) = max(0, (exp(e) - exp(eps)) / (1 + exp(e))).
+    ApproximateDP(e, d): the same after a leak of probability d: delta(eps) = d + (1 - d) * the
+    above.
+    GaussianDP(mu): delta(eps) = Phi(-eps/mu + mu/2) - exp(eps) Phi(-eps/mu - mu/2) (Dong, Roth, Su
+    2022, Corollary 1). Every returned delta is rounded up by more than its floating-point error
+    (``UP``): it is never below the true one.
 """
 
 import math
@@ -78,12 +81,16 @@ class ApproximateDP(_Parametrised):
     def __post_init__(self) -> None:
         _check_range("eps", self.eps)
         if not 0 < self.delta < 1:
-            raise ConfigError(f"delta = {self.delta!r}: give a number between 0 and 1, far below one over the records")
+            raise ConfigError(
+                f"delta = {self.delta!r}: give a number between 0 and 1, far below one over the "
+                "records"
+            )
 
 
 @dataclass(frozen=True)
 class GaussianDP(_Parametrised):
-    """mu-Gaussian differential privacy: no test between neighbours beats one between N(0, 1) and N(mu, 1).
+    """mu-Gaussian differential privacy: no test between neighbours beats one between N(0, 1) and
+    N(mu, 1).
 
     Raises:
         ConfigError: mu is not in [1e-15, 100].
@@ -113,7 +120,8 @@ def guarantee_of(node: Mapping[str, Any]) -> Guarantee:
         return _READER.validate_python(dict(node))
     except (ValidationError, TypeError, ValueError):
         raise ConfigError(
-            f"a guarantee of {node!r}: pure, approximate or gaussian with its parameters is expected"
+            f"a guarantee of {node!r}: pure, approximate or gaussian with its parameters is "
+            "expected"
         ) from None
 
 
@@ -126,4 +134,7 @@ def leftover(pure: float, eps: float) -> float:
 
 def _check_range(name: str, value: float) -> None:
     if not LEAST <= value <= GREATEST:  # a NaN fails every comparison
-        raise ConfigError(f"{name} = {value!r}: give a number from {LEAST:g} to {GREATEST:g}, the budget of one release")
+        raise ConfigError(
+            f"{name} = {value!r}: give a number from {LEAST:g} to {GREATEST:g}, the budget of one "
+            "release"
+        )

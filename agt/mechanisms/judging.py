@@ -1,20 +1,23 @@
-"""Which guarantee a release may claim: the gate between certificates and mechanisms (method.md section 3).
+"""Which guarantee a release may claim: the gate between certificates and mechanisms (method.md
+section 3).
 
-``accounting=rigorous`` (the default) refuses, naming the condition, unless every condition that the mechanism rests on is
-held. ``accounting=paper`` (published.py) runs as published and says that there is no proof. A
-one-sided relation is refused by both.
+``accounting=rigorous`` (the default) refuses, naming the condition, unless every condition that the
+mechanism rests on is held. ``accounting=paper`` (published.py) runs as published and says that
+there is no proof. A one-sided relation is refused by both.
 
 Formal guarantees
-    What a mechanism rests on. Evidence from certificates: all of a to g. Votes of disjoint shards (noisy_argmax): one
-    record changes one member's label, which needs b (its shard is its own affair), c (no constant shared by the members is
-    derived from the data), e and g; boxes, and so a, d and f, play no part, as long as a member's training reads nothing
-    of the other shards. No evidence (global_sensitivity, exponential_mechanism): the noise covers any two labels, which
-    leaves e (nothing else about the data is published) and g. Counts with noise (measurement.py) need b as well: no record
-    decides whether another is counted.
-    Sparse grids, ``counting=index``: evidence is the number of grid values k >= 1 certified from the least on, and 0 if the
-    grid starts with k = 0 and that is not certified. If D is certified at the grid's k(1) < ... < k(j), a neighbour is by
-    nesting at each k(i) - 1 and, as the boxes of one dataset grow with k, at k(i-1): so at k(1), ..., k(j-1), and the index
-    is 1-Lipschitz. If it is positive, some k >= 1 is certified and no neighbour has another label.
+    What a mechanism rests on. Evidence from certificates: all of a to g. Votes of disjoint shards
+    (noisy_argmax): one record changes one member's label, which needs b (its shard is its own
+    affair), c (no constant shared by the members is derived from the data), e and g; boxes, and so
+    a, d and f, play no part, as long as a member's training reads nothing of the other shards. No
+    evidence (global_sensitivity, exponential_mechanism): the noise covers any two labels, which
+    leaves e (nothing else about the data is published) and g. Counts with noise (measurement.py)
+    need b as well: no record decides whether another is counted.
+    Sparse grids, ``counting=index``: evidence is the number of grid values k >= 1 certified from
+    the least on, and 0 if the grid starts with k = 0 and that is not certified. If D is certified
+    at the grid's k(1) < ... < k(j), a neighbour is by nesting at each k(i) - 1 and, as the boxes of
+    one dataset grow with k, at k(i-1): so at k(1), ..., k(j-1), and the index is 1-Lipschitz. If it
+    is positive, some k >= 1 is certified and no neighbour has another label.
     Ensembles. The certified vote counts how many members one k can change
     (agt/certificates/votes.py), and noise on votes covers as many (``Mechanism.covering``), so both
     take every symmetric relation.
@@ -37,7 +40,12 @@ from agt.settings import RelationConfig, check_choice
 
 Voting = Literal["none", "certified", "published"]
 
-RESTS_ON: dict[Need, str] = {"distance": "abcdefg", "votes": "bceg", "counts": "beg", "nothing": "eg"}
+RESTS_ON: dict[Need, str] = {
+    "distance": "abcdefg",
+    "votes": "bceg",
+    "counts": "beg",
+    "nothing": "eg",
+}
 
 
 class Claimable(Protocol):
@@ -66,15 +74,19 @@ def claim(
         conditions: a to g of the run that the evidence comes from.
         relation: the run's relation, with the rows that one unit may have.
         counting: what the evidence counts: records, or steps of the grid (``grid_index``).
-        voting: how the evidence was made from an ensemble's: ``certified_vote``, ``published_vote``, or no ensemble.
+        voting: how the evidence was made from an ensemble's: ``certified_vote``,
+            ``published_vote``, or no ensemble.
         output: what is released.
         noisy: the model was trained with noise.
 
     Raises:
-        ConfigError: the relation's certificates are for something else or, under ``rigorous``, a condition that it rests
-            on does not hold.
+        ConfigError: the relation's certificates are for something else or, under ``rigorous``, a
+            condition that it rests on does not hold.
     """
-    for name, value, choices in (("accounting", accounting, Accounting), ("counting", counting, Counting)):
+    for name, value, choices in (
+        ("accounting", accounting, Accounting),
+        ("counting", counting, Counting),
+    ):
         check_choice(value, choices, name)
     if why := RELATIONS[relation.name].no_release:
         raise ConfigError(sentences.relation_refusal(relation.name, why))
@@ -89,7 +101,9 @@ def claim(
     if reasons and output is Output.WEIGHTS:  # no paper publishes them without a proof
         raise ConfigError(f"mechanism={mechanism.name}: {listed}")
     if reasons and accounting == "rigorous":
-        raise ConfigError(f"accounting=rigorous: {listed}; or use accounting=paper, which proves nothing")
+        raise ConfigError(
+            f"accounting=rigorous: {listed}; or use accounting=paper, which proves nothing"
+        )
     return Claim(
         guarantee=mechanism.guarantee,
         mechanism=mechanism.name,
@@ -109,7 +123,9 @@ def refusal_of(condition: Condition) -> str:
     return sentences.condition_refusal(condition.letter, condition.name, condition.grounds.missing)
 
 
-def _needed(conditions: Sequence[Condition], mechanism: Claimable, counting: Counting) -> list[Condition]:
+def _needed(
+    conditions: Sequence[Condition], mechanism: Claimable, counting: Counting
+) -> list[Condition]:
     """The conditions that the mechanism rests on; one that nobody assessed does not hold."""
     known = {condition.letter: condition for condition in conditions}
     unknown = grounds(not_held("not_assessed"))

@@ -33,7 +33,9 @@ from agt.training.loop import OnProgress, Progress
 
 
 def evidence_of(certificates: Certificates, counting: Counting) -> np.ndarray:
-    """Return [n] int64: each query's stable distance, or how many steps of the grid it withstands."""
+    """Return [n] int64: each query's stable distance, or how many steps of the grid it
+    withstands.
+    """
     if counting == "distance":
         return certificates.stable_distance
     return certificates.grid_steps
@@ -79,22 +81,35 @@ class Labelling:
         """
         settings, classes = model.problem.settings, model.problem.classes
         if not isinstance(mechanism, Mechanism):
-            raise ConfigError(f"mechanism: {mechanism!r} is none: give an object such as RandomizedResponse(eps=1.0)")
+            raise ConfigError(
+                f"mechanism: {mechanism!r} is none: give an object such as "
+                "RandomizedResponse(eps=1.0)"
+            )
         if mechanism.classes != classes:
             raise ConfigError(
-                f"mechanism.classes={mechanism.classes} and the model has {classes}: give classes={classes}, or, in a "
+                f"mechanism.classes={mechanism.classes} and the model has {classes}: give "
+                f"classes={classes}, or, in a "
                 "configuration, leave it null"
             )
         voting = _voting(settings.ensemble, mechanism, accounting, classes)
         mechanism = mechanism.covering(RELATIONS[settings.relation.name].touches)
         conditions = model.conditions if conditions is None else conditions
         granted = claim(
-            conditions, settings.relation, mechanism, accounting, counting, voting, noisy=settings.noise is not None
+            conditions,
+            settings.relation,
+            mechanism,
+            accounting,
+            counting,
+            voting,
+            noisy=settings.noise is not None,
         )
         return cls(model, mechanism, granted, voting)
 
     def labels(
-        self, features: np.ndarray, randomness: Randomness, on_progress: OnProgress = lambda progress: None
+        self,
+        features: np.ndarray,
+        randomness: Randomness,
+        on_progress: OnProgress = lambda progress: None,
     ) -> np.ndarray:
         """Certify queries and draw a label for each, which spends the guarantee of each.
 
@@ -109,7 +124,10 @@ class Labelling:
         return gathered(self.drawn(features, randomness, on_progress), len(features))
 
     def drawn(
-        self, features: np.ndarray, randomness: Randomness, on_progress: OnProgress = lambda progress: None
+        self,
+        features: np.ndarray,
+        randomness: Randomness,
+        on_progress: OnProgress = lambda progress: None,
     ) -> Iterator[np.ndarray]:
         """Yield what ``labels`` returns piece by piece.
 
@@ -128,7 +146,9 @@ class Labelling:
     def evidence(
         self, features: np.ndarray, on_progress: OnProgress = lambda progress: None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the mechanism sees of each query: (nominal labels [n], evidence [n]); private."""
+        """Return what the mechanism sees of each query: (nominal labels [n], evidence [n]);
+        private.
+        """
         certificates = self.model.certify(features, on_progress=on_progress)
         if isinstance(certificates, VoteCertificates):
             if self.mechanism.needs == "votes":
@@ -139,18 +159,24 @@ class Labelling:
         return certificates.prediction, evidence_of(certificates, self.claim.counting)
 
 
-def _voting(config: EnsembleConfig, mechanism: Mechanism, accounting: Accounting, classes: int) -> Voting:
+def _voting(
+    config: EnsembleConfig, mechanism: Mechanism, accounting: Accounting, classes: int
+) -> Voting:
     """Return how evidence is made of an ensemble's members."""
     ensemble = config.members > 1
     if mechanism.needs == "votes" and not ensemble:
-        raise ConfigError(f"mechanism={mechanism.name} counts an ensemble's votes: train with ensemble.members=T")
+        raise ConfigError(
+            f"mechanism={mechanism.name} counts an ensemble's votes: train with ensemble.members=T"
+        )
     if not (ensemble and accounting == "paper" and mechanism.needs == "distance"):
         return "certified" if ensemble else "none"
     check_published_vote(config, classes)
     return "published"
 
 
-def _shifted_progress(on_progress: OnProgress, start: int, size: int, count: int, at: Progress) -> None:
+def _shifted_progress(
+    on_progress: OnProgress, start: int, size: int, count: int, at: Progress
+) -> None:
     """Report the progress of a piece as that of all queries.
 
     Args:

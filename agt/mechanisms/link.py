@@ -7,11 +7,12 @@ Formal guarantees
     The slope is a function of sums that were released with noise, and of public constants: it is
     post-processing, and covered by the release's own guarantee.
 
-Ridge regression fits scores to 0 and 1, and a score is no probability. The slope a is the one for which
-E[score of the record's own class] = E[sum_k softmax(a scores)_k score_k]: there the log loss of softmax(a scores) has no
-slope in a. Both sides are taken in a model with a normal distribution of scores in each class, whose means and common
-covariance follow from the sums. As the weights were solved from the same noise that the sums have, the sums make them
-look better than they are: by how much is found by drawing noise anew on the released sums (a parametric bootstrap).
+Ridge regression fits scores to 0 and 1, and a score is no probability. The slope a is the one for
+which E[score of the record's own class] = E[sum_k softmax(a scores)_k score_k]: there the log loss
+of softmax(a scores) has no slope in a. Both sides are taken in a model with a normal distribution
+of scores in each class, whose means and common covariance follow from the sums. As the weights were
+solved from the same noise that the sums have, the sums make them look better than they are: by how
+much is found by drawing noise anew on the released sums (a parametric bootstrap).
 """
 
 from collections.abc import Callable
@@ -53,7 +54,8 @@ def link_slope(
         released: what was released.
         positive: [d, d] the gram without negative eigenvalues, which noise alone gives it.
         constant: the last feature of each record.
-        again: returns released sums whose noise is drawn anew, on ``positive`` and the released sums.
+        again: returns released sums whose noise is drawn anew, on ``positive`` and the released
+            sums.
     """
     weight = released.weight
     counts = np.maximum(released.sums[-1] / constant, 1.0)  # of each class, with noise

@@ -102,14 +102,17 @@ class MechanismConfig:
             spent = {field.name for field in fields(self.kind.spends)}
             parameters = [f"mechanism.{key}" for key in BUDGET_KEYS if key in spent]
             raise ConfigError(
-                f"no budget: give total.eps (and total.delta) for the whole call, or {' and '.join(parameters)} for {each}"
+                "no budget: give total.eps (and total.delta) for the whole call, or "
+                f"{' and '.join(parameters)} for {each}"
             )
         if own and self.total.eps is not None:
             raise ConfigError(f"total.eps and {own[0]} both state a budget: give one of them")
         if self.total.eps is None:
             validate(self.kind, self.given, "mechanism")
         elif not self.total.delta and self.kind.spends is not PureDP:
-            raise ConfigError(f"mechanism={self.kind.name} needs a delta: give total.delta (1e-5, say) as well")
+            raise ConfigError(
+                f"mechanism={self.kind.name} needs a delta: give total.delta (1e-5, say) as well"
+            )
 
     @property
     def releases_weights(self) -> bool:

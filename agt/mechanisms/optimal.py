@@ -1,10 +1,12 @@
-"""The mechanisms to use: no other that sees only (label, L), treats labels alike and has the guarantee flips less often.
+"""The mechanisms to use: no other that sees only (label, L), treats labels alike and has the
+guarantee flips less often.
 
 Formal guarantees
-    mechanism.py proves the tables private. They ask for no flips at all (wish 0), so each entry is the least that privacy
-    allows given the one before. That is optimal at every L at once: the least s[L+1] that the inequalities
-    allow grows with s[L], so the least s[0] gives the least s[1], and so on (tests compare with a linear program). It
-    holds up to the table's own rounding, and among mechanisms whose wrong labels are equally likely.
+    mechanism.py proves the tables private. They ask for no flips at all (wish 0), so each entry is
+    the least that privacy allows given the one before. That is optimal at every L at once: the
+    least s[L+1] that the inequalities allow grows with s[L], so the least s[0] gives the least
+    s[1], and so on (tests compare with a linear program). It holds up to the table's own rounding,
+    and among mechanisms whose wrong labels are equally likely.
 """
 
 import math
@@ -21,13 +23,15 @@ from agt.settings import keyword_schema
 
 @keyword_schema
 class RandomizedResponse(Mechanism):
-    """Randomized response whose noise falls with the stable distance: eps-DP, or (eps, delta)-DP with delta > 0.
+    """Randomized response whose noise falls with the stable distance: eps-DP, or (eps, delta)-DP
+    with delta > 0.
 
-    With E = exp(eps) and w = P(flip), the least that the inequalities allow (method.md section 4, extended to delta > 0
-    for any number of classes C):
+    With E = exp(eps) and w = P(flip), the least that the inequalities allow (method.md section 4,
+    extended to delta > 0 for any number of classes C):
         w(0) = (C-1)(1-delta) / (C-1+E),    w(L+1) = max(0, (w - delta)/E, 1 - delta - E(1-w)).
-    The last term rules while P(right) <= (1-delta)/(1+E), that is for the first ``_early`` steps, and never if C = 2.
-    Each regime is affine and solved in closed form around its fixed point, with c = delta/(E-1).
+    The last term rules while P(right) <= (1-delta)/(1+E), that is for the first ``_early`` steps,
+    and never if C = 2. Each regime is affine and solved in closed form around its fixed point, with
+    c = delta/(E-1).
     """
 
     eps: Epsilon
@@ -62,14 +66,21 @@ class RandomizedResponse(Mechanism):
 
     @property
     def _early(self) -> float:
-        """How many steps the last term of the recursion rules: until P(right) passes (1-delta)/(1+E)."""
+        """How many steps the last term of the recursion rules: until P(right) passes
+        (1-delta)/(1+E).
+        """
         if self.classes == 2:
             return 0.0
         inverse = math.exp(-self.eps)
         gap = (1 - self.delta) * inverse / (1 + inverse) - self._right
         if gap < 0:
             return 0.0
-        return math.floor(math.log1p(gap / (self._right + self.delta / math.expm1(self.eps))) / self.eps) + 1.0
+        return (
+            math.floor(
+                math.log1p(gap / (self._right + self.delta / math.expm1(self.eps))) / self.eps
+            )
+            + 1.0
+        )
 
     @property
     def _floor(self) -> float:
@@ -81,7 +92,8 @@ class RandomizedResponse(Mechanism):
 
 @keyword_schema
 class GaussianMargin(Mechanism):
-    """The label's margin L + 1/2 plus Gaussian noise, and its sign: mu-GDP, flip probability Phi(-mu (L + 1/2)).
+    """The label's margin L + 1/2 plus Gaussian noise, and its sign: mu-GDP, flip probability
+    Phi(-mu (L + 1/2)).
 
     It composes without loss over many queries: Q of them are mu sqrt(Q)-GDP. Two classes.
     """

@@ -1,4 +1,5 @@
-"""What private answers will cost: the exact expected accuracy of each mechanism for given budgets, before any release.
+"""What private answers will cost: the exact expected accuracy of each mechanism for given budgets,
+before any release.
 
 Only expectations over a mechanism's own coin flips are taken, in closed form; nothing is drawn.
 Those of weights mechanisms may be to first order in the noise, or simulated:
@@ -57,7 +58,11 @@ class Evidence:
 
     @classmethod
     def of(
-        cls, certificates: Certificates, labels: np.ndarray, classes: int, counting: Counting = "distance"
+        cls,
+        certificates: Certificates,
+        labels: np.ndarray,
+        classes: int,
+        counting: Counting = "distance",
     ) -> "Evidence":
         """What certificates say of labelled queries."""
         distance = evidence_of(certificates, counting)
@@ -91,8 +96,13 @@ class Evidence:
         if mechanism.needs != "votes":
             return mechanism.expected_accuracy(self.prediction, self.distance, self.labels)
         if self.tally is None or self.votes is None:
-            raise ConfigError(f"mechanism={mechanism.name} needs an ensemble's votes: train with ensemble.members=T")
-        return mechanism.covering(self.touches).expected_accuracy(self.votes, self.tally, self.labels)
+            raise ConfigError(
+                f"mechanism={mechanism.name} needs an ensemble's votes: train with "
+                "ensemble.members=T"
+            )
+        return mechanism.covering(self.touches).expected_accuracy(
+            self.votes, self.tally, self.labels
+        )
 
 
 @dataclass(frozen=True)
@@ -144,7 +154,9 @@ class WeightsOption:
         return PlannedRelease(mechanism.name, budget, mechanism.guarantee, accuracy)
 
 
-def weights_options(model: Model, features: np.ndarray, labels: np.ndarray) -> dict[str, WeightsOption]:
+def weights_options(
+    model: Model, features: np.ndarray, labels: np.ndarray
+) -> dict[str, WeightsOption]:
     """Return every weights mechanism that can release from a model, by name; none where none can.
 
     Args:
@@ -179,7 +191,9 @@ def applicable(evidence: Evidence, published: bool = False) -> tuple[str, ...]:
     return tuple(names)
 
 
-def afford(mechanism: type[Mechanism], budget: Budget, classes: int, bounds: Sequence[str] = BOUNDS) -> Mechanism:
+def afford(
+    mechanism: type[Mechanism], budget: Budget, classes: int, bounds: Sequence[str] = BOUNDS
+) -> Mechanism:
     """The mechanism with the largest budget per query that the total allows.
 
     Raises:
@@ -189,7 +203,8 @@ def afford(mechanism: type[Mechanism], budget: Budget, classes: int, bounds: Seq
     return mechanism.of(each, classes)
 
 
-@lru_cache(maxsize=1024)  # mechanisms of one kind share out a budget alike, and a search asks for the same ones again
+# mechanisms of one kind share out a budget alike, and a search asks for the same ones again
+@lru_cache(maxsize=1024)
 def _each(kind: type[GaussianDP], budget: Budget, bounds: tuple[str, ...]) -> Guarantee:
     """What a total leaves of one query."""
     return per_query(kind, budget.eps, budget.delta, budget.queries, bounds)
@@ -204,7 +219,9 @@ def planned_release(evidence: Evidence, name: str, budget: Budget) -> PlannedRel
     return PlannedRelease(name, budget, mechanism.guarantee, evidence.expected(mechanism))
 
 
-def planned_weights(options: Mapping[str, WeightsOption], budgets: Sequence[Budget]) -> list[PlannedRelease]:
+def planned_weights(
+    options: Mapping[str, WeightsOption], budgets: Sequence[Budget]
+) -> list[PlannedRelease]:
     """Return each way to release weights at each budget that it can meet."""
     planned = []
     for option in options.values():
@@ -214,8 +231,12 @@ def planned_weights(options: Mapping[str, WeightsOption], budgets: Sequence[Budg
     return planned
 
 
-def answerable(evidence: Evidence, name: str, eps: float, delta: float, accuracy: float, most: int = 10**6) -> int:
-    """The largest number of queries, up to ``most``, at which the expected accuracy is still at least ``accuracy``."""
+def answerable(
+    evidence: Evidence, name: str, eps: float, delta: float, accuracy: float, most: int = 10**6
+) -> int:
+    """The largest number of queries, up to ``most``, at which the expected accuracy is still at
+    least ``accuracy``.
+    """
 
     def enough(queries: int) -> bool:
         planned = planned_release(evidence, name, Budget(eps, delta, queries))
@@ -227,7 +248,9 @@ def answerable(evidence: Evidence, name: str, eps: float, delta: float, accuracy
     while high <= most and enough(high):
         low, high = high, 2 * high
     high = min(high, most + 1)
-    return bisect(enough, low, high, lambda a, b: math.isqrt(a * b) if b > 4 * a else whole_midpoint(a, b))[0]
+    return bisect(
+        enough, low, high, lambda a, b: math.isqrt(a * b) if b > 4 * a else whole_midpoint(a, b)
+    )[0]
 
 
 @dataclass(frozen=True)
@@ -239,9 +262,11 @@ class Plan:
         names: the mechanisms.
         delta: of every total.
         offers: every mechanism at every budget that it can meet.
-        weights: (total eps, expected accuracy, mechanism) of weights, released in the best way; None: none can be released.
-        singly: total eps -> (how many queries, by which mechanism) can be answered one by one within ``WITHIN`` of the
-            nominal accuracy; budgets at which not one can are left out, and so are all where a constant is as good.
+        weights: (total eps, expected accuracy, mechanism) of weights, released in the best way;
+            None: none can be released.
+        singly: total eps -> (how many queries, by which mechanism) can be answered one by one
+            within ``WITHIN`` of the nominal accuracy; budgets at which not one can are left out,
+            and so are all where a constant is as good.
         methods: weights mechanism -> how its expected accuracies were worked out.
     """
 
@@ -287,7 +312,9 @@ def plan(
         ConfigError: features alone move, so that no mechanism takes the certificates.
     """
     RELATIONS[model.problem.settings.relation.name].check_plan()
-    evidence = Evidence.of(model.certify(features, on_progress=on_progress), labels, model.problem.classes, counting)
+    evidence = Evidence.of(
+        model.certify(features, on_progress=on_progress), labels, model.problem.classes, counting
+    )
     options = weights_options(model, features, labels)
     names = applicable(evidence, published) if names is None else tuple(names)
     singly = {}
@@ -301,14 +328,18 @@ def plan(
             best = max(reached, key=lambda release: release.accuracy)
             best_weights.append((total_eps, best.accuracy, best.mechanism))
     budgets = [Budget(total_eps, delta, count) for total_eps in eps for count in queries]
-    labels_planned = [planned_release(evidence, name, budget) for name in names for budget in budgets]
+    labels_planned = [
+        planned_release(evidence, name, budget) for name in names for budget in budgets
+    ]
     offers = (*filter(None, labels_planned), *planned_weights(options, budgets))
     methods = {name: option.kind.accuracy_method for name, option in options.items()}
     weights = tuple(best_weights) if options else None
     return Plan(evidence, names, delta, offers, weights, singly, methods)
 
 
-def best_for_one_query(evidence: Evidence, names: Sequence[str], eps: float, delta: float) -> tuple[int, str] | None:
+def best_for_one_query(
+    evidence: Evidence, names: Sequence[str], eps: float, delta: float
+) -> tuple[int, str] | None:
     """Return (how many queries, by which mechanism) can be answered almost as the model answers.
 
     Almost: within ``WITHIN`` of its accuracy. None: not one can, or one answer to all is as good.

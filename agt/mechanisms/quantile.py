@@ -1,11 +1,13 @@
 """A certificate of many queries that may be published: how far a fraction of them is certified.
 
 Formal guarantees
-    K_q = max{k : at least a fraction q of the queries has L >= k} is an order statistic of the L, each of which moves by at
-    most 1 between neighbours, and so does K_q; the queries themselves must not depend on the private data. K_q + Z with
-    P(Z = z) proportional to exp(-eps |z|) is eps-DP (the geometric mechanism), and clamping to [0, m] is post-processing:
-    m is public, and no distance of the model exceeds it (``Model.farthest``).
-    Z is drawn exactly, in integers, by the algorithm of Canonne, Kamath and Steinke 2020 (Algorithm 2).
+    K_q = max{k : at least a fraction q of the queries has L >= k} is an order statistic of the L,
+    each of which moves by at most 1 between neighbours, and so does K_q; the queries themselves
+    must not depend on the private data. K_q + Z with P(Z = z) proportional to exp(-eps |z|) is
+    eps-DP (the geometric mechanism), and clamping to [0, m] is post-processing: m is public, and no
+    distance of the model exceeds it (``Model.farthest``).
+    Z is drawn exactly, in integers, by the algorithm of Canonne, Kamath and Steinke 2020 (Algorithm
+    2).
 """
 
 from collections.abc import Sequence
@@ -64,12 +66,16 @@ def certified_quantile(distances: np.ndarray, fraction: float) -> int:
     if not len(distances):
         raise ConfigError("aggregate: no queries, so there is no distance to publish")
     if not 0 < fraction <= 1:
-        raise ConfigError(f"aggregate: fraction = {fraction!r}: give a number above 0 and at most 1")
+        raise ConfigError(
+            f"aggregate: fraction = {fraction!r}: give a number above 0 and at most 1"
+        )
     needed = -(-Fraction(repr(float(fraction))) * len(distances) // 1)
     return int(np.sort(distances)[::-1][int(needed) - 1])
 
 
-def release_quantile(distances: np.ndarray, fraction: float, farthest: int, guarantee: PureDP, source: Randomness) -> int:
+def release_quantile(
+    distances: np.ndarray, fraction: float, farthest: int, guarantee: PureDP, source: Randomness
+) -> int:
     """K_q with two-sided geometric noise, clamped to [0, farthest]; spends ``guarantee`` once.
 
     Args:
@@ -79,7 +85,9 @@ def release_quantile(distances: np.ndarray, fraction: float, farthest: int, guar
     return min(max(noised, 0), farthest)
 
 
-def noisy_integers(values: Sequence[int], eps: float, source: Randomness, apart: int = 1) -> list[int]:
+def noisy_integers(
+    values: Sequence[int], eps: float, source: Randomness, apart: int = 1
+) -> list[int]:
     """The values, each with noise of its own from ``two_sided_geometric``; arguments as there.
 
     Args:
@@ -94,8 +102,10 @@ def noisy_integers(values: Sequence[int], eps: float, source: Randomness, apart:
 
 
 def two_sided_geometric(eps: float, source: Randomness, apart: int = 1) -> int:
-    """Z with P(Z = z) = (1-a)/(1+a) a^|z|, a = exp(-eps / apart), exactly: eps is the double or the decimal that it prints
-    as, whichever is less, so that either may be claimed of what neighbours move by ``apart``."""
+    """Z with P(Z = z) = (1-a)/(1+a) a^|z|, a = exp(-eps / apart), exactly: eps is the double or the
+    decimal that it prints as, whichever is less, so that either may be claimed of what neighbours
+    move by ``apart``.
+    """
     rate = min(Fraction(eps), Fraction(written(eps))) / apart
     s, t = rate.numerator, rate.denominator
     while True:
@@ -111,7 +121,9 @@ def two_sided_geometric(eps: float, source: Randomness, apart: int = 1) -> int:
 
 
 def _bernoulli_exp(x: Fraction, source: Randomness) -> bool:
-    """True with probability exp(-x), 0 <= x <= 1: the parity of how long a chain of coins x/1, x/2, ... lasts."""
+    """True with probability exp(-x), 0 <= x <= 1: the parity of how long a chain of coins x/1,
+    x/2, ... lasts.
+    """
     k = 1
     while source.below(x.denominator * k) < x.numerator:
         k += 1

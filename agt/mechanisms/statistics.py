@@ -1,11 +1,13 @@
-"""Release weights for any number of classes, solved from noisy sums over the records (method.md section 15).
+"""Release weights for any number of classes, solved from noisy sums over the records (method.md
+section 15).
 
     mechanism = NoisyStatistics(mu)            or NoisyStatistics.within(eps, delta)
     WeightsRelease.judged(model, mechanism, ReleaseTerms())            weights [classes, d] (agt/release.py)
 
-With v_i the public features of a record without their bias, |v_i| <= 1, and y_i its label as one of C unit vectors: the sum
-M of v_i is released first, with Gaussian noise, and says where features lie. Of u_i = (scale (v_i - mean), .3), brought to
-a length of at most 1, G = sum u_i u_i^T and S = sum u_i y_i^T are released next, and ridge regression is solved from them.
+With v_i the public features of a record without their bias, |v_i| <= 1, and y_i its label as one of
+C unit vectors: the sum M of v_i is released first, with Gaussian noise, and says where features
+lie. Of u_i = (scale (v_i - mean), .3), brought to a length of at most 1, G = sum u_i u_i^T and S =
+sum u_i y_i^T are released next, and ridge regression is solved from them.
 
 Formal guarantees
     Whole numbers. What is added up is rounded towards 0 to multiples of 1/N = 2^-14, coordinate by
@@ -14,25 +16,29 @@ Formal guarantees
     are below 2^53 such: float64 holds all sums exactly, in whatever order they are added up. So
     what follows is about them, and no rounding. Lengths are Frobenius norms; r =
     relation.unit_rows.
-    add_remove. A unit has at most r rows, each of which adds q to M, of length |q| <= 1, q q^T to G, of length |q|^2 <= 1,
-    and q y^T to S, of length |q| <= 1: each moves by at most r.
-    substitute. A unit's sums A, P give way to another's A', P'. |A - A'|^2 = |A|^2 + |A'|^2 - 2 <A, A'> <= 2 r^2, since
-    <A, A'> = sum (q.q')^2 >= 0 over the pairs of a row that goes and one that comes. M and S move by at most 2 r, and no
-    less: two records of one label may be opposite.
+    add_remove. A unit has at most r rows, each of which adds q to M, of length |q| <= 1, q q^T to
+    G, of length |q|^2 <= 1, and q y^T to S, of length |q| <= 1: each moves by at most r.
+    substitute. A unit's sums A, P give way to another's A', P'. |A - A'|^2 = |A|^2 + |A'|^2 - 2 <A,
+    A'> <= 2 r^2, since <A, A'> = sum (q.q')^2 >= 0 over the pairs of a row that goes and one that
+    comes. M and S move by at most 2 r, and no less: two records of one label may be opposite.
     Other relations are refused: one-sided ones as ever; of flip, M and G are not protected at all.
-    Noise. N(0, m^2) on each number of M; N(0, s^2) on each coordinate of G in the orthonormal basis of symmetric matrices:
-    s on the diagonal and s/sqrt 2 on each number above it, which stands below it too, drawn once; and N(0, t^2) on each
-    number of S. Where M is released, G and S are functions of the data and of what was released. So for any one M, in units
-    of their noise, neighbours are at most mu apart in all (composition of GDP, adaptive: Dong, Roth, Su 2022, theorem 4):
+    Noise. N(0, m^2) on each number of M; N(0, s^2) on each coordinate of G in the orthonormal basis
+    of symmetric matrices: s on the diagonal and s/sqrt 2 on each number above it, which stands
+    below it too, drawn once; and N(0, t^2) on each number of S. Where M is released, G and S are
+    functions of the data and of what was released. So for any one M, in units of their noise,
+    neighbours are at most mu apart in all (composition of GDP, adaptive: Dong, Roth, Su 2022,
+    theorem 4):
         (move of M / m)^2 + (move of G / s)^2 + (move of S / t)^2 <= mu^2.
     ``noisy`` draws exactly, on a public lattice (agt/numeric.py). Everything after is
     post-processing: the mean and scale, from the plan's public size and the length of public random
     inputs' features; eigenvalues below 0 to 0, a strength from public constants alone, a linear
     solve, rounding of the weights to the lattice of t, any number of answers.
-    A record's own scale, by which u is brought to its length, is positive and multiplies all classes' scores alike, so that
-    the weights of u are carried back to phi = (v, b): of those, the argmax is the same.
-    Narrower. Where d is above ``width`` public random directions R (a seed, integers, exact products) bring it down: v is
-    R^T v, and where that is longer than 1 it is brought to 1 for M, as u is for G and S.
+    A record's own scale, by which u is brought to its length, is positive and multiplies all
+    classes' scores alike, so that the weights of u are carried back to phi = (v, b): of those, the
+    argmax is the same.
+    Narrower. Where d is above ``width`` public random directions R (a seed, integers, exact
+    products) bring it down: v is R^T v, and where that is longer than 1 it is brought to 1 for M,
+    as u is for G and S.
 
 Source: Wang (2018), AdaSSP. The sensitivities are ours.
 """
@@ -56,11 +62,14 @@ from agt.numeric import UNIT, Randomness, labels_of, noisy, step_of
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, schema
 
-SHARES = (0.05, 0.3, 0.65)  # of mu^2, for M, G and S (these, and STRENGTH, were chosen on the sets of docs/releasing.md)
+# of mu^2, for M, G and S (these, and STRENGTH, were chosen on the sets of docs/releasing.md)
+SHARES = (0.05, 0.3, 0.65)
 BIAS = 0.3  # the last coordinate of u, before it is brought to its length
-STRENGTH = 0.5  # of the ridge, times s sqrt d; the largest eigenvalue of the noise on G is near sqrt 2 s sqrt d
+# of the ridge, times s sqrt d; the largest eigenvalue of the noise on G is near sqrt 2 s sqrt d
+STRENGTH = 0.5
 WIDEST = 2048  # that sums can be kept of
-WIDE = 800  # features that are brought down: exact noise takes some 50 microseconds for each of d^2 / 2 numbers
+# features that are brought down: exact noise takes some 50 microseconds for each of d^2 / 2 numbers
+WIDE = 800
 NARROW = 400  # what they are brought down to
 _BLOCK = 4096
 _TRIED = 64  # public random inputs
@@ -87,7 +96,12 @@ class SumNoises:
     def of(cls, moves: tuple[float, float, float], mu: float) -> "SumNoises":
         """The least noises for sums that move by so much (``sensitivities``), rounded up."""
         up = 1 + 16 * UNIT  # a few roundings here, and that of mu's decimal
-        return cls(*(move / (mu * math.sqrt(share)) * up for move, share in zip(moves, SHARES, strict=True)))
+        return cls(
+            *(
+                move / (mu * math.sqrt(share)) * up
+                for move, share in zip(moves, SHARES, strict=True)
+            )
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,14 +152,18 @@ class Statistics:
 
     @classmethod
     def of(cls, blocks: Iterable[np.ndarray], labels: np.ndarray, classes: int) -> "Statistics":
-        """Of records' u [n, d], block after block, each of norm at most 1, and labels [n]: exact sums (above)."""
+        """Of records' u [n, d], block after block, each of norm at most 1, and labels [n]: exact
+        sums (above).
+        """
         gram, sums, start = np.zeros(()), np.zeros(()), 0
         for block in blocks:
             q, here = whole(block), np.eye(classes)[labels[start : start + len(block)]]
             gram, sums, start = gram + q.T @ q, sums + q.T @ here, start + len(block)
         return cls(gram, sums)
 
-    def noisy(self, noises: SumNoises, draw: Callable[[np.ndarray, float], np.ndarray]) -> "Statistics":
+    def noisy(
+        self, noises: SumNoises, draw: Callable[[np.ndarray, float], np.ndarray]
+    ) -> "Statistics":
         """Both with noise, which may be published.
 
         Args:
@@ -164,7 +182,9 @@ class Statistics:
         return (vectors @ ((vectors.T @ self.sums) / values[:, None])).T
 
     def link_slope(self, noises: SumNoises) -> float:
-        """Return the slope of the public link from scores to probabilities, of sums that were published."""
+        """Return the slope of the public link from scores to probabilities, of sums that were
+        published.
+        """
 
         def again(rng: np.random.Generator) -> ReleasedSums:
             def draw(values: np.ndarray, sigma: float) -> np.ndarray:
@@ -198,7 +218,10 @@ class RecordSums:
 
     @property
     def _blocks(self) -> Iterator[np.ndarray]:
-        return (self.narrowed(self.phi[start : start + _BLOCK]) for start in range(0, len(self.labels), _BLOCK))
+        return (
+            self.narrowed(self.phi[start : start + _BLOCK])
+            for start in range(0, len(self.labels), _BLOCK)
+        )
 
     @property
     def total(self) -> np.ndarray:
@@ -224,7 +247,8 @@ def sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
     rows = relation.unit_rows
     if not RELATIONS[relation.name].sums_proved:
         raise ConfigError(
-            f"mechanism={NoisyStatistics.name}: relation={relation.name}: what it moves sums by is proved for add_remove "
+            f"mechanism={NoisyStatistics.name}: relation={relation.name}: what it moves sums by is "
+            "proved for add_remove "
             "and substitute; or use mechanism=release_weights"
         )
     moved = RELATIONS[relation.name].moved
@@ -250,17 +274,25 @@ class NoisyStatistics(GaussianWeights):
 
     @classmethod
     def check_head(cls, head: LinearModel) -> None:
-        """Raise ConfigError where no proof covers a release from this head, or its records are not there."""
+        """Raise ConfigError where no proof covers a release from this head, or its records are
+        not there.
+        """
         most = head.plan.n_max * head.plan.count
         head.settings.certificate.check_solved_anew(cls.name)
         if most > _ROWS:
             raise ConfigError(
-                f"mechanism={cls.name}: sums are exact over at most {_ROWS:,} records, and there may be {most:,}"
+                f"mechanism={cls.name}: sums are exact over at most {_ROWS:,} records, and there "
+                f"may be {most:,}"
             )
         if not head.features.config.bias:
-            raise ConfigError(f"mechanism={cls.name} shifts features, which takes a bias: raise certificate.features.bias")
-        sensitivities(head.settings.relation)  # called because it raises for relations without a proof
-        cls.training_rows(head, head.settings.relation.unit_rows)  # ... and where the records are not there
+            raise ConfigError(
+                f"mechanism={cls.name} shifts features, which takes a bias: raise "
+                "certificate.features.bias"
+            )
+        # called because it raises for relations without a proof
+        sensitivities(head.settings.relation)
+        # ... and where the records are not there
+        cls.training_rows(head, head.settings.relation.unit_rows)
 
     def noises(self, head: LinearModel) -> SumNoises:
         """What a release draws. Raises ConfigError as ``sensitivities``."""
@@ -273,14 +305,23 @@ class NoisyStatistics(GaussianWeights):
 
     def records(self, head: LinearModel) -> "RecordSums":
         """A head's records, to be summed up: private. Raises as ``training_rows``."""
-        seen = head.problem.dataset.train.take(self.training_rows(head, head.settings.relation.unit_rows))
-        return RecordSums(partial(self._narrowed, head), head.over(seen.features), seen.labels, head.problem.classes)
+        seen = head.problem.dataset.train.take(
+            self.training_rows(head, head.settings.relation.unit_rows)
+        )
+        return RecordSums(
+            partial(self._narrowed, head),
+            head.over(seen.features),
+            seen.labels,
+            head.problem.classes,
+        )
 
     def centre(self, head: LinearModel, total: np.ndarray) -> Centre:
         """From M with noise: it may be published."""
         size = head.plan.normalizer * head.plan.count
         inputs = np.random.default_rng(self.seed).standard_normal((_TRIED, head.features.width))
-        length = float(np.sqrt(np.mean(np.square(self._narrowed(head, head.phi(inputs))).sum(axis=1))))
+        length = float(
+            np.sqrt(np.mean(np.square(self._narrowed(head, head.phi(inputs))).sum(axis=1)))
+        )
         return Centre.of(total, self.noises(head).mean, size, length or 1.0)
 
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
@@ -293,7 +334,9 @@ class NoisyStatistics(GaussianWeights):
         step = step_of(noises.sums)
         weight = np.rint(weight / step) * step
         slope = released.link_slope(noises)
-        return ReleasedWeights(weight, self.guarantee, self.noise(head), source.simulated, self.name, slope)
+        return ReleasedWeights(
+            weight, self.guarantee, self.noise(head), source.simulated, self.name, slope
+        )
 
     @classmethod
     def expectation(
@@ -331,7 +374,9 @@ class NoisyStatistics(GaussianWeights):
         directions, weight = self._directions(head), centre.carried(weight, self._bias(head))
         if directions is None:
             return weight
-        return np.concatenate([weight[:, :-1] @ directions.T / _length(directions), weight[:, -1:]], axis=1)
+        return np.concatenate(
+            [weight[:, :-1] @ directions.T / _length(directions), weight[:, -1:]], axis=1
+        )
 
     def _narrowed(self, head: LinearModel, phi: np.ndarray) -> np.ndarray:
         """v [n, w] of features [n, d]."""
@@ -343,7 +388,9 @@ class NoisyStatistics(GaussianWeights):
         return float(head.phi(np.zeros((1, head.features.width)))[0, -1])
 
     def _directions(self, head: LinearModel) -> np.ndarray | None:
-        """[d - 1, width - 1] integers that features but the bias are multiplied by; None: they are few enough."""
+        """[d - 1, width - 1] integers that features but the bias are multiplied by; None: they
+        are few enough.
+        """
         wide = head.features.outputs
         width = self.width or (wide if wide <= WIDE else NARROW)
         if wide <= width:

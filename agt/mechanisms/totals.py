@@ -24,7 +24,8 @@ def claim_of_labels(claim: Claim, queries: int, delta: float) -> Claim:
 
 
 def totals_of_labels(guarantee: Guarantee, queries: int, delta: float) -> tuple[Total, ...]:
-    """Return what labels cost together: without a delta where that is possible, and at ``delta`` where it is less.
+    """Return what labels cost together: without a delta where that is possible, and at ``delta``
+    where it is less.
 
     Args:
         guarantee: of each label.
@@ -37,7 +38,8 @@ def totals_of_labels(guarantee: Guarantee, queries: int, delta: float) -> tuple[
     leaks = queries * guarantee.delta if isinstance(guarantee, ApproximateDP) else 0.0
     if delta and leaks >= delta:
         raise ConfigError(
-            f"total.delta={delta:g} and {queries} queries spend a delta of {leaks:g} alone: lower mechanism.delta, or "
+            f"total.delta={delta:g} and {queries} queries spend a delta of {leaks:g} alone: lower "
+            "mechanism.delta, or "
             "raise total.delta"
         )
     shown = total(guarantee, queries, delta or max(SHOWN_DELTA, min(0.5, 2 * leaks)))

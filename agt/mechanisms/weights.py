@@ -1,11 +1,13 @@
-"""Release the weights of a linear head once, for any number of queries (method.md section 5; 002's output perturbation).
+"""Release the weights of a linear head once, for any number of queries (method.md section 5; 002's
+output perturbation).
 
 Formal guarantees
-    Let theta be the computed weights, a finite set of floats, and ``moves`` a bound on |theta - theta'| between neighbours,
-    l2 (stability.json's ``whole``). With N standard normal in every coordinate, theta + sigma N for sigma >= moves / mu is
-    mu-GDP (Dong, Roth, Su 2022, theorem 2). What is released is that vector rounded to a public lattice, drawn exactly
-    (agt/numeric.py): post-processing. Answers computed from released weights, to however many
-    queries, are post-processing too.
+    Let theta be the computed weights, a finite set of floats, and ``moves`` a bound on |theta -
+    theta'| between neighbours, l2 (stability.json's ``whole``). With N standard normal in every
+    coordinate, theta + sigma N for sigma >= moves / mu is mu-GDP (Dong, Roth, Su 2022, theorem 2).
+    What is released is that vector rounded to a public lattice, drawn exactly (agt/numeric.py):
+    post-processing. Answers computed from released weights, to however many queries, are
+    post-processing too.
 """
 
 import math
@@ -106,17 +108,24 @@ def noise_scale(moves: float, guarantee: GaussianDP) -> float:
     """
     sigma = next_up(moves / guarantee.mu) if moves > 0 else math.nan
     if not math.isfinite(sigma):
-        raise ConfigError(f"moves = {moves!r}: give the positive bound on how far one unit moves the weights")
+        raise ConfigError(
+            f"moves = {moves!r}: give the positive bound on how far one unit moves the weights"
+        )
     return sigma
 
 
 def gaussian_noise(moves: float, guarantee: GaussianDP) -> dict[str, float]:
-    """Return ``sigma`` of ``noise_scale`` and the lattice's ``step``. Raises ConfigError as there."""
+    """Return ``sigma`` of ``noise_scale`` and the lattice's ``step``.
+
+    Raises ConfigError as there.
+    """
     sigma = noise_scale(moves, guarantee)
     return {"sigma": sigma, "step": step_of(sigma)}
 
 
-def release_weights(theta: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness) -> ReleasedWeights:
+def release_weights(
+    theta: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness
+) -> ReleasedWeights:
     """theta + N(0, (moves / mu)^2 I), once, rounded to a public lattice.
 
     Args:
@@ -133,12 +142,15 @@ def release_weights(theta: np.ndarray, moves: float, guarantee: GaussianDP, sour
     return ReleasedWeights(released, guarantee, noise, source.simulated, ReleaseWeights.name)
 
 
-def expected_accuracy(logits: np.ndarray, lengths: np.ndarray, labels: np.ndarray, sigma: float) -> float:
+def expected_accuracy(
+    logits: np.ndarray, lengths: np.ndarray, labels: np.ndarray, sigma: float
+) -> float:
     """Expected accuracy of labels computed from released weights, without a draw.
 
-    The noise moves logit j of a query by sigma |phi| times a standard normal, independently over j. One logit: the label is
-    wrong with probability Phi(-|f| / (sigma |phi|)) where it was right. J logits: the probability that logit y is greatest
-    is E[prod_{j != y} Phi(Z + (f_y - f_j) / (sigma |phi|))], by Gauss-Hermite quadrature with 120 nodes.
+    The noise moves logit j of a query by sigma |phi| times a standard normal, independently over j.
+    One logit: the label is wrong with probability Phi(-|f| / (sigma |phi|)) where it was right. J
+    logits: the probability that logit y is greatest is E[prod_{j != y} Phi(Z + (f_y - f_j) / (sigma
+    |phi|))], by Gauss-Hermite quadrature with 120 nodes.
 
     Args:
         logits: [n, J] of theta itself.
@@ -155,6 +167,8 @@ def expected_accuracy(logits: np.ndarray, lengths: np.ndarray, labels: np.ndarra
     others[rows, labels] = False
     lead = lead[others].reshape(len(logits), -1)
     right = sum(
-        weight * ndtr(node + lead).prod(axis=1) for node, weight in zip(_NODES, _WEIGHTS, strict=True) if weight > 0
+        weight * ndtr(node + lead).prod(axis=1)
+        for node, weight in zip(_NODES, _WEIGHTS, strict=True)
+        if weight > 0
     )
     return float(np.mean(right) / math.sqrt(2 * math.pi))

@@ -47,7 +47,8 @@ class ReleasedWeights:
         noise: what was drawn with, by name (``WeightsMechanism.noise``).
         simulated: drawn from a seeded generator: no guarantee.
         mechanism: the name of what drew them.
-        slope: softmax(slope * scores) are probabilities; None: the mechanism releases nothing to compute it from.
+        slope: softmax(slope * scores) are probabilities; None: the mechanism releases nothing to
+            compute it from.
     """
 
     weight: np.ndarray
@@ -205,7 +206,9 @@ class WeightsMechanism:
         """
         raise NotImplementedError
 
-    def expected_accuracy(self, head: LinearModel, features: np.ndarray, labels: np.ndarray) -> float:
+    def expected_accuracy(
+        self, head: LinearModel, features: np.ndarray, labels: np.ndarray
+    ) -> float:
         """Return the expected accuracy of labels from released weights, by ``accuracy_method``.
 
         It depends on the records: for the data owner alone. Arguments as of ``expectation``.
@@ -269,7 +272,9 @@ def labels_from(model: Model, features: np.ndarray) -> Callable[[ReleasedWeights
     """
     head = model.release_head
     if head is None:
-        raise ConfigError("model: weights are released from one linear head, and this model has none")
+        raise ConfigError(
+            "model: weights are released from one linear head, and this model has none"
+        )
     head.check(features)
 
     def labels(released: ReleasedWeights) -> np.ndarray:

@@ -73,7 +73,11 @@ class BoxModel(Trained):
     @property
     def metrics(self) -> dict[str, float | int | str]:
         """Sizes, and the noise."""
-        sizes = {"parameters": self._parameters, "k_count": len(self.box.ks), "k_max": self.box.ks[-1]}
+        sizes = {
+            "parameters": self._parameters,
+            "k_count": len(self.box.ks),
+            "k_max": self.box.ks[-1],
+        }
         noise = {"noise_sigma": self.noise.sigma, "noise_mu": self.noise.mu} if self.noise else {}
         return {**sizes, **noise}
 
@@ -84,7 +88,9 @@ class BoxModel(Trained):
     @property
     def widths(self) -> int:
         """How many numbers of a record its layers hold, in and out."""
-        return self._network().widths(self.problem.dataset.train.features.shape[1:], self.box.nominal)
+        return self._network().widths(
+            self.problem.dataset.train.features.shape[1:], self.box.nominal
+        )
 
     @property
     def farthest(self) -> int:
@@ -92,20 +98,29 @@ class BoxModel(Trained):
         return self.box.ks[-1]
 
     def check(self, features: np.ndarray) -> None:
-        """Raise ConfigError for queries of another width, UnsoundError where one is not finite in the model's precision."""
+        """Raise ConfigError for queries of another width, UnsoundError where one is not finite
+        in the model's precision.
+        """
         self._network().check(features.shape[1:], self.box.nominal, "inputs: a query")
-        exact = features.dtype == np.float32 or self.settings.training.dtype == "float64"  # what is finite there stays so
-        for _ in self._shared(features[:0] if exact and isinstance(features, Blocks) else features, lambda x: None):
+        # what is finite there stays so
+        exact = features.dtype == np.float32 or self.settings.training.dtype == "float64"
+        for _ in self._shared(
+            features[:0] if exact and isinstance(features, Blocks) else features, lambda x: None
+        ):
             pass
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """[n] int64 labels."""
         network = self._network()
-        labels = self._shared(features, lambda x: network.predict(x, self.box.nominal).numpy().astype(np.int64))
+        labels = self._shared(
+            features, lambda x: network.predict(x, self.box.nominal).numpy().astype(np.int64)
+        )
         return gathered(labels, len(features))
 
     def margins(self, features: np.ndarray) -> np.ndarray:
-        """[1, n] one output less its threshold, or two's difference; else [classes, n] each logit less the best other."""
+        """[1, n] one output less its threshold, or two's difference; else [classes, n] each
+        logit less the best other.
+        """
         network = self._network()
         logits = self._shared(features, lambda x: network.logits(x, self.box.nominal).numpy())
         return signed_margins(gathered(logits, len(features)) - network.loss.threshold)
@@ -126,7 +141,9 @@ class BoxModel(Trained):
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """Over every box, or those of some k."""
-        return envelope(self.head, self.problem.recipe, self.box if ks is None else self.box.at(ks), features)
+        return envelope(
+            self.head, self.problem.recipe, self.box if ks is None else self.box.at(ks), features
+        )
 
     def _network(self) -> Network:
         return Network.of(self.head, self.settings.training.loss, self.problem.classes)
@@ -142,7 +159,9 @@ class BoxModel(Trained):
         return group().shared(len(features), BLOCK, work)
 
 
-def assess_boxes(dataset: Dataset, recipe: Recipe, plan: BatchPlan, choices: Fact) -> tuple[Condition, ...]:
+def assess_boxes(
+    dataset: Dataset, recipe: Recipe, plan: BatchPlan, choices: Fact
+) -> tuple[Condition, ...]:
     """Conditions a-g for one run with boxes; arguments as of ``assess``."""
     facts = box_facts(recipe.relation, recipe.kgrid, recipe.training.product, recipe.training.dtype)
     return assess(
@@ -157,13 +176,21 @@ def assess_boxes(dataset: Dataset, recipe: Recipe, plan: BatchPlan, choices: Fac
     )
 
 
-def box_facts(relation: RelationConfig, kgrid: KGridConfig, product: str, dtype: str) -> dict[str, Fact]:
-    """Letter -> what the configuration alone decides of conditions a, d and f. product, dtype: as in ``TrainingConfig``."""
+def box_facts(
+    relation: RelationConfig, kgrid: KGridConfig, product: str, dtype: str
+) -> dict[str, Fact]:
+    """Letter -> what the configuration alone decides of conditions a, d and f. product, dtype:
+    as in ``TrainingConfig``.
+    """
     nests = not RELATIONS[relation.name].unnested
     return {
         "a": proved("grid_dense", last=kgrid.ks[-1]) if kgrid.dense else not_held("grid_sparse"),
-        "d": proved("boxes_nest") if nests else not_held("boxes_do_not_nest", relation=relation.name),
-        "f": proved("bounds_widened", dtype=dtype) if product == "exact" else not_held("product_not_nested"),
+        "d": proved("boxes_nest")
+        if nests
+        else not_held("boxes_do_not_nest", relation=relation.name),
+        "f": proved("bounds_widened", dtype=dtype)
+        if product == "exact"
+        else not_held("product_not_nested"),
     }
 
 
@@ -171,10 +198,13 @@ def conditions_of(problem: Problem, plan: BatchPlan | None = None) -> tuple[Cond
     """Conditions a-g of a head trained on it, which are known before it is.
 
     Args:
-        plan: that it trains by; None: the problem's own, which a member of an ensemble has a share of.
+        plan: that it trains by; None: the problem's own, which a member of an ensemble has a share
+            of.
     """
     settings = problem.settings
-    conditions = assess_boxes(problem.dataset, problem.recipe, plan or problem.plan, settings.choices)
+    conditions = assess_boxes(
+        problem.dataset, problem.recipe, plan or problem.plan, settings.choices
+    )
     conditions = tuple(c.and_(*settings.model.facts) if c.letter == "e" else c for c in conditions)
     if settings.noise is None:
         return conditions
@@ -182,10 +212,18 @@ def conditions_of(problem: Problem, plan: BatchPlan | None = None) -> tuple[Cond
 
 
 def start_from(head: nn.Sequential, initial: Mapping[str, Tensor]) -> bool:
-    """Copy ``weight.0``, ``bias.0``, ``weight.1``, ... into the head's trained layers; False if a shape differs."""
+    """Copy ``weight.0``, ``bias.0``, ``weight.1``, ... into the head's trained layers; False if
+    a shape differs.
+    """
     layers = [layer for layer in head if isinstance(layer, nn.Linear | nn.Conv2d)]
-    pairs = [(getattr(layer, kind), f"{kind}.{i}") for i, layer in enumerate(layers) for kind in ("weight", "bias")]
-    if {name for _, name in pairs} != set(initial) or any(p.shape != initial[name].shape for p, name in pairs):
+    pairs = [
+        (getattr(layer, kind), f"{kind}.{i}")
+        for i, layer in enumerate(layers)
+        for kind in ("weight", "bias")
+    ]
+    if {name for _, name in pairs} != set(initial) or any(
+        p.shape != initial[name].shape for p, name in pairs
+    ):
         return False
     with torch.no_grad():
         for parameter, name in pairs:
@@ -220,7 +258,10 @@ def _noise_plan(settings: Settings, plan: BatchPlan, parameters: int) -> NoisePl
 
 
 def _draws(problem: Problem, head: nn.Module, checkpoints: Checkpoints) -> Noise | None:
-    """step -> name -> noise, for ``train``; None without any. The seed is kept with the checkpoints, or nowhere."""
+    """step -> name -> noise, for ``train``; None without any.
+
+    The seed is kept with the checkpoints, or nowhere.
+    """
     parameters = {name: p.detach() for name, p in head.named_parameters()}
     config, noise = (
         problem.settings.noise,
@@ -228,13 +269,19 @@ def _draws(problem: Problem, head: nn.Module, checkpoints: Checkpoints) -> Noise
     )
     if config is None or noise is None:
         return None
-    seed = noise_seed(config) if config.seed is not None else checkpoints.number(SEED, lambda: noise_seed(config))
+    seed = (
+        noise_seed(config)
+        if config.seed is not None
+        else checkpoints.number(SEED, lambda: noise_seed(config))
+    )
     return lambda step: draw_noise(parameters, noise, seed, step)
 
 
 @schema
 class BoxKind(CertificateKind):
-    """``certificate=box``: parameter boxes of any head, for any relation (method.md sections 1-3)."""
+    """``certificate=box``: parameter boxes of any head, for any relation (method.md sections
+    1-3).
+    """
 
     name: Literal["box"] = "box"
 
@@ -248,7 +295,9 @@ class BoxKind(CertificateKind):
     covers_retraining = True
 
     def missing_training(self, head: HeadBuilder, given: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return what a network needs: no defaults were found that serve the sets of docs/start.md."""
+        """Return what a network needs: no defaults were found that serve the sets of
+        docs/start.md.
+        """
         if head.linear:
             return ()
         return tuple(name for name in ("epochs", "lr", "clip") if name not in given)
@@ -257,8 +306,8 @@ class BoxKind(CertificateKind):
         """Refuse what boxes do not cover.
 
         Raises:
-            ConfigError: settings left to the recipe, a relation of labels alone, or noise in an ensemble or under a
-                relation of removals.
+            ConfigError: settings left to the recipe, a relation of labels alone, or noise in an
+                ensemble or under a relation of removals.
         """
         refuse_recipe(settings.training, self.name)
         relation = RELATIONS[settings.relation.name]
@@ -267,7 +316,8 @@ class BoxKind(CertificateKind):
             return
         if settings.ensemble.members > 1:
             raise ConfigError(
-                f"noise.epsilon: ensemble.members={settings.ensemble.members}: an ensemble answers by vote and its "
+                f"noise.epsilon: ensemble.members={settings.ensemble.members}: an ensemble answers "
+                "by vote and its "
                 "weights are not released: leave the noise out, or train one model"
             )
         relation.check_noise()
@@ -282,29 +332,39 @@ class BoxKind(CertificateKind):
         """Train with bounds, from the problem's initial parameters where they fit the head."""
         head = starting_head(problem)
         noise = _draws(problem, head, checkpoints)
-        box = train(head, problem.recipe, problem.dataset.train, on_progress, noise, checkpoints=checkpoints)
+        box = train(
+            head, problem.recipe, problem.dataset.train, on_progress, noise, checkpoints=checkpoints
+        )
         return BoxModel(problem, head, box, problem.plan)
 
     def load(self, problem: Problem, reader: FileReader) -> BoxModel:
         """Read the boxes back."""
         head = _head(problem)
         like = {name: tensor.detach() for name, tensor in head.state_dict().items()}
-        return BoxModel(problem, head, read_boxes(reader, problem.settings.kgrid.ks, like), problem.plan)
+        return BoxModel(
+            problem, head, read_boxes(reader, problem.settings.kgrid.ks, like), problem.plan
+        )
 
     def allocating_shapes_only(self) -> AbstractContextManager[object]:
         """Return PyTorch's meta device: of a head that is read back, its shapes are enough."""
         return torch.device("meta")
 
     def starts_elsewhere(self, problem: Problem) -> bool:
-        """Return whether initial parameters do not fit the head, so that it starts from random ones."""
+        """Return whether initial parameters do not fit the head, so that it starts from random
+        ones.
+        """
         return bool(problem.initial) and not start_from(_head(problem), problem.initial or {})
 
     def training_inputs(self, problem: Problem) -> dict[str, object]:
-        """Return a hash of the parameters that training begins at: they may come from code of the user's own."""
+        """Return a hash of the parameters that training begins at: they may come from code of
+        the user's own.
+        """
         state = starting_head(problem).state_dict()
         content = save({name: tensor.contiguous() for name, tensor in state.items()})
         return {"the initial parameters": sha256(content).hexdigest()}
 
     def distances_differ_by_one(self, settings: Settings) -> bool:
         """Return whether the rules nest: by exact products, and where features stay as they are."""
-        return settings.training.product == "exact" and RELATIONS[settings.relation.name].moves_records
+        return (
+            settings.training.product == "exact" and RELATIONS[settings.relation.name].moves_records
+        )

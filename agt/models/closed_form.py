@@ -1,6 +1,7 @@
 """Kinds and models on public features whose certificates are in closed form, for every k at once.
 
-What they share: the checks of their settings, the public feature map, and certificates a block of queries at a time.
+What they share: the checks of their settings, the public feature map, and certificates a block of
+queries at a time.
 """
 
 from collections.abc import Mapping
@@ -56,28 +57,34 @@ class ClosedFormKind(CertificateKind):
     def with_features(self, features: FeaturesConfig) -> Self:
         """Return the same settings on these public features. Raises ConfigError: they have some."""
         if self.features != FeaturesConfig():
-            raise ConfigError("features: the certificate has features of its own: give them in one place")
+            raise ConfigError(
+                "features: the certificate has features of its own: give them in one place"
+            )
         return replace(self, features=features)  # type: ignore[type-var]
 
     def check(self, settings: Settings) -> None:
-        """Refuse what no closed form covers; the step size also depends on the data's declared size.
+        """Refuse what no closed form covers; the step size also depends on the data's declared
+        size.
 
         Raises:
-            ConfigError: hidden layers, momentum, a relation, a device or noise that the proofs leave out.
+            ConfigError: hidden layers, momentum, a relation, a device or noise that the proofs
+                leave out.
         """
         relation = RELATIONS[settings.relation.name]
         relation.check_head(self.covers_changed_labels(), settings.relation.unit_rows)
         self._check_head(settings)
         if settings.compute.device != "cpu":
             raise ConfigError(
-                f"compute.device={settings.compute.device}: certificate={self.name} runs on the CPU: use compute=default"
+                f"compute.device={settings.compute.device}: certificate={self.name} runs on the "
+                "CPU: use compute=default"
             )
         relation.check_closed_form()
         check_optimizer(settings.training)
         self.check_own(settings)
         if settings.noise is not None:
             raise ConfigError(
-                f"noise.epsilon: certificate={self.name} trains without noise in its steps; agt predict "
+                f"noise.epsilon: certificate={self.name} trains without noise in its steps; agt "
+                "predict "
                 "mechanism=release_weights adds it once, at the end, and needs less"
             )
 
@@ -86,23 +93,32 @@ class ClosedFormKind(CertificateKind):
         return False
 
     def check_own(self, settings: Settings) -> None:
-        """Raise ConfigError where settings are not covered by what this kind adds to all closed forms."""
+        """Raise ConfigError where settings are not covered by what this kind adds to all closed
+        forms.
+        """
 
     def _check_head(self, settings: Settings) -> None:
         if not settings.model.linear:
             hidden = getattr(settings.model, "hidden", None)
-            shown = "model: a network of your own" if hidden is None else f"model.hidden={list(hidden)}"
+            shown = (
+                "model: a network of your own" if hidden is None else f"model.hidden={list(hidden)}"
+            )
             raise ConfigError(
-                f"{shown}: certificate={self.name} is proved for linear heads alone (no hidden layers), which "
+                f"{shown}: certificate={self.name} is proved for linear heads alone (no hidden "
+                "layers), which "
                 "it trains itself: use model=linear, or certificate=box"
             )
 
-    def resolve(self, training: TrainingConfig, classes: int, size: float, unit_rows: int) -> TrainingConfig:
+    def resolve(
+        self, training: TrainingConfig, classes: int, size: float, unit_rows: int
+    ) -> TrainingConfig:
         """Return the settings with the recipe's numbers: those of a minimiser."""
         return resolve_minimiser(training, classes, size)
 
     def distances_differ_by_one(self, settings: Settings) -> bool:
-        """Return True: a stable distance follows from how far one k moves the head, or the votes."""
+        """Return True: a stable distance follows from how far one k moves the head, or the
+        votes.
+        """
         return True
 
 
@@ -120,7 +136,9 @@ class ClosedFormModel(Trained):
 
     @property
     def _recipe_numbers(self) -> dict[str, float | int]:
-        """What the recipe decided, under ``recipe.NAME``; nothing where every setting was a number."""
+        """What the recipe decided, under ``recipe.NAME``; nothing where every setting was a
+        number.
+        """
         return numbers_of(self.training, self.settings.training.by_recipe)
 
     def phi(self, features: np.ndarray) -> np.ndarray:
@@ -128,14 +146,20 @@ class ClosedFormModel(Trained):
         return self.features(features, self.settings.training.dtype)
 
     def over(self, features: np.ndarray) -> np.ndarray:
-        """The same of training records, for whoever takes slices of them again and again (``FeatureMap.over``)."""
-        return self.features.over(features, self.settings.training.dtype, self.settings.compute.memory_mb)
+        """The same of training records, for whoever takes slices of them again and again
+        (``FeatureMap.over``).
+        """
+        return self.features.over(
+            features, self.settings.training.dtype, self.settings.compute.memory_mb
+        )
 
     def has_features_of(self, dataset: Dataset) -> bool:
         """Return whether the public features are those that a dataset's public rows make."""
         now = FeatureMap.of(self.settings.certificate.features, dataset).matrices
         then = self.features.matrices
-        return now.keys() == then.keys() and all(np.array_equal(now[name], then[name]) for name in now)
+        return now.keys() == then.keys() and all(
+            np.array_equal(now[name], then[name]) for name in now
+        )
 
     def check(self, features: np.ndarray) -> None:
         """Raise ConfigError for queries of another width; whatever is finite has features."""
@@ -150,7 +174,9 @@ class ClosedFormModel(Trained):
         raise NotImplementedError
 
     def _all_logits(self, features: np.ndarray) -> np.ndarray:
-        parts = group().shared(len(features), ROWS, lambda rows: self.logits(self.phi(features[rows])))
+        parts = group().shared(
+            len(features), ROWS, lambda rows: self.logits(self.phi(features[rows]))
+        )
         return gathered(parts, len(features))
 
     def predict(self, features: np.ndarray) -> np.ndarray:
@@ -158,7 +184,9 @@ class ClosedFormModel(Trained):
         return labels_of(self._all_logits(features))
 
     def margins(self, features: np.ndarray) -> np.ndarray:
-        """[1, n] the logit, or logit difference, of two classes; else [classes, n] each logit less the best other."""
+        """[1, n] the logit, or logit difference, of two classes; else [classes, n] each logit
+        less the best other.
+        """
         return signed_margins(self._all_logits(features))
 
     def shares(self, features: np.ndarray) -> np.ndarray:
@@ -172,17 +200,36 @@ class ClosedFormModel(Trained):
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
         """Stable distances; at some k, tabulated there alone and no farther than the last."""
-        relation, grid, count = self.settings.relation.name, ks or self.settings.kgrid.ks, len(features)
+        relation, grid, count = (
+            self.settings.relation.name,
+            ks or self.settings.kgrid.ks,
+            len(features),
+        )
         parts = group().shared(
-            count, ROWS, lambda rows: self.certified(self.phi(features[rows]), grid), counted(on_progress, count)
+            count,
+            ROWS,
+            lambda rows: self.certified(self.phi(features[rows]), grid),
+            counted(on_progress, count),
         )
         known = ClosedForm.joined(parts, count)
-        return known if ks is None else Certificates(grid, relation, known.prediction, np.asarray(known.certified))
+        return (
+            known
+            if ks is None
+            else Certificates(grid, relation, known.prediction, np.asarray(known.certified))
+        )
 
 
 def read_features(problem: Problem, shelf: FileReader) -> FeatureMap:
-    """The public feature map of a saved model. Raises ConfigError: its file is missing or damaged."""
+    """The public feature map of a saved model.
+
+    Raises ConfigError: its file is missing or damaged.
+    """
     width = int(np.prod(problem.dataset.train.features.shape[1:]))
-    bare, zero = FeatureMap(problem.settings.certificate.features, width), torch.zeros((), dtype=torch.float64)
+    bare, zero = (
+        FeatureMap(problem.settings.certificate.features, width),
+        torch.zeros((), dtype=torch.float64),
+    )
     like = {name: zero.expand(shape) for name, shape in bare.shapes.items()}
-    return bare.with_matrices({name: matrix.numpy() for name, matrix in read_tensors(shelf, FEATURES, like).items()})
+    return bare.with_matrices(
+        {name: matrix.numpy() for name, matrix in read_tensors(shelf, FEATURES, like).items()}
+    )

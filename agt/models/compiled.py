@@ -1,7 +1,9 @@
-"""Loops over one record at a time, of the features that need any: imported there, since Numba takes half a second.
+"""Loops over one record at a time, of the features that need any: imported there, since Numba takes
+half a second.
 
-All are compiled without reassociation or contraction, so each operation is rounded alone, in an order that the arrays'
-sizes decide: what is made of a record is a function of that record and of public constants, to the last bit.
+All are compiled without reassociation or contraction, so each operation is rounded alone, in an
+order that the arrays' sizes decide: what is made of a record is a function of that record and of
+public constants, to the last bit.
 """
 
 import math
@@ -12,14 +14,16 @@ from numba import njit, prange
 _GONE = 700.0  # exp(-700): beyond it 0
 _POWERS = np.ldexp(1.0, -np.arange(1024))
 _TAYLOR = np.array([(-1.0) ** n / math.factorial(n) for n in range(13, -1, -1)])
-_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # multiples of the first up to 1,024 are exact
+# multiples of the first up to 1,024 are exact
+_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 
 
 @njit(cache=True)
 def falling(t):  # type: ignore[no-untyped-def]
     """exp(-t) for t [n, m] >= 0, to within 4 u of itself; 0 beyond 700, and NaN of NaN.
 
-    exp(-t) = 2^-n exp(-r) with r = t - n ln 2, |r| <= 0.35: a Taylor polynomial of degree 13 leaves less than 1e-17.
+    exp(-t) = 2^-n exp(-r) with r = t - n ln 2, |r| <= 0.35: a Taylor polynomial of degree 13 leaves
+    less than 1e-17.
     """
     out = np.empty_like(t)
     for row in range(t.shape[0]):
@@ -67,11 +71,14 @@ def modulus(image, wave, stride):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def filtered(image, kernel, stride):  # type: ignore[no-untyped-def]
-    """[s / stride, s / stride] sums of kernel [k, k] times the image around its places, mirrored at the edges."""
+    """[s / stride, s / stride] sums of kernel [k, k] times the image around its places, mirrored
+    at the edges.
+    """
     size, reach = len(image), len(kernel) // 2
     places = size // stride
     columns = (size + 2 * reach + stride - 1) // stride
-    mirrored = np.zeros((stride, size + 2 * reach, columns))  # those of every stride-th column beside each other
+    # those of every stride-th column beside each other
+    mirrored = np.zeros((stride, size + 2 * reach, columns))
     for y in range(size + 2 * reach):
         from_y = y - reach
         from_y = -from_y if from_y < 0 else from_y
@@ -86,7 +93,11 @@ def filtered(image, kernel, stride):  # type: ignore[no-untyped-def]
         sums = out[y]
         for dy in range(len(kernel)):
             for dx in range(len(kernel)):
-                factor, line, start = kernel[dy, dx], mirrored[dx % stride, y * stride + dy], dx // stride
+                factor, line, start = (
+                    kernel[dy, dx],
+                    mirrored[dx % stride, y * stride + dy],
+                    dx // stride,
+                )
                 for x in range(places):
                     sums[x] += factor * line[start + x]
     return out

@@ -1,7 +1,8 @@
-"""A problem without its records, as plain values: what a saved model, or a training run, keeps of it and reads back.
+"""A problem without its records, as plain values: what a saved model, or a training run, keeps of
+it and reads back.
 
-Nothing of the data but its public constants, what is known of its conditions and, where nobody declared a size, how many
-records there were.
+Nothing of the data but its public constants, what is known of its conditions and, where nobody
+declared a size, how many records there were.
 """
 
 from collections.abc import Mapping
@@ -68,7 +69,10 @@ def problem_of(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
         ValueError, TypeError, KeyError: no description.
     """
     if node["format"] not in READABLE:
-        raise ConfigError(f"model.json: the model was saved in format {node['format']}, and this agt reads format {FORMAT}")
+        raise ConfigError(
+            f"model.json: the model was saved in format {node['format']}, and this agt reads "
+            f"format {FORMAT}"
+        )
     kept, head = node["settings"], node["head"]
     settings = Settings(
         model=_own(head["layers"]) if "layers" in head else validate(HeadConfig, head, "network"),
@@ -83,7 +87,8 @@ def problem_of(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
 
 
 def dataset_of(node: Mapping[str, Any], name: str) -> tuple[Dataset, int | tuple[int, ...] | None]:
-    """The dataset that was described, without its records; and how many there were, as ``Problem.records`` has it.
+    """The dataset that was described, without its records; and how many there were, as
+    ``Problem.records`` has it.
 
     Args:
         name: what tables call it.

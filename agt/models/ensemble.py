@@ -1,4 +1,5 @@
-"""An ensemble of models on disjoint shards, answering by certified vote (001 section 5; method.md section 4).
+"""An ensemble of models on disjoint shards, answering by certified vote (001 section 5; method.md
+section 4).
 
 The vote is of their labels, or of their margins. Beside each member's model lies what a later
 training of some members needs to know (agt/unlearning/sisa.py): shard.json has a digest of the
@@ -13,7 +14,13 @@ import numpy as np
 
 from agt.certificates.box import REACH, Certificates, grid_index
 from agt.certificates.conditions import Condition, shards_fact
-from agt.certificates.votes import Vote, VoteCertificates, certified_vote, margin_labels, margin_vote
+from agt.certificates.votes import (
+    Vote,
+    VoteCertificates,
+    certified_vote,
+    margin_labels,
+    margin_vote,
+)
 from agt.data.arrays import ROWS
 from agt.data.dataset import Dataset
 from agt.data.records import Records, fingerprint
@@ -80,13 +87,19 @@ class EnsembleModel(Trained):
         checkpoints: Checkpoints = NOWHERE,
     ) -> "EnsembleModel":
         """Train every member, several processes at once."""
-        trained = fit_members(problem, range(problem.settings.ensemble.members), on_progress, checkpoints)
-        return cls(problem, tuple(model for model, _ in trained), tuple(shard for _, shard in trained))
+        trained = fit_members(
+            problem, range(problem.settings.ensemble.members), on_progress, checkpoints
+        )
+        return cls(
+            problem, tuple(model for model, _ in trained), tuple(shard for _, shard in trained)
+        )
 
     @classmethod
     def load(cls, problem: Problem, shelf: FileReader) -> "EnsembleModel":
         """Read every member back."""
-        return cls(problem, tuple(load_members(problem, shelf, range(problem.settings.ensemble.members))))
+        return cls(
+            problem, tuple(load_members(problem, shelf, range(problem.settings.ensemble.members)))
+        )
 
     def save(self, store: FileWriter) -> None:
         """members/000/..., each as a run without an ensemble keeps its model."""
@@ -94,7 +107,9 @@ class EnsembleModel(Trained):
             member.save(store.part(member_folder(index)))
 
     def save_shards(self, store: FileWriter) -> None:
-        """Beside the members, in the run they were trained in: a model that travels takes no digests of records along."""
+        """Beside the members, in the run they were trained in: a model that travels takes no
+        digests of records along.
+        """
         for index, shard in enumerate(self.shards):
             shard.save(store.part(member_folder(index)))
 
@@ -104,17 +119,23 @@ class EnsembleModel(Trained):
         return self.members
 
     def has_features_of(self, dataset: Dataset) -> bool:
-        """Return whether all members' public features are those that a dataset's public rows make."""
+        """Return whether all members' public features are those that a dataset's public rows
+        make.
+        """
         return all(member.has_features_of(dataset) for member in self.members)
 
     @property
     def plan(self) -> BatchPlan:
-        """The first member's batch plan; all are alike but for what an undeclared size would make of them."""
+        """The first member's batch plan; all are alike but for what an undeclared size would
+        make of them.
+        """
         return self.members[0].plan
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Conditions a-g: those of each member; which member a record trains depends on its own id too."""
+        """Conditions a-g: those of each member; which member a record trains depends on its own
+        id too.
+        """
         conditions = self.members[0].conditions
         facts = {"b": shards_fact(len(self.members), self._touches)}
         if self._clip is not None:
@@ -128,11 +149,13 @@ class EnsembleModel(Trained):
 
     @property
     def farthest(self) -> int:
-        """As far as all members together reach, or a vote of margins looks; and as many votes as there are.
+        """As far as all members together reach, or a vote of margins looks; and as many votes as
+        there are.
 
-        That covers votes of single edits: ``per_k`` being exactly two of theirs, a linear head withstands at most
-        int(2 s) + 2 <= 2 int(s) + 3, s = reach / move of its own ``farthest`` >= int(s) + 2. So the vote's L < F / 2 <=
-        sum (2 int(s) + 4) / 2, which is the sum of int(s) + 2.
+        That covers votes of single edits: ``per_k`` being exactly two of theirs, a linear head
+        withstands at most int(2 s) + 2 <= 2 int(s) + 3, s = reach / move of its own ``farthest`` >=
+        int(s) + 2. So the vote's L < F / 2 <= sum (2 int(s) + 4) / 2, which is the sum of int(s) +
+        2.
         """
         if self._clip is not None:
             return max(REACH, len(self.members))
@@ -156,20 +179,27 @@ class EnsembleModel(Trained):
         if self._clip is not None:
             return self._summed(features, self._clip)[0]
         labels = np.stack([member.predict(features) for member in self.members])
-        return certified_vote(labels, np.zeros_like(labels), self.problem.classes, touches=self._touches).prediction
+        return certified_vote(
+            labels, np.zeros_like(labels), self.problem.classes, touches=self._touches
+        ).prediction
 
     def margins(self, features: np.ndarray) -> np.ndarray:
-        """[1, n] of two classes: share of votes for class 1, less a half, or the mean of the clipped margins; else each
-        class's share less the best other's."""
+        """[1, n] of two classes: share of votes for class 1, less a half, or the mean of the
+        clipped margins; else each class's share less the best other's.
+        """
         if self._clip is not None:
             return self._summed(features, self._clip)[1][None]
         shares = self._vote_shares(features)
         if len(shares) == 2:
             return shares[1:] - 0.5
-        return shares - np.stack([np.delete(shares, c, axis=0).max(axis=0) for c in range(len(shares))])
+        return shares - np.stack(
+            [np.delete(shares, c, axis=0).max(axis=0) for c in range(len(shares))]
+        )
 
     def shares(self, features: np.ndarray) -> np.ndarray:
-        """[n, C] each class's share of the votes; of a vote of margins, the sigmoid of their clipped mean."""
+        """[n, C] each class's share of the votes; of a vote of margins, the sigmoid of their
+        clipped mean.
+        """
         if self._clip is not None:
             return logistic_shares(self.margins(features))
         return self._vote_shares(features).T
@@ -184,7 +214,9 @@ class EnsembleModel(Trained):
         least = self.settings.kgrid.ks[:1]  # bounds at one k, as none of them is looked at
 
         def work(rows: slice) -> tuple[np.ndarray, np.ndarray]:
-            return margin_labels([member.envelope(features[rows], least).margin for member in self.members], clip)
+            return margin_labels(
+                [member.envelope(features[rows], least).margin for member in self.members], clip
+            )
 
         labels, means = zip(*group().shared(len(features), ROWS, work), strict=True)
         return np.concatenate(labels), np.concatenate(means)
@@ -203,26 +235,42 @@ class EnsembleModel(Trained):
             edits.append(certificates[-1] if single is member else single.certify(features, ks))
             on_progress(Progress(done, count, done, count))
         known = vote(certificates, edits, self.problem.classes)
-        return known if self._clip is None else known.with_margins(*self._margin_votes(features, ks, self._clip))
+        return (
+            known
+            if self._clip is None
+            else known.with_margins(*self._margin_votes(features, ks, self._clip))
+        )
 
-    def _margin_votes(self, features: np.ndarray, ks: tuple[int, ...] | None, clip: float) -> tuple[Vote, Vote]:
-        """The vote of margins with its distance in records, and in steps of the grid: on a dense one the first is both."""
+    def _margin_votes(
+        self, features: np.ndarray, ks: tuple[int, ...] | None, clip: float
+    ) -> tuple[Vote, Vote]:
+        """The vote of margins with its distance in records, and in steps of the grid: on a dense
+        one the first is both.
+        """
         grid = self.settings.kgrid
         by_distance = self._margin_vote(features, ks, clip, steps=False)
         if ks is None and grid.dense:
             return by_distance, by_distance
-        return by_distance, self._margin_vote(features, grid.ks if ks is None else ks, clip, steps=True)
+        return by_distance, self._margin_vote(
+            features, grid.ks if ks is None else ks, clip, steps=True
+        )
 
-    def _margin_vote(self, features: np.ndarray, ks: tuple[int, ...] | None, clip: float, steps: bool) -> Vote:
+    def _margin_vote(
+        self, features: np.ndarray, ks: tuple[int, ...] | None, clip: float, steps: bool
+    ) -> Vote:
         """Of as many queries at once as the working memory takes."""
-        at_once = max(1, self.settings.compute.memory_mb * 2**20 // (_MARGIN_BYTES * len(self.members) * REACH))
+        at_once = max(
+            1,
+            self.settings.compute.memory_mb * 2**20 // (_MARGIN_BYTES * len(self.members) * REACH),
+        )
 
         def work(rows: slice) -> Vote:
             if steps:
                 some = [member.envelope(features[rows], ks) for member in self.members]
             else:
                 some = [
-                    member.counting_single_edits.envelope(features[rows], ks).by_record(REACH) for member in self.members
+                    member.counting_single_edits.envelope(features[rows], ks).by_record(REACH)
+                    for member in self.members
                 ]
             return margin_vote(some, clip, touches=self._touches)
 
@@ -230,7 +278,9 @@ class EnsembleModel(Trained):
 
 
 def vote(members: list[Certificates], edits: list[Certificates], classes: int) -> VoteCertificates:
-    """The vote's certificates from the members', and from those that count single edits where a member has such."""
+    """The vote's certificates from the members', and from those that count single edits where a
+    member has such.
+    """
     labels = np.stack([c.prediction for c in members])
     distances, costs = (np.stack([c.stable_distance for c in each]) for each in (members, edits))
     steps = np.stack([grid_index(c.ks, c.certified) for c in members])
@@ -239,7 +289,9 @@ def vote(members: list[Certificates], edits: list[Certificates], classes: int) -
     prices = np.stack(priced, axis=1) if len(priced) == len(edits) else None
     by_distance = certified_vote(labels, costs, classes, touches=touches, prices=prices)
     by_steps = certified_vote(labels, steps, classes, touches=touches)
-    return VoteCertificates.of_members(members[0].relation, by_distance, by_steps, labels, distances, classes)
+    return VoteCertificates.of_members(
+        members[0].relation, by_distance, by_steps, labels, distances, classes
+    )
 
 
 def fit_members(
@@ -261,7 +313,9 @@ def fit_members(
     def on_done(done: int) -> None:
         on_progress(Progress(done, len(which), done, len(which)))
 
-    return train_members(member, problem.recipe, dataset.train, ensemble, on_done, checkpoints, which)
+    return train_members(
+        member, problem.recipe, dataset.train, ensemble, on_done, checkpoints, which
+    )
 
 
 def load_members(problem: Problem, shelf: FileReader, which: Sequence[int]) -> list[Model]:
@@ -279,9 +333,14 @@ def load_members(problem: Problem, shelf: FileReader, which: Sequence[int]) -> l
 
 
 def made_by(problem: Problem) -> dict[str, object]:
-    """What the bits of a model, or of members, that are trained now depend on beside settings and records."""
+    """What the bits of a model, or of members, that are trained now depend on beside settings
+    and records.
+    """
     compute = problem.settings.compute
-    cut = {f"compute.{key}": getattr(compute, key) for key in ("device", "kernel", "fragment", "memory_mb")}
+    cut = {
+        f"compute.{key}": getattr(compute, key)
+        for key in ("device", "kernel", "fragment", "memory_mb")
+    }
     inputs = problem.settings.certificate.training_inputs(problem)
     return {**surroundings(compute.device, compute.threads), **cut, **inputs}
 
@@ -295,6 +354,10 @@ def _fit_member(
 ) -> tuple[Model, ShardRecord]:
     """Train one member in a process of its own; what it sends back holds the model and no data."""
     settings = replace(problem.settings, compute=recipe.compute)
-    shard = replace(problem, dataset=problem.dataset.with_shard(records, recipe.declared_size), settings=settings)
+    shard = replace(
+        problem,
+        dataset=problem.dataset.with_shard(records, recipe.declared_size),
+        settings=settings,
+    )
     model = settings.certificate.fit(shard, checkpoints=checkpoints).with_problem(problem)
     return model, ShardRecord(fingerprint(records), made)

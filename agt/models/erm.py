@@ -1,4 +1,6 @@
-"""``certificate=erm``: the minimiser of a regularised loss on a linear head (002's output perturbation)."""
+"""``certificate=erm``: the minimiser of a regularised loss on a linear head (002's output
+perturbation).
+"""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -27,11 +29,13 @@ UNREAD_OF_MINIMISERS: Mapping[str, UnreadReason] = dict.fromkeys(
 
 @schema
 class ErmKind(LinearKind):
-    """Certificates in closed form for the minimiser of the regularised loss; training.weight_decay is lambda.
+    """Certificates in closed form for the minimiser of the regularised loss; training.weight_decay
+    is lambda.
 
     Attributes:
         features: the public feature map.
-        tolerance: public bound on the gradient's norm at the solution; a run that does not reach it stops.
+        tolerance: public bound on the gradient's norm at the solution; a run that does not reach it
+            stops.
     """
 
     name: Literal["erm"] = "erm"
@@ -51,10 +55,15 @@ class ErmKind(LinearKind):
         check_erm(settings.training, self.name)
 
     def sensitivity(self, setting: LinearSetting) -> Sensitivity:
-        """Return how far one record moves the minimiser. Raises ConfigError: the tolerance is too small."""
+        """Return how far one record moves the minimiser.
+
+        Raises ConfigError: the tolerance is too small.
+        """
         return erm_sensitivity(setting, self.tolerance)
 
-    def train(self, recipe: Recipe, records: Records, on_progress: OnProgress, checkpoints: Checkpoints) -> LinearTrained:
+    def train(
+        self, recipe: Recipe, records: Records, on_progress: OnProgress, checkpoints: Checkpoints
+    ) -> LinearTrained:
         """Return the minimiser. Raises UnsoundError: the tolerance was not reached."""
         return train_erm(recipe, records, self.tolerance, on_progress, checkpoints)
 
@@ -64,7 +73,9 @@ class ErmKind(LinearKind):
         objective = {"weight_decay": strength, "tolerance": self.tolerance}
         constants = stated_constants(trained.plan, "objective_stated", **objective)
         movement = movement_values(trained)
-        return constants, proved("minimiser_of_loss", strength=strength, gradient=self.tolerance, **movement)
+        return constants, proved(
+            "minimiser_of_loss", strength=strength, gradient=self.tolerance, **movement
+        )
 
     def check_tilted(self, mechanism: str) -> None:
         """Accept: a random linear term moves the minimiser as its proof says."""

@@ -23,7 +23,8 @@ def fit(
     """Train the model, or the ensemble, of a problem; go on from its checkpoints, if it has any.
 
     Raises:
-        ConfigError: a process that shares the work has other data or settings, or computes by other means.
+        ConfigError: a process that shares the work has other data or settings, or computes by other
+            means.
         DataError: memory-mapped records were edited meanwhile.
     """
     problem.dataset.check_unchanged()

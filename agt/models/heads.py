@@ -1,7 +1,8 @@
-"""The certified heads: a linear classifier, an MLP of any depth and width, convolutions, or a network of the user's own.
+"""The certified heads: a linear classifier, an MLP of any depth and width, convolutions, or a
+network of the user's own.
 
-A head is described, not held: ``build`` makes it anew, with its initial parameters, for training, for reading back what was
-trained, and in each process of an ensemble.
+A head is described, not held: ``build`` makes it anew, with its initial parameters, for training,
+for reading back what was trained, and in each process of an ensemble.
 """
 
 import inspect
@@ -45,12 +46,15 @@ class HeadBuilder(Protocol):
     def facts(self) -> tuple[Fact, ...]:
         """What condition e rests on, beside the data: where the initial parameters come from."""
 
-    def build(self, shape: tuple[int, ...], classes: int, training: TrainingConfig) -> nn.Sequential:
+    def build(
+        self, shape: tuple[int, ...], classes: int, training: TrainingConfig
+    ) -> nn.Sequential:
         """The layers, with their initial parameters in ``training.dtype``.
 
         Args:
             shape: one record's feature shape.
-            classes: number of classes; one output under a loss that takes one, else one for each class.
+            classes: number of classes; one output under a loss that takes one, else one for each
+                class.
 
         Raises:
             ConfigError: it cannot be built, or no bound rule covers it.
@@ -73,7 +77,9 @@ class HeadConfig:
 
     def __post_init__(self) -> None:
         if type(self) is HeadConfig and self.encoder is not None:
-            raise ValueError("encoder: this head takes none; give model=small_cnn, and its encoder's settings")
+            raise ValueError(
+                "encoder: this head takes none; give model=small_cnn, and its encoder's settings"
+            )
 
     @property
     def linear(self) -> bool:
@@ -85,11 +91,14 @@ class HeadConfig:
         """Nothing to say: the initial parameters come from the public seed."""
         return ()
 
-    def build(self, shape: tuple[int, ...], classes: int, training: TrainingConfig) -> nn.Sequential:
-        """Linear layers with activations between, after a Flatten where a record has more than one axis.
+    def build(
+        self, shape: tuple[int, ...], classes: int, training: TrainingConfig
+    ) -> nn.Sequential:
+        """Linear layers with activations between, after a Flatten where a record has more than one
+        axis.
 
-        PyTorch's default initialisation by ``training.seed``, drawn in float64, so that both dtypes start at the same point
-        up to rounding.
+        PyTorch's default initialisation by ``training.seed``, drawn in float64, so that both dtypes
+        start at the same point up to rounding.
         """
         with seeded(training):
             layers: list[nn.Module] = [nn.Flatten()] if len(shape) > 1 else []
@@ -108,7 +117,8 @@ class HeadConfig:
 
 @schema
 class ConvConfig(HeadConfig):
-    """Convolutions of images, each with its activation and perhaps average pooling, under a head; all of it is trained.
+    """Convolutions of images, each with its activation and perhaps average pooling, under a head;
+    all of it is trained.
 
     Attributes:
         channels: outputs of each convolution.
@@ -116,9 +126,11 @@ class ConvConfig(HeadConfig):
         strides: steps of their windows.
         paddings: zeros on each side.
         pools: windows of average pooling after each; 1: none.
-        start: where parameters begin: pytorch, its defaults; he, its weights times the square root of 6, which is variance
-            2 / fan-in (He et al. 2015), and biases 0: what one record's features share grows less than what they differ by.
-        output_scale: the last layer's initial parameters are multiplied by this; 0: every record starts at the logit 0.
+        start: where parameters begin: pytorch, its defaults; he, its weights times the square root
+            of 6, which is variance 2 / fan-in (He et al. 2015), and biases 0: what one record's
+            features share grows less than what they differ by.
+        output_scale: the last layer's initial parameters are multiplied by this; 0: every record
+            starts at the logit 0.
     """
 
     channels: Annotated[tuple[Size, ...], Field(min_length=1)] = (16, 32)
@@ -131,29 +143,45 @@ class ConvConfig(HeadConfig):
 
     def __post_init__(self) -> None:
         if self.encoder is not None:
-            raise ValueError("encoder: this head's convolutions are trained; give model=small_cnn for a frozen encoder")
+            raise ValueError(
+                "encoder: this head's convolutions are trained; give model=small_cnn for a frozen "
+                "encoder"
+            )
         for name in ("kernels", "strides", "paddings", "pools"):
             if len(getattr(self, name)) != len(self.channels):
-                raise ValueError(f"{name}: {len(getattr(self, name))} given for {len(self.channels)} channels")
+                raise ValueError(
+                    f"{name}: {len(getattr(self, name))} given for {len(self.channels)} channels"
+                )
 
     @property
     def linear(self) -> bool:
         """No."""
         return False
 
-    def build(self, shape: tuple[int, ...], classes: int, training: TrainingConfig) -> nn.Sequential:
+    def build(
+        self, shape: tuple[int, ...], classes: int, training: TrainingConfig
+    ) -> nn.Sequential:
         """As ``HeadConfig.build``, for images [channels, height, width].
 
         Raises:
             ConfigError: records are no such images, or too small.
         """
         if len(shape) != 3:
-            raise ConfigError(f"model: convolutions take images [channels, height, width], and a record has shape {shape}")
+            raise ConfigError(
+                "model: convolutions take images [channels, height, width], and a record has "
+                f"shape {shape}"
+            )
         with seeded(training):
             layers, record = list[nn.Module](), torch.zeros(1, *shape, dtype=torch.float64)
-            windows = zip(self.channels, self.kernels, self.strides, self.paddings, self.pools, strict=True)
+            windows = zip(
+                self.channels, self.kernels, self.strides, self.paddings, self.pools, strict=True
+            )
             for channels, kernel, stride, padding, pool in windows:
-                layers.append(nn.Conv2d(record.shape[1], channels, kernel, stride, padding, dtype=torch.float64))
+                layers.append(
+                    nn.Conv2d(
+                        record.shape[1], channels, kernel, stride, padding, dtype=torch.float64
+                    )
+                )
                 layers.append(ACTIVATIONS[self.activation]())
                 layers += [nn.AvgPool2d(pool)] if pool > 1 else []
                 record = _passed(nn.Sequential(*layers), shape)
@@ -175,7 +203,9 @@ def _passed(layers: nn.Sequential, shape: tuple[int, ...]) -> torch.Tensor:
     """
     try:
         with torch.no_grad():
-            made: torch.Tensor = layers(torch.zeros(1, *shape, dtype=next(layers.parameters()).dtype))
+            made: torch.Tensor = layers(
+                torch.zeros(1, *shape, dtype=next(layers.parameters()).dtype)
+            )
     except RuntimeError as error:
         raise ConfigError(f"model: its layers take no record of shape {shape}: {error}") from None
     return made
@@ -186,7 +216,8 @@ class OwnNetwork:
     """A network of the user's own: an ``nn.Sequential`` of layers that bound rules cover.
 
     Attributes:
-        make: makes it; where it draws its initial parameters from PyTorch's generator, ``training.seed`` seeds that.
+        make: makes it; where it draws its initial parameters from PyTorch's generator,
+            ``training.seed`` seeds that.
         where: what made it, in words.
     """
 
@@ -195,7 +226,8 @@ class OwnNetwork:
 
     @classmethod
     def of(cls, network: nn.Sequential) -> "OwnNetwork":
-        """That starts from the parameters that ``network`` has now; whatever becomes of it does not matter.
+        """That starts from the parameters that ``network`` has now; whatever becomes of it does not
+        matter.
 
         Raises:
             ConfigError: no bound rule covers it, or it cannot be copied.
@@ -216,33 +248,42 @@ class OwnNetwork:
         """Code cannot see where somebody else's initial parameters come from."""
         return (declared("initial_parameters_public", network=self.where),)
 
-    def build(self, shape: tuple[int, ...], classes: int, training: TrainingConfig) -> nn.Sequential:
+    def build(
+        self, shape: tuple[int, ...], classes: int, training: TrainingConfig
+    ) -> nn.Sequential:
         """What ``make`` returns."""
         del classes  # the loop compares it with the last layer
         with seeded(training):
             try:
                 network = self.make()
             except Exception as error:  # whatever somebody else's code raises is about that code
-                raise ConfigError(f"model: {self.where} cannot be made: {type(error).__name__}: {error}") from error
+                raise ConfigError(
+                    f"model: {self.where} cannot be made: {type(error).__name__}: {error}"
+                ) from error
         network = _check_plain(network, self.where).to(getattr(torch, training.dtype))
         try:
             with torch.no_grad():
                 outputs = network(torch.zeros(1, *shape, dtype=getattr(torch, training.dtype)))
         except RuntimeError as error:
-            raise ConfigError(f"model: {self.where} takes no records of {shape} features: {error}") from None
+            raise ConfigError(
+                f"model: {self.where} takes no records of {shape} features: {error}"
+            ) from None
         if outputs.dim() != 2:
             raise ConfigError(
-                f"model: {self.where} makes {tuple(outputs.shape[1:])} outputs of a record of {shape} features: put an "
+                f"model: {self.where} makes {tuple(outputs.shape[1:])} outputs of a record of "
+                f"{shape} features: put an "
                 "nn.Flatten() in front"
             )
         return network
 
 
 def head_of(node: object) -> HeadBuilder:
-    """The head of a configuration: a description with ``build``, or a function that returns an ``nn.Sequential``.
+    """The head of a configuration: a description with ``build``, or a function that returns an
+    ``nn.Sequential``.
 
     Raises:
-        ConfigError: no ``_target_``, one that cannot be imported or called, or settings it does not take.
+        ConfigError: no ``_target_``, one that cannot be imported or called, or settings it does not
+            take.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise ConfigError(f"model: expected a mapping with a _target_, got {node!r}")
@@ -251,7 +292,9 @@ def head_of(node: object) -> HeadBuilder:
     if hasattr(target, "__dataclass_fields__") and hasattr(target, "build"):
         return validate(target, settings, "model")
     if not callable(target):
-        raise ConfigError(f"model._target_: '{node['_target_']}' is no function that returns an nn.Sequential")
+        raise ConfigError(
+            f"model._target_: '{node['_target_']}' is no function that returns an nn.Sequential"
+        )
     return OwnNetwork(partial(target, **settings), f"model._target_={node['_target_']}")
 
 
@@ -260,8 +303,11 @@ _DRAWING = RLock()  # of PyTorch's one generator, which threads share
 
 @contextmanager
 def seeded(training: TrainingConfig) -> Iterator[None]:
-    """In it PyTorch draws from ``training.seed``; afterwards its generator on the CPU is where it was."""
-    # Where there is no GPU to seed, torch.manual_seed takes twenty times as long, for a trace of where it was called.
+    """In it PyTorch draws from ``training.seed``; afterwards its generator on the CPU is where
+    it was.
+    """
+    # Where there is no GPU to seed, torch.manual_seed takes twenty times as long, for a trace of
+    # where it was called.
     seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
     with _DRAWING, torch.random.fork_rng(devices=[]):
         seed(training.seed)
@@ -269,9 +315,16 @@ def seeded(training: TrainingConfig) -> Iterator[None]:
 
 
 def layers_of(network: nn.Sequential) -> LayerList:
-    """The layers as plain values, to compare with and to build again: each one's name, type and settings."""
-    named = network._modules.items()  # not named_children(), which names a layer used twice only once
-    return [{"name": name, "layer": type(layer).__name__, **_settings(layer)} for name, layer in named if layer is not None]
+    """The layers as plain values, to compare with and to build again: each one's name, type and
+    settings.
+    """
+    # not named_children(), which names a layer used twice only once
+    named = network._modules.items()
+    return [
+        {"name": name, "layer": type(layer).__name__, **_settings(layer)}
+        for name, layer in named
+        if layer is not None
+    ]
 
 
 def from_layers(layers: LayerList) -> nn.Sequential:
@@ -292,55 +345,82 @@ def from_layers(layers: LayerList) -> nn.Sequential:
 
 def _settings(layer: nn.Module) -> dict[str, Any]:
     """The arguments that make such a layer."""
-    names = [name for name in inspect.signature(type(layer)).parameters if name not in ("device", "dtype")]
+    names = [
+        name
+        for name in inspect.signature(type(layer)).parameters
+        if name not in ("device", "dtype")
+    ]
     values = {name: getattr(layer, name) for name in names if hasattr(layer, name)}
     return {name: value is not None if name == "bias" else value for name, value in values.items()}
 
 
 def _check_plain(network: object, where: str) -> nn.Sequential:
-    """The network, if it is its layers and their parameters and nothing more: the rules would not see the rest.
+    """The network, if it is its layers and their parameters and nothing more: the rules would not
+    see the rest.
 
     Raises:
         ConfigError: naming the layer or the parameter.
     """
     if type(network) is not nn.Sequential:
         raise ConfigError(
-            f"model: {where} is of the type {type(network).__name__}: bounds pass through an nn.Sequential, layer by "
+            f"model: {where} is of the type {type(network).__name__}: bounds pass through an "
+            "nn.Sequential, layer by "
             "layer, and cannot see what another module's forward() does"
         )
     rules_for(network)
     for name, layer in network.named_modules(remove_duplicate=False):
-        if "forward" in vars(layer) or any(value for key, value in vars(layer).items() if key.endswith("hooks")):
+        if "forward" in vars(layer) or any(
+            value for key, value in vars(layer).items() if key.endswith("hooks")
+        ):
             raise ConfigError(
-                f"model: {f'layer {name}' if name else 'the whole'} has hooks, or a forward() of its own, which no bound "
+                f"model: {f'layer {name}' if name else 'the whole'} has hooks, or a forward() of "
+                "its own, which no bound "
                 "rule covers: remove them"
             )
     for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
             raise ConfigError(
-                f"model: {name} is frozen (requires_grad=False), and all of a head is trained: put frozen layers in "
+                f"model: {name} is frozen (requires_grad=False), and all of a head is trained: put "
+                "frozen layers in "
                 "front, and give their outputs as features"
             )
         if parameter._backward_hooks or not parameter.is_floating_point():
-            raise ConfigError(f"model: {name} has hooks, or is no real number: no bound rule covers it")
-    if len({parameter.data_ptr() for parameter in network.parameters()}) < len(list(network.parameters())):
-        raise ConfigError("model: two parameters share their memory, and training would part them: give each its own")
+            raise ConfigError(
+                f"model: {name} has hooks, or is no real number: no bound rule covers it"
+            )
+    if len({parameter.data_ptr() for parameter in network.parameters()}) < len(
+        list(network.parameters())
+    ):
+        raise ConfigError(
+            "model: two parameters share their memory, and training would part them: give each its "
+            "own"
+        )
     _check_described(network)
     return network
 
 
 def _check_described(network: nn.Sequential) -> None:
-    """Refuse a network that ``layers_of`` does not describe: it could not be read back, or is not what its layers say.
+    """Refuse a network that ``layers_of`` does not describe: it could not be read back, or is not
+    what its layers say.
 
     Raises:
-        ConfigError: a setting that is no plain value, or parameters that do not follow from the settings.
+        ConfigError: a setting that is no plain value, or parameters that do not follow from the
+            settings.
     """
     try:
         again = from_layers(json.loads(json.dumps(layers_of(network))))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"model: a layer has a setting that is no plain number or word ({error})") from None
-    mine, theirs = ({name: tensor.shape for name, tensor in n.state_dict().items()} for n in (network, again))
-    strange = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
+        raise ConfigError(
+            f"model: a layer has a setting that is no plain number or word ({error})"
+        ) from None
+    mine, theirs = (
+        {name: tensor.shape for name, tensor in n.state_dict().items()} for n in (network, again)
+    )
+    strange = sorted(
+        name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name)
+    )
     if strange or None in network._modules.values():
         culprit = strange[0] if strange else "a layer that is None"
-        raise ConfigError(f"model: {culprit} is not what the layers' settings make: no bound rule covers it")
+        raise ConfigError(
+            f"model: {culprit} is not what the layers' settings make: no bound rule covers it"
+        )

@@ -1,8 +1,9 @@
 """What every kind of certificate answers for itself: its settings, and all that is asked of them.
 
 A kind is one class in a file of its own. Its fields are its settings, as ``certificate=NAME`` and
-records have them; its methods and attributes are what differs from kind to kind. ``agt.models.kinds``
-lists it once. Code elsewhere asks ``settings.certificate``, and compares neither names nor classes.
+records have them; its methods and attributes are what differs from kind to kind.
+``agt.models.kinds`` lists it once. Code elsewhere asks ``settings.certificate``, and compares
+neither names nor classes.
 """
 
 from collections.abc import Mapping
@@ -128,7 +129,8 @@ class CertificateKind:
             ConfigError: the kind takes no public features, or has some already.
         """
         raise ConfigError(
-            "features: public features stand in front of a linear head: use certificate=stability, network=()"
+            "features: public features stand in front of a linear head: use certificate=stability, "
+            "network=()"
         )
 
     def with_learner(self, learner: Any) -> tuple["CertificateKind", Learner | None]:
@@ -143,7 +145,10 @@ class CertificateKind:
         Raises:
             ConfigError: the kind has no members whose learner could be chosen.
         """
-        raise ConfigError(f"learner={learner!r}: certificate={self.name} has no members to choose: use certificate=votes")
+        raise ConfigError(
+            f"learner={learner!r}: certificate={self.name} has no members to choose: use "
+            "certificate=votes"
+        )
 
     def import_learner(self) -> Learner | None:
         """Return the learner of the user's own that the settings name, which imports its code.
@@ -154,7 +159,9 @@ class CertificateKind:
         return None
 
     def missing_training(self, head: "HeadBuilder", given: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the names of settings of training that have no default for a head and are not given."""
+        """Return the names of settings of training that have no default for a head and are not
+        given.
+        """
         return ()
 
     @classmethod
@@ -170,7 +177,9 @@ class CertificateKind:
 
     @property
     def seeds(self) -> tuple[str, ...]:
-        """The certificate's own settings that are seeds which its training reads, by dotted name."""
+        """The certificate's own settings that are seeds which its training reads, by dotted
+        name.
+        """
         return ("features.seed",) if self.features.map != "none" else ()
 
     @property
@@ -191,7 +200,9 @@ class CertificateKind:
     def check_classes(self, classes: int) -> None:
         """Raise ConfigError where there are more classes than this kind takes."""
 
-    def resolve(self, training: TrainingConfig, classes: int, size: float, unit_rows: int) -> TrainingConfig:
+    def resolve(
+        self, training: TrainingConfig, classes: int, size: float, unit_rows: int
+    ) -> TrainingConfig:
         """Return the settings of training with numbers for all that they leave to the recipe.
 
         Args:
@@ -231,7 +242,9 @@ class CertificateKind:
         """
         raise NotImplementedError
 
-    def untrained_head(self, problem: "Problem", features: "FeatureMap | None" = None) -> "LinearModel | None":
+    def untrained_head(
+        self, problem: "Problem", features: "FeatureMap | None" = None
+    ) -> "LinearModel | None":
         """Return the one linear head of a problem before training, with the constants of any run.
 
         Args:
@@ -250,7 +263,9 @@ class CertificateKind:
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> "LinearModel":
-        """Train the head that ``untrained_head`` returns on records, with features as they are scaled."""
+        """Train the head that ``untrained_head`` returns on records, with features as they are
+        scaled.
+        """
         raise NotImplementedError
 
     def step_facts(self, trained: "LinearTrained") -> "tuple[Fact, Fact]":
@@ -266,11 +281,15 @@ class CertificateKind:
         return False
 
     def training_inputs(self, problem: "Problem") -> dict[str, object]:
-        """Return what a model's bits depend on beside settings, records and machine, by description."""
+        """Return what a model's bits depend on beside settings, records and machine, by
+        description.
+        """
         return {}
 
     def allocating_shapes_only(self) -> AbstractContextManager[object]:
-        """Return a context to ``load`` in where config.yaml is a stranger's: no memory for its sizes."""
+        """Return a context to ``load`` in where config.yaml is a stranger's: no memory for its
+        sizes.
+        """
         return nullcontext()
 
     # What may be done with a model.
@@ -280,7 +299,9 @@ class CertificateKind:
         return False
 
     def check_solved_anew(self, mechanism: str) -> None:
-        """Raise ConfigError where a mechanism may not solve the head's problem anew from noisy sums."""
+        """Raise ConfigError where a mechanism may not solve the head's problem anew from noisy
+        sums.
+        """
         raise ConfigError(
             f"mechanism={mechanism}: certificate={self.name} trains no head whose problem could be "
             "solved anew: train with certificate=erm"
@@ -304,7 +325,9 @@ class CertificateKind:
             return ("sisa", *for_every_kind)
         return (self.own_erasure, *for_every_kind) if self.own_erasure else for_every_kind
 
-    def remove_records(self, model: "Model", erased: "Records", count: int) -> "tuple[Model, Removal]":
+    def remove_records(
+        self, model: "Model", erased: "Records", count: int
+    ) -> "tuple[Model, Removal]":
         """Remove records from a model by the kind's own method.
 
         Args:
@@ -338,10 +361,14 @@ class CertificateKind:
 
     @property
     def noise(self) -> Literal["none", "seeded", "drawn"]:
-        """Where noise on the weights, or in their loss, comes from: a recorded seed, or the system."""
+        """Where noise on the weights, or in their loss, comes from: a recorded seed, or the
+        system.
+        """
         return "none"
 
     @property
     def noise_is_fixed(self) -> bool:
-        """True where noise is drawn once, in training, so that every later state is made with it."""
+        """True where noise is drawn once, in training, so that every later state is made with
+        it.
+        """
         return False

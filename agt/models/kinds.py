@@ -13,7 +13,14 @@ from agt.models.stability import StabilityKind
 from agt.models.votes import VotesKind
 from agt.settings import validate
 
-KINDS: tuple[type[CertificateKind], ...] = (BoxKind, StabilityKind, ErmKind, RemovalKind, VotesKind, OwnVotesKind)
+KINDS: tuple[type[CertificateKind], ...] = (
+    BoxKind,
+    StabilityKind,
+    ErmKind,
+    RemovalKind,
+    VotesKind,
+    OwnVotesKind,
+)
 """Every kind; a name that two share is settled by ``CertificateKind.reads``."""
 
 
@@ -21,7 +28,8 @@ def certificate_config(node: object) -> CertificateKind:
     """Return the certificate's settings as the kind that they are of.
 
     Args:
-        node: a mapping of settings with their ``name``; None, as in records older than the choice: boxes.
+        node: a mapping of settings with their ``name``; None, as in records older than the choice:
+            boxes.
 
     Raises:
         ConfigError: an unknown name or setting.

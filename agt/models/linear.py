@@ -1,4 +1,6 @@
-"""A linear head on public features, and the kinds that train one whose sensitivity is proved beforehand."""
+"""A linear head on public features, and the kinds that train one whose sensitivity is proved
+beforehand.
+"""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Self
@@ -13,7 +15,15 @@ from agt.data.records import Records
 from agt.facts import Fact, Value, proved
 from agt.models.closed_form import ClosedFormKind, ClosedFormModel, read_features
 from agt.models.features import FeatureMap
-from agt.models.store import CONSTANTS, MODEL, FileReader, FileWriter, check_constants, read_tensors, write_linear
+from agt.models.store import (
+    CONSTANTS,
+    MODEL,
+    FileReader,
+    FileWriter,
+    check_constants,
+    read_tensors,
+    write_linear,
+)
 from agt.numeric import logits_of, next_up
 from agt.problem import Problem
 from agt.relations import RELATIONS
@@ -48,7 +58,9 @@ class LinearModel(ClosedFormModel):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> "LinearModel":
-        """Return the same head trained on these records, whose features are as the dataset scales them."""
+        """Return the same head trained on these records, whose features are as the dataset
+        scales them.
+        """
         return self.settings.certificate.retrain(self, records, on_progress, checkpoints)
 
     def with_weight(self, weight: torch.Tensor) -> Self:
@@ -56,7 +68,9 @@ class LinearModel(ClosedFormModel):
         return replace(self, trained=replace(self.trained, weight=weight))
 
     def check_constants(self, shelf: FileReader) -> None:
-        """Raise UnsoundError unless the recorded constants are those that the configuration implies."""
+        """Raise UnsoundError unless the recorded constants are those that the configuration
+        implies.
+        """
         check_constants(shelf, CONSTANTS, self.constants)
 
     def save(self, store: FileWriter) -> None:
@@ -75,15 +89,26 @@ class LinearModel(ClosedFormModel):
 
     @property
     def constants(self) -> dict[str, float | int | str | None]:
-        """What a certificate or a release of the weights needs beside the weights, as in stability.json."""
+        """What a certificate or a release of the weights needs beside the weights, as in
+        stability.json.
+        """
         loss, sensitivity = self.trained.loss, self.trained.sensitivity
-        facts = {"certificate": self.settings.certificate.name, "relation": self.settings.relation.name}
-        derived = {"rho_fp": sensitivity.rho_fp, "per_k": sensitivity.per_k, "sensitivity": self.moves}
+        facts = {
+            "certificate": self.settings.certificate.name,
+            "relation": self.settings.relation.name,
+        }
+        derived = {
+            "rho_fp": sensitivity.rho_fp,
+            "per_k": sensitivity.per_k,
+            "sensitivity": self.moves,
+        }
         return {**facts, **asdict(loss), **asdict(sensitivity), **derived, **self._recipe_numbers}
 
     @property
     def moves(self) -> float:
-        """What one k moves all the weights by together, l2: the measure of the noise that releases them."""
+        """What one k moves all the weights by together, l2: the measure of the noise that
+        releases them.
+        """
         return next_up(self.trained.loss.whole * self.trained.sensitivity.per_k)
 
     @property
@@ -126,22 +151,30 @@ class LinearModel(ClosedFormModel):
 
     @property
     def farthest(self) -> int:
-        """How many moves of per_k fit into twice the longest weights that there can be; at least the end of the grid."""
-        reach, move = 2 * self.trained.sensitivity.radius, self.trained.loss.pair * self.trained.sensitivity.per_k
+        """How many moves of per_k fit into twice the longest weights that there can be; at least
+        the end of the grid.
+        """
+        reach, move = (
+            2 * self.trained.sensitivity.radius,
+            self.trained.loss.pair * self.trained.sensitivity.per_k,
+        )
         most = FARTHEST if reach >= FARTHEST * move else int(reach / move) + 2
         return max(self.settings.kgrid.ks[-1], most)
 
     @property
     def counting_single_edits(self) -> Self:
-        """The same head, its certificates counting single edits, a unit gone or a unit come, where one k is both.
+        """The same head, its certificates counting single edits, a unit gone or a unit come, where
+        one k is both.
 
-        They are those of add_remove, to the bit: training, rho and rounding know nothing of the relation but how many rows
-        one k moves, and a single edit moves ``unit_rows``.
+        They are those of add_remove, to the bit: training, rho and rounding know nothing of the
+        relation but how many rows one k moves, and a single edit moves ``unit_rows``.
         """
         sensitivity, rows = self.trained.sensitivity, self.settings.relation.unit_rows
         if RELATIONS[self.settings.relation.name].touches == 1:
             return self
-        return replace(self, trained=replace(self.trained, sensitivity=replace(sensitivity, rows=rows)))
+        return replace(
+            self, trained=replace(self.trained, sensitivity=replace(sensitivity, rows=rows))
+        )
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
         """[n, J] float64, of public features [n, w]."""
@@ -155,7 +188,9 @@ class LinearModel(ClosedFormModel):
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """At every k as far as a margin vote looks, or at these."""
         some = range(1, REACH + 1) if ks is None else ks
-        return envelope_linear(self.trained, self.phi(features), tuple(k for k in some if 1 <= k <= REACH))
+        return envelope_linear(
+            self.trained, self.phi(features), tuple(k for k in some if 1 <= k <= REACH)
+        )
 
 
 class LinearKind(ClosedFormKind):
@@ -179,7 +214,9 @@ class LinearKind(ClosedFormKind):
         """
         raise NotImplementedError
 
-    def train(self, recipe: Recipe, records: Records, on_progress: OnProgress, checkpoints: Checkpoints) -> LinearTrained:
+    def train(
+        self, recipe: Recipe, records: Records, on_progress: OnProgress, checkpoints: Checkpoints
+    ) -> LinearTrained:
         """Return the head trained on records whose features are public ones already."""
         raise NotImplementedError
 
@@ -190,10 +227,13 @@ class LinearKind(ClosedFormKind):
         checkpoints: Checkpoints = NOWHERE,
     ) -> LinearModel:
         """Train the head on the public features of a problem's records."""
-        return self.retrain(self.untrained_head(problem), problem.dataset.train, on_progress, checkpoints)
+        return self.retrain(
+            self.untrained_head(problem), problem.dataset.train, on_progress, checkpoints
+        )
 
     def untrained_head(self, problem: Problem, features: FeatureMap | None = None) -> LinearModel:
-        """Return the head before training, all weights 0: its public constants are those of any run.
+        """Return the head before training, all weights 0: its public constants are those of any
+        run.
 
         Raises:
             ConfigError: the configuration is one whose sensitivity is not proved.
@@ -216,22 +256,30 @@ class LinearKind(ClosedFormKind):
     ) -> LinearModel:
         """Train a head on records, whose features are as the dataset scales them."""
         seen = records.seen_as(head.over(records.features))
-        return replace(head, trained=self.train(head.problem.recipe, seen, on_progress, checkpoints))
+        return replace(
+            head, trained=self.train(head.problem.recipe, seen, on_progress, checkpoints)
+        )
 
     def load(self, problem: Problem, reader: FileReader) -> LinearModel:
-        """Read the head back, and check that its constants are those that its configuration implies.
+        """Read the head back, and check that its constants are those that its configuration
+        implies.
 
         Raises:
-            ConfigError: a file is missing, or the configuration is one whose sensitivity is not proved.
+            ConfigError: a file is missing, or the configuration is one whose sensitivity is not
+                proved.
             UnsoundError: the recorded constants are not the configuration's.
         """
         head = self.untrained_head(problem, read_features(problem, reader))
-        head = head.with_weight(read_tensors(reader, MODEL, {"weight": head.trained.weight})["weight"])
+        head = head.with_weight(
+            read_tensors(reader, MODEL, {"weight": head.trained.weight})["weight"]
+        )
         head.check_constants(reader)
         return head
 
     def check_solved_anew(self, mechanism: str) -> None:
-        """Accept: the head's records may be summed up with noise, and its problem solved from the sums."""
+        """Accept: the head's records may be summed up with noise, and its problem solved from
+        the sums.
+        """
 
 
 def movement_values(trained: LinearTrained) -> dict[str, Value]:

@@ -76,12 +76,15 @@ class Model(Protocol):
 
     @property
     def boxed_network(self) -> "BoxModel | None":
-        """Itself, where it is one network with a box for each parameter, whose steps may carry noise."""
+        """Itself, where it is one network with a box for each parameter, whose steps may carry
+        noise.
+        """
 
     @property
     def release_head(self) -> "LinearModel | None":
-        """The linear head whose problem can be solved anew for a release: itself; beside votes, one on
-        their records."""
+        """The linear head whose problem can be solved anew for a release: itself; beside votes, one
+        on their records.
+        """
 
     @property
     def instant(self) -> bool:
@@ -96,10 +99,14 @@ class Model(Protocol):
 
     @property
     def farthest(self) -> int:
-        """A public number that no stable distance, step of the grid or gap between votes exceeds."""
+        """A public number that no stable distance, step of the grid or gap between votes
+        exceeds.
+        """
 
     def check(self, features: np.ndarray) -> None:
-        """Raise where queries are not what it takes (ConfigError, UnsoundError): from public values alone."""
+        """Raise where queries are not what it takes (ConfigError, UnsoundError): from public
+        values alone.
+        """
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """[n] int64 labels of the nominal model."""
@@ -119,7 +126,8 @@ class Model(Protocol):
         """Certificates of queries.
 
         Args:
-            ks: at these values of the grid alone, such as the few that a map tells apart; None: the whole grid.
+            ks: at these values of the grid alone, such as the few that a map tells apart; None: the
+                whole grid.
             on_progress: called after every block of queries, or every member of an ensemble.
         """
 
@@ -133,7 +141,9 @@ class Model(Protocol):
 
     @property
     def public_features(self) -> Callable[[np.ndarray], np.ndarray] | None:
-        """[n, ...] features -> [n, w] those that a head or members see; None: the features themselves."""
+        """[n, ...] features -> [n, w] those that a head or members see; None: the features
+        themselves.
+        """
 
     @property
     def removable_weights(self) -> RemovableWeights | None:
@@ -141,13 +151,17 @@ class Model(Protocol):
 
     @property
     def keeps_draws(self) -> bool:
-        """Whether it keeps the noise that its training drew, so that a neighbour can meet the same."""
+        """Whether it keeps the noise that its training drew, so that a neighbour can meet the
+        same.
+        """
 
     def with_draws(self, problem: Problem) -> "Model":
         """Return what training on a problem's records gives with the noise that this model met."""
 
     def with_problem(self, problem: Problem) -> Self:
-        """Return the same parameters as the model of another problem, such as one without records."""
+        """Return the same parameters as the model of another problem, such as one without
+        records.
+        """
 
     def has_features_of(self, dataset: Dataset) -> bool:
         """Return whether its public features are those that a dataset's public rows make."""
@@ -234,7 +248,9 @@ class Trained:
 
     def with_draws(self, problem: Problem) -> Model:
         """Raise ConfigError: no draws are kept."""
-        raise ConfigError(f"certificate={self.settings.certificate.name} keeps no draws of its training")
+        raise ConfigError(
+            f"certificate={self.settings.certificate.name} keeps no draws of its training"
+        )
 
     def with_problem(self, problem: Problem) -> Self:
         """Return the same parameters as the model of another problem."""

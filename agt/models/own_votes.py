@@ -1,16 +1,20 @@
-"""``certificate=votes`` with members by a learner of the user's own (training/learners.py): votes, and no models.
+"""``certificate=votes`` with members by a learner of the user's own (training/learners.py): votes,
+and no models.
 
-Members live as long as the process that trained them. What is kept is how each of them labelled the queries that it was
-asked, so that nothing of a stranger's is ever loaded; a model read back answers these queries and no others.
+Members live as long as the process that trained them. What is kept is how each of them labelled the
+queries that it was asked, so that nothing of a stranger's is ever loaded; a model read back answers
+these queries and no others.
 
-ballots.safetensors "queries" [q, 32] uint8, SHA-256 of each query's features; "votes" [T, q] int16; "raised" [T] uint8, of
-which shards the learner raised; features.safetensors; votes.json: the public constants
+ballots.safetensors "queries" [q, 32] uint8, SHA-256 of each query's features; "votes" [T, q] int16;
+"raised" [T] uint8, of which shards the learner raised; features.safetensors; votes.json: the public
+constants
 
 Formal guarantees
-    A label is that of the query's first asking, whatever is asked beside it or later: a function of the members, and so of
-    their shards, under what condition b declares. A query is known by a hash of all its features, so what is read back for
-    it is what the members said of it, unless two queries collide under SHA-256. Which queries are refused depends on those
-    that were asked, and on no record.
+    A label is that of the query's first asking, whatever is asked beside it or later: a function of
+    the members, and so of their shards, under what condition b declares. A query is known by a hash
+    of all its features, so what is read back for it is what the members said of it, unless two
+    queries collide under SHA-256. Which queries are refused depends on those that were asked, and
+    on no record.
 """
 
 from collections import deque
@@ -30,13 +34,30 @@ from agt.facts import Fact, declared, proved
 from agt.models.closed_form import read_features
 from agt.models.features import FeatureMap
 from agt.models.kind import UnreadReason
-from agt.models.store import FEATURES, FileReader, FileWriter, check_constants, read_tensors, write_tensors
+from agt.models.store import (
+    FEATURES,
+    FileReader,
+    FileWriter,
+    check_constants,
+    read_tensors,
+    write_tensors,
+)
 from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem
 from agt.settings import FeaturesConfig, schema
 from agt.store import as_json
 from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.learners import AGAIN, ASKED, Learner, Member, Shard, check_again, seed_of, single_threaded, unused_copy
+from agt.training.learners import (
+    AGAIN,
+    ASKED,
+    Learner,
+    Member,
+    Shard,
+    check_again,
+    seed_of,
+    single_threaded,
+    unused_copy,
+)
 from agt.training.loop import OnProgress, Progress
 
 BALLOTS = "ballots.safetensors"
@@ -61,7 +82,9 @@ class OwnVotesModel(Votes):
     @classmethod
     def untrained(cls, config: "OwnVotesKind", problem: Problem, features: FeatureMap) -> Self:
         """No members."""
-        return cls(problem, features, np.zeros(problem.settings.ensemble.members, dtype=np.uint8), config)
+        return cls(
+            problem, features, np.zeros(problem.settings.ensemble.members, dtype=np.uint8), config
+        )
 
     @classmethod
     def fit(
@@ -108,7 +131,9 @@ class OwnVotesModel(Votes):
 
     def _shard(self, at: int, records: Records) -> Shard:
         """What a member is a function of."""
-        return Shard(self.phi(records.features), records.labels, seed_of(self.settings.ensemble.key, at))
+        return Shard(
+            self.phi(records.features), records.labels, seed_of(self.settings.ensemble.key, at)
+        )
 
     def _labels(self, phi: np.ndarray, which: Sequence[int]) -> np.ndarray:
         """[m, n]: what some of the members say now."""
@@ -119,22 +144,28 @@ class OwnVotesModel(Votes):
     def _learner(self) -> Learner:
         if self.settings.learner is None:
             raise ConfigError(
-                f"certificate.learner: {self.config.learner['_target_']} is known by its name alone here, and what a "
-                "record names is not imported: agt train takes it from its own line, agt.fit from learner="
+                f"certificate.learner: {self.config.learner['_target_']} is known by its name "
+                "alone here, and what a "
+                "record names is not imported: agt train takes it from its own line, agt.fit from "
+                "learner="
             )
         return self.settings.learner
 
     def phi(self, features: np.ndarray) -> np.ndarray:
         """[n, w] float64: the features as they are, unless a map is in front of them."""
         phi = super().phi(features[:0] if self._plain else features)  # which refuses another width
-        return (features.reshape(len(features), self.features.width) if self._plain else phi).astype(np.float64)
+        return (
+            features.reshape(len(features), self.features.width) if self._plain else phi
+        ).astype(np.float64)
 
     @property
     def _plain(self) -> bool:
         return self.config.features == FeaturesConfig()
 
     def check(self, features: np.ndarray) -> None:
-        """Raise ConfigError for queries of another width, and for one that nobody is left to answer."""
+        """Raise ConfigError for queries of another width, and for one that nobody is left to
+        answer.
+        """
         for piece in pieces(features):
             self._unknown(_digests(self.phi(piece)))
 
@@ -143,9 +174,12 @@ class OwnVotesModel(Votes):
         new = [at for at, name in enumerate(names) if name not in self.ballots]
         if new and not self.members:
             raise ConfigError(
-                f"{len(new)} of {len(names)} queries were not asked when the model was made: of its learner votes are "
-                f"kept and no members, so that it answers the {len(self.ballots)} queries that it has seen and no "
-                "others (a run's test records: dataset.test; a map of the plane asks more: map_resolution=0)"
+                f"{len(new)} of {len(names)} queries were not asked when the model was made: of "
+                "its learner votes are "
+                f"kept and no members, so that it answers the {len(self.ballots)} queries that it "
+                "has seen and no "
+                "others (a run's test records: dataset.test; a map of the plane asks more: "
+                "map_resolution=0)"
             )
         return new
 
@@ -155,30 +189,52 @@ class OwnVotesModel(Votes):
         if new := self._unknown(names):
             votes = self._labels(phi[new], range(self.farthest)).T
             self.ballots.update(zip([names[at] for at in new], votes, strict=True))
-        return np.array([self.ballots[name] for name in names], dtype=np.int16).reshape(-1, self.farthest).T
+        return (
+            np.array([self.ballots[name] for name in names], dtype=np.int16)
+            .reshape(-1, self.farthest)
+            .T
+        )
 
     @classmethod
     def load(cls, config: "OwnVotesKind", problem: Problem, shelf: FileReader) -> Self:
-        """Read the votes back. Raises ConfigError, UnsoundError: a file is missing, or not what the settings imply."""
-        model, count = cls.untrained(config, problem, read_features(problem, shelf)), shelf.json(CONSTANTS).get("queries")
+        """Read the votes back.
+
+        Raises ConfigError, UnsoundError: a file is missing, or not what the settings imply.
+        """
+        model, count = (
+            cls.untrained(config, problem, read_features(problem, shelf)),
+            shelf.json(CONSTANTS).get("queries"),
+        )
         if type(count) is not int or count < 0:
             raise UnsoundError(f"{shelf.folder}/{CONSTANTS}: queries is {count!r}: train again")
         zero, vote = torch.zeros((), dtype=torch.uint8), torch.zeros((), dtype=torch.int16)
         like = {"queries": zero.expand(count, 32), "votes": vote.expand(model.farthest, count)}
         like["raised"] = zero.expand(model.farthest)
-        names, votes, raised = (tensor.numpy() for tensor in read_tensors(shelf, BALLOTS, like).values())
+        names, votes, raised = (
+            tensor.numpy() for tensor in read_tensors(shelf, BALLOTS, like).values()
+        )
         if not ((votes >= 0) & (votes < problem.classes)).all() or raised.max(initial=0) > 1:
             raise UnsoundError(f"{shelf.folder}/{BALLOTS}: a vote is for no class: train again")
-        model = replace(model, raised=raised, ballots=dict(zip((n.tobytes() for n in names), votes.T, strict=True)))
+        model = replace(
+            model,
+            raised=raised,
+            ballots=dict(zip((n.tobytes() for n in names), votes.T, strict=True)),
+        )
         check_constants(shelf, CONSTANTS, model.constants)
         return model
 
     def save(self, store: FileWriter) -> None:
-        """ballots.safetensors, of the test records and of all that was asked; features.safetensors and votes.json."""
+        """ballots.safetensors, of the test records and of all that was asked;
+        features.safetensors and votes.json.
+        """
         for piece in pieces(self.problem.dataset.test.features):
             self.labels(self.phi(piece))
         names = sorted(self.ballots)
-        votes = np.array([self.ballots[name] for name in names], dtype=np.int16).reshape(-1, self.farthest).T
+        votes = (
+            np.array([self.ballots[name] for name in names], dtype=np.int16)
+            .reshape(-1, self.farthest)
+            .T
+        )
         queries = np.frombuffer(b"".join(names), dtype=np.uint8).reshape(-1, 32)
         kept = {"queries": queries, "votes": votes, "raised": self.raised}
         write_tensors(store, BALLOTS, {name: torch.tensor(array) for name, array in kept.items()})
@@ -203,7 +259,12 @@ class OwnVotesModel(Votes):
         )
         stated = proved("learner_stated")
         counted = proved("votes_are_integers")
-        return {"b": (function,), "c": (stated,), "e": () if self._plain else self.features.public, "f": (counted,)}
+        return {
+            "b": (function,),
+            "c": (stated,),
+            "e": () if self._plain else self.features.public,
+            "f": (counted,),
+        }
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
@@ -222,7 +283,8 @@ class OwnVotesKind(VotingKind):
 
     Attributes:
         features: the public feature map in front of it; none at all: features as they are.
-        learner: its ``_target_`` and settings, in words: what they name is imported by nothing that reads these settings.
+        learner: its ``_target_`` and settings, in words: what they name is imported by nothing that
+            reads these settings.
         strength: not read; it stands in every configuration of votes.
     """
 
@@ -233,11 +295,15 @@ class OwnVotesKind(VotingKind):
 
     def __post_init__(self) -> None:
         if not isinstance(self.learner.get("_target_"), str):
-            raise ValueError("learner: give ridge, logistic, or the learner's own name in learner._target_")
+            raise ValueError(
+                "learner: give ridge, logistic, or the learner's own name in learner._target_"
+            )
 
     @classmethod
     def reads(cls, node: Mapping[str, Any]) -> bool:
-        """Return whether settings are of votes by a learner of the user's own, which a mapping names."""
+        """Return whether settings are of votes by a learner of the user's own, which a mapping
+        names.
+        """
         return super().reads(node) and isinstance(node.get("learner"), Mapping)
 
     @property

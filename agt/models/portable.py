@@ -1,4 +1,5 @@
-"""Released weights as a folder of their own: all that answers from them, and nothing that must stay at home.
+"""Released weights as a folder of their own: all that answers from them, and nothing that must stay
+at home.
 
     release.json     classes, the dataset's public constants, the public features, the claim in words, what was declared
     weights.npz      the released weights; matrices of the public features, where there are any
@@ -47,17 +48,23 @@ FORMAT = 1
 SHRUNK = 2  # an earlier version's form, whose answers come from the weights drawn towards 0
 COMMAND = "agt.release"  # what such a folder's manifest says wrote it
 RELEASE, WEIGHTS, README, CLAIM = "release.json", "weights.npz", "README.md", "claim.json"
-_DRAWN_BY = {"tilt": "objective_perturbation", "gram": "noisy_statistics"}  # which alone have such a constant
+# which alone have such a constant
+_DRAWN_BY = {"tilt": "objective_perturbation", "gram": "noisy_statistics"}
 _NOISE = {"sigma", "step", "tilt", "gram", "mu", "eps", "delta"}
-_ANSWER_METRICS = {"n_queries", "proved", "simulated"}  # beside which answers' records show the noise
+# beside which answers' records show the noise
+_ANSWER_METRICS = {"n_queries", "proved", "simulated"}
 MAX_ARRAY_BYTES = 2**30  # of all arrays together, unpacked
 _NPY = re.compile(
-    rb"\x93NUMPY\x01\x00..{'descr': '(<[fi][48])', 'fortran_order': (True|False), 'shape': \(([\d, ]{0,99})\), } *\n",
+    rb"\x93NUMPY\x01\x00..{'descr': '(<[fi][48])', 'fortran_order': (True|False), 'shape': \(([\d, "
+    rb"]{0,99})\), } *\n",
     re.DOTALL,
 )
-_CELL = re.compile(r"[,;|\t\"']")  # where a spreadsheet may end a cell, whatever it takes for a separator
-_FORMULA = re.compile(r"\s*([=@]|[+-](?!([0-9]+\.?[0-9]*|\.[0-9]+)\s*$))")  # what it runs; +1 and -1.5 are numbers
-AT_HOME = ("data_dir", "test", "obtain", "download", "public_digest")  # settings of a dataset that queries do not need
+# where a spreadsheet may end a cell, whatever it takes for a separator
+_CELL = re.compile(r"[,;|\t\"']")
+# what it runs; +1 and -1.5 are numbers
+_FORMULA = re.compile(r"\s*([=@]|[+-](?!([0-9]+\.?[0-9]*|\.[0-9]+)\s*$))")
+# settings of a dataset that queries do not need
+AT_HOME = ("data_dir", "test", "obtain", "download", "public_digest")
 
 
 class Released(Protocol):
@@ -86,12 +93,14 @@ class Portable:
         features: the public feature map.
         dtype: of its results.
         weight: [1 or classes, outputs] float64.
-        noise: the guarantee's parameters, sigma, the lattice's step, and the mechanism's other constants, by name
-            (``ReleasedWeights.described``).
+        noise: the guarantee's parameters, sigma, the lattice's step, and the mechanism's other
+            constants, by name (``ReleasedWeights.described``).
         words: all that may be said of the release, a line each, the claim first.
         mechanism: the name of what released them.
-        brief: the same as ``words`` for a terminal; empty: not recorded, as in releases of earlier versions.
-        slope: of the public link to probabilities (agt/mechanisms/link.py); None: not known, as in what was read back.
+        brief: the same as ``words`` for a terminal; empty: not recorded, as in releases of earlier
+            versions.
+        slope: of the public link to probabilities (agt/mechanisms/link.py); None: not known, as in
+            what was read back.
     """
 
     name: str
@@ -147,7 +156,10 @@ class Portable:
 
     def __repr__(self) -> str:
         classes = len(self.classes)
-        return f"agt.Portable: released weights of {classes} classes by {self.mechanism}\n  {self.words[0]}"
+        return (
+            f"agt.Portable: released weights of {classes} classes by {self.mechanism}\n  "
+            f"{self.words[0]}"
+        )
 
     @property
     def described(self) -> dict[str, Any]:
@@ -174,7 +186,8 @@ class Portable:
             "features": asdict(config),
             "width": self.features.width,
             "dtype": self.dtype,
-            "radius": config.radius or 0.0,  # with the bias and the formula, for the lines in README.md
+            # with the bias and the formula, for the lines in README.md
+            "radius": config.radius or 0.0,
             "bias": config.bias,
             **named,
         }
@@ -192,7 +205,9 @@ class Portable:
         }
         for name, content in files.items():
             store.write(name, content)
-        manifest = Manifest(COMMAND, {name: sha256(content).hexdigest() for name, content in files.items()})
+        manifest = Manifest(
+            COMMAND, {name: sha256(content).hexdigest() for name, content in files.items()}
+        )
         store.write(MANIFEST, manifest.content)
         return manifest.digest
 
@@ -205,11 +220,13 @@ class Portable:
             digest: the folder must be the one of this digest; None: any.
 
         Raises:
-            ConfigError: no such folder, or a file that is not what was written; or a class is a spreadsheet's
-                formula, and no digest vouches for it.
+            ConfigError: no such folder, or a file that is not what was written; or a class is a
+                spreadsheet's formula, and no digest vouches for it.
         """
         inside = folder / "release"
-        shelf = Folder.open(inside if (inside / MANIFEST).is_file() else folder, COMMAND, digest, "release")
+        shelf = Folder.open(
+            inside if (inside / MANIFEST).is_file() else folder, COMMAND, digest, "release"
+        )
         portable = cls.read(shelf)
         if digest is None:
             _check_no_formulas(portable, folder)
@@ -227,11 +244,14 @@ class Portable:
             version = shelf.json(CLAIM).get("agt") if node["format"] == SHRUNK else None
             if version not in (None, __version__):  # anybody may have written it
                 raise Superseded(
-                    f"release={shelf.folder}: made with mechanism.shrink=true by agt {version!r}, as this "
+                    f"release={shelf.folder}: made with mechanism.shrink=true by agt {version!r}, "
+                    "as this "
                     "version does not answer: use that version"
                 )
             if node["format"] != FORMAT:
-                raise ValueError(f"{RELEASE} is of format {node['format']}; this agt reads {FORMAT}")
+                raise ValueError(
+                    f"{RELEASE} is of format {node['format']}; this agt reads {FORMAT}"
+                )
             matrices = unpacked(shelf.read(WEIGHTS))
             weight = matrices.pop("weight")
             bare = FeatureMap(validate(FeaturesConfig, node["features"], "features"), node["width"])
@@ -245,11 +265,15 @@ class Portable:
                 or not np.isfinite(weight).all()
             ):
                 expected = f"features and width = {node['width']} make {features.outputs} columns"
-                raise ValueError(f"weights of shape {weight.shape} and type {weight.dtype}; {expected}")
+                raise ValueError(
+                    f"weights of shape {weight.shape} and type {weight.dtype}; {expected}"
+                )
             _check_described(node, len(weight))
         except (ValueError, TypeError, KeyError, AttributeError, IndexError, MemoryError) as error:
             what = str(error) or "it takes more memory than there is"
-            raise ConfigError(f"release={shelf.folder}: cannot be read ({what}): made by another version?") from None
+            raise ConfigError(
+                f"release={shelf.folder}: cannot be read ({what}): made by another version?"
+            ) from None
         noise = node["noise"]
         return cls(
             name=node["name"],
@@ -281,7 +305,9 @@ class Portable:
         return signed_margins(gathered(self._logits(features), len(features)))
 
     def _logits(self, features: np.ndarray) -> Iterator[np.ndarray]:
-        return (logits_of(self.weight, self.features(piece, self.dtype)) for piece in pieces(features))
+        return (
+            logits_of(self.weight, self.features(piece, self.dtype)) for piece in pieces(features)
+        )
 
     @property
     def formula(self) -> dict[str, Any]:
@@ -299,7 +325,10 @@ class Portable:
         lines = VECTOR_LINES if "vectors" in formula else TABLE_LINES
         alone = f"With NumPy and nothing else, from this folder:\n\n```python\n{lines}```\n"
         if not formula:
-            alone = "The features of this release are made by agt alone: plain NumPy does not do here.\n"
+            alone = (
+                "The features of this release are made by agt alone: plain NumPy does not do "
+                "here.\n"
+            )
         said = "\n".join(f"- {line}" for line in self.words)
         return README_TEXT.format(name=self.name, words=said, alone=alone)
 
@@ -310,7 +339,8 @@ def drawn_by(noise: Mapping[str, Any]) -> str:
 
 
 def unpacked(content: bytes) -> dict[str, np.ndarray]:
-    """Name -> array, of an npz that anybody may have written: plain numbers, as many as its own heads say and no more.
+    """Name -> array, of an npz that anybody may have written: plain numbers, as many as its own
+    heads say and no more.
 
     Raises:
         ValueError: it is none, or would unpack to more than ``MAX_ARRAY_BYTES``.
@@ -320,18 +350,28 @@ def unpacked(content: bytes) -> dict[str, np.ndarray]:
         with ZipFile(BytesIO(content)) as archive:
             entries = archive.infolist()
             size = sum(entry.file_size for entry in entries)
-            if size > MAX_ARRAY_BYTES or any(e.compress_type not in (ZIP_STORED, ZIP_DEFLATED) for e in entries):
-                raise ValueError(f"{WEIGHTS} would unpack to {size:,} bytes, or is packed in an odd way: it is not read")
+            if size > MAX_ARRAY_BYTES or any(
+                e.compress_type not in (ZIP_STORED, ZIP_DEFLATED) for e in entries
+            ):
+                raise ValueError(
+                    f"{WEIGHTS} would unpack to {size:,} bytes, or is packed in an odd way: it is "
+                    "not read"
+                )
             for entry in entries:
-                with archive.open(entry) as file:  # asked for all of it at once it would unpack whatever is there
-                    arrays[entry.filename.removesuffix(".npy")] = _plain_array(file.read(entry.file_size))
+                # asked for all of it at once it would unpack whatever is there
+                with archive.open(entry) as file:
+                    arrays[entry.filename.removesuffix(".npy")] = _plain_array(
+                        file.read(entry.file_size)
+                    )
     except (BadZipFile, ZlibError, NotImplementedError, RuntimeError, OSError, EOFError) as error:
         raise ValueError(f"{WEIGHTS} is no npz: {error}") from None
     return arrays
 
 
 def _plain_array(content: bytes) -> np.ndarray:
-    """An array from the bytes of an npy file, as numpy writes it; no more room is made than they are."""
+    """An array from the bytes of an npy file, as numpy writes it; no more room is made than they
+    are.
+    """
     head = _NPY.match(content)
     if head is None:
         raise ValueError(f"{WEIGHTS} holds what is no array of numbers")
@@ -342,12 +382,16 @@ def _plain_array(content: bytes) -> np.ndarray:
 
 
 def _check_described(node: Mapping[str, Any], rows: int) -> None:
-    """Raise ValueError where release.json, which anybody may have written, is not of the form that ``save`` gives it.
+    """Raise ValueError where release.json, which anybody may have written, is not of the form that
+    ``save`` gives it.
 
     Args:
         rows: of the weights.
     """
-    texts, noise = [node["name"], *node["classes"], *node["words"], *node.get("brief", ())], node["noise"]
+    texts, noise = (
+        [node["name"], *node["classes"], *node["words"], *node.get("brief", ())],
+        node["noise"],
+    )
     if not node["words"] or not all(isinstance(text, str) for text in texts):
         raise ValueError("name, classes and words are no text")
     if not all(text.isprintable() for text in texts):
@@ -368,25 +412,34 @@ def _check_described(node: Mapping[str, Any], rows: int) -> None:
 
 
 def check_printable(dataset: Dataset, words: Sequence[str]) -> None:
-    """Raise ConfigError where a release would hold text that ``Portable.read`` refuses: before it is paid for.
+    """Raise ConfigError where a release would hold text that ``Portable.read`` refuses: before it
+    is paid for.
 
     Args:
         words: all that may be said of the release.
     """
-    odd = next((text for text in (dataset.name, *dataset.classes, *words) if not text.isprintable()), None)
+    odd = next(
+        (text for text in (dataset.name, *dataset.classes, *words) if not text.isprintable()), None
+    )
     if odd is not None:
         raise ConfigError(
-            f"{odd!r} has control characters, and nobody could read the release: rename the class, column or "
+            f"{odd!r} has control characters, and nobody could read the release: rename the class, "
+            "column or "
             "dataset, and train again"
         )
 
 
 def _check_no_formulas(portable: Portable, folder: Path) -> None:
     """Raise ConfigError for a class that a spreadsheet would run, as no digest vouches for it."""
-    runs = [name for name in portable.classes if any(map(_FORMULA.match, _CELL.split(normalize("NFKC", name))))]
+    runs = [
+        name
+        for name in portable.classes
+        if any(map(_FORMULA.match, _CELL.split(normalize("NFKC", name))))
+    ]
     if runs:
         raise ConfigError(
-            f"release={folder}: a spreadsheet would take the class {runs[0]!r} for a formula: if you trust it, give "
+            f"release={folder}: a spreadsheet would take the class {runs[0]!r} for a formula: if "
+            "you trust it, give "
             "digest=sha256:... as whoever published the release told you"
         )
 

@@ -1,4 +1,5 @@
-"""``certificate=removal``: a linear head that records can be removed from, kept with what removals need (003).
+"""``certificate=removal``: a linear head that records can be removed from, kept with what removals
+need (003).
 
 model.safetensors     "weight" [J, d]: the weights served, as of any linear head
 removal.safetensors   what the next removal starts from (training/removal.py): weight, tilt, reference, hessian, gram; and
@@ -55,7 +56,8 @@ from agt.unlearning.promise import Promise, Removal, RemovalBudget
 from agt.unlearning.sentences import Remark, Value
 
 _PREDICTED = (
-    "not proved, as a seed makes the noise: records can be removed later; with noise that nobody can predict the model "
+    "not proved, as a seed makes the noise: records can be removed later; with noise that nobody "
+    "can predict the model "
     "would then be"
 )
 SEEDED = "SIMULATION: the noise comes from certificate.seed={seed}, so that it hides nothing"
@@ -66,7 +68,8 @@ _NUMBERS = ("norm", "residual", "allowed", "count", "removed")
 
 @dataclass(frozen=True)
 class RemovalModel(LinearModel):
-    """A feature map, the head that is served, how far one record moves it, and what removals start from.
+    """A feature map, the head that is served, how far one record moves it, and what removals start
+    from.
 
     Attributes:
         state: for removals.
@@ -85,7 +88,9 @@ class RemovalModel(LinearModel):
         known.check_served(state)
         setting = known.setting
         served = torch.from_numpy(state.served)
-        trained = LinearTrained(served, known.loss, setting.plan, known.sensitivity(state.allowed), setting.training)
+        trained = LinearTrained(
+            served, known.loss, setting.plan, known.sensitivity(state.allowed), setting.training
+        )
         return cls(problem, features, trained, state, config)
 
     def with_state(self, state: RemovalState) -> "RemovalModel":
@@ -120,13 +125,17 @@ class RemovalModel(LinearModel):
         return self.with_weight(torch.from_numpy(state.weight + self.state.noise))
 
     def save(self, store: FileWriter) -> None:
-        """model.safetensors, features.safetensors, stability.json; removal.safetensors and removal.json."""
+        """model.safetensors, features.safetensors, stability.json; removal.safetensors and
+        removal.json.
+        """
         write_linear(store, self.trained.weight, self.features.matrices, self.constants)
         tensors = {name: torch.tensor(getattr(self.state, name)) for name in _MATRICES}
         store.write(STATE, save(tensors))
         objective = self.known.objective
         numbers = {name: getattr(self.state, name) for name in _NUMBERS}
-        store.write(NUMBERS, as_json({"loss": objective.loss, "strength": objective.strength, **numbers}))
+        store.write(
+            NUMBERS, as_json({"loss": objective.loss, "strength": objective.strength, **numbers})
+        )
 
     @property
     def known(self) -> RemovalProblem:
@@ -143,8 +152,12 @@ class RemovalModel(LinearModel):
         """Conditions a-g, given the draws."""
         strength, allowed = self.known.objective.strength, self.state.allowed
         decay = self.trained.training.weight_decay
-        constants = stated_constants(self.plan, "removal_objective_stated", weight_decay=decay, residual=allowed)
-        moves = proved("minimiser_of_sum", strength=strength, gradient=allowed, **movement_values(self.trained))
+        constants = stated_constants(
+            self.plan, "removal_objective_stated", weight_decay=decay, residual=allowed
+        )
+        moves = proved(
+            "minimiser_of_sum", strength=strength, gradient=allowed, **movement_values(self.trained)
+        )
         conditions = self._assessed(constants, moves)
         if self.config.masking == "none":
             return conditions
@@ -155,7 +168,13 @@ class RemovalModel(LinearModel):
         """Sizes, how far one record moves the head, and the removal budget."""
         budget = {} if self.budget is None else {"removal_budget": self.budget}
         drawn = {} if self.config.seed is None else {"simulation": 1}
-        return {**super().metrics, "residual": self.state.residual, "spectral_norm": self.state.norm, **budget, **drawn}
+        return {
+            **super().metrics,
+            "residual": self.state.residual,
+            "spectral_norm": self.state.norm,
+            **budget,
+            **drawn,
+        }
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -164,11 +183,13 @@ class RemovalModel(LinearModel):
         if budget is None:
             away = upward(next_up(2 * config.tolerance / self.known.objective.strength))
             return (
-                f"records can be removed later: the weights are then within {away} (l2) of those that training without "
+                f"records can be removed later: the weights are then within {away} (l2) of those "
+                "that training without "
                 "them gives; least squares, and no noise is needed",
             )
         within = (
-            f"as long as the removals' error stays below {budget:.4g} (gradient norm), of which the optimiser left "
+            f"as long as the removals' error stays below {budget:.4g} (gradient norm), of which "
+            "the optimiser left "
             f"{self.state.residual:.2g}"
         )
         close = f"({config.eps:g}, {config.delta:g})-close to one trained without them"
@@ -176,17 +197,26 @@ class RemovalModel(LinearModel):
         drawn = () if config.seed is None else (SEEDED.format(seed=config.seed),)
         if config.masking == "loss":
             return (
-                f"not proved: as published, records can be removed later and the model is then {close}, {within}",
-                f"their error is to be hidden by a random linear term in the loss, {spread}; the published proof takes the "
-                "error for independent of that term, and the weights depend on it: certificate.masking=output is proved",
+                "not proved: as published, records can be removed later and the model is then "
+                f"{close}, {within}",
+                f"their error is to be hidden by a random linear term in the loss, {spread}; the "
+                "published proof takes the "
+                "error for independent of that term, and the weights depend on it: "
+                "certificate.masking=output is proved",
                 *drawn,
             )
-        lead = "records can be removed later: what is served is then" if config.seed is None else _PREDICTED
+        lead = (
+            "records can be removed later: what is served is then"
+            if config.seed is None
+            else _PREDICTED
+        )
         return (
             f"{lead} {close}, {within}",
-            f"their error is hidden by noise on the weights that are served, {spread}: drawn exactly, rounded to "
+            f"their error is hidden by noise on the weights that are served, {spread}: drawn "
+            "exactly, rounded to "
             f"multiples of {step_of(config.sigma):.3g}, and drawn anew at each update",
-            "the weights without noise stay in the run's folder: of these nothing but a distance is promised",
+            "the weights without noise stay in the run's folder: of these nothing but a distance "
+            "is promised",
             *drawn,
         )
 
@@ -196,7 +226,9 @@ def outputs_of(classes: int) -> int:
     return 1 if classes == 2 else classes
 
 
-def public_numbers(config: RemovalConfig, problem: Problem, features: FeatureMap, tilt: np.ndarray) -> RemovalProblem:
+def public_numbers(
+    config: RemovalConfig, problem: Problem, features: FeatureMap, tilt: np.ndarray
+) -> RemovalProblem:
     """Return the public numbers of a problem, given its draw of b.
 
     Raises:
@@ -217,29 +249,44 @@ def training_rows(problem: Problem, features: FeatureMap) -> tuple[np.ndarray, n
     """
     records, recipe = problem.dataset.train, problem.recipe
     check_unit_rows(records.units, recipe.relation.unit_rows)
-    next(replace(recipe.plan(problem.trained_on), epochs=1).batches(records.units))  # no more than n_max
+    # no more than n_max
+    next(replace(recipe.plan(problem.trained_on), epochs=1).batches(records.units))
     return features(records.features, recipe.training.dtype), records.labels
 
 
-def _read_state(config: RemovalConfig, problem: Problem, features: FeatureMap, shelf: FileReader) -> RemovalState:
+def _read_state(
+    config: RemovalConfig, problem: Problem, features: FeatureMap, shelf: FileReader
+) -> RemovalState:
     shape, width = (outputs_of(problem.classes), features.outputs), features.outputs
     stacked = 1 if config.loss == "least_squares" else shape[0]
-    shapes = dict.fromkeys(_MATRICES, shape) | {"hessian": (stacked, width, width), "gram": (width, width)}
-    like: dict[str, Tensor] = {name: torch.zeros(1, dtype=torch.float64).expand(shapes[name]) for name in _MATRICES}
-    arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in read_tensors(shelf, STATE, like).items()}
+    shapes = dict.fromkeys(_MATRICES, shape) | {
+        "hessian": (stacked, width, width),
+        "gram": (width, width),
+    }
+    like: dict[str, Tensor] = {
+        name: torch.zeros(1, dtype=torch.float64).expand(shapes[name]) for name in _MATRICES
+    }
+    arrays: dict[str, Any] = {
+        name: tensor.numpy() for name, tensor in read_tensors(shelf, STATE, like).items()
+    }
     numbers, noise = shelf.json(NUMBERS), arrays.pop("noise")
     served = read_tensors(shelf, MODEL, {"weight": like["weight"]})["weight"].numpy()
     try:
         state = RemovalState(**arrays, served=served, **{name: numbers[name] for name in _NUMBERS})
     except (KeyError, TypeError) as error:
-        raise ConfigError(f"{shelf.folder / NUMBERS}: cannot be read ({error}); train again") from None
+        raise ConfigError(
+            f"{shelf.folder / NUMBERS}: cannot be read ({error}); train again"
+        ) from None
     if not np.array_equal(noise, state.noise):
-        raise UnsoundError(f"{shelf.folder}/{MODEL}: the weights served are not those of {STATE}: train again")
+        raise UnsoundError(
+            f"{shelf.folder}/{MODEL}: the weights served are not those of {STATE}: train again"
+        )
     objective = public_numbers(config, problem, features, state.tilt).objective
     for key, value in (("loss", objective.loss), ("strength", objective.strength)):
         if numbers.get(key) != value:
             raise UnsoundError(
-                f"{shelf.folder / NUMBERS}: {key} is {numbers.get(key)} and the run's configuration implies {value}: train "
+                f"{shelf.folder / NUMBERS}: {key} is {numbers.get(key)} and the run's "
+                f"configuration implies {value}: train "
                 "again"
             )
     return state
@@ -247,12 +294,16 @@ def _read_state(config: RemovalConfig, problem: Problem, features: FeatureMap, s
 
 @schema
 class RemovalKind(RemovalConfig, ClosedFormKind):
-    """The minimiser of a regularised sum, with noise that lets records be removed later (training/removal.py)."""
+    """The minimiser of a regularised sum, with noise that lets records be removed later
+    (training/removal.py).
+    """
 
     trains_in_steps = False
     regularised_by = "weight_decay"
     own_erasure = "newton"
-    retraining_refusal = "certificate=removal draws noise: agt unlearn removes records from such a run"
+    retraining_refusal = (
+        "certificate=removal draws noise: agt unlearn removes records from such a run"
+    )
 
     @property
     def seeds(self) -> tuple[str, ...]:
@@ -278,12 +329,16 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         return self.masking == "loss"
 
     def check_own(self, settings: Settings) -> None:
-        """Raise ConfigError where there is no one strongly convex problem, or more than one head."""
+        """Raise ConfigError where there is no one strongly convex problem, or more than one
+        head.
+        """
         check_erm(settings.training, self.name)
         if settings.ensemble.members > 1:
             raise ConfigError(
-                f"ensemble.members={settings.ensemble.members}: certificate=removal removes records from one head; an "
-                "ensemble trains the members that had them again, whatever its certificate: use ensemble.members=1, or "
+                f"ensemble.members={settings.ensemble.members}: certificate=removal removes "
+                "records from one head; an "
+                "ensemble trains the members that had them again, whatever its certificate: use "
+                "ensemble.members=1, or "
                 "certificate=erm"
             )
 
@@ -318,10 +373,17 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
 
     def check_solved_anew(self, mechanism: str) -> None:
         """Refuse: the head has noise of its own."""
-        raise ConfigError(f"mechanism={mechanism}: certificate=removal has noise of its own: train with certificate=erm")
+        raise ConfigError(
+            f"mechanism={mechanism}: certificate=removal has noise of its own: train with "
+            "certificate=erm"
+        )
 
-    def remove_records(self, model: Model, erased: Records, count: int) -> tuple[RemovalModel, Removal]:
-        """Remove records by Newton steps, with matrices formed anew in the end (agt/unlearning/newton.py)."""
+    def remove_records(
+        self, model: Model, erased: Records, count: int
+    ) -> tuple[RemovalModel, Removal]:
+        """Remove records by Newton steps, with matrices formed anew in the end
+        (agt/unlearning/newton.py).
+        """
         was = _removal_model(model)
         phi, labels = training_rows(was.problem, was.features)
         targets = was.known.objective.targets(labels, was.problem.classes)
@@ -350,7 +412,9 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         """Return the residual on record, and what the noise of these settings hides."""
         numbers = reader.json(NUMBERS)
         hidden = removal_budget(self, float(numbers["strength"]))
-        return RemovalBounds(float(numbers["residual"]), _allowed_residual(self, hidden), hidden, self.sigma)
+        return RemovalBounds(
+            float(numbers["residual"]), _allowed_residual(self, hidden), hidden, self.sigma
+        )
 
     def removal_promise(self, reader: FileReader, spent: float) -> Promise:
         """Return what Newton steps that left such a residual may promise."""
@@ -360,7 +424,10 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
 def _removal_model(model: Model) -> RemovalModel:
     """Return a model of this kind as such. Raises ConfigError: it is of another kind."""
     if not isinstance(model, RemovalModel):
-        raise ConfigError(f"certificate={model.problem.settings.certificate.name} keeps nothing that a removal starts from")
+        raise ConfigError(
+            f"certificate={model.problem.settings.certificate.name} keeps nothing that a removal "
+            "starts from"
+        )
     return model
 
 
@@ -384,7 +451,8 @@ def _removed(
     targets: np.ndarray,
     budget: float,
 ) -> tuple[list[str], dict[str, Any]]:
-    """Change a head by the cheapest way to a residual within the budget; it may still be above. What was done, in numbers.
+    """Change a head by the cheapest way to a residual within the budget; it may still be above.
+    What was done, in numbers.
 
     Args:
         model: as it was.
@@ -397,13 +465,21 @@ def _removed(
     if len(erased) == count and head.count - len(erased) == len(phi):
         started, stages, objective = time.perf_counter(), ["step"], head.objective
         gone = objective.targets(erased.labels, model.problem.classes)
-        step = head.remove(model.phi(erased.features), gone, phi if config.factorisation == "fresh" else None)
+        step = head.remove(
+            model.phi(erased.features), gone, phi if config.factorisation == "fresh" else None
+        )
         reach, outputs = model.known.loss.reach, len(head.weight)
-        worst = worst_case(objective.gamma, len(erased), head.count, objective.strength, reach, outputs)
+        worst = worst_case(
+            objective.gamma, len(erased), head.count, objective.strength, reach, outputs
+        )
         if config.bound == "worst":
             head.residual = max(step.after, step.before + worst)
         seconds = round(time.perf_counter() - started, 6)
-        facts = {"seconds_step": seconds, "bound_of_step": step.after - step.before, "worst_case_of_step": worst}
+        facts = {
+            "seconds_step": seconds,
+            "bound_of_step": step.after - step.before,
+            "worst_case_of_step": worst,
+        }
         if config.bound == "measured":
             head.polish(phi, targets)
             stages.append("polish")
@@ -414,7 +490,9 @@ def _removed(
     return stages, facts
 
 
-def _newton_steps(count: int, stages: Sequence[str], model: RemovalModel, distance: float) -> tuple[Remark, ...]:
+def _newton_steps(
+    count: int, stages: Sequence[str], model: RemovalModel, distance: float
+) -> tuple[Remark, ...]:
     state = model.state
     steps = [Remark(stage, {"records": count} if stage == "step" else {}) for stage in stages]
     if "step" not in stages:

@@ -33,15 +33,22 @@ class StabilityKind(LinearKind):
 
     certifies_more = "votes"
 
-    def resolve(self, training: TrainingConfig, classes: int, size: float, unit_rows: int) -> TrainingConfig:
+    def resolve(
+        self, training: TrainingConfig, classes: int, size: float, unit_rows: int
+    ) -> TrainingConfig:
         """Return the settings with the recipe's rates, epochs and batches of plain SGD."""
         return resolve_sgd(training, classes, size, unit_rows)
 
     def sensitivity(self, setting: LinearSetting) -> Sensitivity:
-        """Return how far one record moves what SGD ends at. Raises ConfigError: a rate is too large."""
+        """Return how far one record moves what SGD ends at.
+
+        Raises ConfigError: a rate is too large.
+        """
         return sgd_sensitivity(setting, self.average)
 
-    def train(self, recipe: Recipe, records: Records, on_progress: OnProgress, checkpoints: Checkpoints) -> LinearTrained:
+    def train(
+        self, recipe: Recipe, records: Records, on_progress: OnProgress, checkpoints: Checkpoints
+    ) -> LinearTrained:
         """Return the head after the recipe's steps of SGD from 0."""
         return train_linear(recipe, records, self.average, on_progress, checkpoints)
 
@@ -50,4 +57,6 @@ class StabilityKind(LinearKind):
         steps = stated_constants(trained.plan, "steps_stated", steps=trained.plan.steps)
         rate, limit = learning_rate(trained.training, 0), trained.sensitivity.rate_limit
         assert limit is not None  # ``sensitivity`` sets it
-        return steps, proved("steps_do_not_expand", rate=rate, limit=limit, **movement_values(trained))
+        return steps, proved(
+            "steps_do_not_expand", rate=rate, limit=limit, **movement_values(trained)
+        )

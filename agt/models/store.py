@@ -1,4 +1,5 @@
-"""A model's files, wherever they are kept: what is written of it, and what is checked when it is read back.
+"""A model's files, wherever they are kept: what is written of it, and what is checked when it is
+read back.
 
 model.safetensors, bounds/k=00005.safetensors       nominal parameters, and "lower.<name>", "upper.<name>" for each k
 model.safetensors ("weight" [classes or 1, width]), features.safetensors, stability.json        a linear head's
@@ -23,7 +24,12 @@ from agt.errors import ConfigError, UnsoundError
 from agt.store import as_json
 from agt.training.checkpoint import Tensors, header_of
 
-MODEL, FEATURES, CONSTANTS, BOUNDS = "model.safetensors", "features.safetensors", "stability.json", "bounds"
+MODEL, FEATURES, CONSTANTS, BOUNDS = (
+    "model.safetensors",
+    "features.safetensors",
+    "stability.json",
+    "bounds",
+)
 NETWORK = "network.json"
 
 
@@ -76,11 +82,16 @@ def write_boxes(store: FileWriter, box: Box) -> None:
 
 def write_tensors(store: FileWriter, name: str, tensors: Mapping[str, Tensor | np.ndarray]) -> None:
     """One file of tensors, or arrays."""
-    store.write(name, save({key: torch.as_tensor(tensor).contiguous() for key, tensor in tensors.items()}))
+    store.write(
+        name, save({key: torch.as_tensor(tensor).contiguous() for key, tensor in tensors.items()})
+    )
 
 
 def write_linear(
-    store: FileWriter, weight: Tensor, matrices: Mapping[str, np.ndarray], constants: Mapping[str, object]
+    store: FileWriter,
+    weight: Tensor,
+    matrices: Mapping[str, np.ndarray],
+    constants: Mapping[str, object],
 ) -> None:
     """Write a linear head, the public matrices of its features, and how far one record moves it."""
     write_tensors(store, MODEL, {"weight": weight})
@@ -97,33 +108,51 @@ def read_boxes(shelf: FileReader, ks: tuple[int, ...], like: Tensors) -> Box:
 
     Raises:
         ConfigError: a file is missing, too many, or not what was written.
-        UnsoundError: a tensor has another shape or dtype, is not finite, or lower > upper; a file is of another k; or the
-            nominal parameters are outside their box.
+        UnsoundError: a tensor has another shape or dtype, is not finite, or lower > upper; a file
+            is of another k; or the nominal parameters are outside their box.
     """
     grid = {bounds_file(k).removeprefix(f"{BOUNDS}/") for k in ks}
     for name in sorted(shelf.names(BOUNDS) ^ grid):
-        why = "missing, and the run's grid has this k" if name in grid else "of no k of the run's grid"
-        raise ConfigError(f"run={shelf.folder}: {BOUNDS}/{name} is {why}; restore it, or train again")
+        why = (
+            "missing, and the run's grid has this k"
+            if name in grid
+            else "of no k of the run's grid"
+        )
+        raise ConfigError(
+            f"run={shelf.folder}: {BOUNDS}/{name} is {why}; restore it, or train again"
+        )
     nominal = read_tensors(shelf, MODEL, like)
-    ends = {end: {f"{end}.{name}": tensor for name, tensor in like.items()} for end in ("lower", "upper")}
-    boxes = [read_tensors(shelf, bounds_file(k), ends["lower"] | ends["upper"], {"k": str(k)}) for k in ks]
+    ends = {
+        end: {f"{end}.{name}": tensor for name, tensor in like.items()}
+        for end in ("lower", "upper")
+    }
+    boxes = [
+        read_tensors(shelf, bounds_file(k), ends["lower"] | ends["upper"], {"k": str(k)})
+        for k in ks
+    ]
     for k, box in zip(ks, boxes, strict=True):
         for name in like:
             if not bool((box[f"lower.{name}"] <= box[f"upper.{name}"]).all()):
-                raise UnsoundError(f"{shelf.folder / bounds_file(k)}: lower.{name} exceeds upper.{name}")
+                raise UnsoundError(
+                    f"{shelf.folder / bounds_file(k)}: lower.{name} exceeds upper.{name}"
+                )
     lower, upper = (
-        {name: torch.stack([box[f"{end}.{name}"] for box in boxes]) for name in like} for end in ("lower", "upper")
+        {name: torch.stack([box[f"{end}.{name}"] for box in boxes]) for name in like}
+        for end in ("lower", "upper")
     )
     return Box.of(ks, nominal, lower, upper)
 
 
 def check_constants(shelf: FileReader, name: str, now: Mapping[str, object]) -> None:
-    """Raise UnsoundError unless the recorded constants of ``name`` are these, which the configuration implies."""
+    """Raise UnsoundError unless the recorded constants of ``name`` are these, which the
+    configuration implies.
+    """
     then = shelf.json(name)
     for key in now.keys() | then.keys():
         if now.get(key) != then.get(key):
             raise UnsoundError(
-                f"{shelf.folder}/{name}: {key} is {then.get(key)} and the run's configuration implies "
+                f"{shelf.folder}/{name}: {key} is {then.get(key)} and the run's configuration "
+                "implies "
                 f"{now.get(key)}: train again"
             )
 
@@ -145,7 +174,8 @@ def read_tensors(
 
     Raises:
         ConfigError: the file is missing, is not what was written, or cannot be read.
-        UnsoundError: a tensor has another shape or dtype, or is not finite; or the header says something else.
+        UnsoundError: a tensor has another shape or dtype, or is not finite; or the header says
+            something else.
     """
     path, content = shelf.folder / name, shelf.read(name)
     try:
@@ -155,7 +185,9 @@ def read_tensors(
     said = header_of(content)
     for key, value in metadata.items():
         if said.get(key) != value:
-            raise UnsoundError(f"{path}: its header says {key} = {said.get(key)}, expected {value}; train again")
+            raise UnsoundError(
+                f"{path}: its header says {key} = {said.get(key)}, expected {value}; train again"
+            )
     if tensors.keys() != like.keys():
         raise UnsoundError(f"{path}: holds {sorted(tensors)}, expected {sorted(like)}; train again")
     for key, tensor in tensors.items():

@@ -1,10 +1,11 @@
-"""Many small models on disjoint shards, answering by certified vote: ``certificate=votes`` (method.md 12).
+"""Many small models on disjoint shards, answering by certified vote: ``certificate=votes``
+(method.md 12).
 
-What makes a member a function of its own shard, to the last bit: training/ridge.py, and a shard's order, which is that of
-its ids.
+What makes a member a function of its own shard, to the last bit: training/ridge.py, and a shard's
+order, which is that of its ids.
 
-model.safetensors "weight" [T, J, width] int32; features.safetensors; votes.json: the public constants
-Under relation=flip (``FlipModel``) beside them, for the data owner alone:
+model.safetensors "weight" [T, J, width] int32; features.safetensors; votes.json: the public
+constants Under relation=flip (``FlipModel``) beside them, for the data owner alone:
 model.safetensors "ends" [T] int64   how many records the members up to each have together
 flips.safetensors                    of each record "pulls" [n, width] int32, what its label moves; "given" [n], its label
 """
@@ -34,7 +35,15 @@ from agt.models.features import FeatureMap, whole
 from agt.models.linear import LinearModel
 from agt.models.own_votes import OwnVotesKind
 from agt.models.shares import logistic_shares
-from agt.models.store import FEATURES, MODEL, FileReader, FileWriter, check_constants, read_tensors, write_tensors
+from agt.models.store import (
+    FEATURES,
+    MODEL,
+    FileReader,
+    FileWriter,
+    check_constants,
+    read_tensors,
+    write_tensors,
+)
 from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem
 from agt.relations import RELATIONS
@@ -61,7 +70,8 @@ class VotesModel(Votes):
         """Members that saw no record."""
         outputs = 1 if problem.classes == 2 else problem.classes
         shape = (problem.settings.ensemble.members, outputs, features.outputs)
-        return cls(problem, features, torch.zeros((), dtype=torch.int32).expand(shape), config)  # takes no memory
+        # takes no memory
+        return cls(problem, features, torch.zeros((), dtype=torch.int32).expand(shape), config)
 
     def retrained(
         self,
@@ -73,17 +83,25 @@ class VotesModel(Votes):
         weight = torch.zeros(self.weight.shape, dtype=torch.int32)
         for member, (features, given) in enumerate(self._shards(records)):
             targets = targets_of(given, self.problem.classes)
-            weight[member] = torch.from_numpy(LEARNERS[self.config.learner](features, targets, self.config.strength))
+            weight[member] = torch.from_numpy(
+                LEARNERS[self.config.learner](features, targets, self.config.strength)
+            )
             on_progress(Progress(member + 1, len(weight), member + 1, len(weight)))
         return replace(self, weight=weight)
 
     def _shards(self, records: Records) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(features, as integers [n, w]; labels [n]) of each member's records."""
-        return ((whole(self.phi(some.features).astype(np.float64)), some.labels) for some in self._dealt(records))
+        return (
+            (whole(self.phi(some.features).astype(np.float64)), some.labels)
+            for some in self._dealt(records)
+        )
 
     @classmethod
     def load(cls, config: "VotesKind", problem: Problem, shelf: FileReader) -> Self:
-        """Read the members back. Raises ConfigError, UnsoundError: a file is missing, or not what the settings imply."""
+        """Read the members back.
+
+        Raises ConfigError, UnsoundError: a file is missing, or not what the settings imply.
+        """
         model = cls.untrained(config, problem, read_features(problem, shelf))
         check_constants(shelf, CONSTANTS, model.constants)
         return replace(model, weight=read_tensors(shelf, MODEL, {"weight": model.weight})["weight"])
@@ -104,12 +122,20 @@ class VotesModel(Votes):
         """The public constants, as in votes.json."""
         members, key = self.settings.ensemble.members, self.settings.ensemble.key
         config, relation = self.config, self.settings.relation.name
-        learner = {} if config.learner == "ridge" else {"learner": config.learner}  # as before there was any other
-        return {"members": members, "key": key, "strength": config.strength, "relation": relation, **learner}
+        # as before there was any other
+        learner = {} if config.learner == "ridge" else {"learner": config.learner}
+        return {
+            "members": members,
+            "key": key,
+            "strength": config.strength,
+            "relation": relation,
+            **learner,
+        }
 
     @property
     def release_head(self) -> LinearModel:
-        """The head that ``certificate=erm`` has on the same records and features, before training: no member enters it.
+        """The head that ``certificate=erm`` has on the same records and features, before training:
+        no member enters it.
 
         Raises:
             ConfigError: a setting of training that no such head takes.
@@ -130,18 +156,24 @@ class VotesModel(Votes):
         return {"parameters": self.weight.numel(), **super().metrics}
 
     def labels(self, phi: np.ndarray) -> np.ndarray:
-        """[T, n] int16: each member's label of each query, as many members at a time as the working memory takes."""
+        """[T, n] int16: each member's label of each query, as many members at a time as the
+        working memory takes.
+        """
         queries, weight = whole(phi.astype(np.float64)), self.weight.numpy()
         each = 8 * weight.shape[1] * (weight.shape[2] + len(phi))
         some = max(1, self.settings.compute.memory_mb * 2**20 // each)
-        return np.concatenate([labels(queries, weight[at : at + some]) for at in range(0, len(weight), some)])
+        return np.concatenate(
+            [labels(queries, weight[at : at + some]) for at in range(0, len(weight), some)]
+        )
 
 
 FLIPS = "flips.safetensors"
 
 
 class Pulled(NamedTuple):
-    """A member's records: what each label moves [n, width] int32 (training/ridge.py, ``pulls``), and which it is [n]."""
+    """A member's records: what each label moves [n, width] int32 (training/ridge.py, ``pulls``),
+    and which it is [n].
+    """
 
     pulls: np.ndarray
     given: np.ndarray
@@ -149,7 +181,9 @@ class Pulled(NamedTuple):
 
 @dataclass(frozen=True)
 class FlipModel(VotesModel):
-    """Ridge regressions whose distances count flipped labels: exactly, in each member (certificates/flips.py)."""
+    """Ridge regressions whose distances count flipped labels: exactly, in each member
+    (certificates/flips.py).
+    """
 
     members: tuple[Pulled, ...] = ()
     instant: ClassVar[bool] = False
@@ -169,42 +203,68 @@ class FlipModel(VotesModel):
 
     def _of(self, members: Sequence[Pulled]) -> Self:
         """With the weights that these members' labels make."""
-        each = [targets_of(one.given, self.problem.classes).T @ one.pulls.astype(np.float64) for one in members]
-        return replace(self, weight=torch.from_numpy(np.stack(each).astype(np.int32)), members=tuple(members))
+        each = [
+            targets_of(one.given, self.problem.classes).T @ one.pulls.astype(np.float64)
+            for one in members
+        ]
+        return replace(
+            self, weight=torch.from_numpy(np.stack(each).astype(np.int32)), members=tuple(members)
+        )
 
     @classmethod
     def load(cls, config: "VotesKind", problem: Problem, shelf: FileReader) -> Self:
-        """As of votes. Raises UnsoundError as well: labels or pulls that are none, or weights that these do not make."""
+        """As of votes.
+
+        Raises UnsoundError as well: labels or pulls that are none, or weights that these do not
+        make.
+        """
         bare = cls.untrained(config, problem, read_features(problem, shelf))
         check_constants(shelf, CONSTANTS, bare.constants)
         few, width = torch.zeros((), dtype=torch.int64), bare.weight.shape[2]
-        kept = read_tensors(shelf, MODEL, {"weight": bare.weight, "ends": few.expand(len(bare.weight))})
+        kept = read_tensors(
+            shelf, MODEL, {"weight": bare.weight, "ends": few.expand(len(bare.weight))}
+        )
         ends = [0, *kept["ends"].tolist()]
         if ends != sorted(ends):
             raise UnsoundError(f"{shelf.folder / MODEL}: ends must not fall: train again")
         like = {"pulls": few.int().expand(ends[-1], width), "given": few.short().expand(ends[-1])}
         lie = {name: tensor.numpy() for name, tensor in read_tensors(shelf, FLIPS, like).items()}
-        members = [Pulled(lie["pulls"][a:b], lie["given"][a:b].astype(np.int64)) for a, b in pairwise(ends)]
+        members = [
+            Pulled(lie["pulls"][a:b], lie["given"][a:b].astype(np.int64)) for a, b in pairwise(ends)
+        ]
         known = {*range(problem.classes)}
-        if any(lengths(one.pulls.astype(float)) >= 2**TOTAL or not set(one.given.tolist()) <= known for one in members):
+        if any(
+            lengths(one.pulls.astype(float)) >= 2**TOTAL or not set(one.given.tolist()) <= known
+            for one in members
+        ):
             raise UnsoundError(
-                f"{shelf.folder / FLIPS}: pulls too long to count exactly, or labels of no class: train again"
+                f"{shelf.folder / FLIPS}: pulls too long to count exactly, or labels of no class: "
+                "train again"
             )
         model = bare._of(members)
         if not torch.equal(model.weight, kept["weight"]):
-            raise UnsoundError(f"{shelf.folder / MODEL}: the weights are not those of {FLIPS}: train again")
+            raise UnsoundError(
+                f"{shelf.folder / MODEL}: the weights are not those of {FLIPS}: train again"
+            )
         return model
 
     def save(self, store: FileWriter) -> None:
         """As of votes, and flips.safetensors."""
         super().save(store)
         pulled, given = (np.concatenate(each) for each in zip(*self.members, strict=True))
-        write_tensors(store, FLIPS, {"pulls": torch.from_numpy(pulled), "given": torch.from_numpy(given.astype(np.int16))})
+        write_tensors(
+            store,
+            FLIPS,
+            {"pulls": torch.from_numpy(pulled), "given": torch.from_numpy(given.astype(np.int16))},
+        )
 
     @property
     def tensors(self) -> dict[str, Tensor]:
         """What model.safetensors holds."""
-        return {**super().tensors, "ends": torch.tensor([len(one.given) for one in self.members]).cumsum(0)}
+        return {
+            **super().tensors,
+            "ends": torch.tensor([len(one.given) for one in self.members]).cumsum(0),
+        }
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -213,20 +273,28 @@ class FlipModel(VotesModel):
         return tuple(c.and_(exact) if c.letter == "d" else c for c in super().conditions)
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
-        """[n, J] float64: of votes their shares; of one member its scores, of which 2^51 are one."""
+        """[n, J] float64: of votes their shares; of one member its scores, of which 2^51 are
+        one.
+        """
         if len(self.weight) > 1:
             return super().logits(phi)
-        return np.ldexp(whole(phi.astype(np.float64)) @ self.weight[0].numpy().T.astype(np.float64), -51)
+        return np.ldexp(
+            whole(phi.astype(np.float64)) @ self.weight[0].numpy().T.astype(np.float64), -51
+        )
 
     def shares(self, features: np.ndarray) -> np.ndarray:
-        """[n, C] of votes their shares; of one member, which has scores, their sigmoid or softmax."""
+        """[n, C] of votes their shares; of one member, which has scores, their sigmoid or
+        softmax.
+        """
         if len(self.weight) > 1:
             return super().shares(features)
         return logistic_shares(self.margins(features))
 
     @property
     def farthest(self) -> int:
-        """What it costs to turn each member, at most: the number of records, which is no secret here."""
+        """What it costs to turn each member, at most: the number of records, which is no secret
+        here.
+        """
         return self._never * len(self.members)
 
     @property
@@ -240,21 +308,37 @@ class FlipModel(VotesModel):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Stable distances of the vote from its members'; at some k, tabulated there alone and no farther than the last."""
+        """Stable distances of the vote from its members'; at some k, tabulated there alone and
+        no farther than the last.
+        """
         relation, count, classes = self.settings.relation.name, len(features), self.problem.classes
         largest = max(len(one.given) for one in self.members)
-        some = min(ROWS, max(1, self.settings.compute.memory_mb * 2**20 // (_FLIP_BYTES * (largest + 1))))
-        parts = group().shared(count, some, lambda rows: self._turned(features[rows]), counted(on_progress, count))
+        some = min(
+            ROWS, max(1, self.settings.compute.memory_mb * 2**20 // (_FLIP_BYTES * (largest + 1)))
+        )
+        parts = group().shared(
+            count, some, lambda rows: self._turned(features[rows]), counted(on_progress, count)
+        )
         labels, turns, votes = zip(*parts, strict=True)
-        members, distances, vote = np.concatenate(labels, axis=1), np.concatenate(turns, axis=1), Vote.joined(votes)
+        members, distances, vote = (
+            np.concatenate(labels, axis=1),
+            np.concatenate(turns, axis=1),
+            Vote.joined(votes),
+        )
         if ks is not None:
-            return Certificates(ks, relation, vote.prediction, np.array([vote.distance >= k for k in ks]))
+            return Certificates(
+                ks, relation, vote.prediction, np.array([vote.distance >= k for k in ks])
+            )
         return VoteCertificates.of_members(relation, vote, vote, members, distances, classes)
 
     def _turned(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray, Vote]:
         """([T, n] each member's labels, [T, n] int64 their distances, the vote)."""
         phi, classes, never = self.phi(features), self.problem.classes, self._never
-        queries, members, prices = whole(phi.astype(np.float64)), self.labels(phi), list[np.ndarray]()
+        queries, members, prices = (
+            whole(phi.astype(np.float64)),
+            self.labels(phi),
+            list[np.ndarray](),
+        )
         for one, answers in zip(self.members, members, strict=True):
             pulled = queries @ one.pulls.T.astype(np.float64)
             exact = len(self.members) == 1 or classes == 2  # one rival is enough to know
@@ -265,17 +349,26 @@ class FlipModel(VotesModel):
             )
         distances = np.stack([*map(of_others, prices, members)]) - 1
         touches = RELATIONS[self.settings.relation.name].touches
-        return members, distances, certified_vote(members, distances, classes, touches=touches, prices=np.stack(prices, 1))
+        return (
+            members,
+            distances,
+            certified_vote(
+                members, distances, classes, touches=touches, prices=np.stack(prices, 1)
+            ),
+        )
 
 
 @schema
 class VotesKind(VotingKind):
-    """Votes of many small models on disjoint shards, ``ensemble.members`` of them (method.md section 12).
+    """Votes of many small models on disjoint shards, ``ensemble.members`` of them (method.md
+    section 12).
 
     Attributes:
         features: the public feature map in front of them.
-        learner: what each is: a ridge regression, or a logistic one, each class against the others (training/ridge.py).
-        strength: of each member's regulariser, beside a sum over the records of its shard, whose norm is at most 1.
+        learner: what each is: a ridge regression, or a logistic one, each class against the others
+            (training/ridge.py).
+        strength: of each member's regulariser, beside a sum over the records of its shard, whose
+            norm is at most 1.
     """
 
     name: Literal["votes"] = "votes"

@@ -1,7 +1,9 @@
-"""Members on disjoint shards that answer together by vote, whatever they are (``certificate=votes``).
+"""Members on disjoint shards that answer together by vote, whatever they are
+(``certificate=votes``).
 
 A member that is a function of its own shard alone needs no certificate of its own, because one k
-changes at most the votes of the members whose shards it touches (``plain_vote`` in certificates/votes.py).
+changes at most the votes of the members whose shards it touches (``plain_vote`` in
+certificates/votes.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -63,16 +65,20 @@ class VotingKind(ClosedFormKind):
         needs_several = not RELATIONS[settings.relation.name].counts_label_flips
         if (needs_several and ensemble.members == 1) or ensemble.vote != "labels":
             raise ConfigError(
-                f"ensemble.members={ensemble.members} ensemble.vote={ensemble.vote}: certificate=votes "
-                "counts labels of many small members: give the declared size, of which the recipe takes one member for 100 "
-                "records (dataset.declared_size=N), or ensemble.members=T, a public constant, and ensemble.vote=labels"
+                f"ensemble.members={ensemble.members} ensemble.vote={ensemble.vote}: "
+                "certificate=votes "
+                "counts labels of many small members: give the declared size, of which the recipe "
+                "takes one member for 100 "
+                "records (dataset.declared_size=N), or ensemble.members=T, a public constant, and "
+                "ensemble.vote=labels"
             )
 
     def check_classes(self, classes: int) -> None:
         """Raise ConfigError where there are more classes than a vote names."""
         if classes > MOST_CLASSES:
             raise ConfigError(
-                f"certificate=votes: {classes:,} classes are more than the {MOST_CLASSES:,} that a vote names"
+                f"certificate=votes: {classes:,} classes are more than the {MOST_CLASSES:,} that a "
+                "vote names"
             )
 
 
@@ -101,7 +107,9 @@ class Votes(ClosedFormModel):
         return np.where(labels[:, None] == lines[:, None], 1.0, -1.0)
 
     def labels(self, phi: np.ndarray) -> np.ndarray:
-        """Return [T, n] int16: each member's label of each query, from its public features [n, w]."""
+        """Return [T, n] int16: each member's label of each query, from its public features [n,
+        w].
+        """
         raise NotImplementedError
 
     def _dealt(self, records: Records) -> Iterator[Records]:
@@ -110,7 +118,8 @@ class Votes(ClosedFormModel):
         Raises:
             ConfigError: a unit has too many rows.
         """
-        check_unit_rows(records.units, self.settings.relation.unit_rows)  # before the first shard is asked for
+        # before the first shard is asked for
+        check_unit_rows(records.units, self.settings.relation.unit_rows)
         ensemble = self.settings.ensemble
         member_of = shards(records.units, ensemble)
         by_member = np.lexsort((records.ids, member_of))
@@ -126,7 +135,9 @@ class Votes(ClosedFormModel):
     @property
     def plan(self) -> BatchPlan:
         """The plan of one batch that holds every record; nothing is divided by its normaliser."""
-        return BatchPlan.of(BatchConfig(count=1), 1, self.problem.dataset.declared_size, self.problem.trained_on)
+        return BatchPlan.of(
+            BatchConfig(count=1), 1, self.problem.dataset.declared_size, self.problem.trained_on
+        )
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -138,7 +149,9 @@ class Votes(ClosedFormModel):
         moved = proved("vote_changes") if touches == 1 else proved("votes_change", touches=touches)
         found = {
             "a": grounds(proved("every_k_counted")),
-            "b": dataset.selection.and_(shards_fact(settings.ensemble.members, touches), *facts["b"]),
+            "b": dataset.selection.and_(
+                shards_fact(settings.ensemble.members, touches), *facts["b"]
+            ),
             "c": grounds(*facts["c"]),
             "d": grounds(moved),
             "e": dataset.preprocessing.and_(*facts["e"], settings.choices),
@@ -158,7 +171,9 @@ class Votes(ClosedFormModel):
         return self.settings.ensemble.members
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
-        """Return [n, C] float64, each class's share of votes; of two classes [n, 1], by how much class 1 leads class 0."""
+        """Return [n, C] float64, each class's share of votes; of two classes [n, 1], by how much
+        class 1 leads class 0.
+        """
         votes = count_votes(self.labels(phi), self.problem.classes)
         shares = votes.T / self.settings.ensemble.members
         if self.problem.classes != 2:
@@ -179,8 +194,8 @@ class Votes(ClosedFormModel):
 
         Args:
             features: [n, ...] the queries.
-            ks: None: the distances themselves, whatever k; else certificates at these k, so that none reaches
-                beyond the last.
+            ks: None: the distances themselves, whatever k; else certificates at these k, so that
+                none reaches beyond the last.
             on_progress: is told of the queries that are done.
         """
         relation = self.settings.relation.name

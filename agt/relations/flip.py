@@ -20,7 +20,9 @@ class Flip(Relation):
 
     name = "flip"
     ball_template = "up to {k} {many} given other labels"
-    edit_template = "{one} given another label; its features, and who is among the records, are not protected"
+    edit_template = (
+        "{one} given another label; its features, and who is among the records, are not protected"
+    )
     changes = "labels"
     label_free_ids = True
     counts_label_flips = True

@@ -30,7 +30,9 @@ class MeanRelation(Relation):
         """Return over how many records the bounds are a mean, [K, 1, ...] int64."""
 
     @abstractmethod
-    def of_emptied_batch(self, lower: "Tensor", upper: "Tensor", clip: float) -> tuple["Tensor", "Tensor"]:
+    def of_emptied_batch(
+        self, lower: "Tensor", upper: "Tensor", clip: float
+    ) -> tuple["Tensor", "Tensor"]:
         """Return the bounds where no record of the batch need be left, r >= b."""
 
     def check_batches(self, n_max: int) -> None:
@@ -49,7 +51,9 @@ class MeanRelation(Relation):
             "relation=add_remove, substitute or remove"
         )
 
-    def step_sensitivity(self, clip: float, parameters: int, normalizer: float, unit_rows: int = 1) -> NoReturn:
+    def step_sensitivity(
+        self, clip: float, parameters: int, normalizer: float, unit_rows: int = 1
+    ) -> NoReturn:
         """Refuse: the sensitivity depends on the data."""
         raise ConfigError(
             f"relation={self.name} divides by the actual batch, so its sensitivity depends on the "
@@ -75,6 +79,8 @@ class MeanRelation(Relation):
         lowest, highest = self.of_emptied_batch(lower, upper, clip)
         return lowest.where(emptied, lower), highest.where(emptied, upper)
 
-    def nominal_direction(self, total: "Tensor", batch: int, normalizer: float, clip: float) -> "Tensor":
+    def nominal_direction(
+        self, total: "Tensor", batch: int, normalizer: float, clip: float
+    ) -> "Tensor":
         """Return the mean; ``normalizer`` is not read."""
         return super().nominal_direction(total, batch, max(batch, 1), clip)

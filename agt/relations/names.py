@@ -1,7 +1,8 @@
 """The registry of the neighbour relations: their names, each with what settings must know of it.
 
-A relation is a module of this package that has its name, whose ``RELATION`` is an instance of its class,
-and an entry here. Nothing is imported here, because settings, help and a shell's completion read it.
+A relation is a module of this package that has its name, whose ``RELATION`` is an instance of its
+class, and an entry here. Nothing is imported here, because settings, help and a shell's completion
+read it.
 """
 
 from typing import NamedTuple
@@ -20,7 +21,9 @@ class RelationEntry(NamedTuple):
 
 
 ENTRIES: dict[str, RelationEntry] = {
-    "add_remove": RelationEntry("at most k units added or removed in all; constant normaliser (the default)"),
+    "add_remove": RelationEntry(
+        "at most k units added or removed in all; constant normaliser (the default)"
+    ),
     "remove": RelationEntry("at most k units removed; for unlearning, never for a privacy release"),
     "substitute": RelationEntry("at most k units exchanged for others; constant normaliser"),
     "flip": RelationEntry(
@@ -37,6 +40,7 @@ ENTRIES: dict[str, RelationEntry] = {
         "k here compares with add_remove's 2k"
     ),
     "paper_unlearning": RelationEntry(
-        "the papers' unlearning relation: at most k removals, mean over the batch; never for a privacy release"
+        "the papers' unlearning relation: at most k removals, mean over the batch; never for a "
+        "privacy release"
     ),
 }

@@ -1,4 +1,5 @@
-"""paper_privacy: up to k units are removed and, at the same time, up to {k} added (001 Theorem 4.6).
+"""paper_privacy: up to k units are removed and, at the same time, up to {k} added (001 Theorem
+4.6).
 
     upper numerator U - low_r(u) + r Q, divided by b
 
@@ -48,7 +49,9 @@ class PaperPrivacy(MeanRelation):
         """Return b."""
         return rows.new_full(rows.shape, batch)
 
-    def of_emptied_batch(self, lower: "Tensor", upper: "Tensor", clip: float) -> tuple["Tensor", "Tensor"]:
+    def of_emptied_batch(
+        self, lower: "Tensor", upper: "Tensor", clip: float
+    ) -> tuple["Tensor", "Tensor"]:
         """Return all that a clipped gradient can be: the batch may be replaced as a whole."""
         return lower.new_full(lower.shape, -clip), upper.new_full(upper.shape, clip)
 

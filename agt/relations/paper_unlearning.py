@@ -28,7 +28,9 @@ class PaperUnlearning(MeanRelation):
         """Return b - r."""
         return batch - rows
 
-    def of_emptied_batch(self, lower: "Tensor", upper: "Tensor", clip: float) -> tuple["Tensor", "Tensor"]:
+    def of_emptied_batch(
+        self, lower: "Tensor", upper: "Tensor", clip: float
+    ) -> tuple["Tensor", "Tensor"]:
         """Return the bounds with 0 among them: the batch may be empty."""
         return lower.clamp(max=0), upper.clamp(min=0)
 

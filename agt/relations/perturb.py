@@ -33,20 +33,29 @@ class Perturb(Relation):
     """Records stay under their labels and ids, with other features."""
 
     name = "perturb"
-    ball_template = "up to {k} {many} given other features, each within {radius} of what it was; labels, ids and split stay"
+    ball_template = (
+        "up to {k} {many} given other features, each within {radius} of what it was; "
+        "labels, ids and split stay"
+    )
     edit_template = "{one} given other features within a public radius"
     changes = "features"
     selects = True
     private_only = True
-    unnested = "a record whose features moved may move as far again, so boxes of neighbours do not nest"
-    no_release = "neighbours' boxes do not nest: certificates about features within a radius are against poisoning"
+    unnested = (
+        "a record whose features moved may move as far again, so boxes of neighbours do not nest"
+    )
+    no_release = (
+        "neighbours' boxes do not nest: certificates about features within a radius are "
+        "against poisoning"
+    )
     remarks = ("It speaks about poisoning, not about privacy.",)
 
     def check_moves_records(self) -> NoReturn:
         """Refuse: boxes alone follow features."""
         raise ConfigError(
             f"relation={self.name}: features that move within a radius are bounded by boxes alone, "
-            "without noise: use certificate=box; or relation=substitute, to which they are a record "
+            "without noise: use certificate=box; or relation=substitute, to which they are a "
+            "record "
             "replaced"
         )
 
@@ -61,7 +70,9 @@ class Perturb(Relation):
 
     def check_plan(self) -> NoReturn:
         """Refuse it: no mechanism takes the certificates."""
-        raise ConfigError(f"relation={self.name}: {self.no_release}, and no release can be planned by them")
+        raise ConfigError(
+            f"relation={self.name}: {self.no_release}, and no release can be planned by them"
+        )
 
     def selection_shape(self, parameter: Tensor) -> tuple[int, ...]:
         """Return the flat shape, in which deviations come."""
@@ -81,7 +92,9 @@ class Perturb(Relation):
         for near, far in zip(bounds_of(features), in_ball, strict=True):
             yield near, deviations(near, far, product)
 
-    def selected_sums(self, greatest: Tensor, least: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    def selected_sums(
+        self, greatest: Tensor, least: Tensor, counts: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return sums of deviations in quanta."""
         return farthest(greatest, least, counts)
 

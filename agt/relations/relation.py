@@ -82,7 +82,8 @@ class Relation:
             ``{radius}`` how far features may move; it contains "up to {k} {many}".
         edit_template: one k in words, ``{one}`` being the record or unit.
         edits: each thing that one k may do, smaller ones as well; empty: no record comes or goes.
-        changes: what an edit changes, in words: records, or labels or features of records that stay.
+        changes: what an edit changes, in words: records, or labels or features of records that
+            stay.
         selects: the rule needs the sums of the most extreme bounds of each parameter.
         private_only: only private records are removed or changed, so a selection takes these alone.
         caps_at_zero: it takes min(u, 0) and max(l, 0) instead of u and l.
@@ -186,7 +187,10 @@ class Relation:
         """Why no mechanism may use its certificates, and what alone they are for; empty: it may."""
         if self.symmetric:
             return ""
-        return "condition g (symmetric relation) does not hold: certificates about removals alone are for unlearning"
+        return (
+            "condition g (symmetric relation) does not hold: certificates about removals alone "
+            "are for unlearning"
+        )
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -239,7 +243,8 @@ class Relation:
         """
         if members > 1 and any(max(edit) > 1 for edit in self.edits):
             raise ConfigError(
-                f"relation={self.name}: ensemble.members={members}: what one k changes in an ensemble "
+                f"relation={self.name}: ensemble.members={members}: what one k changes in an "
+                "ensemble "
                 "is proved where it removes one unit, adds one, or both: use ensemble.members=1"
             )
 
@@ -268,7 +273,9 @@ class Relation:
         self.check_moves_records()
         return self.moved * unit_rows
 
-    def step_sensitivity(self, clip: float, parameters: int, normalizer: float, unit_rows: int = 1) -> float:
+    def step_sensitivity(
+        self, clip: float, parameters: int, normalizer: float, unit_rows: int = 1
+    ) -> float:
         """Return Delta, how far in l2 one unit moves one step's direction.
 
         Args:
@@ -326,7 +333,9 @@ class Relation:
         for gradient in bounds_of(features):
             yield gradient, (gradient,)
 
-    def selected_sums(self, greatest: "Tensor", least: "Tensor", counts: "Tensor") -> tuple["Tensor", "Tensor"]:
+    def selected_sums(
+        self, greatest: "Tensor", least: "Tensor", counts: "Tensor"
+    ) -> tuple["Tensor", "Tensor"]:
         """Return what ``direction`` takes away, in quanta, from the sums of what was selected.
 
         Args:
@@ -365,7 +374,9 @@ class Relation:
         divisor = at_stake.double().fill_(normalizer)
         return divided(lower, divisor, clip), divided(upper, divisor, clip)
 
-    def nominal_direction(self, total: "Tensor", batch: int, normalizer: float, clip: float) -> "Tensor":
+    def nominal_direction(
+        self, total: "Tensor", batch: int, normalizer: float, clip: float
+    ) -> "Tensor":
         """Return the descent direction of the batch itself, float64.
 
         The operations are those of ``direction``, in the same order.

@@ -24,7 +24,8 @@ class Remove(Relation):
     def check_noise(self) -> None:
         """Refuse it."""
         raise ConfigError(
-            f"noise.epsilon: relation={self.name} is for unlearning, and training again draws other "
+            f"noise.epsilon: relation={self.name} is for unlearning, and training again draws "
+            "other "
             "noise than this run met, so its certificates would say nothing about it; nor do "
             "removals alone make a privacy guarantee: use relation=add_remove"
         )

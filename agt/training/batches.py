@@ -1,4 +1,6 @@
-"""The plan of batches: public constants, and a record's place in it decided by its own id (method.md section 3b, 3c)."""
+"""The plan of batches: public constants, and a record's place in it decided by its own id
+(method.md section 3b, 3c).
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +19,8 @@ class BatchPlan:
     Attributes:
         epochs, count: steps = epochs * count, whatever the data.
         normalizer: B.
-        n_max: the public cap on a batch, itself at most ``MOST_ROWS``: sums over more records are not proved exact.
+        n_max: the public cap on a batch, itself at most ``MOST_ROWS``: sums over more records are
+            not proved exact.
         key: the public key of the hash.
         declared: False if a constant was derived from the data at hand, which voids condition c.
 
@@ -35,12 +38,16 @@ class BatchPlan:
     def __post_init__(self) -> None:
         if self.n_max > MOST_ROWS:
             raise ConfigError(
-                f"training.batch.n_max={self.n_max} (from normalizer = {self.normalizer:g}, where it is null): sums are "
-                f"exact over at most {MOST_ROWS} records of a batch: use more batches, or a smaller normalizer"
+                f"training.batch.n_max={self.n_max} (from normalizer = {self.normalizer:g}, where "
+                "it is null): sums are "
+                f"exact over at most {MOST_ROWS} records of a batch: use more batches, or a "
+                "smaller normalizer"
             )
 
     @classmethod
-    def of(cls, config: BatchConfig, epochs: int, declared_size: float | None, records: int) -> "BatchPlan":
+    def of(
+        cls, config: BatchConfig, epochs: int, declared_size: float | None, records: int
+    ) -> "BatchPlan":
         """Fill in what the configuration leaves open.
 
         Args:
@@ -56,7 +63,10 @@ class BatchPlan:
         normalizer = config.normalizer or size / config.count
         n_max = config.n_max or default_n_max(min(normalizer, 2 * MOST_ROWS))
         if n_max < 1.1 * normalizer:
-            raise ConfigError(f"training.batch.n_max={n_max} is below 1.1 * normalizer = {1.1 * normalizer:g}: raise n_max")
+            raise ConfigError(
+                f"training.batch.n_max={n_max} is below 1.1 * normalizer = {1.1 * normalizer:g}: "
+                "raise n_max"
+            )
         declared = config.normalizer is not None or declared_size is not None
         return cls(epochs, config.count, float(normalizer), n_max, config.key, declared)
 
@@ -75,12 +85,17 @@ class BatchPlan:
             ConfigError: a batch exceeds n_max; raised before the first step, never by truncating.
         """
         hashes = keyed_hash(units, f"batch/{self.key}")
-        homes = [(remix(hashes, epoch) % np.uint64(self.count)).astype(np.int64) for epoch in range(self.epochs)]
+        homes = [
+            (remix(hashes, epoch) % np.uint64(self.count)).astype(np.int64)
+            for epoch in range(self.epochs)
+        ]
         largest = max(int(np.bincount(home, minlength=self.count).max()) for home in homes)
         if largest > self.n_max:
             raise ConfigError(
-                f"a batch holds {largest} records and training.batch.n_max is {self.n_max}, which follows from the "
-                "declared size: declare a public size nearer to how many there are, raise n_max and normalizer, or use "
+                f"a batch holds {largest} records and training.batch.n_max is {self.n_max}, which "
+                "follows from the "
+                "declared size: declare a public size nearer to how many there are, raise n_max "
+                "and normalizer, or use "
                 "more batches; records are never dropped to fit"
             )
         for home in homes:

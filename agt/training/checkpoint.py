@@ -1,4 +1,5 @@
-"""Training that goes on where it was killed: what a run had reached, kept on disk now and then, read back to the same bits.
+"""Training that goes on where it was killed: what a run had reached, kept on disk now and then,
+read back to the same bits.
 
     run.json                              what the run's bits depend on: settings, data, code, machine, threads
     noise.json                            the seed of private noise, while the run lasts
@@ -6,20 +7,23 @@
     members/003/...                       the same of an ensemble's member
 
 Formal guarantees
-    A training step is a function of the state before it, its number, the records and the settings. ``CheckpointState`` is
-    all of that state: nominal parameters, bounds and momentum buffers of a box; theta and the running sum of a linear
-    head; both points of the minimiser's method. So a run that takes a state up ends with the bits of a run that was never
-    killed, if the rest is the same: ``run.json`` says what that is, and another value of any of it is refused by name.
-    Tensors are read into memory of their own, aligned as PyTorch aligns any: a matrix product may round otherwise at
-    another address. A file appears whole or not at all, has its own hash in its name and the hash of ``run.json`` in its
-    header: one that is damaged, edited or of another run is never used, and is named. (Whoever renames a file to fit its
-    new content is not found out, as with any checksum.) Noise is drawn once. Its seed is on disk before the first draw, so
-    a run that was killed a hundred times meets the draw that it began with: one release, which spent.json counts once.
-    Whoever learns the seed can subtract the noise: the folder is for its owner alone (mode 700), and goes when the run is
-    finished. A run whose seed is gone is refused, as a second draw would be a second release.
+    A training step is a function of the state before it, its number, the records and the settings.
+    ``CheckpointState`` is all of that state: nominal parameters, bounds and momentum buffers of a
+    box; theta and the running sum of a linear head; both points of the minimiser's method. So a run
+    that takes a state up ends with the bits of a run that was never killed, if the rest is the
+    same: ``run.json`` says what that is, and another value of any of it is refused by name. Tensors
+    are read into memory of their own, aligned as PyTorch aligns any: a matrix product may round
+    otherwise at another address. A file appears whole or not at all, has its own hash in its name
+    and the hash of ``run.json`` in its header: one that is damaged, edited or of another run is
+    never used, and is named. (Whoever renames a file to fit its new content is not found out, as
+    with any checksum.) Noise is drawn once. Its seed is on disk before the first draw, so a run
+    that was killed a hundred times meets the draw that it began with: one release, which spent.json
+    counts once. Whoever learns the seed can subtract the noise: the folder is for its owner alone
+    (mode 700), and goes when the run is finished. A run whose seed is gone is refused, as a second
+    draw would be a second release.
 
-The price. After a checkpoint that took t seconds to write, none is written for 20 t: 1/21 of the time at most. How long the
-first will take is told by its size and by the time that run.json took.
+The price. After a checkpoint that took t seconds to write, none is written for 20 t: 1/21 of the
+time at most. How long the first will take is told by its size and by the time that run.json took.
 """
 
 import json
@@ -77,7 +81,10 @@ class Checkpoints(Protocol):
         """The same for one of several trainings, which may be in another process."""
 
     def last(self) -> CheckpointState | None:
-        """What an earlier attempt had reached last; None: begin at the beginning. Training asks this first, and once."""
+        """What an earlier attempt had reached last; None: begin at the beginning.
+
+        Training asks this first, and once.
+        """
 
     def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
         """So many steps were taken; the state is written if it is time to.
@@ -88,7 +95,9 @@ class Checkpoints(Protocol):
         """
 
     def number(self, name: str, draw: Callable[[], int]) -> int:
-        """A number that is drawn once, however often the run is killed: durable before this returns."""
+        """A number that is drawn once, however often the run is killed: durable before this
+        returns.
+        """
 
 
 class Nowhere(Checkpoints):
@@ -112,7 +121,8 @@ NOWHERE = Nowhere()
 
 @dataclass(frozen=True)
 class Common(Checkpoints):
-    """Checkpoints of a training that several processes share: the first's, which alone reads and writes.
+    """Checkpoints of a training that several processes share: the first's, which alone reads and
+    writes.
 
     All go on from the state that it read, and with the numbers that it drew.
     """
@@ -172,14 +182,18 @@ class CheckpointFolder(Checkpoints):
     def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
         """A disk too full for a checkpoint ends no training."""
         if os.getpid() != self.owner != os.getppid():
-            os._exit(1)  # a worker whose run was killed: another may have taken the run up, and nobody waits for this one
+            # a worker whose run was killed: another may have taken the run up, and nobody waits for
+            # this one
+            os._exit(1)
         now = time.monotonic()
         if not self._due(now - self._since, tensors, last):
             return
         try:
             self._write(step, tensors())
         except OSError as error:
-            warnings.warn(f"{error.filename}: {error.strerror}: no checkpoint of step {step}", stacklevel=2)
+            warnings.warn(
+                f"{error.filename}: {error.strerror}: no checkpoint of step {step}", stacklevel=2
+            )
         self._since = time.monotonic()
         self._took = self._since - now
 
@@ -189,7 +203,9 @@ class CheckpointFolder(Checkpoints):
         self.drawn.add(path.name)
         if not path.exists():
             if _states(self.folder):
-                raise ConfigError(f"{path}: is gone, and steps were taken with what was drawn: start a new run")
+                raise ConfigError(
+                    f"{path}: is gone, and steps were taken with what was drawn: start a new run"
+                )
             write_atomic(path, store.seal({"number": f"{draw():x}", "run": self.run}))
         try:
             value = store.unseal(path.read_bytes())
@@ -198,12 +214,15 @@ class CheckpointFolder(Checkpoints):
             return int(value["number"], 16)
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
-                f"{path}: is damaged ({error}), and what was drawn cannot be drawn again: start a new run, a release of "
+                f"{path}: is damaged ({error}), and what was drawn cannot be drawn again: start a "
+                "new run, a release of "
                 "its own"
             ) from None
 
     def _due(self, elapsed: float, tensors: Callable[[], Tensors], last: bool) -> bool:
-        """Whether it is time for a checkpoint, so many seconds after the one before or the beginning."""
+        """Whether it is time for a checkpoint, so many seconds after the one before or the
+        beginning.
+        """
         if self.every is not None:
             return self.every > 0 and (last or elapsed >= self.every)
         if elapsed < SELDOM and not last:
@@ -216,11 +235,16 @@ class CheckpointFolder(Checkpoints):
         for path in _states(self.folder)[: 1 - KEPT]:
             path.unlink(missing_ok=True)
         header = {"format": str(FORMAT), "run": self.run, "step": str(step)}
-        content = save(apart(tensors), metadata=header)  # which takes no two tensors that share their memory
-        write_atomic(self.folder / f"step={step:012d}.{sha256(content).hexdigest()}.safetensors", content)
+        # which takes no two tensors that share their memory
+        content = save(apart(tensors), metadata=header)
+        write_atomic(
+            self.folder / f"step={step:012d}.{sha256(content).hexdigest()}.safetensors", content
+        )
 
 
-def open_checkpoints(folder: Path, about: Mapping[str, Any], every: float | None, note: Note) -> CheckpointFolder:
+def open_checkpoints(
+    folder: Path, about: Mapping[str, Any], every: float | None, note: Note
+) -> CheckpointFolder:
     """The checkpoints of a run: of a new one, or of one that goes on.
 
     Args:
@@ -230,12 +254,15 @@ def open_checkpoints(folder: Path, about: Mapping[str, Any], every: float | None
         note: takes a line for each file that cannot be used: it is removed.
 
     Raises:
-        ConfigError: the folder's run depends on something else, which is named; or run.json is damaged, or missing among
-            other files.
+        ConfigError: the folder's run depends on something else, which is named; or run.json is
+            damaged, or missing among other files.
     """
     path, started = folder / RUN, time.perf_counter()
     if not path.exists() and folder.exists() and any(folder.iterdir()):
-        raise ConfigError(f"{folder}: something else is there, and no {RUN}: checkpoints need a folder of their own")
+        raise ConfigError(
+            f"{folder}: something else is there, and no {RUN}: checkpoints need a folder of their "
+            "own"
+        )
     content = store.seal({"format": FORMAT, **store.flat(about)})
     if path.exists():
         _compare(path, json.loads(content))
@@ -255,8 +282,11 @@ def open_checkpoints(folder: Path, about: Mapping[str, Any], every: float | None
 
 
 @contextmanager
-def kept_in(folder: Path, about: Mapping[str, Any], every: float | None) -> Iterator[CheckpointFolder]:
-    """The same for one training of a program, which has the folder to itself: done, it is removed; else it stays.
+def kept_in(
+    folder: Path, about: Mapping[str, Any], every: float | None
+) -> Iterator[CheckpointFolder]:
+    """The same for one training of a program, which has the folder to itself: done, it is removed;
+    else it stays.
 
     Raises:
         ConfigError: as ``open_checkpoints``, or another process trains with it.
@@ -268,7 +298,8 @@ def kept_in(folder: Path, about: Mapping[str, Any], every: float | None) -> Iter
     try:
         yield (kept := open_checkpoints(folder, about, every, warnings.warn))
         with suppress(OSError):  # somebody put another file there
-            for path in sorted([folder, *folder.rglob("*")], reverse=True):  # what is in a folder before the folder
+            # what is in a folder before the folder
+            for path in sorted([folder, *folder.rglob("*")], reverse=True):
                 if path.is_dir():
                     path.rmdir()
                 elif path.name in {RUN, *kept.drawn} or _NAME.fullmatch(path.name):
@@ -285,7 +316,8 @@ def _compare(path: Path, now: Mapping[str, Any]) -> None:
     for key in sorted({*then, *now} - {"sha256"}):
         if then.get(key) != now.get(key):
             raise ConfigError(
-                f"{key} was {then.get(key)} when the run began and is {now.get(key)} now: the run would not end with the "
+                f"{key} was {then.get(key)} when the run began and is {now.get(key)} now: the run "
+                "would not end with the "
                 "bits it began for: restore that, or start a new run"
             )
 
@@ -311,11 +343,16 @@ def _read(path: Path, run: str) -> CheckpointState:
 
 
 def header_of(content: bytes) -> dict[str, str]:
-    """The free words in the header of a safetensors file: 8 bytes of length, little-endian, then that much JSON."""
+    """The free words in the header of a safetensors file: 8 bytes of length, little-endian, then
+    that much JSON.
+    """
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     return header.get("__metadata__", {})
 
 
 def apart(tensors: Tensors) -> Tensors:
     """Copies on the CPU, each in memory of its own, aligned as PyTorch aligns any."""
-    return {name: tensor.cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
+    return {
+        name: tensor.cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in tensors.items()
+    }

@@ -1,16 +1,19 @@
-"""Ensembles over disjoint shards: members trained alike, each on the records that a keyed hash gives to it (001 section 5).
+"""Ensembles over disjoint shards: members trained alike, each on the records that a keyed hash
+gives to it (001 section 5).
 
 Formal guarantees
-    A record's shard depends on its unit's id and the public key alone (method.md section 3b), so one unit added or removed
-    changes one member's training set and leaves every other member, its box and its certificates exactly as they were. One
-    replaced by another may leave one shard and enter another, and changes two at most (``Relation.touches``).
-    That is the ground on which certified votes stand (certificates/votes.py), and it must hold bit for bit: members that
-    round otherwise when records arrive in another order could all change at once, each by what its own certificate allows.
-    So ``parts`` orders each shard by id, in memory of its own at an address that is a multiple of 64 (a matrix
-    product may round otherwise at another): the same records are the same bytes, from which the same program on the same
-    machine makes the same bits. (Sums of gradients inside boxes are exact in any order; a linear head's are not.)
-    A shard may be empty: its member then takes empty steps, as any empty batch does; refusing it would depend on private
-    data.
+    A record's shard depends on its unit's id and the public key alone (method.md section 3b), so
+    one unit added or removed changes one member's training set and leaves every other member, its
+    box and its certificates exactly as they were. One replaced by another may leave one shard and
+    enter another, and changes two at most (``Relation.touches``).
+    That is the ground on which certified votes stand (certificates/votes.py), and it must hold bit
+    for bit: members that round otherwise when records arrive in another order could all change at
+    once, each by what its own certificate allows. So ``parts`` orders each shard by id, in memory
+    of its own at an address that is a multiple of 64 (a matrix product may round otherwise at
+    another): the same records are the same bytes, from which the same program on the same machine
+    makes the same bits. (Sums of gradients inside boxes are exact in any order; a linear head's are
+    not.) A shard may be empty: its member then takes empty steps, as any empty batch does; refusing
+    it would depend on private data.
 """
 
 import os
@@ -34,14 +37,16 @@ T = TypeVar("T", covariant=True)
 
 @schema
 class EnsembleConfig:
-    """How many members, the public key of the hash that deals records to them, and how they answer together.
+    """How many members, the public key of the hash that deals records to them, and how they answer
+    together.
 
     Attributes:
         members: T; 1: no ensemble, every record in the one member's training set.
         key: the public key of the hashes.
-        vote: labels: the class that most members give; margins: the sign of the sum of their margins, each
-            clipped, of two classes (certificates/votes.py for both).
-        margin_clip: what a member's margin is clipped to, a public constant in units of the logit; of margins alone.
+        vote: labels: the class that most members give; margins: the sign of the sum of their
+            margins, each clipped, of two classes (certificates/votes.py for both).
+        margin_clip: what a member's margin is clipped to, a public constant in units of the logit;
+            of margins alone.
     """
 
     members: Annotated[int, Field(ge=1, le=10_000)] = 1
@@ -54,18 +59,22 @@ class EnsembleConfig:
     def __post_init__(self) -> None:
         if (self.vote == "margins") != (self.margin_clip is not None):
             raise ValueError(
-                "vote=margins needs margin_clip, a public constant that no member's margin counts for more than (about the "
+                "vote=margins needs margin_clip, a public constant that no member's margin counts "
+                "for more than (about the "
                 "size of a member's usual logits), and vote=labels takes none"
             )
         if self.vote == "margins" and self.members == 1:
-            raise ValueError("vote=margins is a vote of several members, and members=1 are none: give members")
+            raise ValueError(
+                "vote=margins is a vote of several members, and members=1 are none: give members"
+            )
 
 
 MEMBER = 100  # records of a member by the recipe
 
 
 def usual_members(size: float, caution: float = 1.0) -> int:
-    """How many members the recipe has for ``certificate=votes``: one for 100 records, an odd number, so that two never tie.
+    """How many members the recipe has for ``certificate=votes``: one for 100 records, an odd
+    number, so that two never tie.
 
     Args:
         size: how many records were declared.
@@ -75,7 +84,10 @@ def usual_members(size: float, caution: float = 1.0) -> int:
 
 
 class MemberTraining(Protocol[T]):
-    """Trains one member. It travels to another process: a module-level function, or a ``functools.partial`` of one."""
+    """Trains one member.
+
+    It travels to another process: a module-level function, or a ``functools.partial`` of one.
+    """
 
     def __call__(self, recipe: Recipe, records: Records, checkpoints: Checkpoints) -> T: ...
 
@@ -85,10 +97,16 @@ def shards(units: np.ndarray, config: EnsembleConfig) -> np.ndarray:
     return (keyed_hash(units, f"shard/{config.key}") % np.uint64(config.members)).astype(np.int64)
 
 
-def parts(records: Records, config: EnsembleConfig, which: Sequence[int] | None = None) -> list[Records]:
-    """The records of each member, or of some, in the order of their ids, whatever order they came in."""
+def parts(
+    records: Records, config: EnsembleConfig, which: Sequence[int] | None = None
+) -> list[Records]:
+    """The records of each member, or of some, in the order of their ids, whatever order they
+    came in.
+    """
     home = shards(records.units, config)
-    dealt = [records.take(home == shard) for shard in (range(config.members) if which is None else which)]
+    dealt = [
+        records.take(home == shard) for shard in (range(config.members) if which is None else which)
+    ]
     ordered = [part.take(np.argsort(part.ids, kind="stable")) for part in dealt]
     return [replace(part, features=aligned(part.features)) for part in ordered]
 
@@ -111,9 +129,11 @@ def train_members(
     checkpoints: Checkpoints = NOWHERE,
     which: Sequence[int] | None = None,
 ) -> list[T]:
-    """Train every member on its shard, or some members, several processes at once where the machine has the cores.
+    """Train every member on its shard, or some members, several processes at once where the machine
+    has the cores.
 
-    Among processes that share their work (``agt.distributed``) one member after another, all of them at each.
+    Among processes that share their work (``agt.distributed``) one member after another, all of
+    them at each.
 
     Args:
         member: trains one; called with its recipe, its shard and its checkpoints.
@@ -121,7 +141,8 @@ def train_members(
         records: all training records.
         on_done: called with the number of members finished.
         checkpoints: each member has a part of them.
-        which: the members to train; None: all. Each is trained as among all of them, with as many threads.
+        which: the members to train; None: all. Each is trained as among all of them, with as many
+            threads.
 
     Returns:
         The members, in the order of the shards, or of ``which``.
@@ -135,14 +156,17 @@ def train_members(
     if workers == 1 or group().size > 1:
         return _counted((member(*one) for one in dealt), on_done)
     with worker_processes(workers, threads):
-        return _counted(Parallel(return_as="generator")(delayed(member)(*one) for one in dealt), on_done)
+        return _counted(
+            Parallel(return_as="generator")(delayed(member)(*one) for one in dealt), on_done
+        )
 
 
 def worker_processes(workers: int, threads: int = 1) -> parallel_config:
-    """So many processes for joblib, of so many threads each, which hand records to each other through pipes alone.
+    """So many processes for joblib, of so many threads each, which hand records to each other
+    through pipes alone.
 
-    joblib's own way, arrays of a megabyte and more in files below /dev/shm, lets every local user read them, also when a
-    process that was killed has left them behind.
+    joblib's own way, arrays of a megabyte and more in files below /dev/shm, lets every local user
+    read them, also when a process that was killed has left them behind.
     """
     return parallel_config("loky", n_jobs=workers, inner_max_num_threads=threads, max_nbytes=None)
 
@@ -161,7 +185,10 @@ def _counted(members: Iterable[T], on_done: Callable[[int], None]) -> list[T]:
 
 
 def _division(config: EnsembleConfig, compute: ComputeConfig) -> tuple[int, int]:
-    """(processes, threads of each). A GPU is not shared out: its members train one after another."""
+    """(processes, threads of each).
+
+    A GPU is not shared out: its members train one after another.
+    """
     cores = compute.threads or os.cpu_count() or 1
     workers = 1 if compute.device != "cpu" else min(cores, config.members)
     return workers, max(1, cores // workers)

@@ -1,70 +1,88 @@
-"""The minimiser of the regularised loss, and how far one record moves it (002's output perturbation).
+"""The minimiser of the regularised loss, and how far one record moves it (002's output
+perturbation).
 
-theta* = argmin F(theta) = (1/B) sum_i l(y_i, theta.phi_i) + (lambda/2) |theta|^2, with the losses and the notation of
-training/linear.py, lambda = training.weight_decay and B a public constant.
+theta* = argmin F(theta) = (1/B) sum_i l(y_i, theta.phi_i) + (lambda/2) |theta|^2, with the losses
+and the notation of training/linear.py, lambda = training.weight_decay and B a public constant.
 
 Formal guarantees
-    F is lambda-strongly convex. With one record more, grad F' - grad F = c(z) phi_z / B, of norm at most C / B everywhere,
-    so lambda |theta*' - theta*| <= C / B: rho = C / (lambda B). (Replacing a record moves it by twice that: 002's
-    2 C / (lambda n).) No step size enters. Under another label of one record grad F moves by r C / B, r as in
-    training/linear.py, "One label".
-    The solver returns some theta with |grad F(theta)| <= tolerance, a public constant, verified on the gradient as computed
-    plus a bound on its rounding; so |theta - theta*| <= tolerance / lambda, and two runs differ by 2 tolerance / lambda
-    beyond rho. How the solver got there is irrelevant.
+    F is lambda-strongly convex. With one record more, grad F' - grad F = c(z) phi_z / B, of norm at
+    most C / B everywhere, so lambda |theta*' - theta*| <= C / B: rho = C / (lambda B). (Replacing a
+    record moves it by twice that: 002's 2 C / (lambda n).) No step size enters. Under another label
+    of one record grad F moves by r C / B, r as in training/linear.py, "One label".
+    The solver returns some theta with |grad F(theta)| <= tolerance, a public constant, verified on
+    the gradient as computed plus a bound on its rounding; so |theta - theta*| <= tolerance /
+    lambda, and two runs differ by 2 tolerance / lambda beyond rho. How the solver got there is
+    irrelevant.
     |theta*| <= n_max C / (lambda B), since grad F(theta*) = 0.
-    Nesterov's method with a constant momentum has F(x_t) - F* <= (F(0) - F* + lambda |theta*|^2 / 2) (1 - 1/sqrt kappa)^t,
-    kappa = (h n_max / B + lambda) / lambda, so a public number of iterations reaches any tolerance on any data (in exact
-    arithmetic): stopping without an answer is no event that tells anything about the records. ``ITERATIONS`` times as many
-    are allowed before the run gives up.
+    Nesterov's method with a constant momentum has F(x_t) - F* <= (F(0) - F* + lambda |theta*|^2 /
+    2) (1 - 1/sqrt kappa)^t, kappa = (h n_max / B + lambda) / lambda, so a public number of
+    iterations reaches any tolerance on any data (in exact arithmetic): stopping without an answer
+    is no event that tells anything about the records. ``ITERATIONS`` times as many are allowed
+    before the run gives up.
 
 Sources: 002; Chaudhuri, Monteleoni, Sarwate (2011); Nesterov (2004), theorem 2.2.3.
 
-The strongly convex problem whose minimiser certified removal keeps up: its gradient and Hessian, in streams over rows.
+The strongly convex problem whose minimiser certified removal keeps up: its gradient and Hessian, in
+streams over rows.
 
-L_b(w) = sum_i l(w.x_i, t_i) + (strength / 2) |w|^2 + b.w, one w for each output (method.md section 7). ``strength`` is
-lambda B with B the run's public normaliser, not lambda n: a removal then leaves the regulariser alone.
+L_b(w) = sum_i l(w.x_i, t_i) + (strength / 2) |w|^2 + b.w, one w for each output (method.md section
+7). ``strength`` is lambda B with B the run's public normaliser, not lambda n: a removal then leaves
+the regulariser alone.
 
 Formal guarantees
-    What a computed gradient errs by (``Slope.error``), in l2 over all outputs. With u = 2^-53, g(n) = n u / (1 - n u),
+    What a computed gradient errs by (``Slope.error``), in l2 over all outputs. With u = 2^-53, g(n)
+    = n u / (1 - n u),
     |x_i| <= 1, and any order of summation, fused or not, inside one product:
-      - a logit is a sum of products over ``CHUNK`` coordinates at a time, then over the c chunks: it errs by at most
-        e = g(CHUNK + c) |w|, since sum_j |w_j x_ij| <= |w|;
-      - a slope l' moves by at most h e, h = max l''; the logistic function is computed to 8 u, and the subtraction rounds
-        once: e_i = h e + 8 u + u |s_i|, s_i the slope as computed (no 8 u for squares);
-      - s_i x_i is summed over ``PIECE`` rows in one product, over the ROWS / PIECE pieces of a block and over the m blocks,
-        along a tree of them (agt/distributed.py), whose depth is below m:
-        each term takes part in at most PIECE + ROWS / PIECE + m + 2 roundings, so that the sum errs by
-        g(PIECE + ROWS / PIECE + m + 2) (sum_i |s_i| + strength |w| + |b|): each coordinate by g sum_i |s_i||x_ij|, and the
-        norm of a sum is at most the sum of norms; the regulariser and b enter it with three roundings of their own;
+      - a logit is a sum of products over ``CHUNK`` coordinates at a time, then over the c chunks:
+        it errs by at most e = g(CHUNK + c) |w|, since sum_j |w_j x_ij| <= |w|;
+      - a slope l' moves by at most h e, h = max l''; the logistic function is computed to 8 u, and
+        the subtraction rounds once: e_i = h e + 8 u + u |s_i|, s_i the slope as computed (no 8 u
+        for squares);
+      - s_i x_i is summed over ``PIECE`` rows in one product, over the ROWS / PIECE pieces of a
+        block and over the m blocks, along a tree of them (agt/distributed.py), whose depth is below
+        m:
+        each term takes part in at most PIECE + ROWS / PIECE + m + 2 roundings, so that the sum errs
+        by g(PIECE + ROWS / PIECE + m + 2) (sum_i |s_i| + strength |w| + |b|): each coordinate by g
+        sum_i |s_i||x_ij|, and the norm of a sum is at most the sum of norms; the regulariser and b
+        enter it with three roundings of their own;
       - the errors of the slopes add sum_i e_i.
-    The dozen roundings of the bound itself are covered by a factor 1 + 2^-20, underflow by ``TINY``. So |grad L_b(w)| <=
-    ``Slope.bound``, whatever made w; and |w - w*| <= bound / strength, as L_b is strength-strongly convex.
-    A computed Hessian errs in the Frobenius norm (``hessian_rounding``): a curvature by gamma e + 16 u, gamma the Lipschitz
-    constant of l''; its root and the product with a coordinate round twice for each factor; the sum over a block and the
-    blocks as above, with sum_i |x_i|^2 <= n in place of sum_i |s_i|.
+    The dozen roundings of the bound itself are covered by a factor 1 + 2^-20, underflow by
+    ``TINY``. So |grad L_b(w)| <= ``Slope.bound``, whatever made w; and |w - w*| <= bound /
+    strength, as L_b is strength-strongly convex.
+    A computed Hessian errs in the Frobenius norm (``hessian_rounding``): a curvature by gamma e +
+    16 u, gamma the Lipschitz constant of l''; its root and the product with a coordinate round
+    twice for each factor; the sum over a block and the blocks as above, with sum_i |x_i|^2 <= n in
+    place of sum_i |s_i|.
 
-Sources: Guo, Goldstein, Hannun, van der Maaten (2020) [003]; Chaudhuri, Monteleoni, Sarwate (2011) for b.
+Sources: Guo, Goldstein, Hannun, van der Maaten (2020) [003]; Chaudhuri, Monteleoni, Sarwate (2011)
+for b.
 
-The strongly convex problem of two classes with a linear term, solved to a gradient norm that is verified.
+The strongly convex problem of two classes with a linear term, solved to a gradient norm that is
+verified.
 
-F(theta) = sum_i l(y_i theta.x_i) + (strength/2) |theta|^2 + tilt.theta, over records with |x_i| <= 1 and y_i = +-1, where l
-is the logistic loss whose derivative is clamped to [-C, 0], so that l is linear where the margin is below log((1-C)/C).
-No number of records enters: adding a record adds a term. With strength = lambda B and no tilt it is B times the loss of
-training/erm.py.
+F(theta) = sum_i l(y_i theta.x_i) + (strength/2) |theta|^2 + tilt.theta, over records with |x_i| <=
+1 and y_i = +-1, where l is the logistic loss whose derivative is clamped to [-C, 0], so that l is
+linear where the margin is below log((1-C)/C). No number of records enters: adding a record adds a
+term. With strength = lambda B and no tilt it is B times the loss of training/erm.py.
 
 Formal guarantees
-    ``rounding`` bounds what a computed gradient errs by, in l2, with u = 2^-53, g(n) = n u / (1 - n u), d coordinates:
+    ``rounding`` bounds what a computed gradient errs by, in l2, with u = 2^-53, g(n) = n u / (1 - n
+    u), d coordinates:
       - a margin errs by g(d + 4) |theta|, the loss's derivative by a quarter of that and 8 u more;
-      - the sum over n records errs by g(K) (n C + strength |theta| + |tilt|), K the longest chain of additions.
+      - the sum over n records errs by g(K) (n C + strength |theta| + |tilt|), K the longest chain
+        of additions.
     Norms up to 1 + NORM_SLACK are covered, and so are the roundings of the bound itself.
-    ``solve`` returns theta with |grad F(theta)| <= tolerance, verified on the gradient as computed and this bound, whatever
-    made it: F is strength-strongly convex, so theta is within tolerance / strength of the minimiser.
-    The minimiser has (strength/2) |theta|^2 - |tilt| |theta| <= F(theta) <= F(0) <= n log 2, as l >= 0 and l(0) <= log 2
-    for every C, so that |theta| <= ``radius``, a function of n, |tilt| and strength alone.
-    A solution is found on any data (in exact arithmetic): if Newton's steps, a fixed number, have not met the tolerance,
-    Nesterov's method from 0 does within ``iterations``, a function of a bound on n, of |tilt| and of constants (the proof
-    is in training/erm.py: at 0 the gradient is at most n C + |tilt|). So that there is no answer is no event that tells
-    anything about the records, where the tolerance is at least ``least_tolerance``.
+    ``solve`` returns theta with |grad F(theta)| <= tolerance, verified on the gradient as computed
+    and this bound, whatever made it: F is strength-strongly convex, so theta is within tolerance /
+    strength of the minimiser.
+    The minimiser has (strength/2) |theta|^2 - |tilt| |theta| <= F(theta) <= F(0) <= n log 2, as l
+    >= 0 and l(0) <= log 2 for every C, so that |theta| <= ``radius``, a function of n, |tilt| and
+    strength alone.
+    A solution is found on any data (in exact arithmetic): if Newton's steps, a fixed number, have
+    not met the tolerance, Nesterov's method from 0 does within ``iterations``, a function of a
+    bound on n, of |tilt| and of constants (the proof is in training/erm.py: at 0 the gradient is at
+    most n C + |tilt|). So that there is no answer is no event that tells anything about the
+    records, where the tolerance is at least ``least_tolerance``.
 """
 
 import math
@@ -90,7 +108,14 @@ from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.linear import LinearTrained, gradient_sum
 from agt.training.loop import OnProgress, Progress
 from agt.training.recipe import Recipe
-from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity, check_optimizer, rows_moved, sum_rounding
+from agt.training.sensitivity import (
+    LinearLoss,
+    LinearSetting,
+    Sensitivity,
+    check_optimizer,
+    rows_moved,
+    sum_rounding,
+)
 
 ITERATIONS = 4
 _REPORT = 16
@@ -110,11 +135,14 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
     plan, reach, strength = setting.plan, setting.loss.reach, setting.training.weight_decay
     rho = next_up(next_up(reach / strength) / plan.normalizer)
     away = next_up(tolerance / strength)
-    radius = next_up(next_up(next_up(reach / strength) * next_up(plan.n_max / plan.normalizer)) + away)
+    radius = next_up(
+        next_up(next_up(reach / strength) * next_up(plan.n_max / plan.normalizer)) + away
+    )
     least = gradient_rounding(setting, radius)
     if tolerance < 4 * least:
         raise ConfigError(
-            f"certificate.tolerance={tolerance:g}: a gradient is only known to {least:.2g}: use {4.01 * least:.2g} or more"
+            f"certificate.tolerance={tolerance:g}: a gradient is only known to {least:.2g}: use "
+            f"{4.01 * least:.2g} or more"
         )
     return Sensitivity(rho, next_up(2 * away), radius, None, rows)
 
@@ -124,16 +152,20 @@ def check_erm(training: TrainingConfig, certificate: str = "erm") -> None:
     check_optimizer(training)
     if not training.weight_decay and "weight_decay" not in training.by_recipe:
         raise ConfigError(
-            f"training.weight_decay=0: certificate={certificate} divides by it; give a positive public constant, like 1e-4"
+            f"training.weight_decay=0: certificate={certificate} divides by it; give a positive "
+            "public constant, like 1e-4"
         )
     if training.batch.count != 1:
         raise ConfigError(
-            f"training.batch.count={training.batch.count}: certificate={certificate} takes all records at once: use 1"
+            f"training.batch.count={training.batch.count}: certificate={certificate} takes all "
+            "records at once: use 1"
         )
 
 
 def gradient_rounding(setting: LinearSetting, radius: float) -> float:
-    """Bound on how far the computed gradient of F is from the exact one, of the exact features, where |theta| <= radius."""
+    """Bound on how far the computed gradient of F is from the exact one, of the exact features,
+    where |theta| <= radius.
+    """
     part = next_up(sum_rounding(setting, radius) / setting.plan.normalizer)
     return next_up(next_up(part + 4 * UNIT * setting.training.weight_decay * radius) * COVER)
 
@@ -156,7 +188,11 @@ def train_erm(
         UnsoundError: the tolerance was not reached.
     """
     setting = LinearSetting.of(recipe, len(records), records.features.shape[1])
-    loss, plan, strength = setting.loss, replace(setting.plan, epochs=1), recipe.training.weight_decay
+    loss, plan, strength = (
+        setting.loss,
+        replace(setting.plan, epochs=1),
+        recipe.training.weight_decay,
+    )
     check_unit_rows(records.units, recipe.relation.unit_rows)
     sensitivity = erm_sensitivity(setting, tolerance)
     goal = tolerance - gradient_rounding(setting, sensitivity.radius)
@@ -176,12 +212,16 @@ def train_erm(
         if step % _REPORT == 0:
             on_progress(Progress(min(step + 1, most), most, min(step + 1, most), most))
     raise UnsoundError(
-        f"certificate.tolerance={tolerance:g} was not reached in {ITERATIONS * most} iterations (the gradient's norm is "
-        f"{size_of(loss, gradient):.3g}), so nothing is certified: raise the tolerance, or training.weight_decay"
+        f"certificate.tolerance={tolerance:g} was not reached in {ITERATIONS * most} iterations "
+        "(the gradient's norm is "
+        f"{size_of(loss, gradient):.3g}), so nothing is certified: raise the tolerance, or "
+        "training.weight_decay"
     )
 
 
-def accelerated(x: Array, y: Array, gradient: Array, smoothness: float, strength: float) -> tuple[Array, Array]:
+def accelerated(
+    x: Array, y: Array, gradient: Array, smoothness: float, strength: float
+) -> tuple[Array, Array]:
     """The next (x, y) of Nesterov's method with a constant momentum, from the gradient at y."""
     root = math.sqrt(strength / smoothness)
     ahead = y - gradient / smoothness
@@ -189,16 +229,28 @@ def accelerated(x: Array, y: Array, gradient: Array, smoothness: float, strength
 
 
 def iterations(setting: LinearSetting, tolerance: float) -> int:
-    """Iterations after which the gradient's norm is below the tolerance on any data, in exact arithmetic."""
-    loss, strength, share = setting.loss, setting.training.weight_decay, setting.plan.n_max / setting.plan.normalizer
+    """Iterations after which the gradient's norm is below the tolerance on any data, in exact
+    arithmetic.
+    """
+    loss, strength, share = (
+        setting.loss,
+        setting.training.weight_decay,
+        setting.plan.n_max / setting.plan.normalizer,
+    )
     smoothness = loss.smoothness * share + strength
     start = share * math.log(max(2, loss.outputs)) + (share * loss.reach) ** 2 / (2 * strength)
-    return 1 + math.ceil(math.sqrt(smoothness / strength) * math.log(max(2.0, 2 * smoothness * start / tolerance**2)))
+    return 1 + math.ceil(
+        math.sqrt(smoothness / strength) * math.log(max(2.0, 2 * smoothness * start / tolerance**2))
+    )
 
 
 def size_of(loss: LinearLoss, value: Tensor) -> float:
     """The norm: of the whole, or of the largest class's part under one_vs_all; rounded up."""
-    norm = torch.linalg.vector_norm(value, dim=1).max() if loss.kind == "one_vs_all" else torch.linalg.vector_norm(value)
+    norm = (
+        torch.linalg.vector_norm(value, dim=1).max()
+        if loss.kind == "one_vs_all"
+        else torch.linalg.vector_norm(value)
+    )
     return float(norm) * (1 + 2.0**-30)
 
 
@@ -223,7 +275,9 @@ class Slope:
 
     @property
     def bound(self) -> float:
-        """Upper bound on the exact gradient's norm, l2 over all outputs: the residual of the point it was taken at."""
+        """Upper bound on the exact gradient's norm, l2 over all outputs: the residual of the
+        point it was taken at.
+        """
         return (float(np.linalg.norm(self.gradient)) + self.error) * COVER
 
 
@@ -232,7 +286,8 @@ class Objective:
     """A loss and a strength; J outputs, each with a problem of its own (one-vs-all), d features.
 
     Attributes:
-        loss: logistic: log(1 + exp(f)) - t f, t in {0, 1}; least_squares: (f - t)^2 / 2, t in {-1, 1}.
+        loss: logistic: log(1 + exp(f)) - t f, t in {0, 1}; least_squares: (f - t)^2 / 2, t in {-1,
+            1}.
         strength: lambda B > 0.
     """
 
@@ -241,7 +296,8 @@ class Objective:
 
     @property
     def gamma(self) -> float:
-        """Lipschitz constant of l'' in the logit: max |sigma''| of the logistic function's derivative; 0 for squares.
+        """Lipschitz constant of l'' in the logit: max |sigma''| of the logistic function's
+        derivative; 0 for squares.
 
         Rounded up.
         """
@@ -253,7 +309,9 @@ class Objective:
         return 1.0 if self.loss == "least_squares" else 0.25
 
     def targets(self, labels: np.ndarray, classes: int) -> np.ndarray:
-        """[n, J] float64: of two classes one output, for class 1; of more, one for each class against the others."""
+        """[n, J] float64: of two classes one output, for class 1; of more, one for each class
+        against the others.
+        """
         low, high = (-1.0, 1.0) if self.loss == "least_squares" else (0.0, 1.0)
         wanted = np.arange(1, 2) if classes == 2 else np.arange(classes)
         return np.where(labels[:, None] == wanted, high, low)
@@ -269,7 +327,9 @@ class Objective:
         up = expit(logits)
         return up * (1 - up)
 
-    def values(self, weight: np.ndarray, features: np.ndarray, targets: np.ndarray, tilt: np.ndarray) -> np.ndarray:
+    def values(
+        self, weight: np.ndarray, features: np.ndarray, targets: np.ndarray, tilt: np.ndarray
+    ) -> np.ndarray:
         """[J] L_b of each output, to rounding. Arguments as for ``slope``."""
 
         def lost(rows: slice) -> tuple[np.ndarray]:
@@ -280,19 +340,24 @@ class Objective:
         still: np.ndarray = np.einsum("jd,jd->j", 0.5 * self.strength * weight + tilt, weight)
         return still + summed(len(features), lost)[0]
 
-    def slope(self, weight: np.ndarray, features: np.ndarray, targets: np.ndarray, tilt: np.ndarray) -> Slope:
+    def slope(
+        self, weight: np.ndarray, features: np.ndarray, targets: np.ndarray, tilt: np.ndarray
+    ) -> Slope:
         """The gradient of L_b, and how far off it may be. One pass.
 
         Args:
             weight, tilt: w and b, [J, d] float64.
-            features: [n, d], |x_i| <= 1, float32 or float64; read in blocks, so it may be memory-mapped.
+            features: [n, d], |x_i| <= 1, float32 or float64; read in blocks, so it may be
+                memory-mapped.
             targets: [n, J], as ``targets`` makes them.
 
         Raises:
             ValueError: targets of another shape, which numpy might stretch.
         """
         if targets.shape != (len(features), len(weight)):
-            raise ValueError(f"targets are {targets.shape}, expected {(len(features), len(weight))}")
+            raise ValueError(
+                f"targets are {targets.shape}, expected {(len(features), len(weight))}"
+            )
         count = len(features)
 
         def pulls(rows: slice) -> tuple[np.ndarray, np.ndarray]:
@@ -308,13 +373,21 @@ class Objective:
         gradient = self.strength * weight + tilt + force
         lengths = np.linalg.norm(weight, axis=1)
         still = self.strength * lengths + np.linalg.norm(tilt, axis=1)
-        return Slope(gradient, float(np.linalg.norm(self.rounding(lengths, still, sizes, count, weight.shape[1]))))
+        return Slope(
+            gradient,
+            float(np.linalg.norm(self.rounding(lengths, still, sizes, count, weight.shape[1]))),
+        )
 
     def force(self, weight: np.ndarray, features: np.ndarray, targets: np.ndarray) -> Slope:
-        """The sum of the losses' gradients alone, without regulariser and b. Arguments as for ``slope``."""
+        """The sum of the losses' gradients alone, without regulariser and b.
+
+        Arguments as for ``slope``.
+        """
         return replace(self, strength=0.0).slope(weight, features, targets, np.zeros_like(weight))
 
-    def rounding(self, lengths: np.ndarray, still: np.ndarray, sizes: np.ndarray, count: int, width: int) -> np.ndarray:
+    def rounding(
+        self, lengths: np.ndarray, still: np.ndarray, sizes: np.ndarray, count: int, width: int
+    ) -> np.ndarray:
         """[J] bounds on what each output's computed gradient errs by (see above).
 
         Args:
@@ -327,18 +400,24 @@ class Objective:
         exact = 0.0 if self.loss == "least_squares" else 8 * UNIT
         moved = count * (self.smoothness * logit + exact) + UNIT * sizes
         pieces = min(math.ceil(count / PIECE), ROWS // PIECE)
-        summed = gamma_up(min(count, PIECE) + pieces + math.ceil(count / ROWS) + 2) * (sizes + still)
+        summed = gamma_up(min(count, PIECE) + pieces + math.ceil(count / ROWS) + 2) * (
+            sizes + still
+        )
         return (summed + moved) * COVER + TINY
 
     def hessian(self, weight: np.ndarray, features: np.ndarray) -> np.ndarray:
-        """Of L_b, symmetric. [J, d, d] float64; [1, d, d] for squares, where it is the same for every output."""
+        """Of L_b, symmetric. [J, d, d] float64; [1, d, d] for squares, where it is the same for
+        every output.
+        """
         weight = weight[:1] if self.loss == "least_squares" else weight
         outputs, width = weight.shape
 
         def squares(rows: slice) -> tuple[np.ndarray]:
             x = features_in(features, rows)
             roots = np.sqrt(self.curvatures(logits_in(x, weight)))
-            return (np.stack([square(x * roots[:, output : output + 1]) for output in range(outputs)]),)
+            return (
+                np.stack([square(x * roots[:, output : output + 1]) for output in range(outputs)]),
+            )
 
         (total,) = summed(len(features), squares)
         for matrix in total:
@@ -347,10 +426,16 @@ class Objective:
         return total
 
     def hessian_rounding(self, weight: np.ndarray, count: int) -> float:
-        """Bound on |H as computed - H|, Frobenius, for each output; the strength's own rounding in it."""
+        """Bound on |H as computed - H|, Frobenius, for each output; the strength's own rounding
+        in it.
+        """
         width = weight.shape[1]
         length = float(np.linalg.norm(weight, axis=1).max(initial=0.0))
-        curve = 0.0 if not self.gamma else self.gamma * gamma_up(CHUNK + math.ceil(width / CHUNK)) * length + 16 * UNIT
+        curve = (
+            0.0
+            if not self.gamma
+            else self.gamma * gamma_up(CHUNK + math.ceil(width / CHUNK)) * length + 16 * UNIT
+        )
         h = self.smoothness + curve
         summed = (
             gamma_up(min(count, ROWS) + math.ceil(count / ROWS) + 8) * h * count
@@ -371,8 +456,12 @@ def gram_rounding(count: int) -> float:
     return gamma_up(min(count, ROWS) + math.ceil(count / ROWS) + 2) * count * COVER + TINY
 
 
-def summed(count: int, part: Callable[[slice], tuple[np.ndarray, ...]], block: int = ROWS) -> tuple[np.ndarray, ...]:
-    """The sums of ``part`` over blocks of ``count`` rows, each one process's; of an empty one where there are none."""
+def summed(
+    count: int, part: Callable[[slice], tuple[np.ndarray, ...]], block: int = ROWS
+) -> tuple[np.ndarray, ...]:
+    """The sums of ``part`` over blocks of ``count`` rows, each one process's; of an empty one
+    where there are none.
+    """
 
     def span_sum(span: slice) -> tuple[torch.Tensor, ...]:
         first, *others = blocks(span.stop - span.start, block, span.start) or [span]
@@ -418,10 +507,12 @@ def fill(matrix: np.ndarray) -> None:
         matrix[row, row + 1 :] = matrix[row + 1 :, row]
 
 
-NORM_SLACK = 1e-9  # how far beyond 1 a norm may be: rounding of the normalisation; charged to the sensitivity
+# how far beyond 1 a norm may be: rounding of the normalisation; charged to the sensitivity
+NORM_SLACK = 1e-9
 _ROWS = 1024  # rows summed at once: also what keeps the rounding bound small
 _STEPS = 50  # of Newton's method
-_ENOUGH = 4  # a step that divides the gradient by so much may be followed by one with the same Hessian
+# a step that divides the gradient by so much may be followed by one with the same Hessian
+_ENOUGH = 4
 
 
 @dataclass(frozen=True)
@@ -446,13 +537,18 @@ class TiltedErm:
     tilt: np.ndarray
 
     @classmethod
-    def of(cls, features: np.ndarray, labels: np.ndarray, strength: float, clamp: float) -> "TiltedErm":
+    def of(
+        cls, features: np.ndarray, labels: np.ndarray, strength: float, clamp: float
+    ) -> "TiltedErm":
         """The objective for labels 0 and 1, without tilt."""
         x = features if features.dtype in (np.float32, np.float64) else features.astype(np.float64)
-        longest = math.sqrt(max((float(np.einsum("ij,ij->i", part, part).max()) for part in _wide(x)), default=0.0))
+        longest = math.sqrt(
+            max((float(np.einsum("ij,ij->i", part, part).max()) for part in _wide(x)), default=0.0)
+        )
         if not longest <= 1 + NORM_SLACK / 2:
             raise ConfigError(
-                f"perturbed ERM needs records of norm at most 1, and the longest has {longest:.6g}: "
+                "perturbed ERM needs records of norm at most 1, and the longest has "
+                f"{longest:.6g}: "
                 "scale the features by a public constant or to unit norm"
             )
         if not np.isin(labels, (0, 1)).all():
@@ -472,7 +568,9 @@ class TiltedErm:
 
     def gradient(self, theta: np.ndarray) -> np.ndarray:
         """[d]."""
-        force = self._summed(lambda x, y: x.T @ (y * np.minimum(expit(-y * (x @ theta)), self.clamp)))
+        force = self._summed(
+            lambda x, y: x.T @ (y * np.minimum(expit(-y * (x @ theta)), self.clamp))
+        )
         return self.strength * theta + self.tilt - force
 
     def hessian(self, theta: np.ndarray) -> np.ndarray:
@@ -498,15 +596,20 @@ class TiltedErm:
 
     def _summed(self, of: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
         """The sum of ``of`` over blocks of records, in float64, and their labels."""
-        return summed(len(self.x), lambda rows: (of(features_in(self.x, rows), self.y[rows]),), _ROWS)[0]
+        return summed(
+            len(self.x), lambda rows: (of(features_in(self.x, rows), self.y[rows]),), _ROWS
+        )[0]
 
 
-def solve(erm: TiltedErm, tolerance: float, start: np.ndarray | None = None, most: int = 0) -> np.ndarray:
+def solve(
+    erm: TiltedErm, tolerance: float, start: np.ndarray | None = None, most: int = 0
+) -> np.ndarray:
     """theta with |grad F(theta)| <= tolerance, proved: within tolerance/strength of the minimiser.
 
     Args:
         start: [d], where the search begins; None: at 0.
-        most: public bound on the number of records, for the number of iterations; less: the actual one.
+        most: public bound on the number of records, for the number of iterations; less: the actual
+            one.
 
     Raises:
         AgtError: the tolerance was not met; nothing may be released then.
@@ -525,16 +628,22 @@ def solve(erm: TiltedErm, tolerance: float, start: np.ndarray | None = None, mos
 
 
 def smoothness(clamp: float) -> float:
-    """beta, the largest second derivative of l: 1/4 or, where the clamp cuts the steepest part away, C (1 - C)."""
+    """beta, the largest second derivative of l: 1/4 or, where the clamp cuts the steepest part
+    away, C (1 - C).
+    """
     return 0.25 if clamp >= 0.5 else clamp * (1 - clamp)
 
 
 def radius(records: int, strength: float, pull: float) -> float:
-    """Bound on the norm of the minimiser of so many records with a tilt of norm at most ``pull``."""
+    """Bound on the norm of the minimiser of so many records with a tilt of norm at most
+    ``pull``.
+    """
     return (pull + math.sqrt(pull**2 + 2 * strength * records)) / strength * COVER
 
 
-def rounding(records: int, width: int, clamp: float, strength: float, pull: float, length: float) -> float:
+def rounding(
+    records: int, width: int, clamp: float, strength: float, pull: float, length: float
+) -> float:
     """Bound on what the gradient of so many records, as computed, errs by, l2.
 
     Args:
@@ -548,24 +657,36 @@ def rounding(records: int, width: int, clamp: float, strength: float, pull: floa
 
 
 def least_tolerance(records: int, width: int, clamp: float, strength: float, pull: float) -> float:
-    """A tolerance that rounding leaves room for whatever the data: four times what any gradient near a solution errs by.
+    """A tolerance that rounding leaves room for whatever the data: four times what any gradient
+    near a solution errs by.
 
     Args:
         records, pull: bounds, all of it public.
     """
-    return next_up(4 * rounding(records, width, clamp, strength, pull, 2 * radius(records, strength, pull)))
+    return next_up(
+        4 * rounding(records, width, clamp, strength, pull, 2 * radius(records, strength, pull))
+    )
 
 
-def tilted_iterations(records: int, clamp: float, strength: float, pull: float, tolerance: float) -> int:
-    """Steps of Nesterov's method from 0 after which the tolerance is met on any such data, in exact arithmetic."""
+def tilted_iterations(
+    records: int, clamp: float, strength: float, pull: float, tolerance: float
+) -> int:
+    """Steps of Nesterov's method from 0 after which the tolerance is met on any such data, in
+    exact arithmetic.
+    """
     steep, start = smoothness(clamp) * records + strength, (records * clamp + pull) ** 2 / strength
-    return 1 + math.ceil(math.sqrt(steep / strength) * math.log(max(2.0, 2 * steep * start / tolerance**2)))
+    return 1 + math.ceil(
+        math.sqrt(steep / strength) * math.log(max(2.0, 2 * steep * start / tolerance**2))
+    )
 
 
 def _descend(erm: TiltedErm, tolerance: float, most: int) -> np.ndarray:
     """Nesterov's method, from 0."""
     pull, size = float(np.linalg.norm(erm.tilt)), math.inf
-    steep, x = smoothness(erm.clamp) * (1 + NORM_SLACK) ** 2 * most + erm.strength, np.zeros(erm.x.shape[1])
+    steep, x = (
+        smoothness(erm.clamp) * (1 + NORM_SLACK) ** 2 * most + erm.strength,
+        np.zeros(erm.x.shape[1]),
+    )
     y = x
     for _ in range(ITERATIONS * tilted_iterations(most, erm.clamp, erm.strength, pull, tolerance)):
         gradient = erm.gradient(y)
@@ -581,7 +702,9 @@ def _descend(erm: TiltedErm, tolerance: float, most: int) -> np.ndarray:
 
 def _wide(x: np.ndarray) -> Iterator[np.ndarray]:
     """The rows in float64, a few at a time."""
-    return (x[start : start + _ROWS].astype(np.float64, copy=False) for start in range(0, len(x), _ROWS))
+    return (
+        x[start : start + _ROWS].astype(np.float64, copy=False) for start in range(0, len(x), _ROWS)
+    )
 
 
 def _search(erm: TiltedErm, theta: np.ndarray, direction: np.ndarray, slope: float) -> np.ndarray:

@@ -1,8 +1,10 @@
-"""Plain SGD for a linear head on public features: the run whose stability gives certificates in closed form.
+"""Plain SGD for a linear head on public features: the run whose stability gives certificates in
+closed form.
 
-Same plan of batches, schedule and decoupled weight decay as the loop with bounds; theta starts at 0, and there is no
-momentum. Parameters and sums are float64 whatever ``training.dtype`` says: a float32 sum over a large batch would be worth
-many records of rounding. ``float32`` halves the memory of the features alone.
+Same plan of batches, schedule and decoupled weight decay as the loop with bounds; theta starts at
+0, and there is no momentum. Parameters and sums are float64 whatever ``training.dtype`` says: a
+float32 sum over a large batch would be worth many records of rounding. ``float32`` halves the
+memory of the features alone.
 
 Formal guarantees
     See below: each computed step is within tau of the exact one, whatever order the sums take.
@@ -27,7 +29,13 @@ from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.loop import OnProgress, Progress
 from agt.training.recipe import Recipe
-from agt.training.sensitivity import LinearLoss, LinearSetting, Schedule, Sensitivity, sgd_sensitivity
+from agt.training.sensitivity import (
+    LinearLoss,
+    LinearSetting,
+    Schedule,
+    Sensitivity,
+    sgd_sensitivity,
+)
 
 BLOCK = 1024  # records at once: their features stay in the cache between the two products
 
@@ -94,14 +102,18 @@ def train_linear(
         theta = theta * at.keep - gradient_sum(loss, theta, records, rows) * at.step
         if step >= plan.steps - average:
             total += theta
-        checkpoints.offer(step + 1, partial(dict, theta=theta, total=total), last=step == plan.steps - 1)
+        checkpoints.offer(
+            step + 1, partial(dict, theta=theta, total=total), last=step == plan.steps - 1
+        )
         if step % _REPORT == 0 or step == plan.steps - 1:
             on_progress(Progress(step + 1, plan.steps, step + 1, plan.steps))
     return LinearTrained(total / average, loss, plan, sensitivity, recipe.training)
 
 
 def batches_of(plan: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:
-    """The rows of each step's batch; a single batch per epoch is everyone, and is not drawn anew each time."""
+    """The rows of each step's batch; a single batch per epoch is everyone, and is not drawn anew
+    each time.
+    """
     if plan.count > 1:
         yield from plan.batches(units)
     else:
@@ -137,7 +149,8 @@ def derivative(loss: LinearLoss, logits: Tensor, labels: Tensor) -> Tensor:
 def blocks_of(records: Records, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
     """(features in float64, labels) of the records at ``rows``, a few at a time.
 
-    At a multiple of 64 bytes, where PyTorch's own memory begins: a product may round otherwise at another address.
+    At a multiple of 64 bytes, where PyTorch's own memory begins: a product may round otherwise at
+    another address.
     """
     made, labels = isinstance(records.features, Mapped), torch.from_numpy(records.labels)
     features: Any = records.features if made else torch.from_numpy(records.features)

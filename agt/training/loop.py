@@ -1,7 +1,9 @@
-"""Abstract gradient training: SGD that carries, for every k, a box holding every neighbour's parameters.
+"""Abstract gradient training: SGD that carries, for every k, a box holding every neighbour's
+parameters.
 
-Algorithm 1 of 000 and 001, in the form of method.md section 1. The nominal pass and the data traffic are done once for all
-k; records stream through in fragments, so that no tensor of (batch x parameters) is ever made.
+Algorithm 1 of 000 and 001, in the form of method.md section 1. The nominal pass and the data
+traffic are done once for all k; records stream through in fragments, so that no tensor of (batch x
+parameters) is ever made.
 """
 
 import json
@@ -51,7 +53,9 @@ OnProgress = Callable[[Progress], None]
 
 
 def counted(on_progress: OnProgress, rows: int, ks: int = 1) -> Callable[[int], None]:
-    """What reports progress of a piece of work on so many rows, each for so many k, from the rows that are done."""
+    """What reports progress of a piece of work on so many rows, each for so many k, from the
+    rows that are done.
+    """
     return lambda done: on_progress(Progress(done, rows, done * ks, rows * ks))
 
 
@@ -71,18 +75,21 @@ def train(
         recipe: how to train.
         records: the training records.
         on_progress: called after every fragment.
-        noise: DP-SGD's noise (000 Algorithm 1): step -> name -> what is added to that step's direction. One draw moves the
-            nominal parameters and both ends of every box alike, by one rounded and hence monotone addition: given the
-            draw, the box holds. What the noise itself guarantees is another matter (``NoisePlan``).
-        on_epoch: called with 0 and the initial state, then after each epoch with how many are done and the state reached:
-            what a run that had stopped there would return.
-        checkpoints: what a killed run goes on from (training/checkpoint.py); ``on_epoch`` then hears of later epochs alone.
+        noise: DP-SGD's noise (000 Algorithm 1): step -> name -> what is added to that step's
+            direction. One draw moves the nominal parameters and both ends of every box alike, by
+            one rounded and hence monotone addition: given the draw, the box holds. What the noise
+            itself guarantees is another matter (``NoisePlan``).
+        on_epoch: called with 0 and the initial state, then after each epoch with how many are done
+            and the state reached: what a run that had stopped there would return.
+        checkpoints: what a killed run goes on from (training/checkpoint.py); ``on_epoch`` then
+            hears of later epochs alone.
 
     Returns:
         Nominal parameters and bounds, on the CPU.
 
     Raises:
-        ConfigError: an unsupported layer, loss, batch, unit or public record for this relation; no GPU when asked for.
+        ConfigError: an unsupported layer, loss, batch, unit or public record for this relation; no
+            GPU when asked for.
         UnsoundError: a bound became NaN, infinite or inverted.
     """
     run = TrainingRun(head, recipe, records, on_progress, noise)
@@ -101,7 +108,9 @@ def train(
 
 
 class SgdStep(NamedTuple):
-    """What every parameter's update in one step has in common: b, the batch's size, the learning rate, the noise."""
+    """What every parameter's update in one step has in common: b, the batch's size, the learning
+    rate, the noise.
+    """
 
     batch: int
     lr: float
@@ -109,11 +118,13 @@ class SgdStep(NamedTuple):
 
 
 class TrainingRun:
-    """One run in progress: ``train`` takes its steps one after another; a benchmark or a test takes one alone.
+    """One run in progress: ``train`` takes its steps one after another; a benchmark or a test takes
+    one alone.
 
     Attributes:
         point: name -> nominal parameters.
-        bounds: name -> [K, ...] their bounds. No tensor of either is ever written to: each step makes new ones.
+        bounds: name -> [K, ...] their bounds. No tensor of either is ever written to: each step
+            makes new ones.
         taken: how many steps were taken.
     """
 
@@ -131,20 +142,33 @@ class TrainingRun:
         self.relation.check_boxes(records.public)
         device = pick_device(recipe.compute)
         self.kernel = pick_kernel(recipe.compute)
-        self.network = Network.of(head, training.loss, recipe.classes, self.kernel.products(training.product))
+        self.network = Network.of(
+            head, training.loss, recipe.classes, self.kernel.products(training.product)
+        )
         check_unit_rows(records.units, recipe.relation.unit_rows)
-        self.records, self.training, self.on_progress, self.noise = records, training, on_progress, noise
+        self.records, self.training, self.on_progress, self.noise = (
+            records,
+            training,
+            on_progress,
+            noise,
+        )
         self.ks, self.dtype = recipe.kgrid.ks, getattr(torch, training.dtype)
         self.plan = recipe.plan(len(records))
         self.rounding = Rounding.of(self.ks, self.dtype, device, self.kernel.outward)
         stakes = self.relation.rows_at_stake(self.ks, recipe.relation.unit_rows)
         self.stakes = torch.tensor(stakes, device=device)
-        self.point: Point = {n: p.detach().to(device, self.dtype, copy=True) for n, p in head.state_dict().items()}
+        self.point: Point = {
+            n: p.detach().to(device, self.dtype, copy=True) for n, p in head.state_dict().items()
+        }
         self.network.check(records.features.shape[1:], self.point, "model: a record")
-        self.stream = Stream.of(records, recipe, self.point, self.network.widths(records.features.shape[1:], self.point))
+        self.stream = Stream.of(
+            records, recipe, self.point, self.network.widths(records.features.shape[1:], self.point)
+        )
         check_sizes(recipe, self.plan, self.stream.parameters)
         self.groups = (
-            self.stream.groups(stakes, self.kernel.kept_bytes) if self.relation.selects else [slice(0, len(self.ks))]
+            self.stream.groups(stakes, self.kernel.kept_bytes)
+            if self.relation.selects
+            else [slice(0, len(self.ks))]
         )
         self.bounds = Box.start(self.ks, self.point).bounds
         self.sgd = Sgd(training)
@@ -155,7 +179,9 @@ class TrainingRun:
         return Box(self.ks, self.point, self.bounds).to(torch.device("cpu"), self.dtype)
 
     def tensors(self) -> Tensors:
-        """All that later steps depend on, beside settings and records, by names that ``restore`` reads."""
+        """All that later steps depend on, beside settings and records, by names that ``restore``
+        reads.
+        """
         named: dict[DrawKey, Tensor] = {("nominal", n): p for n, p in self.point.items()}
         for n, interval in self.bounds.items():
             named |= {("lower", n): interval.lower, ("upper", n): interval.upper}
@@ -169,7 +195,8 @@ class TrainingRun:
             batches: those that it had taken.
         """
         at: dict[DrawKey, Tensor] = {
-            tuple(json.loads(name)): tensor.to(self.stakes.device) for name, tensor in state.tensors.items()
+            tuple(json.loads(name)): tensor.to(self.stakes.device)
+            for name, tensor in state.tensors.items()
         }
         self.point = {n: at["nominal", n] for n in self.point}
         self.bounds = {n: Interval(at["lower", n], at["upper", n]) for n in self.bounds}
@@ -177,33 +204,49 @@ class TrainingRun:
         self.taken, self.done = state.step, sum(map(len, batches)) * len(self.ks)
         self._report()
 
-    # -- one step --------------------------------------------------------------------------------------------------
+    # -- one step
+    # --------------------------------------------------------------------------------------------------
 
     def step(self, rows: np.ndarray) -> None:
         """Take the next step, on the batch ``rows``; an empty batch takes its step too."""
         if len(rows) > self.plan.n_max:
-            raise ConfigError(f"a batch of {len(rows)} records exceeds training.batch.n_max={self.plan.n_max}")
-        at = SgdStep(len(rows), learning_rate(self.training, self.taken), self.noise(self.taken) if self.noise else {})
+            raise ConfigError(
+                f"a batch of {len(rows)} records exceeds training.batch.n_max={self.plan.n_max}"
+            )
+        at = SgdStep(
+            len(rows),
+            learning_rate(self.training, self.taken),
+            self.noise(self.taken) if self.noise else {},
+        )
         total = self.nominal_sums(rows)
         # Private records first, so that a selection over private records is a prefix.
         public = self.records.public[rows]
         rows = np.concatenate([rows[~public], rows[public]]) if public.any() else rows
         eligible = self.relation.eligible(public)
-        moved = [self._moved_box(group, self.bound_sums(rows, eligible, group), at) for group in self.groups]
+        moved = [
+            self._moved_box(group, self.bound_sums(rows, eligible, group), at)
+            for group in self.groups
+        ]
         self.bounds = moved[0] if len(moved) == 1 else _joined(moved)
         self.point = self._moved_point(total, at)
         self.taken += 1
         self._report()
 
     def nominal_sums(self, rows: np.ndarray) -> Tensors:
-        """Parameter name -> int64 sum over the batch of the records' clipped gradients, in quanta."""
+        """Parameter name -> int64 sum over the batch of the records' clipped gradients, in
+        quanta.
+        """
         sums: Tensors = {n: torch.zeros_like(p, dtype=torch.int64) for n, p in self.point.items()}
         for _, x, y in self.stream.fragments(rows):
             for name, d, inputs in self.network.nominal_factors(x, y, self.point, self._scale):
-                gradients = self.network.trained(name).nominal_gradients(d.double(), inputs.double())
+                gradients = self.network.trained(name).nominal_gradients(
+                    d.double(), inputs.double()
+                )
                 for parameter, factor, other in gradients:
                     part = self.kernel.nominal_sum(factor, other)[None]
-                    sums[parameter] += self.network.expand(parameter, part, part)[0].reshape(sums[parameter].shape)
+                    sums[parameter] += self.network.expand(parameter, part, part)[0].reshape(
+                        sums[parameter].shape
+                    )
         processes().total([*sums.values()])
         return sums
 
@@ -213,7 +256,10 @@ class TrainingRun:
         The first ``eligible`` of ``rows`` are those a selection may take.
         """
         bounds = part_of(self.bounds, group)
-        lower, upper = ({n: torch.zeros_like(i.lower, dtype=torch.int64) for n, i in bounds.items()} for _ in range(2))
+        lower, upper = (
+            {n: torch.zeros_like(i.lower, dtype=torch.int64) for n, i in bounds.items()}
+            for _ in range(2)
+        )
         parts = self.stream.parts(group)
         selectors = [self._selectors(part, len(rows), eligible) for part in parts]
         done = self.done
@@ -233,34 +279,52 @@ class TrainingRun:
         batch = {n: BoundSums(lower[n], upper[n]) for n in lower}
         if self.relation.selects:
             counts = [self._counts(part, len(rows), eligible) for part in parts]
-            batch = {n: BoundSums(lower[n], upper[n], *self._selected(n, selectors, counts)) for n in lower}
-        processes().total([tensor for sums in batch.values() for tensor in sums if tensor is not None])
+            batch = {
+                n: BoundSums(lower[n], upper[n], *self._selected(n, selectors, counts))
+                for n in lower
+            }
+        processes().total(
+            [tensor for sums in batch.values() for tensor in sums if tensor is not None]
+        )
         self.done = done + len(rows) * (group.stop - group.start)
         return batch
 
-    def _record_bounds(self, x: Tensor, y: Tensor, part: slice) -> Iterator[tuple[Gradient, Iterable[Gradient]]]:
+    def _record_bounds(
+        self, x: Tensor, y: Tensor, part: slice
+    ) -> Iterator[tuple[Gradient, Iterable[Gradient]]]:
         """``_passed`` of the records, and beside it what the relation's selection takes of them."""
         bounds_of = partial(self._passed, y=y, part=part)
         ks = part.stop - part.start
         return self.relation.record_bounds(bounds_of, x, ks, self.radius, self.training.product)
 
     def _passed(self, x: Tensor | Interval, y: Tensor, part: slice) -> Iterator[Gradient]:
-        """Bounds on the scaled per-record gradients in each parameter, all records at once or some after others."""
+        """Bounds on the scaled per-record gradients in each parameter, all records at once or
+        some after others.
+        """
         rounding = self.rounding[part]
-        for factors in self.network.factors(x, y, part_of(self.bounds, part), rounding, self._scale):
+        for factors in self.network.factors(
+            x, y, part_of(self.bounds, part), rounding, self._scale
+        ):
             yield from self.network.gradients(factors, rounding)
 
     def _selectors(self, part: slice, batch: int, eligible: int) -> dict[str, Extremes]:
-        """Parameter name -> the selection of its most extreme bounds, for the k of ``part``; empty where none is needed."""
+        """Parameter name -> the selection of its most extreme bounds, for the k of ``part``;
+        empty where none is needed.
+        """
         if not self.relation.selects:
             return {}
         counts = self._counts(part, batch, eligible)
         point = self.network.collapse_point(self.point)
         shapes = {n: self.relation.selection_shape(p) for n, p in point.items()}
         capped = self.relation.caps_at_zero
-        return {n: self.kernel.extremes(counts, s, capped, self.training.product) for n, s in shapes.items()}
+        return {
+            n: self.kernel.extremes(counts, s, capped, self.training.product)
+            for n, s in shapes.items()
+        }
 
-    def _selected(self, name: str, selectors: list[dict[str, Extremes]], counts: list[Tensor]) -> tuple[Tensor, Tensor]:
+    def _selected(
+        self, name: str, selectors: list[dict[str, Extremes]], counts: list[Tensor]
+    ) -> tuple[Tensor, Tensor]:
         """This process's part of the selections' sums."""
         pairs = zip(selectors, counts, strict=True)
         results = [selected_sums(processes(), selector[name], some) for selector, some in pairs]
@@ -273,12 +337,19 @@ class TrainingRun:
 
     def _counts(self, part: slice, batch: int, eligible: int) -> Tensor:
         stakes = self.stakes[part]
-        return stakes.new_tensor([self.relation.selected(rows, batch, eligible) for rows in stakes.tolist()])
+        return stakes.new_tensor(
+            [self.relation.selected(rows, batch, eligible) for rows in stakes.tolist()]
+        )
 
-    # -- the update ------------------------------------------------------------------------------------------------
+    # -- the update
+    # ------------------------------------------------------------------------------------------------
 
-    def _moved_box(self, group: slice, sums: dict[str, BoundSums], at: SgdStep) -> dict[str, Interval]:
-        """Name -> the bounds after the step, for the k of ``group``: the least parameters take the greatest direction."""
+    def _moved_box(
+        self, group: slice, sums: dict[str, BoundSums], at: SgdStep
+    ) -> dict[str, Interval]:
+        """Name -> the bounds after the step, for the k of ``group``: the least parameters take
+        the greatest direction.
+        """
         moved = {}
         for name, bounds in part_of(self.bounds, group).items():
             low, high = self.relation.direction(
@@ -294,16 +365,25 @@ class TrainingRun:
         """Name -> the nominal parameters after the step."""
         moved = {}
         for name, value in self.point.items():
-            d = self.relation.nominal_direction(total[name], at.batch, self.plan.normalizer, self.training.clip)
+            d = self.relation.nominal_direction(
+                total[name], at.batch, self.plan.normalizer, self.training.clip
+            )
             moved[name] = self._descended(("nominal", name), value, d, at)
         return moved
 
     def _descended(self, key: DrawKey, theta: Tensor, direction: Tensor, at: SgdStep) -> Tensor:
         """theta after the step; ``key`` names its momentum buffer."""
-        return descend(self.training, at.lr, theta, self.sgd.update(key, self._noisy(str(key[1]), direction, at.noise)))
+        return descend(
+            self.training,
+            at.lr,
+            theta,
+            self.sgd.update(key, self._noisy(str(key[1]), direction, at.noise)),
+        )
 
     def _noisy(self, name: str, direction: Tensor, noise: Tensors) -> Tensor:
-        """The direction, and the noise on it, in the parameters' precision: rounded after the noise, never before."""
+        """The direction, and the noise on it, in the parameters' precision: rounded after the
+        noise, never before.
+        """
         noisy = direction + noise[name].to(direction) if noise else direction
         return noisy.to(self.dtype)
 
@@ -319,6 +399,8 @@ class TrainingRun:
 def _joined(groups: list[dict[str, Interval]]) -> dict[str, Interval]:
     """The bounds of all groups, one after another along K."""
     return {
-        name: Interval.image(torch.cat([g[name].lower for g in groups]), torch.cat([g[name].upper for g in groups]))
+        name: Interval.image(
+            torch.cat([g[name].lower for g in groups]), torch.cat([g[name].upper for g in groups])
+        )
         for name in groups[0]
     }

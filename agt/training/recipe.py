@@ -1,4 +1,6 @@
-"""How to train, as one value: the public settings that runs, sensitivities and certificates take, the records aside."""
+"""How to train, as one value: the public settings that runs, sensitivities and certificates
+take, the records aside.
+"""
 
 from dataclasses import dataclass, field
 
@@ -17,11 +19,12 @@ class Recipe:
         relation: which datasets are neighbours.
         kgrid: the values of k to carry bounds for.
         compute: device, kernel, memory: speed alone.
-        declared_size: public constant, about how many records there are: the normaliser comes from it. None: it is taken
-            from the records, and then condition c does not hold.
+        declared_size: public constant, about how many records there are: the normaliser comes from
+            it. None: it is taken from the records, and then condition c does not hold.
 
     Raises:
-        UnsoundError: settings are still left to the recipe: whoever builds this settles them first (linear.py).
+        UnsoundError: settings are still left to the recipe: whoever builds this settles them first
+            (linear.py).
     """
 
     classes: int
@@ -33,13 +36,16 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if self.training.by_recipe:
-            raise UnsoundError(f"training.{self.training.by_recipe[0]}: trained before the recipe settled it")
+            raise UnsoundError(
+                f"training.{self.training.by_recipe[0]}: trained before the recipe settled it"
+            )
 
     def plan(self, records: int) -> BatchPlan:
         """The plan of batches.
 
         Args:
-            records: how many there are; it matters only where neither a size nor a normaliser was declared.
+            records: how many there are; it matters only where neither a size nor a normaliser was
+                declared.
 
         Raises:
             ConfigError: the sizes of batches are out of range (``BatchPlan.of``).

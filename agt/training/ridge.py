@@ -1,40 +1,49 @@
-"""Members of ``certificate=votes``: linear classifiers to the same bits whatever else is computed beside them.
+"""Members of ``certificate=votes``: linear classifiers to the same bits whatever else is computed
+beside them.
 
-``ridge``: a member minimises sum_i |W x_i - y_i|^2 + strength |W|^2 over the records of its shard, W =
-A^T (A A^T + strength I)^-1 Y or (A^T A + strength I)^-1 A^T Y, whichever system is smaller. Targets y are +-1 for two
-classes, else one-hot.
-``logistic``: sum_i log(1 + exp(-s_i W x_i)) + strength |W|^2, s = +-1 for each class against the others. ``STEPS`` times W
-becomes the minimiser of a quadratic function that lies above this one and touches it at W (Boehning and Lindsay 1988): a
-ridge regression of strength 8 strength on the targets W x_i + 4 s_i / (1 + exp(s_i W x_i)), of the same matrix each time.
+``ridge``: a member minimises sum_i |W x_i - y_i|^2 + strength |W|^2 over the records of its shard,
+W = A^T (A A^T + strength I)^-1 Y or (A^T A + strength I)^-1 A^T Y, whichever system is smaller.
+Targets y are +-1 for two classes, else one-hot.
+``logistic``: sum_i log(1 + exp(-s_i W x_i)) + strength |W|^2, s = +-1 for each class against the
+others. ``STEPS`` times W becomes the minimiser of a quadratic function that lies above this one and
+touches it at W (Boehning and Lindsay 1988): a ridge regression of strength 8 strength on the
+targets W x_i + 4 s_i / (1 + exp(s_i W x_i)), of the same matrix each time.
 
 Formal guarantees
-    One shard, one result. Features are taken in multiples of 2^-22, of norm at most 1: rows are integers of length below
-    2^22 (1 + 2^-9). Entries of A A^T are sums of products of integers, at most 2^45 by Cauchy-Schwarz, and so is each
-    partial sum: below 2^53 they are exact, whatever order, blocking, fused operations or threads a library takes. Those of
-    A^T A and A^T Y are exact within ``EXACT`` rows, whose sums are then added one after another. Everything else
-    (``_solve``, ``_combined``) is compiled without reassociation or contraction: each operation is rounded alone, in an
-    order that the shapes decide. So W is a function of the shard's rows in their order, on any IEEE 754 machine.
-    It exists. The computed system is a positive semidefinite matrix rounded once an entry, plus strength >= 1e-6 on the
-    diagonal, of a trace of n (at most 2^20 rows or coordinates): errors of a Cholesky factor are below
-    (m + 1)^2 2^-53 max_ii (m its size), and where a pivot is not positive all the same, the weights are 0: again a function
-    of the shard alone. A shard without records has W = 0.
-    ``logistic`` adds nothing to trust: its inverse is a solution by the same ``_solve``, its products are ``_combined``,
-    and all else is +, -, *, / and comparisons of one number at a time, each rounded alone, exponentials included
-    (``_pulls``), in an order that the shapes decide. Scores are cut off at 64 in size, so that no shard overflows, and what
-    is not finite all the same counts as 0 (``on_lattice``).
-    Scores are exact. W times a power of two that W decides is rounded to integers whose rows are shorter than 2^28; queries
-    are integers of length below 2^22 (1 + 2^-9): their products are exact, in any shape. Which class scores most, the
-    smaller one of equals, is thus a function of W and of the query, whatever members and queries stand beside them.
+    One shard, one result. Features are taken in multiples of 2^-22, of norm at most 1: rows are
+    integers of length below 2^22 (1 + 2^-9). Entries of A A^T are sums of products of integers, at
+    most 2^45 by Cauchy-Schwarz, and so is each partial sum: below 2^53 they are exact, whatever
+    order, blocking, fused operations or threads a library takes. Those of A^T A and A^T Y are exact
+    within ``EXACT`` rows, whose sums are then added one after another. Everything else (``_solve``,
+    ``_combined``) is compiled without reassociation or contraction: each operation is rounded
+    alone, in an order that the shapes decide. So W is a function of the shard's rows in their
+    order, on any IEEE 754 machine.
+    It exists. The computed system is a positive semidefinite matrix rounded once an entry, plus
+    strength >= 1e-6 on the diagonal, of a trace of n (at most 2^20 rows or coordinates): errors of
+    a Cholesky factor are below (m + 1)^2 2^-53 max_ii (m its size), and where a pivot is not
+    positive all the same, the weights are 0: again a function of the shard alone. A shard without
+    records has W = 0.
+    ``logistic`` adds nothing to trust: its inverse is a solution by the same ``_solve``, its
+    products are ``_combined``, and all else is +, -, *, / and comparisons of one number at a time,
+    each rounded alone, exponentials included (``_pulls``), in an order that the shapes decide.
+    Scores are cut off at 64 in size, so that no shard overflows, and what is not finite all the
+    same counts as 0 (``on_lattice``).
+    Scores are exact. W times a power of two that W decides is rounded to integers whose rows are
+    shorter than 2^28; queries are integers of length below 2^22 (1 + 2^-9): their products are
+    exact, in any shape. Which class scores most, the smaller one of equals, is thus a function of W
+    and of the query, whatever members and queries stand beside them.
 
 Formal guarantees of ``pulls``
-    W = Y^T A for targets Y [n, J], A = (X X^T + strength I)^-1 X = X (X^T X + strength I)^-1, of which labels are no part.
-    ``pulls`` is A times a power of two that A decides, cut off to integers, as above a function of the shard's features in
-    their order. The power is such that the lengths of the rows A_i, each at most sqrt(w) times its greatest entry, sum up
-    to S < 2^29, but for roundings 2^29 (1 + 2^-20): cutting off only shortens.
-    Under relation=flip the member *is* sign or argmax of Y^T A q, with these integers. For a query q, shorter than
-    2^22 (1 + 2^-9), |A_i q| <= |A_i| |q| and sum_i |A_i q| < 2^51.1: each A_i q, every sum of them and twice that are
-    exact.
-    So is W = Y^T A, each row of it shorter than S, and a label that changes moves a score by whole multiples of A_i q.
+    W = Y^T A for targets Y [n, J], A = (X X^T + strength I)^-1 X = X (X^T X + strength I)^-1, of
+    which labels are no part. ``pulls`` is A times a power of two that A decides, cut off to
+    integers, as above a function of the shard's features in their order. The power is such that the
+    lengths of the rows A_i, each at most sqrt(w) times its greatest entry, sum up to S < 2^29, but
+    for roundings 2^29 (1 + 2^-20): cutting off only shortens.
+    Under relation=flip the member *is* sign or argmax of Y^T A q, with these integers. For a query
+    q, shorter than 2^22 (1 + 2^-9), |A_i q| <= |A_i| |q| and sum_i |A_i q| < 2^51.1: each A_i q,
+    every sum of them and twice that are exact.
+    So is W = Y^T A, each row of it shorter than S, and a label that changes moves a score by whole
+    multiples of A_i q.
 
 Source: method.md sections 12 and 14.
 """
@@ -53,7 +62,9 @@ FARTHEST = 64.0  # that its scores go
 
 
 def targets_of(labels: np.ndarray, classes: int) -> np.ndarray:
-    """[n, J] float64: +-1 of two classes (J = 1), else one-hot (J = classes); ``labels`` [n] are 0..classes-1."""
+    """[n, J] float64: +-1 of two classes (J = 1), else one-hot (J = classes); ``labels`` [n] are
+    0..classes-1.
+    """
     if classes == 2:
         return np.where(labels == 1, 1.0, -1.0)[:, None]
     return (labels[:, None] == np.arange(classes)).astype(np.float64)
@@ -91,7 +102,9 @@ def logistic(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.ndarr
 
 
 def pulls(rows: np.ndarray, strength: float) -> np.ndarray:
-    """[n, w] int32: what a record's target of 1 adds to ``ridge``'s weights, up to one positive factor."""
+    """[n, w] int32: what a record's target of 1 adds to ``ridge``'s weights, up to one positive
+    factor.
+    """
     n, width = rows.shape
     inverse = _solve(_gram(rows), np.eye(min(n, width)), strength)
     if n <= width:
@@ -104,7 +117,9 @@ def pulls(rows: np.ndarray, strength: float) -> np.ndarray:
 
 
 def lengths(moves: np.ndarray) -> float:
-    """No less than the lengths of the rows [n, w] together, but for rounding: each is sqrt(w) times its greatest entry."""
+    """No less than the lengths of the rows [n, w] together, but for rounding: each is sqrt(w)
+    times its greatest entry.
+    """
     return math.fsum(np.abs(moves).max(axis=1, initial=0.0)) * math.sqrt(moves.shape[1])
 
 
@@ -113,7 +128,9 @@ LEARNERS = {"ridge": ridge, "logistic": logistic}
 
 
 def _gram(rows: np.ndarray) -> np.ndarray:
-    """A A^T or A^T A of the features A, whichever is smaller, summed exactly or in the order of the rows."""
+    """A A^T or A^T A of the features A, whichever is smaller, summed exactly or in the order of
+    the rows.
+    """
     gram = rows @ rows.T if len(rows) <= rows.shape[1] else _products(rows, rows)
     return np.ldexp(gram, 2 * GRAIN)
 
@@ -127,7 +144,9 @@ def _products(rows: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def on_lattice(weight: np.ndarray) -> np.ndarray:
-    """[J, w] int32: ``weight``, 0 where not finite, times a power of two of its own, rounded, rows shorter than 2^28."""
+    """[J, w] int32: ``weight``, 0 where not finite, times a power of two of its own, rounded,
+    rows shorter than 2^28.
+    """
     weight = np.nan_to_num(weight, nan=0.0, posinf=0.0, neginf=0.0)
     longest = float(np.abs(weight).max()) * math.sqrt(weight.shape[1])
     return np.rint(np.ldexp(weight, LENGTH - 1 - math.frexp(longest)[1])).astype(np.int32)
@@ -144,12 +163,17 @@ def labels(queries: np.ndarray, weight: np.ndarray) -> np.ndarray:
     scores = queries @ weight.reshape(-1, width).T.astype(np.float64)
     if outputs == 1:
         return np.ascontiguousarray((scores > 0).T).astype(np.int16)
-    return np.ascontiguousarray(scores.reshape(-1, members, outputs).argmax(axis=2).T).astype(np.int16)
+    return np.ascontiguousarray(scores.reshape(-1, members, outputs).argmax(axis=2).T).astype(
+        np.int16
+    )
 
 
 @njit(cache=True)
 def _solve(matrix, right, strength):  # type: ignore[no-untyped-def]
-    """(matrix + strength I)^-1 right by Cholesky; zeros where a pivot is not positive. ``matrix`` is used up."""
+    """(matrix + strength I)^-1 right by Cholesky; zeros where a pivot is not positive.
+
+    ``matrix`` is used up.
+    """
     size, many = len(matrix), right.shape[1]
     for j in range(size):
         matrix[j, j] += strength
@@ -193,7 +217,9 @@ def _combined(rows, solution):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _pulls(scores, signs):  # type: ignore[no-untyped-def]
-    """[n, J]: 4 s / (1 + exp(s f)) of scores f within +-64. exp is that of f / 2^10 by its series, squared ten times."""
+    """[n, J]: 4 s / (1 + exp(s f)) of scores f within +-64. exp is that of f / 2^10 by its
+    series, squared ten times.
+    """
     pulls = np.empty_like(scores)
     for i in range(scores.shape[0]):
         for c in range(scores.shape[1]):

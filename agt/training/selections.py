@@ -1,9 +1,11 @@
-"""Selections over a batch that several processes share: the c most extreme bounds of all from those that each kept.
+"""Selections over a batch that several processes share: the c most extreme bounds of all from those
+that each kept.
 
 Formal guarantees
-    The c least of a union are among the c least of its parts. Every process keeps as many of its own records' bounds as are
-    wanted of all of them, or all that it met, so that choosing anew from what they kept gives the numbers that one process
-    would have kept; their sum is one of integers, in range by kernels/reference.py.
+    The c least of a union are among the c least of its parts. Every process keeps as many of its
+    own records' bounds as are wanted of all of them, or all that it met, so that choosing anew from
+    what they kept gives the numbers that one process would have kept; their sum is one of integers,
+    in range by kernels/reference.py.
 """
 
 import torch
@@ -16,10 +18,11 @@ _AT_ONCE = 1 << 24  # numbers that are exchanged together
 
 
 def selected_sums(group: Group, extremes: Extremes, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """(sum of the greatest lower bounds, sum of the least upper bounds) over all processes: this one's part of both.
+    """(sum of the greatest lower bounds, sum of the least upper bounds) over all processes: this
+    one's part of both.
 
-    Each process chooses for a share of the parameters, so that what is kept crosses once; for all others it has 0, and the
-    sum over processes (``Group.total``) is the selection's.
+    Each process chooses for a share of the parameters, so that what is kept crosses once; for all
+    others it has 0, and the sum over processes (``Group.total``) is the selection's.
 
     Args:
         counts: [K] how many are wanted.
@@ -34,7 +37,9 @@ def selected_sums(group: Group, extremes: Extremes, counts: Tensor) -> tuple[Ten
 
 
 def _chosen(group: Group, kept: Tensor, counts: Tensor) -> Tensor:
-    """int64 [K, *shape] the sum of the ``counts`` least, for this process's share of the parameters, of all processes'."""
+    """int64 [K, *shape] the sum of the ``counts`` least, for this process's share of the
+    parameters, of all processes'.
+    """
     flat = kept.flatten(1, -2)
     ks, parameters, most = flat.shape
     sums = torch.zeros((ks, parameters), dtype=torch.int64, device=kept.device)

@@ -1,9 +1,11 @@
-"""SGD, on a point and on a box: momentum, Nesterov, decoupled weight decay, the published schedule (method.md 1, 2).
+"""SGD, on a point and on a box: momentum, Nesterov, decoupled weight decay, the published schedule
+(method.md 1, 2).
 
 Formal guarantees
-    Every coefficient applied to a gradient or a buffer is nonnegative, so bounds pair directly: the buffer's lower bound
-    comes from lower bounds, and theta's lower bound from the buffer's upper one. Each operation is one rounded elementwise
-    operation, identical for nominal and bounds, hence monotone: containment and nesting hold bit for bit.
+    Every coefficient applied to a gradient or a buffer is nonnegative, so bounds pair directly: the
+    buffer's lower bound comes from lower bounds, and theta's lower bound from the buffer's upper
+    one. Each operation is one rounded elementwise operation, identical for nominal and bounds,
+    hence monotone: containment and nesting hold bit for bit.
 """
 
 from dataclasses import dataclass, field
@@ -26,15 +28,17 @@ class Sgd:
 
     Attributes:
         config: momentum, dampening, Nesterov.
-        buffers: what tells parameters apart (a side of a box, a name) -> its buffer. Empty at first: the first gradient
-            becomes the buffer, undampened (PyTorch's convention).
+        buffers: what tells parameters apart (a side of a box, a name) -> its buffer. Empty at
+            first: the first gradient becomes the buffer, undampened (PyTorch's convention).
     """
 
     config: TrainingConfig
     buffers: dict[DrawKey, Tensor] = field(default_factory=dict)
 
     def update(self, key: DrawKey, gradient: Tensor) -> Tensor:
-        """What lr multiplies: v, or g + momentum * v (Nesterov); ``gradient`` is the descent direction's value."""
+        """What lr multiplies: v, or g + momentum * v (Nesterov); ``gradient`` is the descent
+        direction's value.
+        """
         m = self.config.momentum
         if not m:
             return gradient
@@ -46,5 +50,8 @@ class Sgd:
 
 
 def descend(config: TrainingConfig, lr: float, theta: Tensor, update: Tensor) -> Tensor:
-    """theta' = (1 - lr wd) theta - lr update. A lower bound of theta takes an upper bound of the update."""
+    """theta' = (1 - lr wd) theta - lr update.
+
+    A lower bound of theta takes an upper bound of the update.
+    """
     return theta * (1 - lr * config.weight_decay) - update * lr

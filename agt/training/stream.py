@@ -1,4 +1,7 @@
-"""Records and the grid of k in pieces that fit the working memory. How they are cut moves no bound past its rounding."""
+"""Records and the grid of k in pieces that fit the working memory.
+
+How they are cut moves no bound past its rounding.
+"""
 
 import os
 import sys
@@ -20,14 +23,16 @@ from agt.training.batches import BatchPlan
 from agt.training.recipe import Recipe
 from agt.training.transfer import Card, Cuda, Staged
 
-_MOST = {"cpu": 1024, "cuda": 8192}  # records of a fragment: a CPU's caches take no more, and a GPU wants few launches
+# records of a fragment: a CPU's caches take no more, and a GPU wants few launches
+_MOST = {"cpu": 1024, "cuda": 8192}
 
 _SELECTION = 8  # what a selection keeps may take this many times the working memory of a fragment
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A run's records on their way through memory: a fragment of a batch at a time, for a part of the grid at a time.
+    """A run's records on their way through memory: a fragment of a batch at a time, for a part of
+    the grid at a time.
 
     Every size is public or a setting, so that every step is cut alike.
 
@@ -49,14 +54,28 @@ class Stream:
 
     @classmethod
     def of(
-        cls, records: Records, recipe: Recipe, point: Mapping[str, Tensor], widths: int, card: Card | None = None
+        cls,
+        records: Records,
+        recipe: Recipe,
+        point: Mapping[str, Tensor],
+        widths: int,
+        card: Card | None = None,
     ) -> "Stream":
-        """For a head with these parameters; ``card``: where its records go, by default the GPU if one computes."""
-        sizes = recipe.compute, recipe.training.dtype, sum(p.numel() for p in point.values()), widths
+        """For a head with these parameters; ``card``: where its records go, by default the GPU
+        if one computes.
+        """
+        sizes = (
+            recipe.compute,
+            recipe.training.dtype,
+            sum(p.numel() for p in point.values()),
+            widths,
+        )
         if card is None and recipe.compute.device != "cpu":
             card = Cuda()
         staged = (
-            Staged(card, partial(_read, records, recipe.training.dtype), len(records)) if card and len(records) else None
+            Staged(card, partial(_read, records, recipe.training.dtype), len(records))
+            if card and len(records)
+            else None
         )
         return cls(records, *sizes, staged)
 
@@ -67,8 +86,11 @@ class Stream:
             return self.compute.fragment
         return max(16, min(_MOST[self.compute.device], self._memory // self._record_bytes))
 
-    def fragments(self, rows: np.ndarray, boundary: int = 0) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """(which of ``rows``, features [n, ...], labels [n]) of this process's fragments of a batch.
+    def fragments(
+        self, rows: np.ndarray, boundary: int = 0
+    ) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """(which of ``rows``, features [n, ...], labels [n]) of this process's fragments of a
+        batch.
 
         Who sees to a fragment changes nothing about it: the cuts are those of one process.
 
@@ -81,7 +103,9 @@ class Stream:
         mine = [slice(*pieces[i]) for i in group().mine(len(pieces))]
         parts = [_as_slice(rows[piece]) for piece in mine]
         read = partial(_read, self.records, self.dtype)
-        for piece, (x, y) in zip(mine, self.staged.fragments(parts) if self.staged else map(read, parts), strict=True):
+        for piece, (x, y) in zip(
+            mine, self.staged.fragments(parts) if self.staged else map(read, parts), strict=True
+        ):
             yield piece, x, y
 
     def groups(self, stakes: list[int], kept_bytes: Callable[[int], int]) -> list[slice]:
@@ -95,13 +119,19 @@ class Stream:
             ConfigError: what one k keeps exceeds a GPU's memory.
         """
         groups, start, used, have = [], 0, 0, device_memory(self.compute.device)
-        most = _SELECTION * self._memory if self.compute.device == "cpu" else min(_SELECTION * self._memory, have // 4)
+        most = (
+            _SELECTION * self._memory
+            if self.compute.device == "cpu"
+            else min(_SELECTION * self._memory, have // 4)
+        )
         for index, rows in enumerate(stakes):
             cost = self.parameters * kept_bytes(rows)
             if cost > have and self.compute.device != "cpu":
                 raise ConfigError(
-                    f"kgrid: the {rows} most extreme bounds on each of {self.parameters} parameters, which this relation "
-                    f"keeps, need {cost / 2**30:.1f} GiB and this device has {have / 2**30:.1f} GiB: lower kgrid.max, or "
+                    f"kgrid: the {rows} most extreme bounds on each of {self.parameters} "
+                    "parameters, which this relation "
+                    f"keeps, need {cost / 2**30:.1f} GiB and this device has {have / 2**30:.1f} "
+                    "GiB: lower kgrid.max, or "
                     "train with compute=default"
                 )
             if index > start and used + cost > most:
@@ -113,7 +143,10 @@ class Stream:
     def parts(self, group: slice) -> list[slice]:
         """A group cut into as many k as fit the memory beside a fragment."""
         size = max(1, self._memory // (self._record_bytes * self.fragment))
-        return [slice(start, min(start + size, group.stop)) for start in range(group.start, group.stop, size)]
+        return [
+            slice(start, min(start + size, group.stop))
+            for start in range(group.start, group.stop, size)
+        ]
 
     @property
     def _memory(self) -> int:
@@ -122,7 +155,9 @@ class Stream:
 
     @property
     def _record_bytes(self) -> int:
-        """Bytes of one record's tensors for one k: about a dozen of each layer's width are alive at once."""
+        """Bytes of one record's tensors for one k: about a dozen of each layer's width are alive
+        at once.
+        """
         return 12 * np.dtype(self.dtype).itemsize * self.widths
 
 
@@ -130,22 +165,26 @@ def check_sizes(recipe: Recipe, plan: BatchPlan, parameters: int) -> None:
     """Refuse what cannot work before the first step.
 
     Raises:
-        ConfigError: a fragment larger than any batch may be, batches too large for the papers' means, or a grid whose boxes
-            alone exceed the device's memory.
+        ConfigError: a fragment larger than any batch may be, batches too large for the papers'
+            means, or a grid whose boxes alone exceed the device's memory.
     """
     compute, ks = recipe.compute, len(recipe.kgrid.ks)
     if compute.fragment != "auto" and compute.fragment > plan.n_max:
         raise ConfigError(
-            f"compute.fragment={compute.fragment} is larger than a batch may be (n_max {plan.n_max}): "
+            f"compute.fragment={compute.fragment} is larger than a batch may be (n_max "
+            f"{plan.n_max}): "
             "use compute.fragment=auto, or a smaller one"
         )
     RELATIONS[recipe.relation.name].check_batches(plan.n_max)
-    tensors = 6 + (4 if recipe.training.momentum else 2)  # boxes, sums, directions; buffers: both sides
+    # boxes, sums, directions; buffers: both sides
+    tensors = 6 + (4 if recipe.training.momentum else 2)
     need, have = 8 * tensors * parameters * ks, device_memory(compute.device)
     if need > have:
         raise ConfigError(
-            f"kgrid: boxes for {ks} values of k over {parameters} parameters need {need / 2**30:.1f} GiB "
-            f"and this device has {have / 2**30:.1f} GiB: lower kgrid.max, or split the grid over several runs"
+            f"kgrid: boxes for {ks} values of k over {parameters} parameters need "
+            f"{need / 2**30:.1f} GiB "
+            f"and this device has {have / 2**30:.1f} GiB: lower kgrid.max, or split the grid over "
+            "several runs"
         )
 
 
@@ -169,11 +208,12 @@ def _as_slice(rows: np.ndarray) -> np.ndarray | slice:
 
 
 def _as_tensor(block: np.ndarray, dtype: str) -> Tensor:
-    """``block`` as PyTorch takes it: contiguous, in ``dtype``, at a multiple of 64 bytes as its own tensors are, and a copy
-    if it is a read-only file. Never written to. (A product may round otherwise at another address, and where an array lies
-    depends on what the process did before.)
+    """``block`` as PyTorch takes it: contiguous, in ``dtype``, at a multiple of 64 bytes as its own
+    tensors are, and a copy if it is a read-only file. Never written to. (A product may round
+    otherwise at another address, and where an array lies depends on what the process did before.)
     """
-    with np.errstate(over="ignore"):  # beyond float32: becomes inf, which the first interval refuses
+    # beyond float32: becomes inf, which the first interval refuses
+    with np.errstate(over="ignore"):
         ready = np.ascontiguousarray(block, dtype=dtype)
     tensor = torch.from_numpy(ready if ready.flags.writeable else ready.copy())
     return tensor if tensor.data_ptr() % 64 == 0 else tensor.clone()

@@ -1,18 +1,22 @@
-"""The recipe's place between accuracy and stable distance, from public constants alone: how strongly a head is held back.
+"""The recipe's place between accuracy and stable distance, from public constants alone: how
+strongly a head is held back.
 
-Let B be the number of records declared. A head that minimises sum_i l_i + (Lambda / 2) |theta|^2 moves by at most
-C / Lambda when one record comes or goes, so Lambda is a number of records: margins of size 1 are worth Lambda / C of them.
-Plain SGD from 0 whose rates add up to B / Lambda moves by the same C / Lambda, is held back in
-the same directions, and by less: at the same accuracy its distances are longer. So both certificates take one Lambda.
+Let B be the number of records declared. A head that minimises sum_i l_i + (Lambda / 2) |theta|^2
+moves by at most C / Lambda when one record comes or goes, so Lambda is a number of records: margins
+of size 1 are worth Lambda / C of them. Plain SGD from 0 whose rates add up to B / Lambda moves by
+the same C / Lambda, is held back in the same directions, and by less: at the same accuracy its
+distances are longer. So both certificates take one Lambda.
 
     Lambda = min(B / ``ONSET``, ``FACTOR`` sqrt B) / (classes - 1)
 
-grows with B, so that more records mean longer distances; for large B more slowly than B, so that they also mean a better
-fit; and one-against-the-rest heads of several classes, each with few records of its own, are held back less. The form and
-the constants were chosen once by ``scripts/choose_recipe.py`` at revision 837fd68, on public data.
+grows with B, so that more records mean longer distances; for large B more slowly than B, so that
+they also mean a better fit; and one-against-the-rest heads of several classes, each with few
+records of its own, are held back less. The form and the constants were chosen once by
+``scripts/choose_recipe.py`` at revision 837fd68, on public data.
 
-Nothing here reads a record: what is settled depends on the certificate, B, the classes and the public cap on a unit's rows.
-Where no size is declared B is the actual number of records, and condition c does not hold, as without the recipe.
+Nothing here reads a record: what is settled depends on the certificate, B, the classes and the
+public cap on a unit's rows. Where no size is declared B is the actual number of records, and
+condition c does not hold, as without the recipe.
 """
 
 import math
@@ -27,8 +31,9 @@ from agt.training.sensitivity import LinearLoss
 ONSET, FACTOR = 1000.0, 0.13
 
 BATCH = 512
-"""Records of a batch; for units of u rows u^2 times as many. Even if every unit has u rows, a batch then stays 7 standard
-deviations below n_max: 0.1 b + 6 sqrt b against sqrt(b u), b = 512 u^2."""
+"""Records of a batch; for units of u rows u^2 times as many. Even if every unit has u rows, a batch
+then stays 7 standard deviations below n_max: 0.1 b + 6 sqrt b against sqrt(b u), b = 512 u^2.
+"""
 
 SHARE = 0.999  # of the largest learning rate that the proof allows
 
@@ -45,12 +50,16 @@ def strength(size: float, classes: int, caution: float = 1.0) -> float:
 
 
 def refuse_recipe(training: TrainingConfig, certificate: str) -> None:
-    """Raise ConfigError where settings are left to the recipe, which has none for this certificate."""
+    """Raise ConfigError where settings are left to the recipe, which has none for this
+    certificate.
+    """
     if training.by_recipe:
         key = f"training.{training.by_recipe[0]}"
         raise ConfigError(
-            f"{key}=recipe: the recipe is for linear heads, and this is certificate={certificate}: use a "
-            "linear head (certificate=stability model=linear), or give training=generic and training.epochs, training.lr "
+            f"{key}=recipe: the recipe is for linear heads, and this is certificate={certificate}: "
+            "use a "
+            "linear head (certificate=stability model=linear), or give training=generic and "
+            "training.epochs, training.lr "
             "and training.clip as chosen on public data"
         )
 
@@ -71,7 +80,9 @@ def resolve_minimiser(training: TrainingConfig, classes: int, size: float) -> Tr
     return with_numbers(training, numbers)
 
 
-def resolve_sgd(training: TrainingConfig, classes: int, size: float, unit_rows: int = 1) -> TrainingConfig:
+def resolve_sgd(
+    training: TrainingConfig, classes: int, size: float, unit_rows: int = 1
+) -> TrainingConfig:
     """Return the settings of plain SGD with numbers for what they leave to the recipe.
 
     Args:
@@ -100,25 +111,35 @@ def with_numbers(training: TrainingConfig, numbers: Mapping[str, Any]) -> Traini
 
 
 def numbers_of(training: TrainingConfig, left: Iterable[str]) -> dict[str, float | int]:
-    """``recipe.NAME`` -> what was settled for each name that was left to the recipe; nothing where none was."""
+    """``recipe.NAME`` -> what was settled for each name that was left to the recipe; nothing
+    where none was.
+    """
     numbers = {"lr": training.lr, "epochs": training.epochs, "weight_decay": training.weight_decay}
     numbers["batch.count"] = training.batch.count
     return {f"recipe.{name}": numbers[name] for name in left}
 
 
-def _sgd(training: TrainingConfig, classes: int, force: float, size: float, unit_rows: int) -> dict[str, Any]:
-    """Rates that add up to ``size / force``, each as large as the proof allows; few epochs, since batches are many."""
+def _sgd(
+    training: TrainingConfig, classes: int, force: float, size: float, unit_rows: int
+) -> dict[str, Any]:
+    """Rates that add up to ``size / force``, each as large as the proof allows; few epochs,
+    since batches are many.
+    """
     count = training.batch.count
     if "batch.count" in training.by_recipe and training.batch.normalizer is None:
         count = min(max(1, int(size / (BATCH * unit_rows**2))), MOST_BATCHES)
     return rates(training, LinearLoss.of(training, classes).smoothness, size / force, size, count)
 
 
-def rates(training: TrainingConfig, curvature: float, way: float, size: float, count: int) -> dict[str, Any]:
-    """Numbers of plain SGD, without decay: the rates add up to ``way``, each at most what no step swings beyond.
+def rates(
+    training: TrainingConfig, curvature: float, way: float, size: float, count: int
+) -> dict[str, Any]:
+    """Numbers of plain SGD, without decay: the rates add up to ``way``, each at most what no step
+    swings beyond.
 
     Args:
-        curvature: bound on the mean loss's second derivative, per unit of the features' second moment.
+        curvature: bound on the mean loss's second derivative, per unit of the features' second
+            moment.
         size: records.
         count: batches of an epoch.
     """
@@ -127,5 +148,12 @@ def rates(training: TrainingConfig, curvature: float, way: float, size: float, c
     largest = SHARE * 2 / (2 * training.weight_decay + curvature * crowd)
     if "epochs" not in training.by_recipe:
         return {"weight_decay": 0.0, "lr": largest, "epochs": training.epochs, "batch.count": count}
-    epochs = max(1, math.ceil(way / ((largest if "lr" in training.by_recipe else training.lr) * count)))
-    return {"weight_decay": 0.0, "lr": min(largest, way / (epochs * count)), "epochs": epochs, "batch.count": count}
+    epochs = max(
+        1, math.ceil(way / ((largest if "lr" in training.by_recipe else training.lr) * count))
+    )
+    return {
+        "weight_decay": 0.0,
+        "lr": min(largest, way / (epochs * count)),
+        "epochs": epochs,
+        "batch.count": count,
+    }

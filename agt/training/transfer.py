@@ -1,7 +1,8 @@
-"""How records reach a GPU: all of them once, where they fit; else a fragment at a time, the next one on its way meanwhile.
+"""How records reach a GPU: all of them once, where they fit; else a fragment at a time, the next
+one on its way meanwhile.
 
-A fragment is the same numbers at an address of the same alignment either way, so that neither changes a bit: which of them
-it is depends on what else the GPU holds, and must not matter.
+A fragment is the same numbers at an address of the same alignment either way, so that neither
+changes a bit: which of them it is depends on what else the GPU holds, and must not matter.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-RESIDENT = 0.5  # the share of a GPU's free memory that records may take; boxes, selections and fragments have the rest
+# the share of a GPU's free memory that records may take; boxes, selections and fragments have the
+# rest
+RESIDENT = 0.5
 
 _ALIGNED = 64  # bytes: a product may round otherwise at another address
 
@@ -35,7 +38,9 @@ class Card(Protocol):
         """The tensor, there."""
 
     def send(self, pair: Pair) -> Callable[[], Pair]:
-        """Send both on their way; what waits for them, from the thread that uses them, and gives them there."""
+        """Send both on their way; what waits for them, from the thread that uses them, and gives
+        them there.
+        """
 
 
 class Cuda:
@@ -53,7 +58,8 @@ class Cuda:
         return tensor.to(self.device)
 
     def send(self, pair: Pair) -> Callable[[], Pair]:
-        with torch.cuda.stream(self._side):  # in this thread: which device and stream are current is each thread's own
+        # in this thread: which device and stream are current is each thread's own
+        with torch.cuda.stream(self._side):
             x, y = (tensor.pin_memory().to(self.device, non_blocking=True) for tensor in pair)
             there = self._side.record_event()
 
@@ -61,7 +67,8 @@ class Cuda:
             computing = torch.cuda.current_stream(self.device)
             computing.wait_event(there)
             for tensor in (x, y):
-                tensor.record_stream(computing)  # or its memory would be given away while it is computed with
+                # or its memory would be given away while it is computed with
+                tensor.record_stream(computing)
             return x, y
 
         return received

@@ -1,9 +1,11 @@
-"""Certified removal: one Newton step for the records that go, and a bound on what it leaves of the gradient.
+"""Certified removal: one Newton step for the records that go, and a bound on what it leaves of the
+gradient.
 
-The objective of a head is L(w) = sum_i l(w.x_i, t_i) + (strength / 2) |w|^2 + b.w for each output (training/erm.py),
-and u = grad L(w; D) what is left of its gradient: |w - w*| <= |u| / strength, w* the exact minimiser on the records there
-are, since L is strongly convex. ``residual`` is a bound on |u|, l2 over all outputs. It starts as measured on the weights
-that the optimiser left, b included, never at 0.
+The objective of a head is L(w) = sum_i l(w.x_i, t_i) + (strength / 2) |w|^2 + b.w for each output
+(training/erm.py), and u = grad L(w; D) what is left of its gradient: |w - w*| <= |u| / strength, w*
+the exact minimiser on the records there are, since L is strongly convex. ``residual`` is a bound on
+|u|, l2 over all outputs. It starts as measured on the weights that the optimiser left, b included,
+never at 0.
 
 | what      | passes over the data  | residual afterwards                                                      |
 |-----------|-----------------------|--------------------------------------------------------------------------|
@@ -12,8 +14,9 @@ that the optimiser left, b included, never at 0.
 | refresh   | of O(n d^2), too      | the same, whatever the weights were before                               |
 
 Formal guarantees
-    The step. Let D' be D without R, w the weights, w0 the reference, H0 the exact Hessian at w0 over D'. With force = sum_R
-    grad l_i(w), grad L(w; D') = u - force, and for w' = w + v with any v
+    The step. Let D' be D without R, w the weights, w0 the reference, H0 the exact Hessian at w0
+    over D'. With force = sum_R grad l_i(w), grad L(w; D') = u - force, and for w' = w + v with any
+    v
         grad L(w'; D') = u - force + A v,   A = sum_D' a_i x_i x_i' + strength I,
         a_i = integral over s in [0, 1] of l''(f_i(w + s v)),
         |grad L(w'; D')| <= |u| + |H0 v - force| + |(A - H0) v|.
@@ -21,32 +24,42 @@ Formal guarantees
     l'' is gamma-Lipschitz, |x_i| <= 1, and the norm is convex, so that
         |a_i - l''(f_i(w0))| <= gamma integral |w + s v - w0| <= (gamma / 2) (|w - w0| + |w' - w0|),
         |(A - H0) v| <= |X| max_i |a_i - l''(f_i(w0))| |X v|,
-    with a proved bound on |X| (training/removal.py) and |X v|^2 = v'K v from K = X'X. At w = w0 this is (gamma / 2) |X| |v|
+    with a proved bound on |X| (training/removal.py) and |X v|^2 = v'K v from K = X'X. At w = w0
+    this is (gamma / 2) |X| |v|
     |X v|: half of 003's corollaries 1 and 2, whose proof bounds the integral by its largest term. Away from w0 it holds the
-    drift of a Hessian that is not formed anew. Theorems 1 and 4, worst over all data, follow by |X|^2 <= n' and |v| <=
+    drift of a Hessian that is not formed anew. Theorems 1 and 4, worst over all data, follow by
+    |X|^2 <= n' and |v| <=
     |force| / strength <= m C / strength (``worst_case``).
-    Batches are one step; a person's rows are a batch. Outputs are separate problems; their residuals add in squares.
+    Batches are one step; a person's rows are a batch. Outputs are separate problems; their
+    residuals add in squares.
     Removals in a row: u is whatever the last step left, so the bounds add.
-    Polishing. The same step from the gradient as computed; the residual is then measured (``Slope.bound``).
-    Rounding. The force's is ``Objective.force``'s; that of H0 and K is charged as they are formed and downdated. The new
-    weights round by u |w'|, which moves the gradient by |A|_2 u |w'|, |A|_2 <= h |X|^2 + strength. ``TINY``: squares in
-    norms may underflow.
+    Polishing. The same step from the gradient as computed; the residual is then measured
+    (``Slope.bound``).
+    Rounding. The force's is ``Objective.force``'s; that of H0 and K is charged as they are formed
+    and downdated. The new weights round by u |w'|, which moves the gradient by |A|_2 u |w'|, |A|_2
+    <= h |X|^2 + strength. ``TINY``: squares in norms may underflow.
 
-Sources: Guo, Goldstein, Hannun, van der Maaten (2020) [003], theorems 1 and 4, corollaries 1 and 2; method.md section 7.
+Sources: Guo, Goldstein, Hannun, van der Maaten (2020) [003], theorems 1 and 4, corollaries 1 and 2;
+method.md section 7.
 
-A Hessian that is kept up while records go: the matrix, something close to its inverse, and how far each may be off.
+A Hessian that is kept up while records go: the matrix, something close to its inverse, and how far
+each may be off.
 
-The matrix H~ loses c_r x_r x_r' for each record r that goes, and P, its inverse by Cholesky, follows by Woodbury's formula,
-in O(d^2) for each: the thousandth removal costs as the first. P is used to find a step v, and is trusted with nothing: what
-the step leaves, |H v - force|, is worked out with the matrix, and charged. Where P has become so poor that it no longer
-refines a step to rounding, it is made anew from the matrix.
+The matrix H~ loses c_r x_r x_r' for each record r that goes, and P, its inverse by Cholesky,
+follows by Woodbury's formula, in O(d^2) for each: the thousandth removal costs as the first. P is
+used to find a step v, and is trusted with nothing: what the step leaves, |H v - force|, is worked
+out with the matrix, and charged. Where P has become so poor that it no longer refines a step to
+rounding, it is made anew from the matrix.
 
 Formal guarantees
-    Let H be the exact matrix over the records that are left, and ``error`` a bound on |H~ - H|, Frobenius.
-    Removing. H~ loses what is computed for the records, which errs by ``off`` (the caller's bound), and the subtraction
-        rounds by u |H~'|_F. What the records leave behind in H~ is within ``error``: rounding.
-    Size. 0 <= H' <= H as quadratic forms give |H'|_F <= |H|_F: a bound on the Frobenius norm stays one, plus the errors.
-    Solving. For any v at all, with g(n) = n u / (1 - n u) and r the computed H~ v - force,
+    Let H be the exact matrix over the records that are left, and ``error`` a bound on |H~ - H|,
+    Frobenius.
+    Removing. H~ loses what is computed for the records, which errs by ``off`` (the caller's bound),
+        and the subtraction rounds by u |H~'|_F. What the records leave behind in H~ is within
+        ``error``: rounding.
+    Size. 0 <= H' <= H as quadratic forms give |H'|_F <= |H|_F: a bound on the Frobenius norm stays
+    one, plus the errors. Solving. For any v at all, with g(n) = n u / (1 - n u) and r the computed
+    H~ v - force,
         |H v - force| <= |r| + g(d + 2) |H~|_F |v| + error |v| + u (|r| + |force|),
         in any order of summation. How v was found is irrelevant.
 
@@ -54,8 +67,9 @@ Source: Higham (2002), Accuracy and stability, sections 3.5 and 12.
 
 What hides the error that a removal leaves, how much of it, and what may be promised.
 
-A removal leaves weights w with |grad L_b(w; D')| <= beta, and |w - w*| <= beta / s, w* the exact minimiser over the records
-D' that are left and s the strength. Without noise, the direction of that error may tell of who went.
+A removal leaves weights w with |grad L_b(w; D')| <= beta, and |w - w*| <= beta / s, w* the exact
+minimiser over the records D' that are left and s the strength. Without noise, the direction of that
+error may tell of who went.
 
 | masking | what is noisy                    | budget of beta | promised                                              |
 |---------|----------------------------------|----------------|-------------------------------------------------------|
@@ -65,44 +79,53 @@ D' that are left and s the strength. Without noise, the direction of that error 
 
 t is the tolerance. mu is the largest for which a Gaussian mechanism is (eps, delta)-close in both
 directions (agt/numeric.py).
-003 has eps / sqrt(2 ln(1.5 / delta)) in its place, and adds eps and delta over classes, where one mu
-covers them all.
+003 has eps / sqrt(2 ln(1.5 / delta)) in its place, and adds eps and delta over classes, where one
+mu covers them all.
 
 Formal guarantees
-    Output. Under masking=output b = 0 and w is a function of the data and of the requests so far: no draw enters it. Served
-    is theta = F(w + z), z ~ N(0, sigma^2 I) drawn by the operating system after the request came, F rounding to a public
-    lattice (training/removal.py). Let the requests be chosen in any way, by whoever saw every state served before (and
-    given these, by coins of their own). Given all that, D' and w are fixed and z is independent of it. Training anew on D'
-    would serve F(w' + z'), w' as it is computed: of a gradient of at most t, as training stops above. Both w and w' are
-    vectors of floats, thus of rational numbers, and the bounds on their gradients, rounding charged, are about these
-    numbers: |w - w'| <= (beta + t) / s <= sigma mu for every D' there can be, not with high probability. w + z and w' + z'
-    are drawn exactly (agt/numeric.py), so they are as hard to tell apart as N(0, 1) and N(mu, 1),
-    in either direction: (eps, delta); and so are F's, post-processing: the numbers served, as a
-    file holds them. The same of w*, the exact minimiser, where t is 0.
-    This state. When z is drawn, D', w and its own beta are fixed, too, whoever chose the requests: the distance is at most
-    (beta + t) / s with the beta that this removal left, and served is as hard to tell from training anew as N(0, 1) from
-    N(mu, 1), mu = (beta + t) / (s sigma), rounded up. Promised is the least eps of that mu at the settings' delta, and
-    never more than the settings' eps, as mu is then within theirs. It is a number of these records and requests, a bound
-    for no others, and tells of them: it is for the owner's account, and in no private release.
-    Several states. From the update that removes a person on, each state is such a mechanism, given those before; k of them
-    together are sqrt(k) mu, also where requests follow from states (Dong, Roth, Su 2022, theorem 3.2): ``together``. This
-    is the adaptive promise of Gupta et al. (2021), with the failure probability of their definition 0. Neel, Roth,
-    Sharifi-Malvajerdi (2021) publish f_publish(w) and keep w, as here: w itself, in the run's folder, has no noise and no
-    such promise. Whether a step is taken or training starts anew is decided by beta, a function of D' and the requests: it
-    is not hidden, and neither is time. States served before the removal are covered by nothing: they were made with the
-    person's records, and a difference of two states, the noise apart, is what the removal changed.
-    Loss. Theorem 2 of 003 compares the densities of w as those of b - u, u = grad L_b(w; D'), taking u for independent of
-    b. The solver computes w from b, so u is a function of b, and what the proof integrates over is no product. Nothing
-    repairs that here: the assumption is reported as not held. As b is drawn once, the promise is about one state, and about
-    requests chosen without looking at any state: the difference of two states with one b has no noise in it.
+    Output. Under masking=output b = 0 and w is a function of the data and of the requests so far:
+    no draw enters it. Served is theta = F(w + z), z ~ N(0, sigma^2 I) drawn by the operating system
+    after the request came, F rounding to a public lattice (training/removal.py). Let the requests
+    be chosen in any way, by whoever saw every state served before (and given these, by coins of
+    their own). Given all that, D' and w are fixed and z is independent of it. Training anew on D'
+    would serve F(w' + z'), w' as it is computed: of a gradient of at most t, as training stops
+    above. Both w and w' are vectors of floats, thus of rational numbers, and the bounds on their
+    gradients, rounding charged, are about these numbers: |w - w'| <= (beta + t) / s <= sigma mu for
+    every D' there can be, not with high probability. w + z and w' + z' are drawn exactly
+    (agt/numeric.py), so they are as hard to tell apart as N(0, 1) and N(mu, 1), in either
+    direction: (eps, delta); and so are F's, post-processing: the numbers served, as a file holds
+    them. The same of w*, the exact minimiser, where t is 0.
+    This state. When z is drawn, D', w and its own beta are fixed, too, whoever chose the requests:
+    the distance is at most (beta + t) / s with the beta that this removal left, and served is as
+    hard to tell from training anew as N(0, 1) from N(mu, 1), mu = (beta + t) / (s sigma), rounded
+    up. Promised is the least eps of that mu at the settings' delta, and never more than the
+    settings' eps, as mu is then within theirs. It is a number of these records and requests, a
+    bound for no others, and tells of them: it is for the owner's account, and in no private
+    release.
+    Several states. From the update that removes a person on, each state is such a mechanism, given
+    those before; k of them together are sqrt(k) mu, also where requests follow from states (Dong,
+    Roth, Su 2022, theorem 3.2): ``together``. This is the adaptive promise of Gupta et al. (2021),
+    with the failure probability of their definition 0. Neel, Roth, Sharifi-Malvajerdi (2021)
+    publish f_publish(w) and keep w, as here: w itself, in the run's folder, has no noise and no
+    such promise. Whether a step is taken or training starts anew is decided by beta, a function of
+    D' and the requests: it is not hidden, and neither is time. States served before the removal are
+    covered by nothing: they were made with the person's records, and a difference of two states,
+    the noise apart, is what the removal changed.
+    Loss. Theorem 2 of 003 compares the densities of w as those of b - u, u = grad L_b(w; D'),
+    taking u for independent of b. The solver computes w from b, so u is a function of b, and what
+    the proof integrates over is no product. Nothing repairs that here: the assumption is reported
+    as not held. As b is drawn once, the promise is about one state, and about requests chosen
+    without looking at any state: the difference of two states with one b has no noise in it.
     None. For squares A = H0 whatever v is, and a step leaves rounding alone (newton.py).
-    Training anew stops at a w' with |w' - w*| <= t / s, so |w - w'| <= (beta + t) / s: exact up to that distance, l2 over
-    all outputs. The last bits differ, by which record went; so nothing is said of bits.
-    Features of a network that was itself trained on the records, (eps', delta')-differentially private for all that is
-    removed: the promises add (003, theorem 5).
+    Training anew stops at a w' with |w' - w*| <= t / s, so |w - w'| <= (beta + t) / s: exact up to
+    that distance, l2 over all outputs. The last bits differ, by which record went; so nothing is
+    said of bits.
+    Features of a network that was itself trained on the records, (eps', delta')-differentially
+    private for all that is removed: the promises add (003, theorem 5).
 
-Sources: Guo et al. (2020) [003]; Neel, Roth, Sharifi-Malvajerdi (2021), Descent-to-delete; Gupta, Jung, Neel, Roth,
-Sharifi-Malvajerdi, Waites (2021), Adaptive machine unlearning; Dong, Roth, Su (2022), Gaussian differential privacy.
+Sources: Guo et al. (2020) [003]; Neel, Roth, Sharifi-Malvajerdi (2021), Descent-to-delete; Gupta,
+Jung, Neel, Roth, Sharifi-Malvajerdi, Waites (2021), Adaptive machine unlearning; Dong, Roth, Su
+(2022), Gaussian differential privacy.
 """
 
 import copy
@@ -114,7 +137,16 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from agt.errors import UnsoundError
 from agt.facts import Fact, not_held, proved
-from agt.numeric import COVER, UNIT, check_norms, gamma_up, gaussian_delta, gaussian_epsilon, gaussian_mu, next_up
+from agt.numeric import (
+    COVER,
+    UNIT,
+    check_norms,
+    gamma_up,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_mu,
+    next_up,
+)
 from agt.training.erm import TINY, Objective, Slope, blocks, gram, gram_rounding, logits_in
 from agt.training.removal import RemovalConfig, RemovalState, spectral_norm
 from agt.unlearning.promise import Promise
@@ -126,7 +158,8 @@ _MANY = 8  # of width / _MANY records at once, Woodbury's formula is no cheaper 
 
 @dataclass
 class BoundedMatrix:
-    """A symmetric positive semidefinite matrix that loses terms, and how far it may be from the exact one.
+    """A symmetric positive semidefinite matrix that loses terms, and how far it may be from the
+    exact one.
 
     Attributes:
         matrix: [d, d] float64.
@@ -144,8 +177,10 @@ class BoundedMatrix:
         return cls(matrix, error, (float(np.linalg.norm(matrix)) + error) * COVER)
 
     def remove(self, rows: np.ndarray, off: float) -> None:
-        """Subtract the sum of r r' over [m, d] rows; ``off``: bound on how far the computed sum is from what is
-        meant; it is summed as ``training.objective.gram_rounding`` charges it, in blocks."""
+        """Subtract the sum of r r' over [m, d] rows; ``off``: bound on how far the computed sum is
+        from what is meant; it is summed as ``training.objective.gram_rounding`` charges it, in
+        blocks.
+        """
         self.matrix = self.matrix - sum(rows[part].T @ rows[part] for part in blocks(len(rows)))
         self.error = (self.error + off + UNIT * self.size) * COVER
         self.size += self.error
@@ -159,7 +194,9 @@ class BoundedMatrix:
         """An upper bound on sqrt(v'Kv), K the exact matrix."""
         product, off = self.times(vector)
         form = float(vector @ product)
-        sizes = float(np.linalg.norm(vector)) * (off + gamma_up(len(vector) + 2) * float(np.linalg.norm(product)))
+        sizes = float(np.linalg.norm(vector)) * (
+            off + gamma_up(len(vector) + 2) * float(np.linalg.norm(product))
+        )
         return math.sqrt(max(0.0, form) + sizes * COVER) * COVER
 
 
@@ -192,7 +229,8 @@ class Factor:
         self.inverse = self.inverse + moved @ cho_solve(inner, moved.T, check_finite=False)
 
     def solve(self, force: np.ndarray) -> tuple[np.ndarray, float]:
-        """(v, bound on |H v - force| for the exact H): v = P force, refined until rounding is most of what is left.
+        """(v, bound on |H v - force| for the exact H): v = P force, refined until rounding is most
+        of what is left.
 
         Args:
             force: [d].
@@ -219,7 +257,11 @@ class Factor:
             now = float(np.linalg.norm(rest)) * COVER
             if not now < left / 2:
                 break
-            step, left, floor = better, now, (off + UNIT * (now + float(np.linalg.norm(force)))) * COVER
+            step, left, floor = (
+                better,
+                now,
+                (off + UNIT * (now + float(np.linalg.norm(force)))) * COVER,
+            )
             if left <= floor:
                 break
         return step, left, floor
@@ -228,10 +270,13 @@ class Factor:
 def _inverse(matrix: np.ndarray) -> np.ndarray:
     """By Cholesky."""
     try:
-        inverse: np.ndarray = cho_solve(cho_factor(matrix, check_finite=False), np.eye(len(matrix)), check_finite=False)
+        inverse: np.ndarray = cho_solve(
+            cho_factor(matrix, check_finite=False), np.eye(len(matrix)), check_finite=False
+        )
     except LinAlgError:
         raise UnsoundError(
-            "the Hessian is not positive definite in floating point: training.weight_decay is too small for this data"
+            "the Hessian is not positive definite in floating point: training.weight_decay is too "
+            "small for this data"
         ) from None
     return inverse
 
@@ -248,8 +293,10 @@ class NewtonStep:
     Attributes:
         before, after: the residual's bound.
         solved: bound on |H0 v - force|, what the kept matrices and their rounding leave.
-        curved: bound on |(A - H0) v|: the loss is no parabola, and the Hessian not of these weights.
-        fresh: the part of ``curved`` that a Hessian at these very weights would leave: 003's corollary, halved.
+        curved: bound on |(A - H0) v|: the loss is no parabola, and the Hessian not of these
+            weights.
+        fresh: the part of ``curved`` that a Hessian at these very weights would leave: 003's
+            corollary, halved.
         moved: |v|, all outputs.
     """
 
@@ -263,14 +310,16 @@ class NewtonStep:
 
 @dataclass
 class RemovableHead:
-    """A minimiser that is kept up while records go. Changed in place; ``copy`` it where a step may be taken back.
+    """A minimiser that is kept up while records go. Changed in place; ``copy`` it where a step may
+    be taken back.
 
     Attributes:
         objective: loss and strength.
         weight, tilt: w and b, [J, d].
         residual: bound on the gradient that is left, l2 over all outputs.
         reference: w0, [J, d].
-        factors: the Hessian at w0 over the records that are left, of each output; of squares, one for all.
+        factors: the Hessian at w0 over the records that are left, of each output; of squares, one
+            for all.
         gram: K = X'X over them.
         norm: bound on |X|_2; removals only make it smaller.
         count: how many records are left.
@@ -295,7 +344,8 @@ class RemovableHead:
         features: np.ndarray,
         targets: np.ndarray,
     ) -> "RemovableHead":
-        """Of any weights on the data: matrices formed, the residual measured. Arguments as for ``Objective.slope``.
+        """Of any weights on the data: matrices formed, the residual measured. Arguments as for
+        ``Objective.slope``.
 
         Raises:
             UnsoundError: a record of norm above 1, rounding included.
@@ -306,7 +356,9 @@ class RemovableHead:
 
     @classmethod
     def of(cls, objective: Objective, state: RemovalState) -> "RemovableHead":
-        """Of a state whose matrices were formed over its records, as training and ``settle`` leave them."""
+        """Of a state whose matrices were formed over its records, as training and ``settle``
+        leave them.
+        """
         head = cls(objective, state.weight, state.tilt, state.residual)
         head._hold(state.reference, state.hessian, state.gram, state.norm, state.count)
         return head
@@ -348,25 +400,30 @@ class RemovableHead:
         """Bound on |w - w*|, all outputs, w* the exact minimiser over the records that are left."""
         return self.residual / self.objective.strength * COVER
 
-    def remove(self, features: np.ndarray, targets: np.ndarray, remaining: np.ndarray | None = None) -> NewtonStep:
+    def remove(
+        self, features: np.ndarray, targets: np.ndarray, remaining: np.ndarray | None = None
+    ) -> NewtonStep:
         """Take [m, d] records with [m, J] targets out, all in one step.
 
         Args:
-            remaining: features of all the others: matrices are formed anew over them at the weights of now; None: those
-                that are kept lose the records' part, and nothing else is read.
+            remaining: features of all the others: matrices are formed anew over them at the weights
+                of now; None: those that are kept lose the records' part, and nothing else is read.
 
         Raises:
             ValueError: more records than there are, or another number of others.
-            UnsoundError: as ``formed``; the Hessian is not positive definite in floating point, or a bound is not finite:
-                then the residual is infinite until it is measured.
+            UnsoundError: as ``formed``; the Hessian is not positive definite in floating point, or
+                a bound is not finite: then the residual is infinite until it is measured.
         """
         left = self.count - len(features)
         if left < 0 or (remaining is not None and len(remaining) != left):
-            raise ValueError(f"{len(features)} records cannot be removed of {self.count} with these others left")
+            raise ValueError(
+                f"{len(features)} records cannot be removed of {self.count} with these others left"
+            )
         x = np.ascontiguousarray(features, dtype=np.float64)
         check_norms(x)
         force = self.objective.force(self.weight, x, targets)
-        before, self.residual = self.residual, math.inf  # of the records that are left nothing is known until the end
+        # of the records that are left nothing is known until the end
+        before, self.residual = self.residual, math.inf
         if remaining is None:
             self._downdate(x)
         else:
@@ -374,7 +431,8 @@ class RemovableHead:
         return self._step(force, before)
 
     def polish(self, features: np.ndarray, targets: np.ndarray, goal: float = 0.0) -> bool:
-        """Measure the residual, and take Newton steps from the full gradient, with the matrices at hand, while needed.
+        """Measure the residual, and take Newton steps from the full gradient, with the matrices at
+        hand, while needed.
 
         Args:
             features, targets: all the records that are left.
@@ -401,7 +459,8 @@ class RemovableHead:
         return self.residual <= max(goal, 2 * slope.error)
 
     def refresh(self, features: np.ndarray, targets: np.ndarray, goal: float = 0.0) -> None:
-        """Newton's method: matrices formed anew at the weights of now, then polished, until that no longer helps.
+        """Newton's method: matrices formed anew at the weights of now, then polished, until that no
+        longer helps.
 
         Args: as for ``polish``, over any records: they are those that count from now on.
         """
@@ -413,14 +472,31 @@ class RemovableHead:
             before = self.residual
 
     def settle(self, features: np.ndarray) -> None:
-        """Form the matrices anew over these records, at the weights of now: nothing of earlier weights is kept."""
+        """Form the matrices anew over these records, at the weights of now: nothing of earlier
+        weights is kept.
+        """
         check_norms(features)
         products = gram(features)
         norm = spectral_norm(products, len(features))
-        self._hold(self.weight, self.objective.hessian(self.weight, features), products, norm, len(features))
+        self._hold(
+            self.weight,
+            self.objective.hessian(self.weight, features),
+            products,
+            norm,
+            len(features),
+        )
 
-    def _hold(self, reference: np.ndarray, hessian: np.ndarray, products: np.ndarray, norm: float, count: int) -> None:
-        """Matrices as they were formed over ``count`` records; ``norm``: bound on |X|_2 of the features as computed."""
+    def _hold(
+        self,
+        reference: np.ndarray,
+        hessian: np.ndarray,
+        products: np.ndarray,
+        norm: float,
+        count: int,
+    ) -> None:
+        """Matrices as they were formed over ``count`` records; ``norm``: bound on |X|_2 of the
+        features as computed.
+        """
         off = self.objective.hessian_rounding(reference, count)
         self.reference, self.count = reference, count
         self.factors = [Factor(BoundedMatrix.of(matrix, off)) for matrix in hessian]
@@ -438,31 +514,51 @@ class RemovableHead:
         self.count -= count
 
     def _step(self, force: Slope, before: float) -> NewtonStep:
-        """Move by v, H0 v = force as nearly as it is solved, from a residual of at most ``before``."""
+        """Move by v, H0 v = force as nearly as it is solved, from a residual of at most
+        ``before``.
+        """
         moved, parts = self._moved(force.gradient)
-        solved, curved, fresh, length = (float(size) * COVER for size in np.linalg.norm(parts, axis=1))
+        solved, curved, fresh, length = (
+            float(size) * COVER for size in np.linalg.norm(parts, axis=1)
+        )
         after = (before + force.error + solved + curved) * COVER + TINY
         if not math.isfinite(after):
-            raise UnsoundError("a bound on the residual is not finite: nothing is removed; train again")
+            raise UnsoundError(
+                "a bound on the residual is not finite: nothing is removed; train again"
+            )
         self.weight, self.residual = moved, after
         return NewtonStep(before, after, solved + force.error, curved, fresh, length)
 
     def _moved(self, force: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(w + v, [4, J] what ``NewtonStep`` adds up: solved, curved, fresh and moved of each output)."""
+        """(w + v, [4, J] what ``NewtonStep`` adds up: solved, curved, fresh and moved of each
+        output).
+        """
         parts, moved = np.zeros((4, len(force))), np.array(self.weight)
         lever = self.objective.gamma / 2 * self.norm
         steepest = self.objective.smoothness * self.norm**2 + self.objective.strength
         for output, wanted in enumerate(force):
             step, left = self.factors[output if len(self.factors) > 1 else 0].solve(wanted)
             moved[output] += step
-            away = _length(self.weight[output] - self.reference[output]) + _length(moved[output] - self.reference[output])
+            away = _length(self.weight[output] - self.reference[output]) + _length(
+                moved[output] - self.reference[output]
+            )
             away += UNIT * _length(moved[output])  # w + v is that far from its rounding
-            sway, length = lever * min(self.gram.length(step), self.norm * _length(step)), _length(step)
-            parts[:, output] = left + steepest * UNIT * _length(moved[output]), sway * away, sway * length, length
+            sway, length = (
+                lever * min(self.gram.length(step), self.norm * _length(step)),
+                _length(step),
+            )
+            parts[:, output] = (
+                left + steepest * UNIT * _length(moved[output]),
+                sway * away,
+                sway * length,
+                length,
+            )
         return moved, parts
 
 
-def brought_within(head: RemovableHead, features: np.ndarray, targets: np.ndarray, allowance: float) -> tuple[str, ...]:
+def brought_within(
+    head: RemovableHead, features: np.ndarray, targets: np.ndarray, allowance: float
+) -> tuple[str, ...]:
     """Bring the residual down to an allowance, by no more than it takes.
 
     Args:
@@ -470,8 +566,8 @@ def brought_within(head: RemovableHead, features: np.ndarray, targets: np.ndarra
         features, targets: all the records that are left.
 
     Returns:
-        What was done: nothing, polish, refresh, or both. The residual may still be above: then only training anew, with
-        noise anew, is left.
+        What was done: nothing, polish, refresh, or both. The residual may still be above: then only
+        training anew, with noise anew, is left.
     """
     done = []
     for name, measure in (("polish", head.polish), ("refresh", head.refresh)):
@@ -481,13 +577,16 @@ def brought_within(head: RemovableHead, features: np.ndarray, targets: np.ndarra
     return tuple(done)
 
 
-def worst_case(gamma: float, removed: int, left: int, strength: float, reach: float = 1.0, outputs: int = 1) -> float:
-    """What a step adds at most, whatever the data, at w = w0 and rounding aside: gamma sqrt(J) n' (m C / strength)^2.
+def worst_case(
+    gamma: float, removed: int, left: int, strength: float, reach: float = 1.0, outputs: int = 1
+) -> float:
+    """What a step adds at most, whatever the data, at w = w0 and rounding aside: gamma sqrt(J) n'
+    (m C / strength)^2.
 
     Each output is a problem of its own with as much as that of one, and they add in squares.
 
-    That of 003 (theorems 1 and 4) is 4 times as large: its regulariser changes with the number of records, which doubles
-    the force; and its gamma is 1/4.
+    That of 003 (theorems 1 and 4) is 4 times as large: its regulariser changes with the number of
+    records, which doubles the force; and its gamma is 1/4.
 
     Args:
         removed, left: m and n'.
@@ -510,7 +609,9 @@ SIMULATION = not_held("noise_from_recorded_seed")
 
 
 def together(eps: float, delta: float, states: int) -> float:
-    """The eps, rounded up, at which so many served states of one (eps, delta) each are close at the same delta."""
+    """The eps, rounded up, at which so many served states of one (eps, delta) each are close at
+    the same delta.
+    """
     return gaussian_epsilon(math.sqrt(states) * gaussian_mu(eps, delta), delta)
 
 
@@ -537,12 +638,18 @@ def promise(config: RemovalConfig, residual: float, strength: float) -> Promise:
     else:
         mu = within / config.sigma * COVER
         # the least eps at which N(0, 1) and N(mu, 1) are close, or the settings'
-        eps = 0.0 if gaussian_delta(0.0, mu) <= config.delta else min(config.eps, gaussian_epsilon(mu, config.delta))
+        eps = (
+            0.0
+            if gaussian_delta(0.0, mu) <= config.delta
+            else min(config.eps, gaussian_epsilon(mu, config.delta))
+        )
         retrained = proved("retraining_near_minimiser", distance=config.tolerance / strength)
         facts = (distance, retrained, *(seeded or (DRAWN_ANEW, EXACT_NOISE)))
         lead, rest = "close_without_seed" if seeded else "close", _of_output(config)
     close = Remark(lead, {"eps": eps, "delta": config.delta})
-    return Promise("newton", False, eps, config.delta, config.masking == "output", (close, *rest), facts)
+    return Promise(
+        "newton", False, eps, config.delta, config.masking == "output", (close, *rest), facts
+    )
 
 
 _OF_LOSS: tuple[Remark, ...] = (Remark("proof_has_gap"), Remark("noise_of_training"))

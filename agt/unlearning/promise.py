@@ -1,4 +1,6 @@
-"""What a way of removing records guarantees, in values that a report and an auditor read alike (method.md section 7)."""
+"""What a way of removing records guarantees, in values that a report and an auditor read alike
+(method.md section 7).
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -21,14 +23,17 @@ class Promise:
 
     Attributes:
         method: that gave it.
-        exact: True: the very model (or, of ``certificate``, the very answers) that training without them gives, or one
-            ``within`` a distance of it; False: its distribution is within (eps, delta) of that, in both directions.
+        exact: True: the very model (or, of ``certificate``, the very answers) that training without
+            them gives, or one ``within`` a distance of it; False: its distribution is within (eps,
+            delta) of that, in both directions.
         eps, delta: 0 where exact.
-        adaptive: whether it holds for requests that were chosen after seeing what the model gave out; False: for requests
-            chosen without looking (oblivious ones) alone.
+        adaptive: whether it holds for requests that were chosen after seeing what the model gave
+            out; False: for requests chosen without looking (oblivious ones) alone.
         terms: what is promised and to whom, for a stranger; the first says it all in one line.
-        assumptions: what it rests on, each proved, declared or not held. One that is not held is said in every account.
-        within: where exact up to a distance: bound on it, l2 over all weights that are served; None: bit for bit.
+        assumptions: what it rests on, each proved, declared or not held. One that is not held is
+            said in every account.
+        within: where exact up to a distance: bound on it, l2 over all weights that are served;
+            None: bit for bit.
 
     Raises:
         ConfigError: a budget or a distance that is none, or no terms.
@@ -45,27 +50,38 @@ class Promise:
 
     def __post_init__(self) -> None:
         if self.within is not None and not self.exact:
-            raise ConfigError(f"within={self.within}: a distance can be promised only with exact=true")
+            raise ConfigError(
+                f"within={self.within}: a distance can be promised only with exact=true"
+            )
         if self.exact and (self.eps or self.delta):
             raise ConfigError(f"({self.eps}, {self.delta}) is no guarantee of exactness")
 
     @property
     def proved(self) -> bool:
-        """Whether nothing that it rests on is known not to hold; else its numbers are as published, and no guarantee."""
+        """Whether nothing that it rests on is known not to hold; else its numbers are as
+        published, and no guarantee.
+        """
         return all(fact.standing is not Standing.VOID for fact in self.assumptions)
 
     @property
     def requests(self) -> Requests:
         """For which requests it holds, after Gupta et al. (2021).
 
-        Of exact methods with a seed and keys that are fixed, the model after any sequence of requests is a function
-        F(D', keys) of the records D' that are left, bit for bit, whoever chose the sequence. What a sequence that was
-        chosen after looking can spoil is a statement about distributions: D' may then depend on the keys, through
-        earlier answers or because the keys are known, so F(D', keys) is not distributed as F(D', fresh keys). Keys
-        drawn after the requests came mend that; so does noise drawn then, over a distance that is bounded for every D'.
-        Certificates and least squares know no keys.
+        Of exact methods with a seed and keys that are fixed, the model after any sequence of
+        requests is a function F(D', keys) of the records D' that are left, bit for bit, whoever
+        chose the sequence. What a sequence that was chosen after looking can spoil is a statement
+        about distributions: D' may then depend on the keys, through earlier answers or because the
+        keys are known, so F(D', keys) is not distributed as F(D', fresh keys). Keys drawn after the
+        requests came mend that; so does noise drawn then, over a distance that is bounded for every
+        D'. Certificates and least squares know no keys.
         """
-        return "adaptive" if self.adaptive else "adaptive for fixed keys" if self.exact else "oblivious"
+        return (
+            "adaptive"
+            if self.adaptive
+            else "adaptive for fixed keys"
+            if self.exact
+            else "oblivious"
+        )
 
     @property
     def sentences(self) -> tuple[str, ...]:

@@ -1,4 +1,5 @@
-"""Sentences about removals: a record holds a code and its values, and a reader sees what is made of them here.
+"""Sentences about removals: a record holds a code and its values, and a reader sees what is made of
+them here.
 
 ``TEMPLATES`` has one sentence for each code. A sentence is made when it is shown, and is never
 compared, searched or stored: ``agt verify`` compares codes and values.
@@ -27,13 +28,17 @@ TEMPLATES: dict[str, str] = {
         "those that remain, with noise drawn anew: its distribution is the same"
     ),
     "keys_recorded": (
-        "its seed and keys are those that the run recorded, so that requests may have followed from what they did"
+        "its seed and keys are those that the run recorded, so that requests may have followed "
+        "from what they did"
     ),
     "keys_drawn_anew": (
-        "its seed and keys were drawn anew by the operating system after the last request (Gupta et al. 2021)"
+        "its seed and keys were drawn anew by the operating system after the last request (Gupta "
+        "et al. 2021)"
     ),
-    "draws_nothing": "it draws nothing, neither a seed nor keys of hashes: it is a function of the records that remain",
-    "draws_only_noise": "it draws nothing but its noise, anew and by the operating system: no seed and no keys of hashes",
+    "draws_nothing": "it draws nothing, neither a seed nor keys of hashes: it is a function of the "
+    "records that remain",
+    "draws_only_noise": "it draws nothing but its noise, anew and by the operating system: no seed "
+    "and no keys of hashes",
     "members_kept": (
         "the model is what training without the erased records gives: members whose shard lost "
         "none were kept, the others were trained again"
@@ -66,7 +71,8 @@ TEMPLATES: dict[str, str] = {
         "least squares: they are within {distance:upward} of the exact minimiser on the records "
         "that are left, and training stops within {retrained:upward} of it"
     ),
-    "near_minimiser_as_recorded": "the weights are within their recorded bound of the minimiser without the records",
+    "near_minimiser_as_recorded": "the weights are within their recorded bound of the minimiser "
+    "without the records",
     "close": (
         "the model is ({eps:upward}, {delta:g})-close to one trained without the erased records: "
         "whatever is computed from either is nearly as likely from the other"
@@ -100,7 +106,8 @@ TEMPLATES: dict[str, str] = {
         "{delta:g})-close. States served before are not covered: they were made with the records"
     ),
     "weights_before_noise": (
-        "the weights without noise stay in the run's folder, for later removals: of these only the distance is promised"
+        "the weights without noise stay in the run's folder, for later removals: of these only the "
+        "distance is promised"
     ),
     # What was done.
     "trained_from_scratch": "trained from scratch on the {records:,} records that remain",
@@ -121,7 +128,8 @@ TEMPLATES: dict[str, str] = {
     "step": "one Newton step took {records} records out",
     "polish": "Newton steps from the gradient of all records that remain",
     "refresh": "Newton steps from that gradient, with the Hessian formed anew",
-    "rows_gone": "the data no longer has the {records} records: what remains was fitted from where the model was",
+    "rows_gone": "the data no longer has the {records} records: what remains was fitted from where "
+    "the model was",
     "gradient_left": (
         "the gradient that is left is at most {residual:.3g}, so the weights are within "
         "{distance:.3g} of the exact minimiser on the {records:,} records that remain"
@@ -136,37 +144,46 @@ TEMPLATES: dict[str, str] = {
         "no step was taken: fresh=true asks for another random term in the loss, and the state "
         "was made with the one there is"
     ),
-    "no_step_from_other_records": "no step was taken: the other records are not what the state was made with: {fact:fact}",
+    "no_step_from_other_records": "no step was taken: the other records are not what the state was "
+    "made with: {fact:fact}",
     "no_step_to_other_classes": (
         "no step was taken: classes: the run has {before}, and the records that remain have {after}"
     ),
     "no_step_within_budget": (
-        "no step was taken: {stages:listed} would bring the removal budget to {spent:.3g}, of {total:.3g}"
+        "no step was taken: {stages:listed} would bring the removal budget to {spent:.3g}, of "
+        "{total:.3g}"
     ),
     "nothing_to_start_from": "certificate={certificate} keeps nothing that a removal starts from",
     # Why certificates do not cover a removal.
     "certificate_given_noise": (
-        "certificates of certificate={certificate} are given the noise of that training, and say nothing of removals"
+        "certificates of certificate={certificate} are given the noise of that training, and say "
+        "nothing of removals"
     ),
     "noise_drawn_again": "training again draws other noise than this run met (noise.epsilon)",
-    "public_not_counted": "relation={relation} counts private records alone, and a public one is to go",
+    "public_not_counted": "relation={relation} counts private records alone, and a public one is "
+    "to go",
     "public_features": (
-        "the features are made from public rows, one of which is to go (certificate.features.public=train)"
+        "the features are made from public rows, one of which is to go "
+        "(certificate.features.public=train)"
     ),
     "condition_not_held": "{fact:fact}",
     # What became of an earlier answer.
     "record_not_whole": "its record is not whole, so nothing can be said of it: {error}",
     "answers_not_covered": "{given} answers, whose certificates do not cover the removal",
     "answers_stand": (
-        "{stable} of {given} answers are what training without them gives: stable for {units:people} or more"
+        "{stable} of {given} answers are what training without them gives: stable for "
+        "{units:people} or more"
     ),
     "answers_lost": "{lost} of {given} answers are not certified to stay without {units:people}",
-    "nothing_new": "nothing new was released: what it repeats stands or not where it was first released",
+    "nothing_new": "nothing new was released: what it repeats stands or not where it was first "
+    "released",
     "claim_missing": "its claim is not there",
     "simulated": "drawn with a seed: a simulation",
     "not_proved": "nothing is proved of it, as its claim says",
-    "relation_two_sided": "relation={relation} says nothing about a unit that is erased where no other comes",
-    "no_bound_for_group": "what {mechanism} guarantees for one unit bounds nothing for {units:people}",
+    "relation_two_sided": "relation={relation} says nothing about a unit that is erased where no "
+    "other comes",
+    "no_bound_for_group": "what {mechanism} guarantees for one unit bounds nothing for "
+    "{units:people}",
     "group_pure": (
         "{releases} {output} by {mechanism}, each {eps:.6g}-differentially private for "
         "{units:people} together, by group privacy"
@@ -192,27 +209,33 @@ TEMPLATES: dict[str, str] = {
     ),
     "files_beside_runs": "files beside runs were not searched",
     "other_folders": "folders other than these",
-    "erased_forgotten": "{forgotten} of {erased} erased records, of which nothing but keyed hashes is kept",
+    "erased_forgotten": "{forgotten} of {erased} erased records, of which nothing but keyed hashes "
+    "is kept",
     "rows_in_own_data": (
         "the run's own data, which is its owner's to change: {rows} of the erased records still "
         "have rows in it, unread from now on"
     ),
-    "no_rows_in_own_data": "the run's own data: none of the erased records has a row in it any more",
+    "no_rows_in_own_data": "the run's own data: none of the erased records has a row in it any "
+    "more",
     "file_of_ids": "the file that the ids came in: delete it when it is not needed",
     "shadow_models": (
-        "shadow models of membership audits, kept in output_dir, each trained on half of such records: remove them"
+        "shadow models of membership audits, kept in output_dir, each trained on half of such "
+        "records: remove them"
     ),
     # What no account shows.
     "not_for_publication": (
         "anything that may be published: it is for the owner and an auditor. Budget, counts and "
         "times depend on the records, those that went among them, and no guarantee is about that"
     ),
-    "earlier_answers_remain": "what was answered and published before: it stays with whoever has it",
+    "earlier_answers_remain": "what was answered and published before: it stays with whoever has "
+    "it",
     "copies_not_reached": (
-        "copies that somebody took: backups, exports, the table that the run was trained on, other runs on the same people"
+        "copies that somebody took: backups, exports, the table that the run was trained on, other "
+        "runs on the same people"
     ),
     "askers_not_checked": (
-        "that those who asked were who they said, and that every record of theirs has the id or unit that was given"
+        "that those who asked were who they said, and that every record of theirs has the id or "
+        "unit that was given"
     ),
     "others_tell": (
         "what the records that stay say about those that went: relatives, duplicates under other "
@@ -263,7 +286,8 @@ class Remark:
 
 
 def add_templates(templates: Mapping[str, str]) -> None:
-    """Add the sentences of a method of erasure that a kind of certificate brings, in the kind's own file.
+    """Add the sentences of a method of erasure that a kind of certificate brings, in the kind's own
+    file.
 
     Raises:
         ValueError: there is a sentence of that code already.

@@ -1,4 +1,6 @@
-"""agt certify: a finished training run -> stable distances of queries -> tables, figures, report."""
+"""agt certify: a finished training run -> stable distances of queries -> tables, figures,
+report.
+"""
 
 import time
 from collections.abc import Mapping
@@ -12,7 +14,13 @@ from agt.settings import schema, validate
 from agt_cli.configuration import only_keys
 from agt_cli.releasing.noise import REDRAWN
 from agt_cli.report import figures
-from agt_cli.report.certification_md import Subject, certified_metrics, certify_report, handful, write_tables
+from agt_cli.report.certification_md import (
+    Subject,
+    certified_metrics,
+    certify_report,
+    handful,
+    write_tables,
+)
 from agt_cli.report.console import Console
 from agt_cli.report.quality import Quality, rate_words
 from agt_cli.report.quality_md import judge, say_quality, write_quality
@@ -35,7 +43,9 @@ def configure(config: Mapping[str, Any]) -> CertifyConfig:
     """Validate the settings and the run that they name, before any data is read."""
     only_keys(config, ("run", "digest", "inputs", "map_resolution", "compute", "output_dir"))
     if str(config.get("inputs")) == str(LINES):
-        raise ConfigError("inputs=-: agt predict answers line by line; certify takes a file of queries")
+        raise ConfigError(
+            "inputs=-: agt predict answers line by line; certify takes a file of queries"
+        )
     given = {"trained": TrainedRun.of(config), "map_resolution": config.get("map_resolution")}
     return validate(CertifyConfig, given, "")
 
@@ -54,14 +64,22 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     conditions, labelled = opened.conditions, labels is not None
     where, relation = trained.words, settings.relation
     caveat = REDRAWN if settings.noise else ""
-    subject = Subject(dataset.name, dataset.classes, where, relation, certificates, labelled, conditions, caveat)
+    subject = Subject(
+        dataset.name, dataset.classes, where, relation, certificates, labelled, conditions, caveat
+    )
 
-    judged = judge(model, queries, where, labels, certificates.prediction, certificates.stable_distance)
+    judged = judge(
+        model, queries, where, labels, certificates.prediction, certificates.stable_distance
+    )
     owed = waiting.record_deferred(answered, record)
-    least = write_tables(record, dataset, queries, certificates, table, judged, answered if waiting.units else None)
+    least = write_tables(
+        record, dataset, queries, certificates, table, judged, answered if waiting.units else None
+    )
     record.conditions(conditions)
     record.add_metrics(
-        **certified_metrics(table, certificates), n_queries=len(queries), seconds_certifying=round(seconds, 4)
+        **certified_metrics(table, certificates),
+        n_queries=len(queries),
+        seconds_certifying=round(seconds, 4),
     )
     quality = write_quality(record, judged)
     captions = _draw(config, record, opened, subject, table, console)
@@ -72,12 +90,21 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     _say(record, subject, table, quality, int(finished.metrics["n_train"]), console)
     for line in owed:
         console.say(line)
-    result = {"metrics": record.metrics, "verdict": quality.verdict, "table": table.to_dict("records")}
+    result = {
+        "metrics": record.metrics,
+        "verdict": quality.verdict,
+        "table": table.to_dict("records"),
+    }
     return result | {"trained_run": str(finished.folder)} | ({"owed": owed[0]} if owed else {})
 
 
 def _draw(
-    config: CertifyConfig, record: RunRecord, opened: OpenedRun, subject: Subject, table: pd.DataFrame, console: Console
+    config: CertifyConfig,
+    record: RunRecord,
+    opened: OpenedRun,
+    subject: Subject,
+    table: pd.DataFrame,
+    console: Console,
 ) -> dict[str, str]:
     """Draw the figures; returns their captions by name."""
     captions = figures.curve(record, subject, table)
@@ -86,28 +113,43 @@ def _draw(
         grid = figures.Grid.around(dataset.plane.points, resolution)
         features = dataset.plane.lift(grid.points).astype(dataset.train.features.dtype)
         with certifying(model, console, "map of the plane") as on_progress:
-            certificates = model.certify(features, figures.map_levels(model.problem.settings.kgrid.ks), on_progress)
+            certificates = model.certify(
+                features, figures.map_levels(model.problem.settings.kgrid.ks), on_progress
+            )
         points, labels = dataset.plane.points, dataset.train.labels
-        captions |= figures.plane_map(record, subject, grid, certificates, model.margins(features), points, labels)
+        captions |= figures.plane_map(
+            record, subject, grid, certificates, model.margins(features), points, labels
+        )
     return captions | figures.histogram(record, subject, opened.labels)
 
 
 def _say(
-    record: RunRecord, subject: Subject, table: pd.DataFrame, quality: Quality, trained: int, console: Console
+    record: RunRecord,
+    subject: Subject,
+    table: pd.DataFrame,
+    quality: Quality,
+    trained: int,
+    console: Console,
 ) -> None:
     if quality.verdict:
         console.say(quality.verdict)
     columns = [column for column in table.columns if column != "k"]
     console.table(
-        f"{subject.dataset}, {subject.queries}: certified against {subject.relation.name}; k counts {subject.ball}",
+        f"{subject.dataset}, {subject.queries}: certified against {subject.relation.name}; k "
+        f"counts {subject.ball}",
         ("k", *(column.replace("_", " ") for column in columns)),
-        [(str(int(row["k"])), *(rate_words(row[column]) for column in columns)) for _, row in handful(table).iterrows()],
+        [
+            (str(int(row["k"])), *(rate_words(row[column]) for column in columns))
+            for _, row in handful(table).iterrows()
+        ],
     )
     median = float(record.metrics["stable_distance_median"])
     console.say(f"median stable distance: {median:g}")
     if median >= 1:
         stands = half_stands(median, trained, subject.certificates.ks[-1], subject.relation)
-        console.say(f"against poisoning, whatever an attacker does: {stands}; k counts {subject.ball}")
+        console.say(
+            f"against poisoning, whatever an attacker does: {stands}; k counts {subject.ball}"
+        )
     say_quality(console, quality)
     if subject.caveat:
         console.say(subject.caveat)

@@ -1,4 +1,5 @@
-"""agt data inspect FILE: a table -> a dataset configuration; agt data prepare NAME: raw data -> a folder to train on.
+"""agt data inspect FILE: a table -> a dataset configuration; agt data prepare NAME: raw data -> a
+folder to train on.
 
 What was seen of a table is written as a configuration that its owner goes on from.
 """
@@ -41,9 +42,18 @@ HEAD = """\
 #      record more or less: ranges, edges, lists, which columns are used and how, what counts as a missing value.
 """
 MIXED = "some are whole numbers and some are not: 7 and 07 are two names"
-COUNTS_ROWS = "counts rows, so condition b is not held; if it names each for good nevertheless, write id_permanent: true"
-CODES_LONG = "few whole numbers are taken as ordered; where they are codes without an order, list them under categorical"
-SIZE = "about how many training records there are: a public round number that you know without counting (condition c)"
+COUNTS_ROWS = (
+    "counts rows, so condition b is not held; if it names each for good nevertheless, "
+    "write id_permanent: true"
+)
+CODES_LONG = (
+    "few whole numbers are taken as ordered; where they are codes without an order, list "
+    "them under categorical"
+)
+SIZE = (
+    "about how many training records there are: a public round number that you know without "
+    "counting (condition c)"
+)
 ROWS = "at most so many rows of one unit, a public number: training refuses more"
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _RESERVED = {"yes", "no", "on", "off", "true", "false", "null", "y", "n", "nan", "inf"}
@@ -68,10 +78,16 @@ class InspectSettings:
     @property
     def dataset(self) -> str:
         """What ``agt train dataset=`` takes: letters, digits, dashes and underscores."""
-        stem = self.name or re.sub(r"(\.(csv|tsv|txt|data))?(\.gz)?$|\.parquet$", "", self.file.name, flags=re.IGNORECASE)
+        stem = self.name or re.sub(
+            r"(\.(csv|tsv|txt|data))?(\.gz)?$|\.parquet$", "", self.file.name, flags=re.IGNORECASE
+        )
         ascii = unicodedata.normalize("NFKD", stem).encode("ascii", "ignore").decode()
         bare = re.sub(r"[^A-Za-z0-9_-]+", "_", ascii).strip("_-")
-        return bare if _PLAIN.fullmatch(bare) and bare.casefold() not in _RESERVED else f"table_{bare}".strip("_")
+        return (
+            bare
+            if _PLAIN.fullmatch(bare) and bare.casefold() not in _RESERVED
+            else f"table_{bare}".strip("_")
+        )
 
     @property
     def target(self) -> Path:
@@ -82,11 +98,13 @@ class InspectSettings:
         in_source_tree = self.force and self.target.exists() and config_files.user_conf() is None
         if config_files.is_own("dataset", self.dataset) and not in_source_tree:
             raise ConfigError(
-                f"dataset={self.dataset} is one of agt's own: give another name, such as name=my_{self.dataset}"
+                f"dataset={self.dataset} is one of agt's own: give another name, such as "
+                f"name=my_{self.dataset}"
             )
         if self.target.exists() and not self.force:
             raise ConfigError(
-                f"{self.target} is there already, and may hold what you declared: give force=true to write over it, or "
+                f"{self.target} is there already, and may hold what you declared: give force=true "
+                "to write over it, or "
                 "name=NAME"
             )
 
@@ -129,24 +147,39 @@ def run(settings: Any, record: RunRecord, console: Console) -> dict[str, Any]:
 def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> dict[str, Any]:
     started = time.perf_counter()
     inspection = settings.inspect()
-    record.environment(file=str(inspection.path.resolve()), file_sha256=file_sha256(inspection.path))
+    record.environment(
+        file=str(inspection.path.resolve()), file_sha256=file_sha256(inspection.path)
+    )
     rows = [(c.name, c.kind, seen(c), proposal(c, inspection)) for c in inspection.columns]
-    console.table(f"{inspection.path}: {inspection.rows} rows", ("column", "kind", "seen", "proposal"), rows)
+    console.table(
+        f"{inspection.path}: {inspection.rows} rows", ("column", "kind", "seen", "proposal"), rows
+    )
     if any(column.remark == CODES for column in inspection.features):
         console.say(f"{CODES} {CODES_LONG}")
     if inspection.label is None:
         likely = ", ".join(map(repr, inspection.labels[:5])) or "no column has 2 to 100 values"
-        raise ConfigError(f"which column is the label? Say label=NAME (likely: {likely}); nothing was written")
+        raise ConfigError(
+            f"which column is the label? Say label=NAME (likely: {likely}); nothing was written"
+        )
     text = dataset_yaml(inspection, settings.dataset)
     write_atomic(settings.target, text.encode())
     record.write("dataset.yaml", text.encode())
-    record.add_metrics(rows=inspection.rows, columns=len(rows), seconds=round(time.perf_counter() - started, 3))
+    record.add_metrics(
+        rows=inspection.rows, columns=len(rows), seconds=round(time.perf_counter() - started, 3)
+    )
     table = markdown_table(("column", "kind", "seen", "proposal"), rows)
-    record.report(document(f"# {plain(inspection.path.name)}, for its owner alone", f"Written: `{settings.target}`", table))
+    record.report(
+        document(
+            f"# {plain(inspection.path.name)}, for its owner alone",
+            f"Written: `{settings.target}`",
+            table,
+        )
+    )
     unsaid, command = from_data(inspection), f"agt train dataset={settings.dataset}"
     console.say(f"written: {settings.target}")
     console.say(
-        f"not public until you replace or declare it (from_data in that file): {len(unsaid) - 1} of "
+        f"not public until you replace or declare it (from_data in that file): {len(unsaid) - 1} "
+        "of "
         f"{len(inspection.features)} columns' ranges or values, and the classes"
     )
     console.note(f"next: {command}")
@@ -157,7 +190,10 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
         "classes": list(inspection.classes),
         "columns": [
             {
-                **{key: getattr(column, key) for key in ("name", "kind", "distinct", "missing", "low", "high")},
+                **{
+                    key: getattr(column, key)
+                    for key in ("name", "kind", "distinct", "missing", "low", "high")
+                },
                 "values": dict(column.values),
                 "proposal": proposal(column, inspection),
             }
@@ -172,20 +208,33 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
 def _prepare(preparation: Any, record: RunRecord, console: Console) -> dict[str, Any]:
     started = time.perf_counter()
     with console.progress("preparing", "record") as report:
-        outcome = preparation.run(lambda done, total: report(done, total, done, total), console.note)
+        outcome = preparation.run(
+            lambda done, total: report(done, total, done, total), console.note
+        )
     seconds = time.perf_counter() - started
     record.environment(prepared=str(outcome.folder.resolve()))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)  # MiB
+    # MiB
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+        2**20 if sys.platform == "darwin" else 2**10
+    )
     record.add_metrics(**outcome.metrics, seconds=round(seconds, 3), peak_memory_mib=round(peak, 1))
-    record.report(document(f"# {plain(outcome.folder.name)}", outcome.facts, f"    {outcome.train}"))
+    record.report(
+        document(f"# {plain(outcome.folder.name)}", outcome.facts, f"    {outcome.train}")
+    )
     for fact in outcome.facts:
         console.say(fact)
     console.say(f"prepared folder: {outcome.folder}")
     console.note(f"next: {outcome.train}")
-    return {"metrics": record.metrics, "prepared": str(outcome.folder), "facts": list(outcome.facts), "next": outcome.train}
+    return {
+        "metrics": record.metrics,
+        "prepared": str(outcome.folder),
+        "facts": list(outcome.facts),
+        "next": outcome.train,
+    }
 
 
-# -- the configuration ----------------------------------------------------------------------------------------------------
+# -- the configuration
+# ----------------------------------------------------------------------------------------------------
 
 
 def seen(column: Column) -> str:
@@ -196,7 +245,11 @@ def seen(column: Column) -> str:
     elif column.kind == "category" and column.values:
         count = f"{count}, most often {column.values[0][0]!r}"
     markers = f" ({', '.join(map(repr, column.markers))})" if column.markers else ""
-    tells = f", tells the label of {100 * column.tells:.1f} % of the rows: is it known before that?" if column.tells else ""
+    tells = (
+        f", tells the label of {100 * column.tells:.1f} % of the rows: is it known before that?"
+        if column.tells
+        else ""
+    )
     return count + (f", {column.missing} missing{markers}" if column.missing else "") + tells
 
 
@@ -207,7 +260,9 @@ def proposal(column: Column, inspection: Inspection) -> str:
     if column.name == inspection.id:
         return "the record's id" + (f": {COUNTS_ROWS}" if column.counts_rows else "")
     if column.name == inspection.label:
-        gaps = f"; {column.missing} rows have none: drop them from the file" if column.missing else ""
+        gaps = (
+            f"; {column.missing} rows have none: drop them from the file" if column.missing else ""
+        )
         return f"the label: {len(inspection.classes)} classes{gaps}"
     remark = f" ({column.remark})" if column.remark else ""
     if column.categorical:
@@ -243,17 +298,38 @@ def dataset_yaml(
     features = inspection.features
     if not features:
         remarks = few(
-            (f"'{column.name}': {column.remark}" for column in inspection.left_out if column.remark), between="; "
+            (
+                f"'{column.name}': {column.remark}"
+                for column in inspection.left_out
+                if column.remark
+            ),
+            between="; ",
         )
         raise ConfigError(f"{inspection.path}: no column can be a feature; {remarks}")
     if UNWRITABLE in inspection.classes:
-        raise ConfigError(f"{inspection.path}: '???' cannot be the name of a class in a configuration: write another word")
-    markers, said = dict.fromkeys(m for column in inspection.features for m in column.markers), unsaid is not None
+        raise ConfigError(
+            f"{inspection.path}: '???' cannot be the name of a class in a configuration: write "
+            "another word"
+        )
+    markers, said = (
+        dict.fromkeys(m for column in inspection.features for m in column.markers),
+        unsaid is not None,
+    )
     # What stands for no value in one column does so in all.
-    listed = {c: [word for word in c.categorical if word not in markers] for c in inspection.features if c.categorical}
-    form, id = inspection.form, "null    # a hash of its own content names each record, unless you say that a column does"
+    listed = {
+        c: [word for word in c.categorical if word not in markers]
+        for c in inspection.features
+        if c.categorical
+    }
+    form, id = (
+        inspection.form,
+        "null    # a hash of its own content names each record, unless you say that a column does",
+    )
     if inspection.id is not None:
-        id = f"{_scalar(inspection.id)}    # you say that it names a record for good, whatever becomes of others"
+        id = (
+            f"{_scalar(inspection.id)}    # you say that it names a record for good, whatever "
+            "becomes of others"
+        )
     names = inspection.names
     permanent = said and bool(names) and not any(column.counts_rows for column in names)
     lines = [
@@ -263,7 +339,10 @@ def dataset_yaml(
         f"path: {_scalar(str(inspection.path))}",
     ]
     if form is not None and form != CsvFormat():
-        cells = f"separator: {_scalar(form.separator)}, encoding: {form.encoding}, header: {str(form.header).lower()}"
+        cells = (
+            f"separator: {_scalar(form.separator)}, encoding: {form.encoding}, header: "
+            f"{str(form.header).lower()}"
+        )
         cells += f", decimal: {_scalar(form.decimal)}" if form.decimal != "." else ""
         lines.append(f"csv: {{{cells}}}")
     lines += [
@@ -272,19 +351,34 @@ def dataset_yaml(
         f"id: {id}",
         *(["id_permanent: true"] if permanent else []),
         *([f"id_as_text: true    # {MIXED}"] if any(column.mixed for column in names) else []),
-        *([f"unit: {_scalar(inspection.unit)}", f"unit_rows: {unit_rows}    # {ROWS}"] if inspection.unit else []),
+        *(
+            [f"unit: {_scalar(inspection.unit)}", f"unit_rows: {unit_rows}    # {ROWS}"]
+            if inspection.unit
+            else []
+        ),
         f"declared_size: {size or 'null'}    # {SIZE}",
-        f"missing: {'indicator' if any(column.missing for column in inspection.features) else 'error'}",
+        "missing: "
+        f"{'indicator' if any(column.missing for column in inspection.features) else 'error'}",
         f"missing_values: {_list(markers)}",
         f"# {CODES} {CODES_LONG}",
         *_mapping(
-            "numeric", {c: f"[{', '.join(bound(c, edge) for edge in c.numeric)}]" for c in inspection.features if c.numeric}
+            "numeric",
+            {
+                c: f"[{', '.join(bound(c, edge) for edge in c.numeric)}]"
+                for c in inspection.features
+                if c.numeric
+            },
         ),
-        *_mapping("categorical", {column: _list(words) for column, words in listed.items() if words}),
+        *_mapping(
+            "categorical", {column: _list(words) for column, words in listed.items() if words}
+        ),
         f"from_data: {_list(from_data(inspection) if unsaid is None else unsaid)}",
     ]
     if inspection.left_out:
-        lines += ["# left out:", *(f"#   {visible(c.name)}: {visible(c.remark)}" for c in inspection.left_out)]
+        lines += [
+            "# left out:",
+            *(f"#   {visible(c.name)}: {visible(c.remark)}" for c in inspection.left_out),
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -295,14 +389,23 @@ def number(value: float) -> str:
 
 def bound(column: Column, value: float) -> str:
     """An end of a column's range: a number or, of dates, the day."""
-    return str(np.datetime64("1970-01-01") + int(value // 1)) if column.kind == "date" else number(value)
+    return (
+        str(np.datetime64("1970-01-01") + int(value // 1))
+        if column.kind == "date"
+        else number(value)
+    )
 
 
 def _mapping(key: str, entries: Mapping[Column, str]) -> list[str]:
     if not entries:
         return [f"{key}: {{}}"]
-    remarks = {c: visible(f"seen: {seen(c)}" + (f", {c.remark}" if c.remark else "")) for c in entries}
-    return [f"{key}:", *(f"  {_quoted(c.name)}: {value}    # {remarks[c]}" for c, value in entries.items())]
+    remarks = {
+        c: visible(f"seen: {seen(c)}" + (f", {c.remark}" if c.remark else "")) for c in entries
+    }
+    return [
+        f"{key}:",
+        *(f"  {_quoted(c.name)}: {value}    # {remarks[c]}" for c, value in entries.items()),
+    ]
 
 
 def _list(words: Iterable[str]) -> str:
@@ -318,5 +421,7 @@ def _quoted(text: str) -> str:
     # Text in one line of yaml that is read back as text, never as a number or a truth.
     if _PLAIN.fullmatch(text) and text.casefold() not in _RESERVED:
         return text
-    quoted: str = yaml.safe_dump(text, default_style='"', allow_unicode=text.isprintable(), width=10**9)
+    quoted: str = yaml.safe_dump(
+        text, default_style='"', allow_unicode=text.isprintable(), width=10**9
+    )
     return quoted.strip()

@@ -1,4 +1,6 @@
-"""agt doctor: whether kernels and floating point of this machine are as the proofs take them to be."""
+"""agt doctor: whether kernels and floating point of this machine are as the proofs take them to
+be.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +15,8 @@ from agt_cli.report.console import Console
 from agt_cli.report.markdown import CheckState, Findings
 
 COLUMNS = ("check", "stands", "seen, and what to do")
-ONE, TINY, U = float("1"), float("5e-324"), 2.0**-53  # not known to a compiler, which would work sums out beforehand
+# not known to a compiler, which would work sums out beforehand
+ONE, TINY, U = float("1"), float("5e-324"), 2.0**-53
 
 
 def configure(config: Mapping[str, Any]) -> None:
@@ -33,7 +36,9 @@ def run(config: None, console: Console) -> dict[str, Any]:
     problems = [check for check in checks if check.state is CheckState.PROBLEM]
     result = {"healthy": not problems, "checks": [check.as_json() for check in checks]}
     if problems:
-        raise CheckError(f"{len(problems)} of {len(checks)} checks are problems", {"command": "doctor", **result})
+        raise CheckError(
+            f"{len(problems)} of {len(checks)} checks are problems", {"command": "doctor", **result}
+        )
     console.say(f"no problem in {len(checks)} checks; a note is nothing that agt cannot work with")
     return result
 
@@ -42,18 +47,27 @@ def check_compute(findings: Findings) -> None:
     _check_kernel("cpu", "cpu", findings)  # first: it loads Numba, and whatever that brings
     if torch.cuda.is_available():
         free, total = (size / 2**30 for size in torch.cuda.mem_get_info())
-        name = f"{torch.cuda.get_device_name()}, {free:.1f} of {total:.1f} GiB free; CUDA {torch.version.cuda}"
+        name = (
+            f"{torch.cuda.get_device_name()}, {free:.1f} of {total:.1f} GiB free; CUDA "
+            f"{torch.version.cuda}"
+        )
         findings.ok("device", f"{name}: compute=gpu uses it")
         _check_kernel("gpu", "cuda", findings)
     elif torch.version.cuda is not None:
         words = f"this PyTorch is built for CUDA {torch.version.cuda} and sees no GPU: cpu"
         findings.note("device", words, "nvidia-smi says why")
     else:
-        findings.ok("device", "cpu: this build of PyTorch uses no GPU (for one: make run TORCH_INDEX=..., README)")
+        findings.ok(
+            "device",
+            "cpu: this build of PyTorch uses no GPU (for one: make run TORCH_INDEX=..., README)",
+        )
     wrong = floating_point()
     right = "rounds to nearest, once, and keeps numbers below 2^-1022: in Python, NumPy and PyTorch"
     findings.compare(
-        "floating point", not wrong, right, f"{'; '.join(wrong)}: no certificate computed in this state can be trusted"
+        "floating point",
+        not wrong,
+        right,
+        f"{'; '.join(wrong)}: no certificate computed in this state can be trusted",
     )
 
 
@@ -64,29 +78,45 @@ def _check_kernel(name: str, device: str, findings: Findings) -> None:
     except UnsoundError as error:
         findings.problem(f"kernel {name}", str(error))
     except Exception as error:  # whatever a compiler may throw
-        words = f"does not work here ({type(error).__name__}: {error}): the reference kernel does the same, more slowly"
-        remedy = "a Numba that fits this NumPy" if name == "cpu" else "a Triton that fits this PyTorch"
+        words = (
+            f"does not work here ({type(error).__name__}: {error}): the reference kernel does "
+            "the same, more slowly"
+        )
+        remedy = (
+            "a Numba that fits this NumPy" if name == "cpu" else "a Triton that fits this PyTorch"
+        )
         findings.note(f"kernel {name}", words, remedy)
     else:
-        findings.ok(f"kernel {name}", f"compiled; the same integers as the reference kernel in {len(select.CASES)} cases")
+        findings.ok(
+            f"kernel {name}",
+            f"compiled; the same integers as the reference kernel in {len(select.CASES)} cases",
+        )
 
 
 def floating_point() -> list[str]:
     """What is not as IEEE 754 has it, in words; empty: all of it is.
 
-    FTZ and DAZ, which some library's -ffast-math sets as it is loaded, are a thread's own: PyTorch is asked for enough
-    numbers that every thread of it has some.
+    FTZ and DAZ, which some library's -ffast-math sets as it is loaded, are a thread's own: PyTorch
+    is asked for enough numbers that every thread of it has some.
     """
     many = torch.full((1 << 16,), TINY, dtype=torch.float64)
     odd = torch.full((4, 4), 2.0**26 + 1, dtype=torch.float64)
     tests = {
         "numbers below 2^-1022 become zero in Python": ONE * TINY != 0,
         "numbers below 2^-1022 become zero in NumPy": bool((np.full(64, TINY) * ONE != 0).all()),
-        "numbers below 2^-1022 become zero in PyTorch (torch.set_flush_denormal?)": bool((many * ONE != 0).all()),
-        "sums of positive numbers are not rounded to nearest": ONE + U == 1 and ONE + 1.5 * U == 1 + 2 * U,
-        "sums of negative numbers are not rounded to nearest": -ONE - U == -1 and -ONE - 1.5 * U == -1 - 2 * U,
+        "numbers below 2^-1022 become zero in PyTorch (torch.set_flush_denormal?)": bool(
+            (many * ONE != 0).all()
+        ),
+        "sums of positive numbers are not rounded to nearest": ONE + U == 1
+        and ONE + 1.5 * U == 1 + 2 * U,
+        "sums of negative numbers are not rounded to nearest": -ONE - U == -1
+        and -ONE - 1.5 * U == -1 - 2 * U,
         "sums are rounded twice": ONE * 2**53 + 1.00001 == 2**53 + 2,
-        "NumPy does not round as Python does": bool((np.full(64, ONE) + 1.5 * U == 1 + 2 * U).all()),
-        "PyTorch's products of matrices are not float64's": bool((odd @ odd == 4 * (2**52 + 2**27 + 1)).all()),
+        "NumPy does not round as Python does": bool(
+            (np.full(64, ONE) + 1.5 * U == 1 + 2 * U).all()
+        ),
+        "PyTorch's products of matrices are not float64's": bool(
+            (odd @ odd == 4 * (2**52 + 2**27 + 1)).all()
+        ),
     }
     return [words for words, holds in tests.items() if not holds]

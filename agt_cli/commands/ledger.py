@@ -1,4 +1,6 @@
-"""agt ledger init|show|verify|admit NAME: one population's budget; it writes the ledger and its second head alone."""
+"""agt ledger init|show|verify|admit NAME: one population's budget; it writes the ledger and its
+second head alone.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -32,7 +34,17 @@ MAX_DEBITS_SHOWN = 20  # in the table; --json has all
 _MANY = 10**9
 _DIGEST = re.compile("[0-9a-f]{32}")
 _FIRST_ENTRY = re.compile("[0-9a-f]{16}")
-_TABLE = ("run", "digest", "data", "table", "unit_column", "unit_rows", "another_population", "unreadable", "replaces")
+_TABLE = (
+    "run",
+    "digest",
+    "data",
+    "table",
+    "unit_column",
+    "unit_rows",
+    "another_population",
+    "unreadable",
+    "replaces",
+)
 _KEYS = {
     "init": (*_TABLE, "total", "unit", "relation"),
     "admit": (*_TABLE, "unit", "lost"),
@@ -67,16 +79,25 @@ class LedgerConfig:
         for key in sorted({key for keys in _KEYS.values() for key in keys} - {*_KEYS[self.action]}):
             if any(self.total.values()) if key == "total" else getattr(self, key):
                 actions = " and ".join(action for action, keys in _KEYS.items() if key in keys)
-                raise ConfigError(f"{key} is for agt ledger {actions}: agt ledger {self.action} takes no {key}")
-        empty = [f"{key}= is empty: give a value, or leave it out" for key, value in vars(self).items() if value == ""]
+                raise ConfigError(
+                    f"{key} is for agt ledger {actions}: agt ledger {self.action} takes no {key}"
+                )
+        empty = [
+            f"{key}= is empty: give a value, or leave it out"
+            for key, value in vars(self).items()
+            if value == ""
+        ]
         noted = self.action == "verify" and re.match(r"\d+:", self.head or "") and not self.noted
-        column, no_digest = self.unit_column, not (_DIGEST.fullmatch(self.data or "") and self.table)
+        column, no_digest = (
+            self.unit_column,
+            not (_DIGEST.fullmatch(self.data or "") and self.table),
+        )
         checks = {
             f"head={self.head}: COUNT:HASH needs at least the first 16 digits of the hash": noted,
-            f"ledger={self.ledger}: says in other commands that no ledger pays: give it another name": (
-                self.action == "init" and self.ledger in (NO_LEDGER, "null")
-            ),
-            "run and data: give one of them: a run tells the digest of its data": self.run and self.data,
+            f"ledger={self.ledger}: says in other commands that no ledger pays: give it another "
+            "name": (self.action == "init" and self.ledger in (NO_LEDGER, "null")),
+            "run and data: give one of them: a run tells the digest of its data": self.run
+            and self.data,
             "unit_column, and unit_rows with it, are for data=DIGEST: a run tells how it counts": (
                 (column and not self.data) or (self.unit_rows is not None and not column)
             ),
@@ -86,9 +107,8 @@ class LedgerConfig:
             f"replaces={self.replaces}: give the 16 digits that agt named": (
                 self.replaces and not _FIRST_ENTRY.fullmatch(self.replaces)
             ),
-            "data: give data_digest of a run's env.json (32 hexadecimal digits), and table=NAME with it": (
-                self.data and no_digest
-            ),
+            "data: give data_digest of a run's env.json (32 hexadecimal digits), and table=NAME "
+            "with it": (self.data and no_digest),
         }
         for message in [*empty, *(message for message, wrong in checks.items() if wrong)]:
             raise ConfigError(message)
@@ -115,7 +135,8 @@ class LedgerConfig:
         place = Path(self.head)
         if self.action in ("init", "admit") and not place.parent.is_dir():
             raise ConfigError(
-                f"head={self.head}: there is no folder {place.parent}: is the other disk there? Or make it first"
+                f"head={self.head}: there is no folder {place.parent}: is the other disk there? Or "
+                "make it first"
             )
         return place
 
@@ -150,14 +171,24 @@ class LedgerConfig:
         """
         if self.total.get("eps") is None:
             raise ConfigError(
-                "total.eps: a budget is needed: total.eps=1 total.delta=1e-5, say; it is for everything that is ever "
+                "total.eps: a budget is needed: total.eps=1 total.delta=1e-5, say; it is for "
+                "everything that is ever "
                 "released about these people, and cannot be raised later"
             )
-        allowance = validate(Allowance, {key: value for key, value in self.total.items() if value is not None}, "total")
+        allowance = validate(
+            Allowance,
+            {key: value for key, value in self.total.items() if value is not None},
+            "total",
+        )
         unit = self.unit or (people.table.unit.name if people and self.run else "")
         if not unit:
-            raise ConfigError("unit: whose data one step of privacy is: unit='one customer', say; run=FOLDER tells it too")
-        relation = str((self.relation or {}).get("name") or (people and people.relation) or "add_remove")
+            raise ConfigError(
+                "unit: whose data one step of privacy is: unit='one customer', say; run=FOLDER "
+                "tells it too"
+            )
+        relation = str(
+            (self.relation or {}).get("name") or (people and people.relation) or "add_remove"
+        )
         return Population(self.path.stem, unit, relation, allowance)
 
 
@@ -170,7 +201,9 @@ def run(config: LedgerConfig, console: Console) -> dict[str, Any]:
     """Do it, and say what the ledger says."""
     if config.run:
         config = replace(config, run=str(resolve_latest(vars(config), console.note)["run"]))
-    return {"init": _init, "show": _show, "verify": _verify, "admit": _admit}[config.action](config, console)
+    return {"init": _init, "show": _show, "verify": _verify, "admit": _admit}[config.action](
+        config, console
+    )
 
 
 def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
@@ -188,20 +221,30 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
         console.say(f"ledger: {ledger.path}, {budget(allowance)} for good")
         if allowance.delta:
             leak, share = float(allowance.leak), f"(total.leaks={allowance.leaks:g})"
-            console.say(f"of delta, {leak:g} is for releases with a delta of their own, the rest for Gaussian ones {share}")
+            console.say(
+                f"of delta, {leak:g} is for releases with a delta of their own, the rest for "
+                f"Gaussian ones {share}"
+            )
         result = _say_state(ledger, console)
         _say_others(config, people, console)
         if not people:
-            console.note(f"next: agt ledger admit {config.ledger} run=FOLDER, before anything can be paid from it")
+            console.note(
+                f"next: agt ledger admit {config.ledger} run=FOLDER, before anything can be paid "
+                "from it"
+            )
         return result
 
 
 def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
-    people, place = config.people(), config.second_head and head_file(config.second_head, config.path)
+    people, place = (
+        config.people(),
+        config.second_head and head_file(config.second_head, config.path),
+    )
     declared = config.declared
     if people is None and place is None and not declared:
         raise ConfigError(
-            "agt ledger admit: what? run=FOLDER, data=DIGEST table=NAME, or head=FILE for a second head; "
+            "agt ledger admit: what? run=FOLDER, data=DIGEST table=NAME, or head=FILE for a second "
+            "head; "
             "unreadable=FILE or replaces=DIGITS, as a message said"
         )
     say_skipped(config.path.parent)
@@ -230,23 +273,38 @@ def _list(ledger: Ledger, console: Console) -> None:
 
 
 def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: Console) -> None:
-    """Name ledgers in other folders whose people may be the same, and releases that no ledger counts; say where people
-    could not be compared."""
+    """Name ledgers in other folders whose people may be the same, and releases that no ledger
+    counts; say where people could not be compared.
+    """
     runs = list(runs_below(Path(config.output_dir))) if people else []
     data = _data_of(people.table, runs) if people else set()
-    alike = [run for run in runs if not run.environment or str(run.environment.get("data_digest")) in data]
-    unpaid = [str(run.folder) for run in alike if (run.folder / SPENT_FILE).exists() and _unpaid(run)]
+    alike = [
+        run
+        for run in runs
+        if not run.environment or str(run.environment.get("data_digest")) in data
+    ]
+    unpaid = [
+        str(run.folder) for run in alike if (run.folder / SPENT_FILE).exists() and _unpaid(run)
+    ]
     if unpaid:
-        console.warn(f"released about this data on no ledger, so this one does not count it: {few(unpaid)}: losses add up")
+        console.warn(
+            f"released about this data on no ledger, so this one does not count it: {few(unpaid)}: "
+            "losses add up"
+        )
     for line in dict.fromkeys(similar_elsewhere(config.path, people.table) if people else ()):
         console.warn(line)
     if people and not people.table.people:
         name = people.table.name
-        console.warn(f"the people of {name} are not compared with other ledgers': a run has a list of them, under its key")
+        console.warn(
+            f"the people of {name} are not compared with other ledgers': a run has a list of them, "
+            "under its key"
+        )
 
 
 def _data_of(table: AdmittedTable, runs: Sequence[Run]) -> set[str]:
-    """Digests of these people's data: as the table is and was, and of the same files, however they were coded."""
+    """Digests of these people's data: as the table is and was, and of the same files, however
+    they were coded.
+    """
 
     def files(run: Run) -> set[str]:
         listed = run.environment.get("data_files")
@@ -277,7 +335,12 @@ def _say_state(ledger: Ledger, console: Console) -> dict[str, Any]:
     for line in [*words, f"head: {head}"]:
         console.say(line)
     check_same_ledger(ledger.path, book.first_entry, book.declared)
-    return {"ledger": str(ledger.path), "first_entry": book.first_entry, "head": head, "words": words}
+    return {
+        "ledger": str(ledger.path),
+        "first_entry": book.first_entry,
+        "head": head,
+        "words": words,
+    }
 
 
 def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
@@ -287,14 +350,25 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
         allowance, last = population.allowance, debits[-1] if debits else None
         eps = eps_so_far(allowance, book.spent)
         more = None if last is None else allowance.fitting(book.spent, last.charge.guarantee, _MANY)
-        tables = ", ".join(dict.fromkeys(table.name for table in book.tables.values())) or "none yet: agt ledger admit"
-        console.say(f"{population.name}: {budget(allowance)} over all that is ever released on this ledger")
-        console.say(f"people: each is {ledger.unit}; neighbours by relation={population.relation}; tables: {tables}")
+        tables = (
+            ", ".join(dict.fromkeys(table.name for table in book.tables.values()))
+            or "none yet: agt ledger admit"
+        )
+        console.say(
+            f"{population.name}: {budget(allowance)} over all that is ever released on this ledger"
+        )
+        console.say(
+            f"people: each is {ledger.unit}; neighbours by relation={population.relation}; tables: "
+            f"{tables}"
+        )
         if debits:
             _say_debits(debits, console)
         console.say(_spent(eps, more, allowance.eps))
         state = _say_state(ledger, console)
-        console.note(f"keep the head elsewhere: agt ledger verify {ledger.path} head=COUNT:HASH tells an older copy")
+        console.note(
+            f"keep the head elsewhere: agt ledger verify {ledger.path} head=COUNT:HASH tells an "
+            "older copy"
+        )
         return {
             **state,
             "population": asdict(population),
@@ -303,7 +377,10 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
             "spent": book.spent.as_json(),
             "eps_so_far": eps,
             "more_of_the_last": more,
-            "tables": [{"table": t.name, "data": t.data, "counts": str(t.unit)} for t in book.tables.values()],
+            "tables": [
+                {"table": t.name, "data": t.data, "counts": str(t.unit)}
+                for t in book.tables.values()
+            ],
             "debits": [
                 {
                     "entry": debit.entry.number,
@@ -320,12 +397,23 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
 
 def _say_debits(debits: list[Debit], console: Console) -> None:
     all_shown, rows = len(debits) <= MAX_DEBITS_SHOWN, []
-    title = "spent on" if all_shown else f"spent on (the last {MAX_DEBITS_SHOWN} of {len(debits)}; --json has all)"
+    title = (
+        "spent on"
+        if all_shown
+        else f"spent on (the last {MAX_DEBITS_SHOWN} of {len(debits)}; --json has all)"
+    )
     for debit in debits[-MAX_DEBITS_SHOWN:]:
         charge, time = debit.charge, debit.entry.time.removesuffix("+00:00").replace("T", " ")
-        each = ", ".join(f"{name} = {value:g}" for name, value in charge.guarantee.parameters.items())
-        run, of = charge.run.removeprefix("sha256:")[:12] or "-", f"{charge.output} by {charge.mechanism}"
-        rows.append((str(debit.entry.number), time, str(debit.size), each, of, str(debit.answered), run))
+        each = ", ".join(
+            f"{name} = {value:g}" for name, value in charge.guarantee.parameters.items()
+        )
+        run, of = (
+            charge.run.removeprefix("sha256:")[:12] or "-",
+            f"{charge.output} by {charge.mechanism}",
+        )
+        rows.append(
+            (str(debit.entry.number), time, str(debit.size), each, of, str(debit.answered), run)
+        )
     console.table(title, ("entry", "time", "releases", "each", "of", "kept", "run"), rows)
 
 
@@ -334,7 +422,8 @@ def _spent(now: float, more: int | None, eps: float) -> str:
         return "spent: nothing yet on this ledger"
     left = f"{more:,}" if more < _MANY else "more than a thousand million"
     return (
-        f"spent: the counter stands at eps = {now:.4g} of {eps:g} ({100 * now / eps:.3g} %); of releases like the last, "
+        f"spent: the counter stands at eps = {now:.4g} of {eps:g} ({100 * now / eps:.3g} %); of "
+        "releases like the last, "
         f"{left} more fit"
     )
 
@@ -343,9 +432,15 @@ def _verify(config: LedgerConfig, console: Console) -> dict[str, Any]:
     with Ledger.open(config.path, config.second_head, writing=False) as ledger:
         book = ledger.verify(config.noted)
         console.say(
-            f"{ledger.path}: in order. Entries: {book.last.number}, each bound to the one before; debits: "
-            f"{book.kinds['debit']}, each cost computed again, within {budget(ledger.population.allowance)}; answers kept: "
+            f"{ledger.path}: in order. Entries: {book.last.number}, each bound to the one before; "
+            "debits: "
+            f"{book.kinds['debit']}, each cost computed again, within "
+            f"{budget(ledger.population.allowance)}; answers kept: "
             f"{book.answered}"
         )
-        counts = {"entries": book.last.number, "debits": book.kinds["debit"], "answers": book.answered}
+        counts = {
+            "entries": book.last.number,
+            "debits": book.kinds["debit"],
+            "answers": book.answered,
+        }
         return {**_say_state(ledger, console), "verified": True, **counts}

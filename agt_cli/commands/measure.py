@@ -1,4 +1,6 @@
-"""agt measure: ranges, lists, classes and a size that nobody knows in public, from the records with noise, once."""
+"""agt measure: ranges, lists, classes and a size that nobody knows in public, from the records
+with noise, once.
+"""
 
 import re
 from collections import Counter
@@ -54,15 +56,23 @@ class MeasureSettings:
     target: Path
 
     def check_classes(self, wanted: TableValues) -> None:
-        """Tell the owner alone, before anything is spent, that two classes would hardly stand out (ConfigError)."""
+        """Tell the owner alone, before anything is spent, that two classes would hardly stand
+        out (ConfigError).
+        """
         enough = self.mechanism.threshold(len(wanted.numbers), len(wanted.words))
         sure = enough + 2 * self.mechanism.sigma(len(wanted.numbers), len(wanted.words))
-        counts = Counter(wanted.words[self.table.label].tolist()) if CLASSES in self.unknown else Counter[str]()
+        counts = (
+            Counter(wanted.words[self.table.label].tolist())
+            if CLASSES in self.unknown
+            else Counter[str]()
+        )
         few_rows = [name for name, count in counts.items() if count < sure]
         if len(counts) - len(few_rows) < 2 and counts:
             raise ConfigError(
-                f"two classes would hardly stand out of the noise, for which each needs some {sure:,.0f} rows: nothing was "
-                "spent; list them in dataset.classes if their names are public (they mostly are), or raise total.eps"
+                "two classes would hardly stand out of the noise, for which each needs some "
+                f"{sure:,.0f} rows: nothing was "
+                "spent; list them in dataset.classes if their names are public (they mostly are), "
+                "or raise total.eps"
             )
 
     @property
@@ -70,7 +80,11 @@ class MeasureSettings:
         """What nobody declared public: columns, and the words classes and size."""
         table = self.table
         open_ended = [name for name, limits in table.numeric.items() if limits is None]
-        listed = [name for name in (*table.numeric, *table.categorical) if name in {*table.from_data, *open_ended}]
+        listed = [
+            name
+            for name in (*table.numeric, *table.categorical)
+            if name in {*table.from_data, *open_ended}
+        ]
         classes = table.classes is None or CLASSES in table.from_data
         return (*listed, *[CLASSES] * classes, *[SIZE] * (table.declared_size is None))
 
@@ -78,25 +92,39 @@ class MeasureSettings:
         """The training records' part of it. Raises ConfigError: a unit has too many rows."""
         (numbers, words), labels, units = self.table.training_content()
         check_unit_rows(units, self.settings.relation.unit_rows)
-        parts = zip(self.table.numeric, numbers.T, strict=True), zip(self.table.categorical, words.T, strict=True)
+        parts = (
+            zip(self.table.numeric, numbers.T, strict=True),
+            zip(self.table.categorical, words.T, strict=True),
+        )
         asked = [{name: values for name, values in part if name in self.unknown} for part in parts]
         return TableValues(
-            asked[0], asked[1] | ({self.table.label: labels} if CLASSES in self.unknown else {}), len(labels)
+            asked[0],
+            asked[1] | ({self.table.label: labels} if CLASSES in self.unknown else {}),
+            len(labels),
         )
 
     def dataset(self, measured: TableConstants) -> dict[str, Any]:
-        """The dataset file's content. Raises ConfigError: no column, or fewer than two classes stand out of the noise."""
+        """The dataset file's content.
+
+        Raises ConfigError: no column, or fewer than two classes stand out of the noise.
+        """
         table, told = self.table, measured.lists.items()
         lists = {name: [word for word in words if word != UNWRITABLE] for name, words in told}
         found = lists.pop(table.label, None)
         classes = table.classes if found is None else class_names(np.array(found), self.target)
         if len(classes or ()) < 2:
             raise ConfigError(
-                f"what stands out of the noise is no data set: classes: {len(classes or ())}; declare more, or spend more"
+                f"what stands out of the noise is no data set: classes: {len(classes or ())}; "
+                "declare more, or spend more"
             )
         changed = {
-            "numeric": {name: list(measured.ranges.get(name, limits or ())) for name, limits in table.numeric.items()},
-            "categorical": {name: list(words) for name, words in {**table.categorical, **lists}.items() if words},
+            "numeric": {
+                name: list(measured.ranges.get(name, limits or ()))
+                for name, limits in table.numeric.items()
+            },
+            "categorical": {
+                name: list(words) for name, words in {**table.categorical, **lists}.items() if words
+            },
             "classes": list(classes or ()),
             "declared_size": table.declared_size or measured.size,
             "unit_rows": self.settings.relation.unit_rows,
@@ -125,24 +153,31 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
     name = str(given.pop("name", None) or f"{chosen_options().get('dataset', 'table')}_measured")
     del given["total"]
     if not re.fullmatch(r"[\w-]+", name):
-        raise ConfigError(f"name={name}: give letters, digits, - and _: it is written to conf/dataset/NAME.yaml")
+        raise ConfigError(
+            f"name={name}: give letters, digits, - and _: it is written to conf/dataset/NAME.yaml"
+        )
     settings, target = settings_of(given), Path("conf", "dataset", f"{name}.yaml")
     if not isinstance(settings.source, Table):
         raise ConfigError("dataset: a table alone is measured (agt data inspect writes its file)")
     if total.eps is None:
         raise ConfigError("total.eps: measuring spends it: say how much, such as total.eps=0.1")
     if target.exists():
-        raise ConfigError(f"{target} is there already: give another name, name=NAME, or move it away")
+        raise ConfigError(
+            f"{target} is there already: give another name, name=NAME, or move it away"
+        )
     if settings.source.measurement is not None:
         raise ConfigError(
-            "dataset.measurement: these constants were measured already, and what that spent would be forgotten: measure "
+            "dataset.measurement: these constants were measured already, and what that spent would "
+            "be forgotten: measure "
             "the data set that they were made from"
         )
     mechanism = Measurement(total.eps, total.delta, settings.relation)
     mechanism.check()
     measure = MeasureSettings(given, settings, settings.source, mechanism, target)
     if not measure.unknown:
-        raise ConfigError("dataset.from_data names nothing, and a size is declared: there is nothing to measure")
+        raise ConfigError(
+            "dataset.from_data names nothing, and a size is declared: there is nothing to measure"
+        )
     return measure
 
 
@@ -160,15 +195,20 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
     rests_on, subject = conditions(loaded, measure.settings), {"data_digest": loaded.digest}
     enough = mechanism.threshold(len(wanted.numbers), len(wanted.words))
     console.note(
-        f"a word or a class is told where some {enough:,.0f} rows have it; rows of any other class have to be dropped"
+        f"a word or a class is told where some {enough:,.0f} rows have it; rows of any other class "
+        "have to be dropped"
     )
-    people, earlier = people_of(loaded, measure.settings, measure.config), unfinished(record, subject)
+    people, earlier = (
+        people_of(loaded, measure.settings, measure.config),
+        unfinished(record, subject),
+    )
     record.environment(**subject, dataset=loaded.name, data_files=data_files(measure.table))
     record.conditions(rests_on)
     record.add_metrics(simulated=0, **mechanism.guarantee.parameters)
     with payer_of(record.config.get("ledger"), people, record) as payer:
         release = ConstantsRelease.judged(wanted, mechanism, rests_on, ReleaseTerms(payer=payer))
-        if not payer.name:  # a ledger is debited before anything private is computed, and by whoever asks
+        # a ledger is debited before anything private is computed, and by whoever asks
+        if not payer.name:
             measure.check_classes(wanted)
         reservation = release.reserve()
         claimed = release.reserved_claim
@@ -176,17 +216,31 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
     about = Spending.of_claim(claimed, queries=0, dataset=loaded.name, ledger=reservation.entry)
     with spending(record, subject, about):
         made = measure.dataset(release.draw())
-        text = f"# made by agt measure: {measure.claimed}\n{to_yaml({'defaults': ['table', '_self_'], **made})}"
+        text = (
+            f"# made by agt measure: {measure.claimed}\n"
+            f"{to_yaml({'defaults': ['table', '_self_'], **made})}"
+        )
         record.write("dataset.yaml", text.encode())
         record.write(CLAIM, claimed.written(datetime.now(UTC).date()).content)
         measure.target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(measure.target, text.encode())
-        page = f"What codes the table, in {measure.target}", mechanism.name, [*said, *earlier], PUBLISHED["measure"]
+        page = (
+            f"What codes the table, in {measure.target}",
+            mechanism.name,
+            [*said, *earlier],
+            PUBLISHED["measure"],
+        )
         record.report(predict_report(loaded.name, *page, record, "Ranges, lists and sizes"))
         record.finish()
     dropped = [name for name in measure.table.categorical if name not in made["categorical"]]
-    lines = [f"'{name}': no value stands out of the noise: the column is left out" for name in dropped]
+    lines = [
+        f"'{name}': no value stands out of the noise: the column is left out" for name in dropped
+    ]
     lines += [*claimed.lines(brief=True), sentences.IN_FULL, *earlier]
-    for line in (f"written: {measure.target}", *lines, f"next: agt train dataset={measure.target.stem}"):
+    for line in (
+        f"written: {measure.target}",
+        *lines,
+        f"next: agt train dataset={measure.target.stem}",
+    ):
         console.say(line)
     return {"dataset": str(measure.target), "measured": made, "claim": said[0], "words": said}

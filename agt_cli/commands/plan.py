@@ -1,4 +1,6 @@
-"""agt plan: a finished training run -> how accurate private answers would be, for each mechanism and budget."""
+"""agt plan: a finished training run -> how accurate private answers would be, for each mechanism
+and budget.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -66,7 +68,9 @@ class PlanConfig:
                     raise ConfigError(f"{key}: {value} is given twice")
         for name in self.mechanisms or ():
             if name not in MECHANISMS:
-                raise ConfigError(f"mechanisms: unknown mechanism '{name}'{nearest(name, MECHANISMS)}")
+                raise ConfigError(
+                    f"mechanisms: unknown mechanism '{name}'{nearest(name, MECHANISMS)}"
+                )
 
 
 def configure(config: Mapping[str, Any]) -> PlanConfig:
@@ -90,7 +94,9 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     names = ", ".join(planned.names)
     record.add_metrics(n_queries=len(opened.labels), accuracy=evidence.accuracy, mechanisms=names)
     distance = evidence.distance if config.counting == "distance" else None
-    judged = judge(opened.model, opened.queries, trained.words, opened.labels, evidence.prediction, distance)
+    judged = judge(
+        opened.model, opened.queries, trained.words, opened.labels, evidence.prediction, distance
+    )
     quality = write_quality(record, judged)
     caption = draw(record, opened.dataset.name, planned, offers)
     advice = _advice(opened, planned)
@@ -100,7 +106,10 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     if quality.verdict:
         console.say(quality.verdict)
     nominal = rate_words(evidence.accuracy)
-    title = f"{opened.dataset.name}: expected accuracy by total budget and number of queries (without noise {nominal})"
+    title = (
+        f"{opened.dataset.name}: expected accuracy by total budget and number of queries "
+        f"(without noise {nominal})"
+    )
     console.table(title, columns, rows)
     say_quality(console, quality)
     declared = map(str, declarations(opened.conditions))
@@ -134,7 +143,9 @@ def _advice(opened: OpenedRun, planned: Plan) -> list[str]:
     if failed:
         noun = "condition" if len(failed) == 1 else "conditions"
         held = f"{noun} {', '.join(failed)} of a guarantee: not held here"
-        advice.append(f"{held}, so accounting=rigorous will refuse to release from it; its conditions say why")
+        advice.append(
+            f"{held}, so accounting=rigorous will refuse to release from it; its conditions say why"
+        )
     advice += plan_words.advice(planned)
     for name in planned.names:
         if name in PUBLISHED:  # kept to reproduce papers
@@ -160,7 +171,9 @@ def offer_table(offers: Sequence[PlannedRelease]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def accuracy_cells(planned: Plan, offers: pd.DataFrame, majority: str | None) -> tuple[list[str], list[list[str]]]:
+def accuracy_cells(
+    planned: Plan, offers: pd.DataFrame, majority: str | None
+) -> tuple[list[str], list[list[str]]]:
     """Return the names of the columns and the rows of a table: accuracy by number of queries.
 
     For each total budget the best mechanisms come first; the last row is of a constant answer.
@@ -169,7 +182,9 @@ def accuracy_cells(planned: Plan, offers: pd.DataFrame, majority: str | None) ->
         offers: ``offer_table``.
         majority: the name of the most frequent class.
     """
-    grid = offers.pivot_table(index=["total_eps", "mechanism"], columns="queries", values="expected_accuracy")
+    grid = offers.pivot_table(
+        index=["total_eps", "mechanism"], columns="queries", values="expected_accuracy"
+    )
     mean_accuracy = grid.mean(axis=1)
     best_first = sorted(grid.index, key=lambda budget: (budget[0], -mean_accuracy[budget]))
     columns = ["total eps", "mechanism"]
@@ -194,7 +209,10 @@ def draw(record: RunRecord, dataset: str, planned: Plan, offers: pd.DataFrame) -
         offers: ``offer_table``.
     """
     points = offers.rename(columns={"mechanism": "series", "expected_accuracy": "accuracy"})
-    panels = {eps: f"total eps = {eps:g}, delta = {planned.delta:g}" for eps in sorted(set(points["total_eps"]))}
+    panels = {
+        eps: f"total eps = {eps:g}, delta = {planned.delta:g}"
+        for eps in sorted(set(points["total_eps"]))
+    }
     points["panel"] = [panels[eps] for eps in points["total_eps"]]
     accuracy_by_queries(
         record,
@@ -207,7 +225,8 @@ def draw(record: RunRecord, dataset: str, planned: Plan, offers: pd.DataFrame) -
         title=dataset,
     )
     return (
-        "Expected accuracy against the number of queries that share a total budget; dotted: without noise; dashed grey: "
+        "Expected accuracy against the number of queries that share a total budget; dotted: "
+        "without noise; dashed grey: "
         "always answering the most frequent class."
     )
 
@@ -236,10 +255,14 @@ def plan_report(
         f"**{plain(quality.verdict or plan_words.verdict(planned))}**",
         [f"accuracy without noise {nominal}; the same answer to all: {always}", *advice],
         *figures_section(dataset, {FIGURE: caption}),
-        "Every number is an expectation over a mechanism's own draws, exact unless simulated draws are named, on "
-        f"{plain(opened.trained.words)}, which are taken to be public{_first_order(planned)}. Nothing was released. The "
-        "plan itself looks at private distances: it is for the data owner, and a mechanism or budget chosen by it is a "
-        "choice that looked at private data, unless what was trained to make the plan is public too.",
+        "Every number is an expectation over a mechanism's own draws, exact unless simulated draws "
+        "are named, on "
+        f"{plain(opened.trained.words)}, which are taken to be public{_first_order(planned)}. "
+        "Nothing was released. The "
+        "plan itself looks at private distances: it is for the data owner, and a mechanism or "
+        "budget chosen by it is a "
+        "choice that looked at private data, unless what was trained to make the plan is public "
+        "too.",
         record.standings,
         "## Accuracy by total budget and number of queries",
         accuracies,

@@ -1,4 +1,6 @@
-"""agt predict: a finished training run and a file of queries -> labels that may be published, with their guarantee."""
+"""agt predict: a finished training run and a file of queries -> labels that may be published,
+with their guarantee.
+"""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Union
@@ -22,12 +24,19 @@ def configure(config: Mapping[str, Any]) -> Union["PrivateAnswers", PortableAnsw
     if config.get("release") is not None:
         return PortableAnswers.of(config)
     if config.get("run") is None:
-        raise ConfigError("run: a value is required; give run=VALUE, or release=FOLDER of weights released earlier")
+        raise ConfigError(
+            "run: a value is required; give run=VALUE, or release=FOLDER of weights released "
+            "earlier"
+        )
     from agt_cli.releasing.private import PrivateAnswers  # loads torch, and what draws
 
     return PrivateAnswers.of(config)
 
 
-def run(config: Union["PrivateAnswers", PortableAnswers], record: RunRecord, console: Console) -> dict[str, Any]:
-    """Judge the release, pay for it, say on disk what it spends, draw it and write it; or answer from one that was made."""
+def run(
+    config: Union["PrivateAnswers", PortableAnswers], record: RunRecord, console: Console
+) -> dict[str, Any]:
+    """Judge the release, pay for it, say on disk what it spends, draw it and write it; or answer
+    from one that was made.
+    """
     return config.run(record, console)

@@ -1,4 +1,6 @@
-"""agt runs: the runs below one folder, listed, or some of them side by side; nothing of their records is verified."""
+"""agt runs: the runs below one folder, listed, or some of them side by side; nothing of their
+records is verified.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,7 +42,10 @@ class RunsConfig:
 
     def __post_init__(self) -> None:
         if self.command is not None and self.command not in usage.COMMANDS:
-            raise ConfigError(f"command={self.command}: there is no such command{nearest(self.command, usage.COMMANDS)}")
+            raise ConfigError(
+                f"command={self.command}: there is no such "
+                f"command{nearest(self.command, usage.COMMANDS)}"
+            )
         moment(self.since or "2000-01-01")
 
     def tests(self) -> Iterable[Callable[[Run], bool]]:
@@ -48,7 +53,12 @@ class RunsConfig:
         if self.command:
             yield lambda run: run.command == self.command
         if self.sweep:
-            yield lambda run: run.sweep is not None and run.sweep.name.removesuffix(SWEEP_SUFFIX) == self.sweep
+            yield (
+                lambda run: (
+                    run.sweep is not None
+                    and run.sweep.name.removesuffix(SWEEP_SUFFIX) == self.sweep
+                )
+            )
         if self.since:
             yield lambda run: run.moment >= moment(self.since or "")
         if self.state:
@@ -78,12 +88,17 @@ def _say(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> No
     if not runs:
         console.say(f"no such runs below {outputs}")
         return
-    states = ", ".join(f"{count} {state}" for state, count in Counter(run.state for run in runs).items())
+    states = ", ".join(
+        f"{count} {state}" for state, count in Counter(run.state for run in runs).items()
+    )
     columns = ("run", "started", "state", "dataset", "model", "result", "digest")
     rows = [
         (
             run.folder.relative_to(outputs).as_posix(),
-            "" if run.folder.name.startswith(run.started[:10]) else run.started[:16].replace("T", " "),  # its name says it
+            # its name says it
+            ""
+            if run.folder.name.startswith(run.started[:10])
+            else run.started[:16].replace("T", " "),
             run.state,
             run.dataset,
             run.model,
@@ -93,17 +108,28 @@ def _say(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> No
         for run in runs
     ]
     used = [at for at in range(len(columns)) if any(row[at] for row in rows)]
-    console.table(f"{outputs}: {states}", [columns[at] for at in used], [[row[at] for at in used] for row in rows])
+    console.table(
+        f"{outputs}: {states}",
+        [columns[at] for at in used],
+        [[row[at] for at in used] for row in rows],
+    )
     if total > len(runs):
-        console.note(f"{total - len(runs)} more: limit={total} shows them, or choose: state=done data=... since=...")
+        console.note(
+            f"{total - len(runs)} more: limit={total} shows them, or choose: state=done data=... "
+            "since=..."
+        )
 
 
 def _compare(runs: Sequence[Run], console: Console) -> dict[str, Any]:
     names = [str(run.folder) for run in runs]
     parts = {
         "settings": side_by_side(runs, lambda run: run.config),
-        "made_with": side_by_side(runs, lambda run: {key: run.environment.get(key) for key in MADE_WITH}),
-        "metrics": side_by_side(runs, lambda run: {k: v for k, v in run.metrics.items() if not isinstance(v, str)}),
+        "made_with": side_by_side(
+            runs, lambda run: {key: run.environment.get(key) for key in MADE_WITH}
+        ),
+        "metrics": side_by_side(
+            runs, lambda run: {k: v for k, v in run.metrics.items() if not isinstance(v, str)}
+        ),
     }
     letters = [chr(ord("A") + place) for place in range(len(runs))] if len(runs) <= 26 else names
     for letter, run in zip(letters, runs, strict=True):
@@ -111,13 +137,18 @@ def _compare(runs: Sequence[Run], console: Console) -> dict[str, Any]:
     for part, rows in parts.items():
         title = TITLES[part]
         if rows:
-            console.table(title, ("", *letters), [(key, *(cell(value, 4) for value in row)) for key, row in rows.items()])
+            console.table(
+                title,
+                ("", *letters),
+                [(key, *(cell(value, 4) for value in row)) for key, row in rows.items()],
+            )
         else:
             console.say(f"{title}: the same")
     return {"compared": names, **parts}
 
 
-# -- which runs are told of, and how some of them differ ------------------------------------------------------------------
+# -- which runs are told of, and how some of them differ
+# ------------------------------------------------------------------
 
 
 def moment(text: str) -> datetime:
@@ -129,7 +160,9 @@ def moment(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ConfigError(f"since={text}: expected a day like 2026-01-31, or a time like 2026-01-31T12:00") from None
+        raise ConfigError(
+            f"since={text}: expected a day like 2026-01-31, or a time like 2026-01-31T12:00"
+        ) from None
 
 
 def named(text: str, runs: Sequence[Run]) -> Run:
@@ -142,15 +175,27 @@ def named(text: str, runs: Sequence[Run]) -> Run:
         return Run.at(Path(text))
     parts, digest = Path(text).parts, f"sha256:{text.lower().removeprefix('sha256:')}"
     digested = len(digest) >= len("sha256:") + DIGITS
-    some = [run for run in runs if run.folder.parts[-len(parts) :] == parts or (digested and run.digest.startswith(digest))]
+    some = [
+        run
+        for run in runs
+        if run.folder.parts[-len(parts) :] == parts or (digested and run.digest.startswith(digest))
+    ]
     if len(some) != 1:
-        which = f"{len(some)} runs ({', '.join(str(run.folder) for run in some[:3])})" if some else "no run here"
+        which = (
+            f"{len(some)} runs ({', '.join(str(run.folder) for run in some[:3])})"
+            if some
+            else "no run here"
+        )
         raise ConfigError(f"compare: '{text}' is {which}: give the folder of one")
     return some[0]
 
 
-def side_by_side(runs: Sequence[Run], part: Callable[[Run], Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Of a part of each run's record, by dotted keys, what is not the same in all; None: a run has no such."""
+def side_by_side(
+    runs: Sequence[Run], part: Callable[[Run], Mapping[str, Any]]
+) -> dict[str, list[Any]]:
+    """Of a part of each run's record, by dotted keys, what is not the same in all; None: a run
+    has no such.
+    """
     columns = [flat(part(run)) for run in runs]
     keys = dict.fromkeys(key for column in columns for key in column)
     rows = {key: [column.get(key) for column in columns] for key in keys}

@@ -1,10 +1,11 @@
-"""agt start FILE: a table -> five questions -> a trained model, how good it is beside others, and a plan.
+"""agt start FILE: a table -> five questions -> a trained model, how good it is beside others, and a
+plan.
 
 A sixth is asked where people have several rows.
 
-It stops before anything is spent. Nothing is claimed that was not said: what nobody called public stays under from_data in
-the dataset's file, and no private answer can rest on the run then. Accuracies, stable distances and the plan look at the
-records: they are for their owner alone.
+It stops before anything is spent. Nothing is claimed that was not said: what nobody called public
+stays under from_data in the dataset's file, and no private answer can rest on the run then.
+Accuracies, stable distances and the plan look at the records: they are for their owner alone.
 """
 
 import shlex
@@ -31,7 +32,14 @@ from agt.settings import MOST_ROWS, build, schema, validate
 from agt.store import write_atomic
 from agt_cli import usage
 from agt_cli.choices import with_members
-from agt_cli.commands.data import COUNTS_ROWS, MIXED, InspectSettings, bound, dataset_yaml, from_data
+from agt_cli.commands.data import (
+    COUNTS_ROWS,
+    MIXED,
+    InspectSettings,
+    bound,
+    dataset_yaml,
+    from_data,
+)
 from agt_cli.composing import composed
 from agt_cli.configuration import only_keys
 from agt_cli.process import visible
@@ -62,7 +70,12 @@ def _groups(value: object) -> object:
 class StartSettings(InspectSettings):
     """What ``agt start`` takes (conf/start.yaml says what each is); None: not answered."""
 
-    public: Annotated[tuple[Literal["ranges", "lists", "classes", "size"], ...], BeforeValidator(_groups)] | None = None
+    public: (
+        Annotated[
+            tuple[Literal["ranges", "lists", "classes", "size"], ...], BeforeValidator(_groups)
+        ]
+        | None
+    ) = None
     purpose: Literal["certificates", "answers", "both"] | None = None
     unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
     eps: Annotated[float, Field(gt=0, le=MOST_EPS)] | None = None
@@ -70,7 +83,9 @@ class StartSettings(InspectSettings):
     output_dir: Path = Path("outputs")
 
     def open_questions(self, inspection: Inspection | None = None) -> list[str]:
-        """The questions that are open; certificates alone spend nothing, and only who repeats is capped."""
+        """The questions that are open; certificates alone spend nothing, and only who repeats is
+        capped.
+        """
         idle = {"eps"} if self.purpose == "certificates" else set()
         idle |= set() if inspection and inspection.unit else {"unit_rows"}
         return [key for key in QUESTIONS if getattr(self, key) is None and key not in idle]
@@ -91,7 +106,8 @@ class StartSettings(InspectSettings):
         return [group for group in GROUPS if group not in (self.public or ())]
 
     def inspect(self) -> Inspection:
-        """As ``InspectSettings``, with the id that was said alone: the unit, where it repeats or a cap says that it may.
+        """As ``InspectSettings``, with the id that was said alone: the unit, where it repeats or a
+        cap says that it may.
 
         Raises:
             ConfigError: it does not name each row, or some person has more rows than the cap.
@@ -100,17 +116,20 @@ class StartSettings(InspectSettings):
         column = next(iter(found.names), None)
         if column and column.missing:
             raise ConfigError(
-                f"id={name}: {column.missing:,} of {found.rows:,} rows have none: say whose they are, or id=none"
+                f"id={name}: {column.missing:,} of {found.rows:,} rows have none: say whose they "
+                "are, or id=none"
             )
         if self.unit_rows and self.id == NONE:
             raise ConfigError(
-                f"unit_rows={self.unit_rows}: it caps the rows of one person: leave it out, or give id=COLUMN"
+                f"unit_rows={self.unit_rows}: it caps the rows of one person: leave it out, or "
+                "give id=COLUMN"
             )
         if not column or (column.most_rows == 1 and not self.unit_rows):
             return found
         if self.unit_rows and column.most_rows > self.unit_rows:
             raise ConfigError(
-                f"unit_rows={self.unit_rows}: '{name}' has one value in {column.most_rows:,} rows, and training refuses "
+                f"unit_rows={self.unit_rows}: '{name}' has one value in {column.most_rows:,} rows, "
+                "and training refuses "
                 "more than the cap: give a higher one, or leave fewer rows of each in the file"
             )
         return replace(found, id=None, unit=name)
@@ -118,9 +137,17 @@ class StartSettings(InspectSettings):
     def line(self, path: Path) -> str:
         """The command line that asks nothing more, for the table as it was found."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
-        given = {field.name: given[field.name] for field in fields(self) if given[field.name] != field.default}
+        given = {
+            field.name: given[field.name]
+            for field in fields(self)
+            if given[field.name] != field.default
+        }
         given["public"] = "no" if not self.public else self.public if self.private_groups else "yes"
-        words = (f"{key}={_word(value)}" for key, value in given.items() if key not in ("file", "data_dir", "force"))
+        words = (
+            f"{key}={_word(value)}"
+            for key, value in given.items()
+            if key not in ("file", "data_dir", "force")
+        )
         return shlex.join(["agt", "start", str(path), *words])
 
 
@@ -128,11 +155,19 @@ def _word(value: object) -> str:
     # As a command line takes it.
     if isinstance(value, tuple):
         return f"[{','.join(value)}]"
-    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+    return (
+        f"{value:g}"
+        if isinstance(value, float)
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+    )
 
 
 def configure(config: Mapping[str, Any]) -> StartSettings:
-    """Validate the settings, and the answers of a file behind them (ConfigError), before the table is read."""
+    """Validate the settings, and the answers of a file behind them (ConfigError), before the
+    table is read.
+    """
     only_keys(config, (*StartSettings.__dataclass_fields__, "answers"))
     given = {key: value for key, value in config.items() if value is not None}
     if path := given.pop("answers", None):
@@ -152,12 +187,18 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     """Ask, write the dataset's file, train, and say how good it is and what could be done next."""
     settings, inspection = ask(settings, console)
     _write(settings, inspection)
-    voted = "size" not in settings.private_groups and (len(inspection.classes) == 2 or settings.purpose == "certificates")
+    voted = "size" not in settings.private_groups and (
+        len(inspection.classes) == 2 or settings.purpose == "certificates"
+    )
     chosen = [f"dataset={settings.dataset}", f"certificate={'votes' if voted else 'stability'}"]
     record, prepared, model, quality = _train(settings, chosen, console)
     test, eps, folder = prepared.dataset.test, settings.eps or 1.0, record.folder
     planned = plan(model, test.features, test.labels, (eps,), settings.delta, (1,))
-    measuring = _measuring(settings) if settings.private_groups and settings.purpose != "certificates" else []
+    measuring = (
+        _measuring(settings)
+        if settings.private_groups and settings.purpose != "certificates"
+        else []
+    )
     measures = bool(measuring) and settings.purpose == "answers"
     held = all(condition.held for condition in model.conditions)
     lines, release = ways(planned, eps, held, settings.counted[1], measures)
@@ -171,7 +212,11 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         onward = measuring[0]
     rates = {"this model": quality.whole.accuracy, **others(record.config["dataset"])}
     rates[f"always '{quality.majority}'"] = always = quality.whole.majority
-    ahead = "" if settings.purpose == "answers" else _ahead(rates.get("boosting"), rates["this model"], always)
+    ahead = (
+        ""
+        if settings.purpose == "answers"
+        else _ahead(rates.get("boosting"), rates["this model"], always)
+    )
     result = {
         "dataset": str(settings.target),
         "run": str(folder),
@@ -183,7 +228,10 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
                 quality.verdict,
                 *_lost(inspection),
                 *map(_telling, inspection.features),
-                *(f"'{name}' repeats: id={name} if it names people." for name in _repeating(inspection)),
+                *(
+                    f"'{name}' repeats: id={name} if it names people."
+                    for name in _repeating(inspection)
+                ),
                 ahead,
             )
             if line
@@ -201,9 +249,13 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     return result
 
 
-def _train(settings: StartSettings, chosen: Sequence[str], console: Console) -> tuple[RunRecord, Prepared, Model, Quality]:
+def _train(
+    settings: StartSettings, chosen: Sequence[str], console: Console
+) -> tuple[RunRecord, Prepared, Model, Quality]:
     # What ``agt train`` does with these words, in a record of its own.
-    places = [f"{key}={usage.quoted(str(getattr(settings, key)))}" for key in ("data_dir", "output_dir")]
+    places = [
+        f"{key}={usage.quoted(str(getattr(settings, key)))}" for key in ("data_dir", "output_dir")
+    ]
     config = with_members(composed("train", [*chosen, *places]))
     folder = settings.output_dir / "train" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
     with RunRecord(folder, "train", config) as record:
@@ -215,9 +267,13 @@ def _train(settings: StartSettings, chosen: Sequence[str], console: Console) -> 
 
 
 def _measuring(settings: StartSettings) -> list[str]:
-    """The commands that have what is not public measured with noise, and publish weights for the rest of the budget."""
+    """The commands that have what is not public measured with noise, and publish weights for the
+    rest of the budget.
+    """
     eps, delta = settings.eps or 1.0, settings.delta / 2
-    price, rest = (f"total.eps={share * eps:g} total.delta={delta:g}" for share in (MEASURED, 1 - MEASURED))
+    price, rest = (
+        f"total.eps={share * eps:g} total.delta={delta:g}" for share in (MEASURED, 1 - MEASURED)
+    )
     return [
         f"agt measure dataset={settings.dataset} {price}",
         f"agt train dataset={settings.dataset}_measured",
@@ -225,15 +281,26 @@ def _measuring(settings: StartSettings) -> list[str]:
     ]
 
 
-def _ahead(boosting: RateEstimate | None, ours: RateEstimate | None, always: RateEstimate | None) -> str:
-    behind = boosting and ours and always and boosting.value > max(ours.value + BEHIND, always.value)
+def _ahead(
+    boosting: RateEstimate | None, ours: RateEstimate | None, always: RateEstimate | None
+) -> str:
+    behind = (
+        boosting and ours and always and boosting.value > max(ours.value + BEHIND, always.value)
+    )
     return (
-        "Votes of boosting may be more accurate, and stand less: docs/recipe.md, any learner as a member." if behind else ""
+        "Votes of boosting may be more accurate, and stand less: docs/recipe.md, any learner as a "
+        "member."
+        if behind
+        else ""
     )
 
 
 def _telling(column: Column) -> str:
-    return f"'{column.name}' alone tells nearly every label: drop it if it is known only later." if column.tells else ""
+    return (
+        f"'{column.name}' alone tells nearly every label: drop it if it is known only later."
+        if column.tells
+        else ""
+    )
 
 
 def _say(
@@ -247,17 +314,28 @@ def _say(
     for line in result["remarks"]:
         console.say(line)
     title = f"{settings.file.name}: {kept:,} rows kept out of training; for you alone"
-    console.table(title, ("", "accuracy"), [(name, str(rate or "-")) for name, rate in rates.items()])
+    console.table(
+        title, ("", "accuracy"), [(name, str(rate or "-")) for name, rate in rates.items()]
+    )
     lacks, measuring = ", ".join(settings.private_groups), result["measuring"]
     half, (one, many) = result["stable_distance_median"], settings.counted
     some = f"any {half:,} {many}" if half > 1 else f"any one {one}"
-    stay = f"would be the same with {some} more or fewer" if half else "could change with one more or fewer"
+    stay = (
+        f"would be the same with {some} more or fewer"
+        if half
+        else "could change with one more or fewer"
+    )
     lines = [
         f"Half of the answers {stay}.",
         "Plan (nothing is spent yet):",
-        *(f"  {at + 1}. {way}{'  <- recommended' * (at == recommended)}" for at, way in enumerate(result["plan"])),
-        f"No private answer can rest on this run, as nobody called public: {lacks}. Put what is into {settings.target}, as "
-        f"it says, and train again{'; or have it measured with noise, for a share of the budget:' if measuring else '.'}"
+        *(
+            f"  {at + 1}. {way}{'  <- recommended' * (at == recommended)}"
+            for at, way in enumerate(result["plan"])
+        ),
+        f"No private answer can rest on this run, as nobody called public: {lacks}. Put what is "
+        f"into {settings.target}, as "
+        "it says, and train "
+        f"again{'; or have it measured with noise, for a share of the budget:' if measuring else '.'}"
         if lacks
         else f"{settings.target} is what you call public: read it before you release anything.",
         *(f"  {command}" for command in measuring),
@@ -274,7 +352,9 @@ def _lost(inspection: Inspection) -> Iterator[str]:
     # Columns that some cell kept from being used, or from being numbers.
     unread = [column for column in inspection.left_out if column.kind in ("unreadable", "date")]
     named = _repeating(inspection)
-    text = ", ".join(f"'{c.name}'" for c in inspection.left_out if c.kind == "text" and c.name not in named)
+    text = ", ".join(
+        f"'{c.name}'" for c in inspection.left_out if c.kind == "text" and c.name not in named
+    )
     names = inspection.names
     doubtful = [column for column in inspection.features if column.categorical and column.remark]
     yield from (f"'{column.name}' is LEFT OUT: {column.remark}." for column in unread)
@@ -286,7 +366,8 @@ def _lost(inspection: Inspection) -> Iterator[str]:
 
 
 def _repeating(inspection: Inspection) -> list[str]:
-    # Columns that may name people, some of whom have several rows, where nobody said whose the rows are.
+    # Columns that may name people, some of whom have several rows, where nobody said whose the rows
+    # are.
     return [
         column.name
         for column in inspection.columns
@@ -298,7 +379,11 @@ def _repeating(inspection: Inspection) -> list[str]:
 
 def _write(settings: StartSettings, inspection: Inspection) -> None:
     # The dataset's file: what was said of it, and nothing else, is public.
-    mine = {column.name for column in inspection.features if _group(column) not in settings.private_groups}
+    mine = {
+        column.name
+        for column in inspection.features
+        if _group(column) not in settings.private_groups
+    }
     mine |= set() if "classes" in settings.private_groups else {CLASSES}
     size = None if "size" in settings.private_groups else _size(inspection)
     unsaid = [name for name in from_data(inspection) if name not in mine]
@@ -308,7 +393,8 @@ def _write(settings: StartSettings, inspection: Inspection) -> None:
         write_atomic(settings.target, text.encode())
 
 
-# -- questions -------------------------------------------------------------------------------------------------------------
+# -- questions
+# -------------------------------------------------------------------------------------------------------------
 
 
 def ask(settings: StartSettings, console: Console) -> tuple[StartSettings, Inspection]:
@@ -318,16 +404,22 @@ def ask(settings: StartSettings, console: Console) -> tuple[StartSettings, Inspe
         ConfigError: there is no terminal; names what to give.
     """
     inspection = settings.inspect()
-    if settings.open_questions(inspection) and (console.json or not (sys.stdin.isatty() and sys.stdout.isatty())):
+    if settings.open_questions(inspection) and (
+        console.json or not (sys.stdin.isatty() and sys.stdout.isatty())
+    ):
         asked = questions(inspection)
         missing = ", ".join(f"{key}={asked[key][1]}" for key in settings.open_questions(inspection))
-        raise ConfigError(f"no terminal to ask at, so give {missing}; or answers=FILE.yaml with a line for each")
+        raise ConfigError(
+            f"no terminal to ask at, so give {missing}; or answers=FILE.yaml with a line for each"
+        )
     while unanswered := settings.open_questions(inspection):
         key = unanswered[0]
         text, _, usual = questions(inspection)[key]
         given = {name: getattr(settings, name) for name in StartSettings.__dataclass_fields__}
         try:
-            now: StartSettings = validate(StartSettings, {**given, key: console.ask(text, usual)}, "")
+            now: StartSettings = validate(
+                StartSettings, {**given, key: console.ask(text, usual)}, ""
+            )
             if key in ("label", "id", "unit_rows"):
                 inspection = now.inspect()
             settings = now
@@ -337,49 +429,72 @@ def ask(settings: StartSettings, console: Console) -> tuple[StartSettings, Inspe
 
 
 def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
-    """Key -> what is asked, what may be answered, and what an empty answer means; nothing is claimed by one."""
+    """Key -> what is asked, what may be answered, and what an empty answer means; nothing is
+    claimed by one.
+    """
     likely = inspection.label or next(iter(inspection.labels), "")
     label = f"{inspection.path}: {inspection.rows:,} rows. Which column is to be predicted?"
     groups = "".join(f"\n  {name}: {what}" for name, what in _grouped(inspection).items())
     groups += "".join(f"\n  {line}" for line in _lost(inspection))
     again = "".join(f" ('{name}' repeats)" for name in _repeating(inspection))
-    again += "".join(f" (perhaps '{column.name}')" for column in inspection.columns if column.possible_id)
-    most = max((column.most_rows for column in inspection.columns if column.name == inspection.unit), default=0)
+    again += "".join(
+        f" (perhaps '{column.name}')" for column in inspection.columns if column.possible_id
+    )
+    most = max(
+        (column.most_rows for column in inspection.columns if column.name == inspection.unit),
+        default=0,
+    )
     public = (
-        "Which of these, read from your file and rounded, are public: the same whoever is among the records? That ages "
+        "Which of these, read from your file and rounded, are public: the same whoever is among "
+        "the records? That ages "
         f"end at 120 is; the largest income here is not.{groups}\n"
         "yes (all, and which columns), no, or names: ranges,classes"
     )
     return {
         "label": (label, f"COLUMN ({likely or NONE}?)", likely),
         "id": (
-            f"Does a column name each person for good, whoever joins or leaves{again}? Its name, or none",
+            f"Does a column name each person for good, whoever joins or leaves{again}? Its name, "
+            "or none",
             "COLUMN or none",
             NONE,
         ),
         "unit_rows": (
-            f"'{inspection.unit}' repeats, up to {most} times here. How many rows may one person have at most: a public "
+            f"'{inspection.unit}' repeats, up to {most} times here. How many rows may one person "
+            "have at most: a public "
             "cap, which is enforced",
             "NUMBER",
             "",
         ),
         "public": (public, f"yes, no or some of [{','.join(GROUPS)}]", "no"),
         "purpose": (
-            "What for: certificates (how many people an answer rests on, for you), answers (to publish), or both",
+            "What for: certificates (how many people an answer rests on, for you), answers (to "
+            "publish), or both",
             "certificates, answers or both",
             "both",
         ),
-        "eps": ("How much may all that is published tell of anybody: eps = 0.1 is little, 1 usual, 10 much", "NUMBER", "1"),
+        "eps": (
+            "How much may all that is published tell of anybody: eps = 0.1 is little, 1 usual, 10 "
+            "much",
+            "NUMBER",
+            "1",
+        ),
     }
 
 
 def _grouped(inspection: Inspection) -> dict[str, str]:
     # What each group of ``public`` holds, in words.
-    ranges = [f"{c.name} {bound(c, c.numeric[0])} to {bound(c, c.numeric[-1])}" for c in inspection.features if c.numeric]
+    ranges = [
+        f"{c.name} {bound(c, c.numeric[0])} to {bound(c, c.numeric[-1])}"
+        for c in inspection.features
+        if c.numeric
+    ]
     lists = [f"{c.name} ({few(c.categorical)})" for c in inspection.features if c.categorical]
     size = f"about {_size(inspection):,} rows to train on"
     some = {"ranges": ranges, "lists": lists, "classes": inspection.classes}
-    return {**{name: few(map(visible, words), SHOWN, "; ") or NONE for name, words in some.items()}, "size": size}
+    return {
+        **{name: few(map(visible, words), SHOWN, "; ") or NONE for name, words in some.items()},
+        "size": size,
+    }
 
 
 def _group(column: Column) -> str:
@@ -392,23 +507,29 @@ def _size(inspection: Inspection) -> int:
     return int(float(f"{rows:.{1 + (rows >= 1000)}g}"))
 
 
-# -- what it is compared with, and what could be done ----------------------------------------------------------------------
+# -- what it is compared with, and what could be done
+# ----------------------------------------------------------------------
 
 
 def others(node: Mapping[str, Any]) -> dict[str, RateEstimate | None]:
-    """Accuracy of usual learners, without privacy, on the same rows; columns as their users prepare them.
+    """Accuracy of usual learners, without privacy, on the same rows; columns as their users prepare
+    them.
 
     Args:
         node: a table's configuration.
     """
-    from sklearn.ensemble import HistGradientBoostingClassifier  # both take a second, and questions come before
+    # both take a second, and questions come before
+    from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
     ends = {name: [edges[0], edges[-1]] for name, edges in node["numeric"].items()}
     plain = build({**node, "numeric": ends, "bins": 0}, "dataset").load()
-    widths, gaps = [len(words) + 1 for words in node["categorical"].values()], node["missing"] == "indicator"
+    widths, gaps = (
+        [len(words) + 1 for words in node["categorical"].values()],
+        node["missing"] == "indicator",
+    )
 
     def columns(x: np.ndarray) -> np.ndarray:
         # [n, columns]: numbers and codes, of which trees make what they like.
@@ -419,26 +540,32 @@ def others(node: Mapping[str, Any]) -> dict[str, RateEstimate | None]:
     train, test = plain.train.take(np.arange(min(len(plain.train), MOST_COMPARED))), plain.test
     learners = {
         "LogisticRegression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=300)),
-        "boosting": make_pipeline(FunctionTransformer(columns), HistGradientBoostingClassifier(random_state=0)),
+        "boosting": make_pipeline(
+            FunctionTransformer(columns), HistGradientBoostingClassifier(random_state=0)
+        ),
     }
     if len(np.unique(train.labels)) < 2:
         return {}
     with catch_warnings():
         simplefilter("ignore")  # one that did not converge is what people get
         right = {
-            name: (learner.fit(train.features, train.labels).predict(test.features) == test.labels).sum()
+            name: (
+                learner.fit(train.features, train.labels).predict(test.features) == test.labels
+            ).sum()
             for name, learner in learners.items()
         }
     return {name: share(int(count), len(test)) for name, count in right.items()}
 
 
 def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tuple[list[str], str]:
-    """(the three ways to go on, in words; what ``agt predict`` takes of the first, if it is worth its budget, or nothing).
+    """(the three ways to go on, in words; what ``agt predict`` takes of the first, if it is worth
+    its budget, or nothing).
 
     Args:
         held: whether every condition of a guarantee is.
         many: what certificates count.
-        measures: whether what is not public is to be measured first, so that weights can be released then.
+        measures: whether what is not public is to be measured first, so that weights can be
+            released then.
     """
     evidence, cost = planned.evidence, f"eps = {eps:g}, delta = {planned.delta:g}"
     weights = singly = "not yet" if not held else "none at this budget"
@@ -448,13 +575,25 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
     if held and planned.weights:
         ((_, accuracy, mechanism),) = planned.weights
         useful = accuracy > max(evidence.majority, (evidence.accuracy + evidence.majority) / 2)
-        why = "too few rows for this budget" if evidence.useful else "no better than one answer to all"
-        weights = f"any number of answers, {rate_words(accuracy)} right{'' if useful else f': {why}'}"
+        why = (
+            "too few rows for this budget"
+            if evidence.useful
+            else "no better than one answer to all"
+        )
+        weights = (
+            f"any number of answers, {rate_words(accuracy)} right{'' if useful else f': {why}'}"
+        )
     if held and count:
-        singly = f"{count:,} answer{'s' * (count > 1)}, {rate_words(evidence.accuracy - WITHIN)} right, by {name}"
+        singly = (
+            f"{count:,} answer{'s' * (count > 1)}, {rate_words(evidence.accuracy - WITHIN)} "
+            f"right, by {name}"
+        )
     lines = [
         f"weights, published once ({cost}): {weights}",
         f"labels, published one by one for the same: {singly}",
         f"certificates, for you alone: how many {many} each answer withstands",
     ]
-    return lines, f"mechanism={mechanism} total.eps={eps:g} total.delta={planned.delta:g}" if useful else ""
+    return (
+        lines,
+        f"mechanism={mechanism} total.eps={eps:g} total.delta={planned.delta:g}" if useful else "",
+    )

@@ -1,9 +1,10 @@
 """agt train: configuration -> dataset -> head -> training with certificates -> run record.
 
-``agt train resume=FOLDER``: the same run, in the same folder, from where it was killed to the same bits. Settings are those
-that the folder records. A line that gives others is refused by name: what came out would be neither the one run nor the
-other. What says where things lie, and how often to write a checkpoint, may change. The number of threads may not: sums that
-are shared out otherwise round otherwise.
+``agt train resume=FOLDER``: the same run, in the same folder, from where it was killed to the same
+bits. Settings are those that the folder records. A line that gives others is refused by name: what
+came out would be neither the one run nor the other. What says where things lie, and how often to
+write a checkpoint, may change. The number of threads may not: sums that are shared out otherwise
+round otherwise.
 """
 
 import time
@@ -27,7 +28,14 @@ from agt_cli.report.record import RunRecord
 from agt_cli.report.sections_md import unmet
 from agt_cli.report.training_md import caution_words
 from agt_cli.report.unfinished import RESUME_KEY, open_unfinished
-from agt_cli.runs.prepare import Prepared, RunSettings, fit, prepared_by_all, settings_to_train, write_trained
+from agt_cli.runs.prepare import (
+    Prepared,
+    RunSettings,
+    fit,
+    prepared_by_all,
+    settings_to_train,
+    write_trained,
+)
 
 VOTES_FROM = 5_000  # records declared
 
@@ -48,7 +56,11 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     if releases:  # ledgers and mechanisms, which no other training loads
         from agt_cli.releasing.noise import drawing, noise_words, proved
         from agt_cli.releasing.spent import unfinished
-    earlier = unfinished(record, {"data_digest": digest}) if settings.noise and settings.noise.seed is None else []
+    earlier = (
+        unfinished(record, {"data_digest": digest})
+        if settings.noise and settings.noise.seed is None
+        else []
+    )
     for line in earlier:
         console.say(line)
     checkpoints = checkpoints_of(record, settings, prepared, console)
@@ -68,13 +80,23 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     other = settings.certificate.certifies_more
     large = (dataset.declared_size or 0) >= VOTES_FROM and isinstance(settings.source, Table)
     if other and large and len(dataset.classes) == 2:
-        console.note(f"certificate={other} certified more on all five tables of this kind that were tried (docs/recipe.md)")
+        console.note(
+            f"certificate={other} certified more on all five tables of this kind that were tried "
+            "(docs/recipe.md)"
+        )
     console.note(f"next: agt certify run={record.folder} digest={record.digest}")
-    result = {"metrics": record.metrics, "verdict": quality.verdict, "data_digest": digest, "digest": name}
+    result = {
+        "metrics": record.metrics,
+        "verdict": quality.verdict,
+        "data_digest": digest,
+        "digest": name,
+    }
     return result | ({"words": [*words, *earlier]} if words or earlier else {})
 
 
-def _say(record: RunRecord, name: str, words: list[str], quality: Quality, console: Console) -> None:
+def _say(
+    record: RunRecord, name: str, words: list[str], quality: Quality, console: Console
+) -> None:
     m = record.metrics
     if quality.verdict:
         console.say(quality.verdict)
@@ -100,10 +122,14 @@ def _say(record: RunRecord, name: str, words: list[str], quality: Quality, conso
         console.say(line)
     console.say(f"run folder: {record.folder}")
     console.say(f"digest: {record.digest}")
-    console.note("keep the digest elsewhere: certify, plan and predict, given digest=..., refuse any other or changed run")
+    console.note(
+        "keep the digest elsewhere: certify, plan and predict, given digest=..., refuse any other "
+        "or changed run"
+    )
 
 
-# -- a run that goes on ----------------------------------------------------------------------------------------------------
+# -- a run that goes on
+# ----------------------------------------------------------------------------------------------------
 
 FREE = ("output_dir", "data_dir", "dataset.data_dir", "compute.checkpoint_seconds")
 BOUND = ("training.chosen_for", "training.chosen_from")  # follow from the others
@@ -111,7 +137,8 @@ _ABSENT = object()
 
 
 def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool) -> Run | None:
-    """The run that a command line goes on with; None: it starts one of its own. The key is taken out of ``config``.
+    """The run that a command line goes on with; None: it starts one of its own. The key is taken
+    out of ``config``.
 
     Args:
         config: composed from the command line, as plain containers.
@@ -119,15 +146,20 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
         sweep: whether it is one job of several.
 
     Raises:
-        ConfigError: no run that can go on (``open_unfinished``), or a setting that is not the run's.
+        ConfigError: no run that can go on (``open_unfinished``), or a setting that is not the
+            run's.
     """
     folder = config.pop(RESUME_KEY, None)
     if folder is None:
         return None
     if not isinstance(folder, str) or not folder:
-        raise ConfigError(f"{RESUME_KEY}={folder}: give the folder of a run that was killed, or leave it out")
+        raise ConfigError(
+            f"{RESUME_KEY}={folder}: give the folder of a run that was killed, or leave it out"
+        )
     if sweep:
-        raise ConfigError(f"{RESUME_KEY}={folder}: goes on with one run, and a sweep starts many: leave out -m")
+        raise ConfigError(
+            f"{RESUME_KEY}={folder}: goes on with one run, and a sweep starts many: leave out -m"
+        )
     run = open_unfinished(Path(folder), "train")
     recorded, given = flat(run.config), dict(_given(config, overrides))
     for key, value in given.items():
@@ -135,7 +167,8 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
         if key not in FREE and value != before:
             had = "none of it" if before is _ABSENT else before
             raise ConfigError(
-                f"{RESUME_KEY}={folder}: {key}: the run was begun with {had}, and this line has {value}: leave settings "
+                f"{RESUME_KEY}={folder}: {key}: the run was begun with {had}, and this line has "
+                f"{value}: leave settings "
                 "out, as the run goes on with its own; or start another without resume="
             )
     if "data_dir" in given and "dataset.data_dir" in recorded:
@@ -147,22 +180,30 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
     return run
 
 
-def checkpoints_of(record: RunRecord, settings: RunSettings, prepared: Prepared, console: Console) -> CheckpointFolder:
-    """Where the training of this record leaves what it has reached, bound to all that its bits depend on.
+def checkpoints_of(
+    record: RunRecord, settings: RunSettings, prepared: Prepared, console: Console
+) -> CheckpointFolder:
+    """Where the training of this record leaves what it has reached, bound to all that its bits
+    depend on.
 
     Raises:
-        ConfigError: of a run that goes on: something that its bits depend on has changed, or private noise was drawn with a
-            seed that is gone.
+        ConfigError: of a run that goes on: something that its bits depend on has changed, or
+            private noise was drawn with a seed that is gone.
     """
     folder, noise = record.folder / CHECKPOINTS, settings.noise
     seed, spent = folder / f"{SEED}.json", record.folder / SPENT_FILE
     if record.again and noise and noise.seed is None and spent.exists() and not seed.exists():
         raise ConfigError(
-            f"{RESUME_KEY}={record.folder}: noise was drawn for this run, and {seed}, which kept its seed, is gone: start "
+            f"{RESUME_KEY}={record.folder}: noise was drawn for this run, and {seed}, which kept "
+            "its seed, is gone: start "
             "a new run, whose draw is a release of its own, beside the one that spent.json tells of"
         )
     if record.again:
-        reached = "from its last checkpoint" if list(folder.rglob("step=*")) else "from the start, as it has no checkpoint"
+        reached = (
+            "from its last checkpoint"
+            if list(folder.rglob("step=*"))
+            else "from the start, as it has no checkpoint"
+        )
         console.note(f"the run begun at {record.again.status['started']} goes on {reached}")
     about = {key: value for key, value in flat(record.config).items() if key not in FREE} | _around(
         record, settings, prepared
@@ -174,7 +215,9 @@ def _around(record: RunRecord, settings: RunSettings, prepared: Prepared) -> dic
     """What bits depend on beside settings."""
     yours = None
     with suppress(AgtError):  # not in a file
-        modules = [name for name in targets(record.config) if package_of(name) not in ("agt", "agt_cli")]
+        modules = [
+            name for name in targets(record.config) if package_of(name) not in ("agt", "agt_cli")
+        ]
         yours = code_digest(modules) if modules else None
     return {
         "data_digest": prepared.loaded.digest,
@@ -186,9 +229,13 @@ def _around(record: RunRecord, settings: RunSettings, prepared: Prepared) -> dic
 
 
 def _given(config: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """The settings that a line chooses, by key: those it names, and then those that its choices of groups change."""
+    """The settings that a line chooses, by key: those it names, and then those that its choices
+    of groups change.
+    """
     named = tuple(word.partition("=")[0].lstrip("+~").replace("/", ".") for word in overrides)
     usual, settings = flat(composed("train", [])), flat(config)
-    below = [key for key in settings if any(key == name or key.startswith(f"{name}.") for name in named)]
+    below = [
+        key for key in settings if any(key == name or key.startswith(f"{name}.") for name in named)
+    ]
     changed = [key for key, value in settings.items() if usual.get(key, _ABSENT) != value]
     yield from ((key, settings[key]) for key in (*below, *changed) if key not in BOUND)

@@ -19,7 +19,15 @@ from agt.mechanisms.weights import weights_budget
 from agt.models.features import FeatureMap
 from agt.models.kinds import certificate_config
 from agt.settings import schema, validate
-from agt_cli.choices import PARTS, bound, chosen_from, free_path, public_rows, words_of, write_experiment
+from agt_cli.choices import (
+    PARTS,
+    bound,
+    chosen_from,
+    free_path,
+    public_rows,
+    words_of,
+    write_experiment,
+)
 from agt_cli.configuration import chosen_options
 from agt_cli.report.choice_md import tune_report
 from agt_cli.report.console import Console, show
@@ -28,7 +36,9 @@ from agt_cli.runs.prepare import Prepared, RunSettings, encoder_of, prepare, set
 from agt_cli.runs.tuning import SCORES, Candidate, TuningObjective, best, standard_error
 
 Changes = Mapping[str, Any]
-"""Key -> value: what makes a candidate of the settings as they stand; a mapping's entries are changed alone."""
+"""Key -> value: what makes a candidate of the settings as they stand; a mapping's entries are
+changed alone.
+"""
 
 _TIMES = (0.25, 0.5, 2, 4)
 
@@ -38,11 +48,12 @@ class TuneConfig:
     """What is compared, by what.
 
     Attributes:
-        public: the rows declared public, with their labels (``ChosenFrom.rows``); None: training records marked public.
+        public: the rows declared public, with their labels (``ChosenFrom.rows``); None: training
+            records marked public.
         grid: key -> values, every combination of which is a candidate; None: ``neighbours``.
         folds: of the public rows.
-        objective: what is compared: accuracy; the fraction right and certified at ``k``; the expected accuracy of released
-            weights at total.eps and total.delta.
+        objective: what is compared: accuracy; the fraction right and certified at ``k``; the
+            expected accuracy of released weights at total.eps and total.delta.
         k: a distance.
         name: of the experiment file; None: the dataset's with _tuned.
     """
@@ -83,16 +94,21 @@ class Choice:
     @property
     def words(self) -> str:
         """For a table's cell."""
-        return ", ".join(f"{key}={_short(value)}" for key, value in self.changes.items()) or "as given"
+        return (
+            ", ".join(f"{key}={_short(value)}" for key, value in self.changes.items()) or "as given"
+        )
 
 
-def choices(config: dict[str, Any], grid: Mapping[str, Sequence[Any]] | None, public: str | None = None) -> list[Choice]:
+def choices(
+    config: dict[str, Any], grid: Mapping[str, Sequence[Any]] | None, public: str | None = None
+) -> list[Choice]:
     """Every candidate, validated before any data is read.
 
     Args:
         config: a training configuration, resolved, as plain containers.
         grid: as ``TuneConfig.grid``.
-        public: without a grid, the rows declared public, as ``FeaturesConfig.public`` has them; None: none of those.
+        public: without a grid, the rows declared public, as ``FeaturesConfig.public`` has them;
+            None: none of those.
 
     Raises:
         ConfigError: a key that is not there, or settings that are refused; by key.
@@ -103,12 +119,18 @@ def choices(config: dict[str, Any], grid: Mapping[str, Sequence[Any]] | None, pu
         each: Iterator[Changes] = neighbours(base, public)
     else:
         each = (dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
-    return [Choice(changes, changed, settings_of(changed)) for changes in each for changed in [_changed(base, changes)]]
+    return [
+        Choice(changes, changed, settings_of(changed))
+        for changes in each
+        for changed in [_changed(base, changes)]
+    ]
 
 
 def neighbours(config: Mapping[str, Any], public: str | None = None) -> Iterator[Changes]:
-    """The settings as they stand, and one thing changed at a time: how strongly they regularise, or how long they train;
-    public features; and, where the dataset has them, crosses and bins of its columns."""
+    """The settings as they stand, and one thing changed at a time: how strongly they regularise, or
+    how long they train; public features; and, where the dataset has them, crosses and bins of its
+    columns.
+    """
     yield {}
     training = config["training"]
     name: str = certificate_config(config["certificate"]).regularised_by
@@ -138,7 +160,11 @@ def _changed(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
         if not path or path[0] not in PARTS or not isinstance(node, dict) or last not in node:
             known = list(node) if path and isinstance(node, dict) and node else PARTS
             raise ConfigError(f"tune.grid: unknown key '{key}'{nearest(last, known)}")
-        node[last] = {**node[last], **value} if isinstance(value, Mapping) and isinstance(node[last], dict) else value
+        node[last] = (
+            {**node[last], **value}
+            if isinstance(value, Mapping) and isinstance(node[last], dict)
+            else value
+        )
     return changed
 
 
@@ -149,10 +175,16 @@ def _short(value: Any) -> str:
 
 
 class TuningData:
-    """The datasets of candidates, each loaded once, and the rows of them that are declared public."""
+    """The datasets of candidates, each loaded once, and the rows of them that are declared
+    public.
+    """
 
     def __init__(self, which: str | None, console: Console) -> None:
-        self.which, self.words, self._console = which or "train", words_of(which or "train"), console
+        self.which, self.words, self._console = (
+            which or "train",
+            words_of(which or "train"),
+            console,
+        )
         self._loaded: list[tuple[Any, Prepared]] = []
 
     def prepared(self, choice: Choice) -> Prepared:
@@ -164,8 +196,10 @@ class TuningData:
         prepared = prepare(choice.settings, self._console)
         if self._loaded and not prepared.loaded.same_records(self._loaded[0][1].loaded):
             raise ConfigError(
-                f"tune.grid: {choice.words}: other records are for testing, or they have other ids or units, than in other "
-                "candidates: what is public for one would be private for another; change neither split, ids nor units (a "
+                f"tune.grid: {choice.words}: other records are for testing, or they have other ids "
+                "or units, than in other "
+                "candidates: what is public for one would be private for another; change neither "
+                "split, ids nor units (a "
                 "column named by dataset.id keeps ids where columns of features change)"
             )
         self._loaded.append((node, prepared))
@@ -175,7 +209,9 @@ class TuningData:
         """Whether there are public rows enough for its landmarks."""
         features = choice.settings.certificate.features
         try:
-            return features.map != "landmarks" or bool(FeatureMap.of(features, self.prepared(choice).dataset))
+            return features.map != "landmarks" or bool(
+                FeatureMap.of(features, self.prepared(choice).dataset)
+            )
         except ConfigError:
             return False
 
@@ -183,20 +219,27 @@ class TuningData:
         """Its public rows.
 
         Raises:
-            ConfigError: nothing was declared public, or there is an encoder, which would have to see the rows too.
+            ConfigError: nothing was declared public, or there is an encoder, which would have to
+                see the rows too.
             DataError: there are none, or one has no label.
         """
         if encoder_of(choice.settings) is not None:
-            raise ConfigError("model.encoder: agt tune takes features as they lie in files: prepare them first")
+            raise ConfigError(
+                "model.encoder: agt tune takes features as they lie in files: prepare them first"
+            )
         rows = public_rows(self.which, self.prepared(choice).loaded, choice.settings.source)
         if self.which == "train" and not len(rows):
             raise ConfigError(
-                "tune.public: no training record is marked public, and private ones are not for choosing settings by: give "
-                "dataset.public=COLUMN, tune.public=FILE with labelled public rows, or tune.public=test, which declares "
+                "tune.public: no training record is marked public, and private ones are not for "
+                "choosing settings by: give "
+                "dataset.public=COLUMN, tune.public=FILE with labelled public rows, or "
+                "tune.public=test, which declares "
                 "test records and labels public"
             )
         if bool((rows.labels == UNLABELLED).any()):
-            raise DataError(f"tune.public={self.which}: a row has no label, and settings are chosen by labels")
+            raise DataError(
+                f"tune.public={self.which}: a row has no label, and settings are chosen by labels"
+            )
         return rows
 
 
@@ -230,19 +273,32 @@ class PublicTuning:
         about = chosen_from(data.which, data.prepared(choice).loaded, choice.settings.source)
         declared = {"chosen_on": "public", "chosen_from": asdict(about)}
         config = bound({**choice.config, "training": {**choice.config["training"], **declared}})
-        write_experiment(self.path, config, f"chosen by agt tune on {data.words}, {self.tune.words}: {choice.words}")
+        write_experiment(
+            self.path,
+            config,
+            f"chosen by agt tune on {data.words}, {self.tune.words}: {choice.words}",
+        )
         table = pd.DataFrame([_row(*pair) for pair in zip(tried, scores, strict=True)])
         record.environment(public_rows=about.rows, public_digest=about.digest)
         record.table("candidates", table)
-        record.add_metrics(candidates=len(table), chosen=at, **{name: float(table[name][at]) for name in SCORES})
+        record.add_metrics(
+            candidates=len(table), chosen=at, **{name: float(table[name][at]) for name in SCORES}
+        )
         record.report(tune_report(table, at, self.tune.words, data.words, self.path, record))
         _say(table, at, self, data, console)
-        return {"metrics": record.metrics, "chosen": dict(choice.changes), "experiment": str(self.path)}
+        return {
+            "metrics": record.metrics,
+            "chosen": dict(choice.changes),
+            "experiment": str(self.path),
+        }
 
 
 def configure(config: Mapping[str, Any]) -> PublicTuning:
     """Validate the settings of every candidate, before any data is read."""
-    tune, total = validate(TuneConfig, config.get("tune"), "tune"), validate(TotalConfig, config.get("total"), "total")
+    tune, total = (
+        validate(TuneConfig, config.get("tune"), "tune"),
+        validate(TotalConfig, config.get("total"), "total"),
+    )
     given = {key: value for key, value in config.items() if key not in OWN}
     public = tune.public or "train"
     landmarks = public if public in get_args(PublicRows) else None
@@ -256,12 +312,16 @@ def run(tuning: PublicTuning, record: RunRecord, console: Console) -> dict[str, 
     return tuning.run(record, console)
 
 
-def _scores(tuning: PublicTuning, choices: Sequence[Choice], data: TuningData, console: Console) -> list[np.ndarray]:
+def _scores(
+    tuning: PublicTuning, choices: Sequence[Choice], data: TuningData, console: Console
+) -> list[np.ndarray]:
     """Each candidate's [folds, 3]."""
     budget, scores = weights_budget(tuning.total.eps or USUAL, tuning.total.delta), []
     with console.progress("comparing settings", "candidate") as report:
         for done, choice in enumerate(choices, 1):
-            candidate = Candidate.of(data.prepared(choice).dataset, choice.settings, data.rows(choice))
+            candidate = Candidate.of(
+                data.prepared(choice).dataset, choice.settings, data.rows(choice)
+            )
             scores.append(candidate.scores(tuning.tune.folds, tuning.tune.k, budget))
             report(done, len(choices), done, len(choices))
     return scores
@@ -270,10 +330,16 @@ def _scores(tuning: PublicTuning, choices: Sequence[Choice], data: TuningData, c
 def _row(choice: Choice, scores: np.ndarray) -> dict[str, Any]:
     values = dict(zip(SCORES, scores.T, strict=True))
     means = {name: float(column.mean()) for name, column in values.items()}
-    return {"settings": choice.words, **means, **{f"{name}_se": standard_error(column) for name, column in values.items()}}
+    return {
+        "settings": choice.words,
+        **means,
+        **{f"{name}_se": standard_error(column) for name, column in values.items()},
+    }
 
 
-def _say(table: pd.DataFrame, at: int, tuning: PublicTuning, data: TuningData, console: Console) -> None:
+def _say(
+    table: pd.DataFrame, at: int, tuning: PublicTuning, data: TuningData, console: Console
+) -> None:
     tune, total = tuning.tune, tuning.total
     shown = {
         "accuracy": "accuracy",
@@ -284,13 +350,23 @@ def _say(table: pd.DataFrame, at: int, tuning: PublicTuning, data: TuningData, c
         f"{tune.folds} folds of {data.words}: mean +- standard error",
         ("", "settings", *shown.values()),
         [
-            ("*" if i == at else "", row["settings"], *(f"{show(row[n])} +- {show(row[f'{n}_se'])}" for n in SCORES))
+            (
+                "*" if i == at else "",
+                row["settings"],
+                *(f"{show(row[n])} +- {show(row[f'{n}_se'])}" for n in SCORES),
+            )
             for i, row in table.iterrows()
         ],
     )
     if not table[tune.objective].max():
-        console.say(f"no candidate is right and certified at {tune.k} anywhere: give tune.k a smaller distance")
+        console.say(
+            f"no candidate is right and certified at {tune.k} anywhere: give tune.k a smaller "
+            "distance"
+        )
     console.say(f"chosen (*), {tune.words}: {table['settings'][at]}")
     console.say(f"experiment: {tuning.path}")
-    console.note(f"it declares that its settings were chosen on {data.words}, declared public: whoever uses it says so too")
+    console.note(
+        f"it declares that its settings were chosen on {data.words}, declared public: whoever uses "
+        "it says so too"
+    )
     console.note(f"next: agt train experiment={tuning.path.stem}")

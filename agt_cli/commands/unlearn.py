@@ -1,4 +1,6 @@
-"""agt unlearn: erasure requests in; the run's next state, and an account that can be checked, out."""
+"""agt unlearn: erasure requests in; the run's next state, and an account that can be checked,
+out.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +20,18 @@ from agt_cli.unlearn.log import By
 from agt_cli.unlearn.methods import CHOICES
 from agt_cli.unlearn.rehearsal import rehearse
 
-KEYS = ("run", "digest", "ids", "by", "method", "forbid_retraining", "fresh", "rehearse", "compute", "output_dir")
+KEYS = (
+    "run",
+    "digest",
+    "ids",
+    "by",
+    "method",
+    "forbid_retraining",
+    "fresh",
+    "rehearse",
+    "compute",
+    "output_dir",
+)
 FLAGS = ("forbid_retraining", "fresh", "rehearse")
 
 
@@ -32,7 +45,9 @@ def configure(config: Mapping[str, Any]) -> ErasureOrder:
     for key, choices, free in (("method", CHOICES, False), ("by", get_args(By), True)):
         value = config.get(key)
         if value not in choices and not (free and value is None):
-            raise ConfigError(f"{key}={value}: expected one of {', '.join(choices)}{nearest(str(value), choices)}")
+            raise ConfigError(
+                f"{key}={value}: expected one of {', '.join(choices)}{nearest(str(value), choices)}"
+            )
     for key in FLAGS:
         if not isinstance(config.get(key), bool):
             raise ConfigError(f"{key}={config.get(key)}: expected true or false")
@@ -69,5 +84,8 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
     console.say(f"run folder: {order.folder}")
     console.say(f"digest: {erased.digest}")
     console.say(f"account: {record.folder}, {digest}")
-    console.note("keep both digests elsewhere: a command that is given digest=... refuses whatever was changed since")
+    console.note(
+        "keep both digests elsewhere: a command that is given digest=... refuses whatever was "
+        "changed since"
+    )
     return {"account": plain_of(told), "digest": erased.digest, "account_digest": digest}

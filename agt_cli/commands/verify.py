@@ -1,4 +1,6 @@
-"""agt verify PATH: is a run, a release or a ledger what was made, and what does it rest on? It writes at most a page."""
+"""agt verify PATH: is a run, a release or a ledger what was made, and what does it rest on? It
+writes at most a page.
+"""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -13,32 +15,50 @@ from agt.store import write_atomic
 from agt.targets import trusting
 from agt_cli.configuration import digest_of, only_keys
 from agt_cli.report.console import Console, TreeBranch
-from agt_cli.report.markdown import CheckState, Markdown, document, excerpt, markdown_table, plain, report_page
+from agt_cli.report.markdown import (
+    CheckState,
+    Markdown,
+    document,
+    excerpt,
+    markdown_table,
+    plain,
+    report_page,
+)
 from agt_cli.verify.folders import VerifiedItem
 from agt_cli.verify.ledgers import NotedHead
 from agt_cli.verify.verification import MAKER_LIMIT, PAGES_LIMIT, Verification
 
 PAGES = (".html", ".md")
-OWN_NOTES = ("digest", "code")  # notes that are told of what is audited, and not of all that it rests on
+# notes that are told of what is audited, and not of all that it rests on
+OWN_NOTES = ("digest", "code")
 CHECK_COLUMNS = ("check", "stands", "seen")
 CONDITION_COLUMNS = ("", "asks", "stands", "why")
 LIMITS = (
     PAGES_LIMIT,
     MAKER_LIMIT,
-    "that the code which ran was agt's: version and revision are words in the record; whoever doubts them trains again on "
+    "that the code which ran was agt's: version and revision are words in the record; whoever "
+    "doubts them trains again on "
     "the same data with the same config.yaml, and compares",
-    "that what env.json says of the machine, its packages, the command line and places of files is true: no other file "
+    "that what env.json says of the machine, its packages, the command line and places of files is "
+    "true: no other file "
     "says it",
-    "that no other run or release about the same people was made elsewhere: losses add up whether or not they are written "
+    "that no other run or release about the same people was made elsewhere: losses add up whether "
+    "or not they are written "
     "down",
-    "that this was the only training: of many runs the best may have been kept, which condition e speaks about and nothing "
+    "that this was the only training: of many runs the best may have been kept, which condition e "
+    "speaks about and nothing "
     "records",
-    "how long anything took, what was refused, and what else could be watched: guarantees are about outputs alone",
+    "how long anything took, what was refused, and what else could be watched: guarantees are "
+    "about outputs alone",
 )
 DRAW_LIMIT = (
-    "that the draws came from the operating system and were made once: a record cannot show how its numbers came about"
+    "that the draws came from the operating system and were made once: a record cannot "
+    "show how its numbers came about"
 )
-DECLARED_LIMIT = "that what was declared is true: each declaration above is a person's word, with what would break it"
+DECLARED_LIMIT = (
+    "that what was declared is true: each declaration above is a person's word, with "
+    "what would break it"
+)
 
 
 @dataclass(frozen=True)
@@ -50,7 +70,8 @@ class VerifyConfig:
         digest: that it must have; None: any.
         page: where the audit is written to as well; None: nowhere.
         ledger: that counts a release, by name or path; None: where the release says.
-        head: where a ledger's chain ended at some time, or the file of its second head; None: nobody said.
+        head: where a ledger's chain ended at some time, or the file of its second head; None:
+            nobody said.
     """
 
     path: Path
@@ -64,7 +85,8 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
     """Validate the settings.
 
     Raises:
-        ConfigError: no digest, or a page that would lie in what is verified, or over something else.
+        ConfigError: no digest, or a page that would lie in what is verified, or over something
+            else.
     """
     only_keys(config, ("path", "digest", "page", "ledger", "head"))
     path, page = Path(str(config["path"])).expanduser(), config.get("page")
@@ -73,18 +95,27 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
         if page.suffix not in PAGES:
             raise ConfigError(f"page={page}: give a name that ends with {' or '.join(PAGES)}")
         if page.exists():
-            raise ConfigError(f"page={page}: something is there already, and nothing is written over: name a new file")
+            raise ConfigError(
+                f"page={page}: something is there already, and nothing is written over: name a new "
+                "file"
+            )
         if page.resolve().is_relative_to(path.resolve()):
             raise ConfigError(
-                f"page={page}: lies in the folder that is verified, which must stay as it is: name another place"
+                f"page={page}: lies in the folder that is verified, which must stay as it is: name "
+                "another place"
             )
     head, ledger = config.get("head"), config.get("ledger")
     noted: NotedHead = None if head is None else Head.read(str(head))
     if head is not None and noted is None:
         if not os.path.exists(str(head)):
-            raise ConfigError(f"head={head}: expected COUNT:HASH, as agt ledger show prints it, or the second head's file")
+            raise ConfigError(
+                f"head={head}: expected COUNT:HASH, as agt ledger show prints it, or the second "
+                "head's file"
+            )
         noted = Path(str(head))
-    return VerifyConfig(path, digest_of(config, "digest"), page, None if ledger is None else str(ledger), noted)
+    return VerifyConfig(
+        path, digest_of(config, "digest"), page, None if ledger is None else str(ledger), noted
+    )
 
 
 def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
@@ -95,7 +126,9 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
         Busy: another process has a ledger, and everything else holds.
     """
     with trusting(()), console.progress(f"verifying {config.path}", "file") as report:
-        verification = Verification(lambda done, files: report(done, files, done, files), config.ledger, config.head)
+        verification = Verification(
+            lambda done, files: report(done, files, done, files), config.ledger, config.head
+        )
         subject = verification.look(config.path, config.digest)
     say(subject, console)
     if config.page is not None:
@@ -111,7 +144,8 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
     return result
 
 
-# -- on one page -----------------------------------------------------------------------------------------------------------
+# -- on one page
+# -----------------------------------------------------------------------------------------------------------
 
 
 def headline(subject: VerifiedItem) -> str:
@@ -130,11 +164,18 @@ def tree(subject: VerifiedItem, above: VerifiedItem | None = None) -> TreeBranch
     """
     parts: list[TreeBranch] = [(line, ()) for line in subject.claims] if above is None else []
     if subject.conditions and (above is None or above.conditions != subject.conditions):
-        proved = [f"{c.letter} {excerpt(c.name)}" for c in subject.conditions if c.standing is Standing.PROVED]
+        proved = [
+            f"{c.letter} {excerpt(c.name)}"
+            for c in subject.conditions
+            if c.standing is Standing.PROVED
+        ]
         lines = [f"by code: {', '.join(proved)}: proved"] if proved else []
         lines += [f"{words}: declared" for words in subject.declared]
         void = (c for c in subject.conditions if c.standing is Standing.VOID)
-        lines += [f"{c.letter} {excerpt(c.name)}: {excerpt(c.grounds.missing, 1000)}: not held" for c in void]
+        lines += [
+            f"{c.letter} {excerpt(c.name)}: {excerpt(c.grounds.missing, 1000)}: not held"
+            for c in void
+        ]
         parts.append(("the conditions of a guarantee of privacy", [(line, ()) for line in lines]))
     parts += [tree(part, subject) for part in subject.rests_on]
     digest = f", {subject.digest[:19]}..." if subject.digest else ""
@@ -146,17 +187,24 @@ def limits(subject: VerifiedItem) -> list[str]:
     if subject.limits:
         return [*subject.limits]
     declared = any(part.declared for part in subject.every)
-    return [*([DECLARED_LIMIT] if declared else []), *([DRAW_LIMIT] if subject.drawn else []), *LIMITS]
+    return [
+        *([DECLARED_LIMIT] if declared else []),
+        *([DRAW_LIMIT] if subject.drawn else []),
+        *LIMITS,
+    ]
 
 
 def rows(subject: VerifiedItem) -> list[tuple[str, str, str]]:
     """Its own checks, and what does not hold or could not be looked at below; the worst first."""
     checks = list(subject.checks)
-    below = [(part, check) for part in subject.every if part is not subject for check in part.checks]
+    below = [
+        (part, check) for part in subject.every if part is not subject for check in part.checks
+    ]
     checks += [
         replace(check, words=f"{part.name}: {check.words}")
         for part, check in below
-        if check.state is not CheckState.OK and (check.state is not CheckState.NOTE or check.name not in OWN_NOTES)
+        if check.state is not CheckState.OK
+        and (check.state is not CheckState.NOTE or check.name not in OWN_NOTES)
     ]
     checks.sort(key=lambda check: check.state is not CheckState.PROBLEM)
     return [check.cells for check in checks]
@@ -179,7 +227,8 @@ def say(subject: VerifiedItem, console: Console) -> None:
 def markdown(subject: VerifiedItem) -> str:
     """The same as a page."""
     conditions = [
-        (c.letter, excerpt(c.name), Markdown(f"**{c.standing}**"), excerpt(c.why, 1000)) for c in subject.conditions
+        (c.letter, excerpt(c.name), Markdown(f"**{c.standing}**"), excerpt(c.why, 1000))
+        for c in subject.conditions
     ]
     return document(
         f"# {plain(headline(subject))}",
@@ -187,8 +236,15 @@ def markdown(subject: VerifiedItem) -> str:
         "## What rests on what",
         "\n".join(_bullets(tree(subject))),
         "## Checks",
-        markdown_table(CHECK_COLUMNS, [(name, Markdown(f"**{state}**"), seen) for name, state, seen in rows(subject)]),
-        *(["## Conditions of a guarantee", markdown_table(CONDITION_COLUMNS, conditions)] if conditions else []),
+        markdown_table(
+            CHECK_COLUMNS,
+            [(name, Markdown(f"**{state}**"), seen) for name, state, seen in rows(subject)],
+        ),
+        *(
+            ["## Conditions of a guarantee", markdown_table(CONDITION_COLUMNS, conditions)]
+            if conditions
+            else []
+        ),
         "## What this does not show",
         limits(subject),
     )

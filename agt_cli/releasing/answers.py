@@ -18,7 +18,8 @@ from agt_cli.report.release_md import id_lines, outside_lines, predict_report
 
 @dataclass(frozen=True)
 class PortableAnswers:
-    """Labels from weights that were released (agt predict release=FOLDER): the folder and the queries are all there is.
+    """Labels from weights that were released (agt predict release=FOLDER): the folder and the
+    queries are all there is.
 
     Attributes:
         folder: of the release.
@@ -37,15 +38,21 @@ class PortableAnswers:
         """Open the release that ``release`` names.
 
         Raises:
-            ConfigError: none lies there, another than ``digest``, no queries, or a setting of a release yet to be made.
+            ConfigError: none lies there, another than ``digest``, no queries, or a setting of a
+                release yet to be made.
         """
         folder, inputs = Path(str(config["release"])), config.get("inputs")
         given = [key for key in ("run", "seed", "ledger") if config.get(key) is not None]
         given += [f"total.{key}" for key, value in (config.get("total") or {}).items() if value]
         mechanism = config.get("mechanism") or {}
-        given += [f"mechanism.{key}" for key, value in mechanism.items() if value and key != "_target_"]
+        given += [
+            f"mechanism.{key}" for key, value in mechanism.items() if value and key != "_target_"
+        ]
         if given:
-            raise ConfigError(f"release={folder}: its weights are drawn, and answer as they are: leave out {given[0]}")
+            raise ConfigError(
+                f"release={folder}: its weights are drawn, and answer as they are: leave out "
+                f"{given[0]}"
+            )
         release = Portable.open(folder, digest_of(config, "digest"))
         if inputs is None:
             raise ConfigError(f"release={folder}: name the file of queries, inputs=FILE")
@@ -59,7 +66,9 @@ class PortableAnswers:
             ConfigError: the queries look like another population's.
         """
         release = self.release
-        record.environment(release=str(self.folder.resolve()), inputs=str(self.inputs), dataset=release.name)
+        record.environment(
+            release=str(self.folder.resolve()), inputs=str(self.inputs), dataset=release.name
+        )
         queries = release.queries().load_queries(self.inputs)
         record.environment(inputs_id=queries.id_column)
         table = LabelTable.of(queries, release.classes, self.inputs)
@@ -74,7 +83,9 @@ class PortableAnswers:
         record.add_metrics(n_queries=len(queries), proved=1, simulated=0, **release.noise)
         words = [*release.words, sentences.RELEASED_EARLIER]
         about = f"queries of {self.inputs.name}"
-        record.report(predict_report(release.name, about, release.mechanism, words, f"`{table.file}`", record))
+        record.report(
+            predict_report(release.name, about, release.mechanism, words, f"`{table.file}`", record)
+        )
         brief = [*(release.brief or release.words), sentences.RELEASED_EARLIER, sentences.IN_FULL]
         for line in [*brief, f"labels: {path}"]:
             console.say(line)

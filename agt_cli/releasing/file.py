@@ -1,4 +1,5 @@
-"""agt predict of a file of queries: what it asks for is judged, paid for, drawn and written, in this order.
+"""agt predict of a file of queries: what it asks for is judged, paid for, drawn and written, in
+this order.
 
 Formal guarantees
     What was drawn was debited before, and before anything private was computed about a query that
@@ -24,8 +25,9 @@ def release_file(request: PredictRequest) -> dict[str, Any]:
     """Release what a file of queries asks for, and say it; returns the command's object.
 
     Raises:
-        CheckError: some of the queries were not paid for; the record is finished, and says what was answered. Or the run
-            was changed meanwhile: what was drawn from its earlier state is spent, and nobody sees it.
+        CheckError: some of the queries were not paid for; the record is finished, and says what was
+            answered. Or the run was changed meanwhile: what was drawn from its earlier state is
+            spent, and nobody sees it.
         Exhausted: none was, and none was answered before; nothing was drawn.
         ConfigError: the claim is refused, the queries do not fit the model, or what is asked for
             would hardly be worth its budget.
@@ -40,9 +42,15 @@ def release_file(request: PredictRequest) -> dict[str, Any]:
     reservation = release.reserve()
     claim = release.reserved_claim
     words = claim.lines()
-    about = Spending.of_claim(claim, len(request.rows_drawn(release)), request.opened.dataset.name, reservation.entry)
+    about = Spending.of_claim(
+        claim, len(request.rows_drawn(release)), request.opened.dataset.name, reservation.entry
+    )
     # Whatever can fail has had its chance; from here on what was spent is on disk.
-    with spending(request.record, subject_of(request.trained), about) if reservation.size else nullcontext():
+    with (
+        spending(request.record, subject_of(request.trained), about)
+        if reservation.size
+        else nullcontext()
+    ):
         if reservation.size and request.payer.name and not request.console.quiet:
             for line in doubt_worth(request, release, claim):
                 request.console.note(line)
@@ -62,8 +70,12 @@ def release_file(request: PredictRequest) -> dict[str, Any]:
     return _say(request, claim, writer, written, earlier)
 
 
-def _record_request(request: PredictRequest, release: AnyRelease, writer: ReleaseWriter, earlier: list[str]) -> None:
-    """Record what is known before anything is paid for, and say which earlier releases did not end as done."""
+def _record_request(
+    request: PredictRequest, release: AnyRelease, writer: ReleaseWriter, earlier: list[str]
+) -> None:
+    """Record what is known before anything is paid for, and say which earlier releases did not
+    end as done.
+    """
     for line in earlier:
         request.console.say(line)
     claim = release.claim
@@ -73,7 +85,9 @@ def _record_request(request: PredictRequest, release: AnyRelease, writer: Releas
 
 
 def _check_worth(request: PredictRequest, release: AnyRelease) -> None:
-    """Stop what would hardly be worth its budget before that is spent (ConfigError), unless the owner is willing."""
+    """Stop what would hardly be worth its budget before that is spent (ConfigError), unless the
+    owner is willing.
+    """
     console = request.console
     willing = request.force or release.simulated
     objections = [] if willing else _misfits(request, release)
@@ -89,25 +103,36 @@ def _check_worth(request: PredictRequest, release: AnyRelease) -> None:
         for line in release.wanted_claim.doubts(request.opened.dataset.declared_size):
             console.note(line)
     if objections:
-        raise ConfigError(f"{'; '.join(objections)}: nothing was spent; force=true releases all the same")
+        raise ConfigError(
+            f"{'; '.join(objections)}: nothing was spent; force=true releases all the same"
+        )
 
 
 def _misfits(request: PredictRequest, release: AnyRelease) -> list[str]:
-    """Return what of a file fits neither the budget nor what is declared, in words: from public values."""
+    """Return what of a file fits neither the budget nor what is declared, in words: from public
+    values.
+    """
     lines = list(request.opened.queries.population_mismatches)
     remaining = request.payer.remaining(release.claim.guarantee, release.wanted)
     if remaining and remaining < release.wanted:
-        lines.append(f"the budget of {request.payer.name} holds {remaining:,} of {release.wanted:,} labels")
+        lines.append(
+            f"the budget of {request.payer.name} holds {remaining:,} of {release.wanted:,} labels"
+        )
     return lines
 
 
 def _say(
-    request: PredictRequest, claim: Claim, writer: ReleaseWriter, written: Written, earlier: list[str]
+    request: PredictRequest,
+    claim: Claim,
+    writer: ReleaseWriter,
+    written: Written,
+    earlier: list[str],
 ) -> dict[str, Any]:
     """Say what was released; returns the command's object.
 
     Args:
-        claim: as the record has it: the ledger is not read again, which may be locked or further by now.
+        claim: as the record has it: the ledger is not read again, which may be locked or further by
+            now.
 
     Raises:
         CheckError: some of the queries were not paid for.
@@ -124,7 +149,12 @@ def _say(
             console.note(line)
         console.say(f"labels: {record.folder / writer.table.file}")
     words = claim.lines()
-    result = {"metrics": record.metrics, "claim": words[0], "words": [*words, *earlier], **written.result}
+    result = {
+        "metrics": record.metrics,
+        "claim": words[0],
+        "words": [*words, *earlier],
+        **written.result,
+    }
     if written.unanswered:
         console.say(f"digest: {record.digest}")
         raise CheckError(written.unanswered, {**result, "digest": record.digest})

@@ -1,4 +1,7 @@
-"""labels.csv or labels.parquet: the labels that may be published, by name. Loads neither torch nor what draws."""
+"""labels.csv or labels.parquet: the labels that may be published, by name.
+
+Loads neither torch nor what draws.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -18,12 +21,15 @@ from agt.data.records import UNANSWERED, Records
 MAX_LABELS_SHOWN = 10_000  # that --json has in its object; more are in their file alone
 _ODD = re.compile('[",\r\n]')
 _HEAD = b"record_id,label\n"
-_SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("record_id", "label")])
+_SCHEMA = pa.schema(
+    [pa.field(name, pa.string(), nullable=False) for name in ("record_id", "label")]
+)
 
 
 @dataclass(frozen=True)
 class LabelTable:
-    """labels.csv or labels.parquet: names and labels of the queries, whose number of bytes has a public bound.
+    """labels.csv or labels.parquet: names and labels of the queries, whose number of bytes has a
+    public bound.
 
     Attributes:
         names: [n] str, or ``row_numbers``.
@@ -38,7 +44,11 @@ class LabelTable:
     @classmethod
     def of(cls, queries: Records, classes: tuple[str, ...], inputs: Path | None) -> "LabelTable":
         """For queries, and the file that they are from."""
-        large = isinstance(queries.features, Blocks) and inputs is not None and inputs.suffix.lower() == ".parquet"
+        large = (
+            isinstance(queries.features, Blocks)
+            and inputs is not None
+            and inputs.suffix.lower() == ".parquet"
+        )
         return cls(public_names(queries.ids), classes, ".parquet" if large else ".csv")
 
     @property
@@ -50,7 +60,8 @@ class LabelTable:
     def naming(self) -> list[str]:
         """What whoever reads it should know of its names, if they are not the queries' own."""
         said = (
-            "record_id is the query's number, from 0, in its file or among the test records, because no column names them "
+            "record_id is the query's number, from 0, in its file or among the test records, "
+            "because no column names them "
             "(in a file: the dataset's id column, or id)"
         )
         return [said] if isinstance(self.names, Mapped) else []
@@ -60,14 +71,23 @@ class LabelTable:
         """As many bytes as it can come to: every label the longest."""
         if self.suffix == ".parquet":
             return self._parquet_size
-        longest = max(range(len(self.classes)), key=lambda label: len(_cell(self.classes[label]).encode()))
+        longest = max(
+            range(len(self.classes)), key=lambda label: len(_cell(self.classes[label]).encode())
+        )
         names = pieces(self.names)
-        return len(_HEAD) + sum(len(self._lines(some, np.broadcast_to(longest, len(some)))) for some in names)
+        return len(_HEAD) + sum(
+            len(self._lines(some, np.broadcast_to(longest, len(some)))) for some in names
+        )
 
     @property
     def _parquet_size(self) -> int:
-        """Each name and label in plain, what cannot be made shorter, and room for the groups' heads."""
-        count, heads = len(self.names), 4096 + 2 * sum(len(name.encode()) + 64 for name in self.classes)
+        """Each name and label in plain, what cannot be made shorter, and room for the groups'
+        heads.
+        """
+        count, heads = (
+            len(self.names),
+            4096 + 2 * sum(len(name.encode()) + 64 for name in self.classes),
+        )
         if isinstance(self.names, Mapped):
             letters = count * len(str(count))
         else:
@@ -85,7 +105,9 @@ class LabelTable:
                 start += len(part)
                 put(names, labels)
                 few = shown is not None and len(shown) + len(labels) <= MAX_LABELS_SHOWN
-                shown = [*(shown or []), *(self.classes[label] for label in labels)] if few else None
+                shown = (
+                    [*(shown or []), *(self.classes[label] for label in labels)] if few else None
+                )
         return shown
 
     @contextmanager
@@ -95,15 +117,21 @@ class LabelTable:
             yield lambda names, labels: file.write(self._lines(names, labels))
             return
         words = pa.array(self.classes, pa.string())
-        with pq.ParquetWriter(file, _SCHEMA, use_dictionary=["label"], write_statistics=False) as writer:
+        with pq.ParquetWriter(
+            file, _SCHEMA, use_dictionary=["label"], write_statistics=False
+        ) as writer:
             yield lambda names, labels: writer.write_table(
-                pa.table([pa.array(names.tolist(), pa.string()), words.take(pa.array(labels))], _SCHEMA)
+                pa.table(
+                    [pa.array(names.tolist(), pa.string()), words.take(pa.array(labels))], _SCHEMA
+                )
             )
 
     def _lines(self, names: np.ndarray, labels: np.ndarray) -> bytes:
         words, plain = [_cell(name) for name in self.classes], names.tolist()
         plain = list(map(_cell, plain)) if _ODD.search("".join(plain)) else plain
-        return "".join(f"{name},{words[label]}\n" for name, label in zip(plain, labels.tolist(), strict=True)).encode()
+        return "".join(
+            f"{name},{words[label]}\n" for name, label in zip(plain, labels.tolist(), strict=True)
+        ).encode()
 
 
 def _cell(word: str) -> str:
@@ -114,7 +142,8 @@ def _cell(word: str) -> str:
 def public_names(ids: np.ndarray) -> np.ndarray:
     """[n] str: the names that labels are published under: the ids that were given, or row numbers.
 
-    Ids made from content also hash a test record's true label, so that whoever knows the record could test a guess of it.
+    Ids made from content also hash a test record's true label, so that whoever knows the record
+    could test a guess of it.
     """
     if isinstance(ids, Mapped):
         return ids

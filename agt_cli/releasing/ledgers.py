@@ -24,7 +24,9 @@ from agt_cli.unlearn.log import HashKey
 FOLDER = "ledgers"
 NO_LEDGER = "none"  # what ledger= takes for none
 EARLIER = "earlier_data"
-"""In env.json: digests of the data of a run's earlier states, before records were erased, by which its people are known."""
+"""In env.json: digests of the data of a run's earlier states, before records were erased, by
+which its people are known.
+"""
 PEOPLE = "people"
 """In env.json: ``sample_of`` the units that were trained on, readable with the run's key alone."""
 _NAME = re.compile(r"\w[\w .-]*")
@@ -40,7 +42,8 @@ def people_of_run(run: Run, name: str | None = None) -> ProtectedPeople:
     files = run.environment.get("data_files") or {}
     data = str(run.environment["data_digest"])
     people: tuple[str, ...] = ()
-    with suppress(ConfigError, ValueError):  # the key is for its owner alone: without it nobody is compared
+    # the key is for its owner alone: without it nobody is compared
+    with suppress(ConfigError, ValueError):
         if key := HashKey.of(run.folder):
             people = unveiled(str(run.environment.get(PEOPLE, "")), key, data)
     hashed = [file for file in files.values() if "sha256" in file]
@@ -58,7 +61,8 @@ def people_of_run(run: Run, name: str | None = None) -> ProtectedPeople:
 
 
 def ledger_path(name: str) -> Path:
-    """Where a ledger lies that is called by its name, or by a path (anything with a slash, or that ends in .ledger).
+    """Where a ledger lies that is called by its name, or by a path (anything with a slash, or that
+    ends in .ledger).
 
     Raises:
         ConfigError: it is neither.
@@ -84,7 +88,9 @@ def existing_ledger(name: str) -> Path:
 
 
 def second_head() -> Path | None:
-    """Where the second head must lie, whatever a ledger says: the environment's AGT_LEDGER_HEAD, a file or a folder."""
+    """Where the second head must lie, whatever a ledger says: the environment's AGT_LEDGER_HEAD,
+    a file or a folder.
+    """
     place = os.environ.get("AGT_LEDGER_HEAD")
     return Path(place) if place else None
 
@@ -103,7 +109,9 @@ def columns_of(config: Mapping[str, Any]) -> str:
 
 
 def veiled(loaded: Dataset, key: HashKey) -> str:
-    """What env.json has of the people of a training set: in hexadecimal, under the run's key and the data's digest."""
+    """What env.json has of the people of a training set: in hexadecimal, under the run's key and
+    the data's digest.
+    """
     return _xor(bytes.fromhex("".join(sample_of(loaded.train.units))), key, loaded.digest).hex()
 
 
@@ -119,7 +127,9 @@ def _xor(content: bytes, key: HashKey, digest: str) -> bytes:
 
 
 def say_skipped(folder: Path) -> list[Path]:
-    """``ledgers_in`` a folder; what among them surely is another program's file is named on stderr."""
+    """``ledgers_in`` a folder; what among them surely is another program's file is named on
+    stderr.
+    """
     paths = ledgers_in(folder)
     for path in paths:
         if kind := other_program(path):

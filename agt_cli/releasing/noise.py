@@ -1,9 +1,11 @@
-"""DP-SGD's noise in a training run with boxes (000, Algorithm 1): from settings to draws, and what the weights may claim.
+"""DP-SGD's noise in a training run with boxes (000, Algorithm 1): from settings to draws, and what
+the weights may claim.
 
-Two statements, never mixed. The certificates compare with what the same run, *meeting the same draws*, would have given:
-for every draw they are those of a deterministic training with a public constant, and so is every label released from them.
-The (epsilon, delta) of the weights averages over the draws. Both at once are covered by neither: whoever holds the weights
-and labels from the certificates sees two functions of one draw.
+Two statements, never mixed. The certificates compare with what the same run, *meeting the same
+draws*, would have given: for every draw they are those of a deterministic training with a public
+constant, and so is every label released from them. The (epsilon, delta) of the weights averages
+over the draws. Both at once are covered by neither: whoever holds the weights and labels from the
+certificates sees two functions of one draw.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,12 +37,15 @@ from agt_cli.runs.prepare import Prepared, RunSettings
 MECHANISM = "noise in training"
 RESTS_ON = "bceg"  # a and f speak of boxes alone; d of their nesting
 REDRAWN = (
-    "certificates compare with runs that meet the noise this run drew; training again draws anew and may give a query "
+    "certificates compare with runs that meet the noise this run drew; training again draws anew "
+    "and may give a query "
     "another label, so they certify nothing about retraining or unlearning"
 )
 SCOPE = (
-    "model.safetensors alone: boxes, metrics and the rest of the folder depend on the private data; and among data that "
-    "training takes without an error (it refuses a batch above n_max, a unit above relation.unit_rows, a missing class and "
+    "model.safetensors alone: boxes, metrics and the rest of the folder depend on the private "
+    "data; and among data that "
+    "training takes without an error (it refuses a batch above n_max, a unit above "
+    "relation.unit_rows, a missing class and "
     "the like)"
 )
 
@@ -62,11 +67,12 @@ class NoisyWeights:
 def drawing(
     settings: RunSettings, record: RunRecord, prepared: Prepared, checkpoints: Checkpoints
 ) -> Iterator[Sequence[str]]:
-    """Noise in training makes the weights a release: paid, and on disk, before the first draw, as any other (payer.py).
+    """Noise in training makes the weights a release: paid, and on disk, before the first draw, as
+    any other (payer.py).
 
-    A run that goes on draws what it would have drawn then, and has paid for it, if its ledger says so too. The seed is on
-    disk before anything is paid: where spent.json is and the seed is not, somebody took it away. Yields what is said of the
-    account.
+    A run that goes on draws what it would have drawn then, and has paid for it, if its ledger says
+    so too. The seed is on disk before anything is paid: where spent.json is and the seed is not,
+    somebody took it away. Yields what is said of the account.
 
     Raises:
         ConfigError: a ledger is named, and nothing is released, or nothing is proved of it.
@@ -75,7 +81,9 @@ def drawing(
     ledger, noise = record.config.get("ledger"), settings.noise
     if noise is None:
         if ledger is not None:
-            raise ConfigError(f"ledger={ledger}: training without noise releases nothing: leave it out")
+            raise ConfigError(
+                f"ledger={ledger}: training without noise releases nothing: leave it out"
+            )
         yield ()
         return
     simulated = noise.seed is not None
@@ -84,18 +92,24 @@ def drawing(
         reservation, words = _pay(settings, noise, record, prepared, checkpoints)
         entry = reservation.entry
     guarantee = meant_guarantee(noise.epsilon, noise.delta)
-    about = Spending("weights", MECHANISM, guarantee, (), 0, prepared.dataset.name, simulated, entry)
+    about = Spending(
+        "weights", MECHANISM, guarantee, (), 0, prepared.dataset.name, simulated, entry
+    )
     with spending(record, {"data_digest": prepared.loaded.digest}, about):
         yield words
 
 
 def _pay(
-    settings: RunSettings, noise: NoiseConfig, record: RunRecord, prepared: Prepared, checkpoints: Checkpoints
+    settings: RunSettings,
+    noise: NoiseConfig,
+    record: RunRecord,
+    prepared: Prepared,
+    checkpoints: Checkpoints,
 ) -> tuple[Reservation, list[str]]:
     """Pay for one release of weights, for which a Gaussian mechanism of the noise's own mu stands.
 
-    The ledger's entry names the draw, by a hash of its seed: a run that goes on finds the one that paid for it, also where
-    it was killed before it could note that, and finds no other run's.
+    The ledger's entry names the draw, by a hash of its seed: a run that goes on finds the one that
+    paid for it, also where it was killed before it could note that, and finds no other run's.
 
     Returns:
         What was paid, and what is said of it.
@@ -106,15 +120,20 @@ def _pay(
     with payer_of(record.config.get("ledger"), people, record, draw) as payer:
         missing = _missing(conditions_of(prepared.problem(settings)))
         if payer.name and missing:
-            raise ConfigError(f"ledger={payer.name}: nothing is proved of the noisy weights: {refusal_of(missing[0])}")
+            raise ConfigError(
+                f"ledger={payer.name}: nothing is proved of the noisy weights: "
+                f"{refusal_of(missing[0])}"
+            )
         record.environment(draw=draw)
         charged = NoisyWeights(stands_for(noise.epsilon, noise.delta))
         reservation = payer.earlier(charged)
         before = spent_before(record).get("ledger")
         if before and reservation is None:
             raise CheckError(
-                f"ledger={payer.name or 'none'}: entry {before['entry']} of the ledger of {before['population']} paid for "
-                "this run, says its spent.json, and this ledger does not: another one, an older copy, or another run's "
+                f"ledger={payer.name or 'none'}: entry {before['entry']} of the ledger of "
+                f"{before['population']} paid for "
+                "this run, says its spent.json, and this ledger does not: another one, an older "
+                "copy, or another run's "
                 "spent.json: start a new run"
             )
         reservation = reservation or payer.reserve(charged, 1)
@@ -128,17 +147,24 @@ def _missing(conditions: Sequence[Condition]) -> list[Condition]:
 
 
 def meant_guarantee(epsilon: float, delta: float) -> dict[str, Any]:
-    """What noise in training of this budget is to give the weights, as files have a guarantee: of any size."""
+    """What noise in training of this budget is to give the weights, as files have a guarantee:
+    of any size.
+    """
     return {"kind": "approximate", "eps": epsilon, "delta": delta}
 
 
 def stands_for(epsilon: float, delta: float) -> GaussianDP:
-    """The Gaussian mechanism that noise in training of this budget is, whose cost a ledger counts."""
+    """The Gaussian mechanism that noise in training of this budget is, whose cost a ledger
+    counts.
+    """
     return GaussianDP(gaussian_mu(epsilon, delta) * (1 + UP))
 
 
-def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condition], account: Sequence[str]) -> list[str]:
-    """What may be said of the noisy weights, in lines; the first says whether anything is guaranteed.
+def noise_words(
+    settings: Settings, noise: NoisePlan, conditions: Sequence[Condition], account: Sequence[str]
+) -> list[str]:
+    """What may be said of the noisy weights, in lines; the first says whether anything is
+    guaranteed.
 
     Args:
         account: what is said of other releases about the same data.
@@ -149,24 +175,34 @@ def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condi
     missing = _missing(conditions)
     guarantee = sentences.noise_guarantee(config.epsilon, config.delta)
     if missing:
-        words = [f"NO PROOF OF PRIVACY for the noisy weights, meant to be {guarantee}: {refusal_of(c)}" for c in missing]
+        words = [
+            f"NO PROOF OF PRIVACY for the noisy weights, meant to be {guarantee}: {refusal_of(c)}"
+            for c in missing
+        ]
     else:
         words = [
-            f"the weights in model.safetensors are {guarantee} for {neighbours_of(relation)}, in exact arithmetic",
+            f"the weights in model.safetensors are {guarantee} for {neighbours_of(relation)}, in "
+            "exact arithmetic",
             SCOPE,
         ]
-    steps = f"{noise.epochs} of the {settings.training.epochs * settings.training.batch.count} steps"
+    steps = (
+        f"{noise.epochs} of the {settings.training.epochs * settings.training.batch.count} steps"
+    )
     caveat = (
-        "the noise comes from a pseudo-random generator seeded by the operating system, in floating point, whose last "
+        "the noise comes from a pseudo-random generator seeded by the operating system, in "
+        "floating point, whose last "
         "digits can betray what the noise was added to (Mironov 2012)"
     )
     if config.seed is not None:
         caveat = (
-            f"simulation: the noise is determined by seed={config.seed}, so nothing is protected from who knows the seed"
+            f"simulation: the noise is determined by seed={config.seed}, so nothing is "
+            "protected from who knows the seed"
         )
     words += [
-        f"each step's direction takes Gaussian noise of standard deviation {noise.sigma:.4g} in every element; its l2 "
-        f"sensitivity is {noise.sensitivity:.4g} (elementwise clip), and {steps} see any one unit: mu = {noise.mu:.4g} "
+        f"each step's direction takes Gaussian noise of standard deviation {noise.sigma:.4g} in "
+        "every element; its l2 "
+        f"sensitivity is {noise.sensitivity:.4g} (elementwise clip), and {steps} see any one unit: "
+        f"mu = {noise.mu:.4g} "
         "in all",
         caveat,
         *map(str, declarations([c for c in conditions if c.letter in RESTS_ON])),
@@ -180,6 +216,8 @@ def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condi
 
 
 def proved(settings: RunSettings, conditions: Sequence[Condition]) -> bool:
-    """Whether the noisy weights carry their guarantee: every condition holds, and nobody knows the seed."""
+    """Whether the noisy weights carry their guarantee: every condition holds, and nobody knows
+    the seed.
+    """
     simulated = settings.noise is not None and settings.noise.seed is not None
     return not simulated and not _missing(conditions)

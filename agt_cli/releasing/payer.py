@@ -1,4 +1,6 @@
-"""Which payer a command's releases are paid from: the ledger that was named, or none, where the data is in no ledger."""
+"""Which payer a command's releases are paid from: the ledger that was named, or none, where the
+data is in no ledger.
+"""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -29,7 +31,9 @@ VARIABLE = "AGT_LEDGER"
 
 
 @contextmanager
-def payer_of(setting: object, people: ProtectedPeople, record: RunRecord, run: str = "") -> Iterator[NoPayer | LedgerPayer]:
+def payer_of(
+    setting: object, people: ProtectedPeople, record: RunRecord, run: str = ""
+) -> Iterator[NoPayer | LedgerPayer]:
     """Open what releases about some data are paid from.
 
     Args:
@@ -39,8 +43,9 @@ def payer_of(setting: object, people: ProtectedPeople, record: RunRecord, run: s
         run: the digest of the training run, or of the draw, that is released from; empty: none.
 
     Raises:
-        ConfigError: the ledger is not there, or its population has other data or another relation; or none was named, and
-            a ledger in the working directory has these people; or a second ledger beside the one that was named has.
+        ConfigError: the ledger is not there, or its population has other data or another relation;
+            or none was named, and a ledger in the working directory has these people; or a second
+            ledger beside the one that was named has.
         CheckError: a ledger is not what was written.
     """
     name = str(setting) if setting is not None else os.environ.get(VARIABLE) or None
@@ -48,16 +53,21 @@ def payer_of(setting: object, people: ProtectedPeople, record: RunRecord, run: s
         holding, refusals = _ledgers_of(people)
         if holding:
             raise ConfigError(
-                f"ledger: the people of {people.table.name} are in the ledger of {', '.join(holding)}: give "
-                f"ledger={holding[0]}, which counts what is released, or ledger={NO_LEDGER} to release outside of it"
+                f"ledger: the people of {people.table.name} are in the ledger of "
+                f"{', '.join(holding)}: give "
+                f"ledger={holding[0]}, which counts what is released, or ledger={NO_LEDGER} to "
+                "release outside of it"
             )
         for error in refusals:
-            raise type(error)(f"{error}; or give ledger={NO_LEDGER} to release outside of any ledger")
+            raise type(error)(
+                f"{error}; or give ledger={NO_LEDGER} to release outside of any ledger"
+            )
         yield NoPayer(Uncounted("unnamed"))
     elif name == NO_LEDGER:
         holding, refusals = _ledgers_of(people)
         if setting is None:
-            record.environment(ledger=NO_LEDGER)  # named by the environment, which no other file says
+            # named by the environment, which no other file says
+            record.environment(ledger=NO_LEDGER)
         yield NoPayer(Uncounted("declined", tuple(holding), bool(refusals)))
     else:
         path = existing_ledger(name)
@@ -78,12 +88,16 @@ def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any])
     """
     hashes = (file["sha256"] for file in data_files(settings.source).values() if "sha256" in file)
     people = sample_of(loaded.train.units)
-    table = AdmittedTable(loaded.name, loaded.digest, tuple(sorted(hashes)), unit_of(config), people=people)
+    table = AdmittedTable(
+        loaded.name, loaded.digest, tuple(sorted(hashes)), unit_of(config), people=people
+    )
     return ProtectedPeople(table, settings.relation.name)
 
 
 def _ledgers_of(people: ProtectedPeople) -> tuple[list[str], list[AgtError]]:
-    """(names, refusals): the ledgers in the working directory that have these people, and why others cannot be opened."""
+    """(names, refusals): the ledgers in the working directory that have these people, and why
+    others cannot be opened.
+    """
     names, refusals = list[str](), list[AgtError]()
     try:
         paths = say_skipped(Path(FOLDER))

@@ -51,27 +51,43 @@ class PrivateAnswers:
         for key, usual in (("accounting", "rigorous"), ("counting", "distance")):
             if self.mechanism.releases_weights and getattr(self, key) != usual:
                 name = self.mechanism.kind.name
-                raise ConfigError(f"{key}={getattr(self, key)}: mechanism={name} reads no stable distance: leave it out")
+                raise ConfigError(
+                    f"{key}={getattr(self, key)}: mechanism={name} reads no stable distance: leave "
+                    "it out"
+                )
         if self.lot > 1 and self.trained.inputs != LINES:
-            raise ConfigError(f"lot={self.lot}: a file is paid for as one: leave it out, or ask by lines with inputs=-")
+            raise ConfigError(
+                f"lot={self.lot}: a file is paid for as one: leave it out, or ask by lines with "
+                "inputs=-"
+            )
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "PrivateAnswers":
         """Validate the settings, the budget and the run, before any data is read."""
-        mechanism = MechanismConfig.of(config.get("mechanism"), validate(TotalConfig, config.get("total"), "total"))
+        mechanism = MechanismConfig.of(
+            config.get("mechanism"), validate(TotalConfig, config.get("total"), "total")
+        )
         trained = TrainedRun.of(config)
         PendingErasures.of(trained.finished).refuse(f"mechanism={mechanism.kind.name}")
-        chosen = {key: config.get(key) for key in ("accounting", "counting", "seed", "ledger", "lot", "force")}
+        chosen = {
+            key: config.get(key)
+            for key in ("accounting", "counting", "seed", "ledger", "lot", "force")
+        }
         return validate(cls, {"trained": trained, "mechanism": mechanism, **chosen}, "")
 
     def run(self, record: RunRecord, console: Console) -> dict[str, Any]:
         """Judge the release, pay for it, say on disk what it spends, draw it and write it."""
-        randomness: Randomness = SystemRandomness() if self.seed is None else SeededRandomness(self.seed)
+        randomness: Randomness = (
+            SystemRandomness() if self.seed is None else SeededRandomness(self.seed)
+        )
         mechanism, lines = self.mechanism, self.trained.inputs == LINES
         opened = self.trained.open(record, console, mechanism.reads_records)
         count, most = len(opened.queries), mechanism.total.queries
         if most is not None and count > most:
-            raise ConfigError(f"the file holds {count} queries and total.queries is {most}: raise it, or cut the file")
+            raise ConfigError(
+                f"the file holds {count} queries and total.queries is {most}: raise it, or cut the "
+                "file"
+            )
         trained = opened.trained.finished
         paying = payer_of(self.ledger, people_of_run(trained), record, trained.digest)
         with nullcontext(NoPayer()) if randomness.simulated else paying as payer:

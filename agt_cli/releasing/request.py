@@ -50,7 +50,9 @@ class PredictRequest:
         return self.config.mechanism(self.opened.model.problem.classes, queries)
 
     def rows_drawn(self, release: AnyRelease) -> np.ndarray | range:
-        """Return the queries that something is to be drawn for; once it is reserved, for which it is."""
+        """Return the queries that something is to be drawn for; once it is reserved, for which
+        it is.
+        """
         if isinstance(release, LabelRelease):
             return release.rows
         return range(len(self.opened.queries))

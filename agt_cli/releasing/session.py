@@ -1,15 +1,18 @@
-"""agt predict inputs=-: questions as JSON lines on standard input, answered as they come, from a model that is loaded once.
+"""agt predict inputs=-: questions as JSON lines on standard input, answered as they come, from a
+model that is loaded once.
 
 {"id": "a17", "record": {"age": 37, "town": "Graz"}}     a record of a table, by column
 {"id": 4, "features": [0.1, -2.5]}                        one of an array
 {"id": "b", "records": [{...}, {...}]}                    several, paid as one lot; of arrays [[...], [...]]
 
 Formal guarantees
-    A line whose queries look like another population's (``agt.data.population.population_mismatches``) is refused before
-    anything is paid, unless ``force``: by its own queries and public constants, whatever other lines held.
-    Nothing is certified but what ``LotPayer.reserve`` returned: debited before, with its line or in advance (``lot``), or,
-    without a ledger, told by spent.json. How many are paid at once, when, and which are refused depends on lines, on what
-    was answered before, and on the ledger's counter. What is left of a lot at the end stays spent.
+    A line whose queries look like another population's
+    (``agt.data.population.population_mismatches``) is refused before anything is paid, unless
+    ``force``: by its own queries and public constants, whatever other lines held.
+    Nothing is certified but what ``LotPayer.reserve`` returned: debited before, with its line or in
+    advance (``lot``), or, without a ledger, told by spent.json. How many are paid at once, when,
+    and which are refused depends on lines, on what was answered before, and on the ledger's
+    counter. What is left of a lot at the end stays spent.
 """
 
 import json
@@ -44,7 +47,9 @@ METRICS = ("lines", "bad_lines", "n_queries", "answered", "stored", "unanswered"
 MAX_LINE_BYTES = 2**24
 ENTRIES = ("record", "records", "features")
 OVER = "no more questions are answered here"
-"""What an asker is told of a run that was changed: neither which run, nor why; stderr tells the owner."""
+"""What an asker is told of a run that was changed: neither which run, nor why; stderr tells the
+owner.
+"""
 
 
 def serve(request: PredictRequest, lot: int) -> dict[str, Any]:
@@ -80,7 +85,8 @@ def serve(request: PredictRequest, lot: int) -> dict[str, Any]:
 class Session:
     """Questions of one model, answered by one mechanism, line after line.
 
-    Each line is a release of its own (``LabelRelease``), under a claim that was judged once, and paid for from lots.
+    Each line is a release of its own (``LabelRelease``), under a claim that was judged once, and
+    paid for from lots.
 
     Attributes:
         labelling: the model and the mechanism.
@@ -104,21 +110,29 @@ class Session:
         total, opened, terms = request.config.total, request.opened, request.terms
         if total.eps is not None and total.queries is None:
             raise ConfigError(
-                "total.eps is shared out over questions, and nobody knows how many lines come: give total.queries, too, or "
+                "total.eps is shared out over questions, and nobody knows how many lines come: "
+                "give total.queries, too, or "
                 "mechanism.eps"
             )
         mechanism = request.mechanism(total.queries or 1)
         if not isinstance(mechanism, Mechanism):
-            raise ConfigError(f"mechanism={mechanism.name}: lines ask for labels: give a file of queries")
+            raise ConfigError(
+                f"mechanism={mechanism.name}: lines ask for labels: give a file of queries"
+            )
         source = opened.kept.source
         if not hasattr(source, "read_queries"):
             raise ConfigError(
-                f"inputs=-: {type(source).__name__} reads files of queries alone: give it read_queries(columns)"
+                f"inputs=-: {type(source).__name__} reads files of queries alone: give it "
+                "read_queries(columns)"
             )
-        labelling = Labelling.judged(opened.model, mechanism, terms.conditions, terms.accounting, terms.counting)
+        labelling = Labelling.judged(
+            opened.model, mechanism, terms.conditions, terms.accounting, terms.counting
+        )
         claim = replace(labelling.claim, simulated=terms.randomness.simulated)
         request.payer.check(claim)
-        return cls(request, replace(labelling, claim=claim), LotPayer(request.payer, lot, total.queries))
+        return cls(
+            request, replace(labelling, claim=claim), LotPayer(request.payer, lot, total.queries)
+        )
 
     @property
     def claim(self) -> Claim:
@@ -127,7 +141,12 @@ class Session:
         each = self.labelling.claim
         totals = claim_of_labels(each, maximum, self.terms.delta).totals if maximum else ()
         claim = replace(
-            each, one_by_one=True, totals=totals, most=maximum, releases=reserved or 1, answers=reserved or None
+            each,
+            one_by_one=True,
+            totals=totals,
+            most=maximum,
+            releases=reserved or 1,
+            answers=reserved or None,
         )
         return claim.counted_by(self.lots.account(self.lots.newest))
 
@@ -136,7 +155,10 @@ class Session:
         """Why nothing more may be drawn."""
         if self.lots.at_maximum:
             return f"total.queries={self.lots.maximum} are paid for"
-        return f"the budget of {self.request.payer.name} holds no more labels, each {self.labelling.claim.guarantee}"
+        return (
+            f"the budget of {self.request.payer.name} holds no more labels, each "
+            f"{self.labelling.claim.guarantee}"
+        )
 
     def hear(self, number: int, line: bytes | None) -> None:
         """Answer one line, if only by what is wrong with it."""
@@ -160,7 +182,9 @@ class Session:
         put_line({"id": id, **self._answer(several, release.questions, labels)})
 
     def _draw(self, release: LabelRelease) -> np.ndarray:
-        """Return the labels [n] of a line's queries, each paid for, told by spent.json, and drawn, in this order."""
+        """Return the labels [n] of a line's queries, each paid for, told by spent.json, and
+        drawn, in this order.
+        """
         reserved = self.lots.reserved
         release.reserve()
         first = not reserved
@@ -175,7 +199,9 @@ class Session:
         entry = self.lots.newest.entry
         if entry is not None:
             entry["entries"] = self.lots.entries
-        about = Spending.of_claim(claim, self.lots.reserved, self.request.opened.dataset.name, entry)
+        about = Spending.of_claim(
+            claim, self.lots.reserved, self.request.opened.dataset.name, entry
+        )
         write_spent(self.request.record, subject_of(self.request.trained), about)
 
     def _features(self, rows: Sequence[dict[str, object]], where: str) -> np.ndarray:
@@ -191,7 +217,9 @@ class Session:
             self.request.console.note(f"{refusal}; force=true answers such lines, too")
             raise DataError(refusal)
         encoder = opened.kept.encoder
-        features: np.ndarray = records.features if encoder is None else encoder.apply(records.features)
+        features: np.ndarray = (
+            records.features if encoder is None else encoder.apply(records.features)
+        )
         opened.model.check(features)
         return features
 
@@ -216,7 +244,12 @@ class Session:
         Raises:
             CheckError: questions were not answered, or the run was changed while it was asked.
         """
-        request, claim, counts, record = self.request, self.claim, dict(self.counts), self.request.record
+        request, claim, counts, record = (
+            self.request,
+            self.claim,
+            dict(self.counts),
+            self.request.record,
+        )
         reserved = self.lots.reserved
         record.conditions(request.opened.conditions)
         flags = {"proved": int(claim.publishable), "simulated": int(claim.simulated)}
@@ -224,14 +257,18 @@ class Session:
         if reserved:
             self.write_spent()
         unanswered = (
-            f"answered {counts['answered']} of {counts['n_queries']} ({counts['stored']} of them from stored answers); "
+            f"answered {counts['answered']} of {counts['n_queries']} ({counts['stored']} of them "
+            "from stored answers); "
             f"{counts['unanswered']} are not answered: {self.why}"
         )
         short = "; ".join(filter(None, [unanswered if counts["unanswered"] else "", self.over]))
         words = claim.lines()
         first = words[0]
         if self.lots.left:
-            words.append(f"{self.lots.left} labels were paid for (lot={self.lots.size}) and not asked for: they stay spent")
+            words.append(
+                f"{self.lots.left} labels were paid for (lot={self.lots.size}) and not asked for: "
+                "they stay spent"
+            )
             request.console.note(words[-1])
         words += filter(None, [short])
         files = "The labels on standard output" if claim.publishable else None
@@ -242,8 +279,12 @@ class Session:
         return result
 
 
-def read_lines(stream: BinaryIO, longest: int = MAX_LINE_BYTES) -> Iterator[tuple[int, bytes | None]]:
-    """(number, content) of every line; None instead of more than ``longest`` bytes, which are skipped."""
+def read_lines(
+    stream: BinaryIO, longest: int = MAX_LINE_BYTES
+) -> Iterator[tuple[int, bytes | None]]:
+    """(number, content) of every line; None instead of more than ``longest`` bytes, which are
+    skipped.
+    """
     number = 0
     while line := stream.readline(longest + 1):
         number += 1
@@ -266,15 +307,22 @@ def opened_line(line: bytes | None) -> tuple[Any, dict[str, Any]]:
     try:
         node = parse_object(line, "a line")
     except Broken as error:
-        raise ConfigError(f'{error}; expected an object, such as {{"id": 1, "record": {{"age": 37}}}}') from None
+        raise ConfigError(
+            f'{error}; expected an object, such as {{"id": 1, "record": {{"age": 37}}}}'
+        ) from None
     id = node.pop("id", None)
-    if isinstance(id, bool) or not isinstance(id, str | int | float | None) or HALF_CHARACTER.search(str(id)):
+    if (
+        isinstance(id, bool)
+        or not isinstance(id, str | int | float | None)
+        or HALF_CHARACTER.search(str(id))
+    ):
         raise ConfigError("id: expected text, a number or null")
     return id, node
 
 
 def rows_of(node: Mapping[str, Any], array: str) -> tuple[list[dict[str, object]], bool]:
-    """(column -> value of each query that a line asks about, whether it is answered by a list, even if it is one).
+    """(column -> value of each query that a line asks about, whether it is answered by a list, even
+    if it is one).
 
     Args:
         array: the column that a list of numbers is.
@@ -289,8 +337,15 @@ def rows_of(node: Mapping[str, Any], array: str) -> tuple[list[dict[str, object]
         raise ConfigError(f"{wrong}: a line has id, and one of {', '.join(ENTRIES)}")
     several = given[0] == "records"
     value = node[given[0]] if several else [node[given[0]]]
-    if not isinstance(value, list) or not value or not all(isinstance(row, dict | list) for row in value):
-        raise ConfigError(f"{given[0]}: expected {'a list of them' if several else 'an object of columns, or a list'}")
+    if (
+        not isinstance(value, list)
+        or not value
+        or not all(isinstance(row, dict | list) for row in value)
+    ):
+        raise ConfigError(
+            f"{given[0]}: expected "
+            f"{'a list of them' if several else 'an object of columns, or a list'}"
+        )
     return [row if isinstance(row, dict) else {array: row} for row in value], several
 
 

@@ -1,10 +1,12 @@
-"""spent.json: what a release gives away, on the disk before it is drawn; and what earlier attempts left there.
+"""spent.json: what a release gives away, on the disk before it is drawn; and what earlier attempts
+left there.
 
 Formal guarantees
-    Whatever was drawn is told by a spent.json that was durable before the first draw: a release that was killed, or whose
-    disk ran full, counts as spent, and the next one about the same training run says so, as long as it writes under the
-    same ``output_dir`` or beside it. It is no ledger: an attempt that was written elsewhere, moved or deleted is not known.
-    What is said depends on public settings and on what happened to the machine, never on labels or distances.
+    Whatever was drawn is told by a spent.json that was durable before the first draw: a release
+    that was killed, or whose disk ran full, counts as spent, and the next one about the same
+    training run says so, as long as it writes under the same ``output_dir`` or beside it. It is no
+    ledger: an attempt that was written elsewhere, moved or deleted is not known. What is said
+    depends on public settings and on what happened to the machine, never on labels or distances.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -51,7 +53,9 @@ class Spending:
     ledger: Mapping[str, Any] | None = None
 
     @classmethod
-    def of_claim(cls, claim: Claim, queries: int, dataset: str, ledger: Mapping[str, Any] | None) -> "Spending":
+    def of_claim(
+        cls, claim: Claim, queries: int, dataset: str, ledger: Mapping[str, Any] | None
+    ) -> "Spending":
         """What a release spends. Arguments as the attributes."""
         return cls(
             what=claim.output.value,
@@ -67,7 +71,11 @@ class Spending:
     @property
     def entry(self) -> str:
         """Which entry counts it, in words; empty: none does."""
-        return f" (entry {self.ledger['entry']} of the ledger of {self.ledger['population']})" if self.ledger else ""
+        return (
+            f" (entry {self.ledger['entry']} of the ledger of {self.ledger['population']})"
+            if self.ledger
+            else ""
+        )
 
 
 @contextmanager
@@ -75,7 +83,8 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
     """Put spent.json on disk, then let draw: whatever fails from here on says that it counts.
 
     Args:
-        subject: what the release is about, by digest: ``subject_of``, or the data's digest for weights trained with noise.
+        subject: what the release is about, by digest: ``subject_of``, or the data's digest for
+            weights trained with noise.
 
     Raises:
         OSError: spent.json cannot be written; nothing was drawn.
@@ -91,8 +100,13 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
         error.args = (f"{error or 'interrupted'}{counted.format('')}",)
         raise
     except Exception as error:
-        known = explain(error, "", ()) if isinstance(error, MemoryError | RuntimeError) else None  # out of memory, maybe
-        where = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(known or error)
+        # out of memory, maybe
+        known = explain(error, "", ()) if isinstance(error, MemoryError | RuntimeError) else None
+        where = (
+            f"{error.filename}: {error.strerror}"
+            if isinstance(error, OSError)
+            else str(known or error)
+        )
         text = f"{where}{counted.format(' as spent')}"
         if known or isinstance(error, OSError | AgtError):
             raise AgtError(text) from error
@@ -100,21 +114,29 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
 
 
 def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) -> None:
-    """Put spent.json on disk. Raises OSError where it cannot be written; AgtError where it was debited already."""
+    """Put spent.json on disk.
+
+    Raises OSError where it cannot be written; AgtError where it was debited already.
+    """
     note = sentences.spent_note(about.what)
     now = spent_before(record).get("time") or datetime.now(UTC).isoformat(timespec="seconds")
     try:
-        record.write(SPENT_FILE, seal_manifest({**asdict(about), **subject, "time": now, "note": note}))
+        record.write(
+            SPENT_FILE, seal_manifest({**asdict(about), **subject, "time": now, "note": note})
+        )
     except OSError as error:
         if about.ledger is None:
             raise
         raise AgtError(
-            f"{error.filename}: {error.strerror}; nothing was drawn, and it stays debited{about.entry}"
+            f"{error.filename}: {error.strerror}; nothing was drawn, and it stays "
+            f"debited{about.entry}"
         ) from error
 
 
 def spent_before(record: RunRecord) -> dict[str, Any]:
-    """What spent.json of this run says already: where it goes on, it draws what it would have drawn; empty: nothing yet."""
+    """What spent.json of this run says already: where it goes on, it draws what it would have
+    drawn; empty: nothing yet.
+    """
     try:
         return unseal_manifest(read_file(record.folder / SPENT_FILE), SPENT_FILE)
     except Broken:
@@ -126,18 +148,28 @@ def subject_of(finished: Run) -> dict[str, str]:
     return {"trained_run": str(finished.folder.resolve()), "trained_digest": finished.digest}
 
 
-def unfinished(record: RunRecord, subject: Mapping[str, str], before: Iterable[object] = ()) -> list[str]:
-    """Earlier attempts of the same command on the same subject that did not end as done, a line each.
+def unfinished(
+    record: RunRecord, subject: Mapping[str, str], before: Iterable[object] = ()
+) -> list[str]:
+    """Earlier attempts of the same command on the same subject that did not end as done, a line
+    each.
 
-    They are looked for where runs are written (``output_dir``) and beside the present run. What a ledger counts is not
-    told again.
+    They are looked for where runs are written (``output_dir``) and beside the present run. What a
+    ledger counts is not told again.
 
     Args:
-        before: digests of earlier states of the subject: what was drawn from one of them is about the same people.
+        before: digests of earlier states of the subject: what was drawn from one of them is about
+            the same people.
     """
     homes = (Path(record.config.get("output_dir") or ".") / record.command, record.folder.parent)
-    attempts = {path.resolve(): path for home in homes for place in _PLACES for path in sorted(home.glob(place))}
-    attempts.pop((record.folder / SPENT_FILE).resolve(), None)  # a run that goes on is no other attempt
+    attempts = {
+        path.resolve(): path
+        for home in homes
+        for place in _PLACES
+        for path in sorted(home.glob(place))
+    }
+    # a run that goes on is no other attempt
+    attempts.pop((record.folder / SPENT_FILE).resolve(), None)
     known = [*map(str, before)]
     return [line for path in attempts.values() if (line := _attempt(path, subject, known))]
 
@@ -153,14 +185,18 @@ def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) ->
         totals, about = "; ".join(spent_lines(value)), f"{value['what']} by {value['mechanism']}"
     except (Broken, KeyError, TypeError, ValueError) as error:
         return (
-            f"an earlier attempt ({path.parent}, {state}) may have released something: its spent.json cannot be read "
+            f"an earlier attempt ({path.parent}, {state}) may have released something: its "
+            "spent.json cannot be read "
             f"({error}): count it as spent, the amount unknown"
         )
-    other = any(value.get(key) not in (subject[key], *before) for key in subject if key.endswith("_digest"))
+    other = any(
+        value.get(key) not in (subject[key], *before) for key in subject if key.endswith("_digest")
+    )
     if value.get("simulated") or value.get("ledger") or other:
         return None
     return (
-        f"an earlier attempt ({path.parent}, {value.get('time')}, {state}) may have released {about}: count it as spent: "
+        f"an earlier attempt ({path.parent}, {value.get('time')}, {state}) may have released "
+        f"{about}: count it as spent: "
         f"{totals}"
     )
 

@@ -19,16 +19,18 @@ from agt_cli.team import unshared
 
 MAX_RECORDS_LINEAR = 10_000  # that an estimate looks at, of a linear head
 MAX_RECORDS = 1_000  # of other models, whose certificates take time
-LOT = 0.2  # of the way from labels drawn by lot to the model's own: what is less right is not drawn unasked
+# of the way from labels drawn by lot to the model's own: what is less right is not drawn unasked
+LOT = 0.2
 OWNER_ALONE = "(for you alone: this depends on private data, and so does a choice made by it)"
 
 
 def doubt_worth(request: PredictRequest, release: AnyRelease, claim: Claim) -> list[str]:
-    """Return why labels would hardly be worth their budget; warns the owner alone where a constant is as good.
+    """Return why labels would hardly be worth their budget; warns the owner alone where a constant
+    is as good.
 
-    What goes wrong with the estimate is one of the warnings: it is not worth stopping for. This process works it
-    out by itself where several share the release: one that failed in the middle of an exchange would leave the
-    others no way back to it.
+    What goes wrong with the estimate is one of the warnings: it is not worth stopping for. This
+    process works it out by itself where several share the release: one that failed in the middle of
+    an exchange would leave the others no way back to it.
     """
     warnings = list[str]()
     objections = list[str]()
@@ -36,14 +38,19 @@ def doubt_worth(request: PredictRequest, release: AnyRelease, claim: Claim) -> l
         try:
             warnings, objections = _estimate_worth(request, release)
         except Exception as error:
-            warnings = [f"whether these labels are worth their budget could not be estimated ({first_line(error)})"]
+            warnings = [
+                "whether these labels are worth their budget could not be estimated "
+                f"({first_line(error)})"
+            ]
     for line in warnings:
         request.console.note(line)
     return objections
 
 
 def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[str], list[str]]:
-    """Return (warnings for the owner alone, why labels would hardly be worth their budget, if so)."""
+    """Return (warnings for the owner alone, why labels would hardly be worth their budget, if
+    so).
+    """
     opened = request.opened
     model = unshared(opened.model)
     classes = opened.model.problem.classes
@@ -63,7 +70,9 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
         always = metrics.get("test_majority_rate", 0.0) if enough else 0.0
     else:
         truth = 1.0
-        verdict = Quality.of(Judged(opened.dataset.classes, about, labels, evidence.prediction)).verdict
+        verdict = Quality.of(
+            Judged(opened.dataset.classes, about, labels, evidence.prediction)
+        ).verdict
         always = evidence.majority
     expected = right_rate(share, truth, classes)
     accuracy = right_rate(evidence.accuracy, truth, classes)
@@ -76,7 +85,8 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
         estimated = "an estimated" if labels is None else "a"
         objections.append(
             f"labels would be right at {estimated} rate of {rate_words(expected)}, of "
-            f"{rate_words(accuracy)} without noise, {rate_words(always or None)} of one answer to all and "
+            f"{rate_words(accuracy)} without noise, {rate_words(always or None)} of one answer to "
+            "all and "
             f"{rate_words(by_lot)} of labels drawn by lot"
         )
     if warnings or objections:
@@ -94,5 +104,11 @@ def _sample(opened: OpenedRun, rows: np.ndarray | range) -> tuple[Records, np.nd
     if len(rows) <= maximum:
         maximum = len(rows)
         which = f"{len(rows):,} new ones among"
-    sampled = np.array([rows[place] for place in np.linspace(0, len(rows) - 1, maximum).astype(np.int64)])
-    return records.take(sampled), None if labels is None else labels[sampled], f"{which} the {words}"
+    sampled = np.array(
+        [rows[place] for place in np.linspace(0, len(rows) - 1, maximum).astype(np.int64)]
+    )
+    return (
+        records.take(sampled),
+        None if labels is None else labels[sampled],
+        f"{which} the {words}",
+    )

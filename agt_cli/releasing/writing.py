@@ -1,4 +1,6 @@
-"""How what was released is written: labels, a number, or weights with the folder that answers from them."""
+"""How what was released is written: labels, a number, or weights with the folder that answers
+from them.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -77,9 +79,11 @@ class LabelsFile:
         self._open = request.record.reserve(self.table.file, self.table.size)
 
     def write(self, labels: Iterable[np.ndarray]) -> dict[str, Any]:
-        """Write labels, which come in pieces: what is drawn for each is drawn then. Unanswered queries are left out.
+        """Write labels, which come in pieces: what is drawn for each is drawn then. Unanswered
+        queries are left out.
 
-        The file appears when all of them are in it, if the run is still in the state that was asked.
+        The file appears when all of them are in it, if the run is still in the state that was
+        asked.
 
         Returns:
             The labels for the command's object; where they are many, their file.
@@ -118,8 +122,10 @@ class LabelWriter(ReleaseWriter):
         unanswered = ""
         if counts["unanswered"]:
             unanswered = (
-                f"{line}; {counts['unanswered']} are not answered: {_rows_in_words(np.flatnonzero(labels == UNANSWERED))}; "
-                f"the budget of {self.request.payer.name} holds no more labels, each {self.release.claim.guarantee}"
+                f"{line}; {counts['unanswered']} are not answered: "
+                f"{_rows_in_words(np.flatnonzero(labels == UNANSWERED))}; "
+                f"the budget of {self.request.payer.name} holds no more labels, each "
+                f"{self.release.claim.guarantee}"
             )
         return Written(result, [line], unanswered)
 
@@ -163,7 +169,9 @@ class WeightsWriter(ReleaseWriter):
         opened = self.request.opened
         source = None if opened.kept.encoder is not None else opened.kept.settled
         lines, result = write_weights(opened.model, drawn, source, claim, self.request.record)
-        answers = (labels_from(opened.model, piece)(drawn) for piece in pieces(opened.queries.features))
+        answers = (
+            labels_from(opened.model, piece)(drawn) for piece in pieces(opened.queries.features)
+        )
         return Written({**result, **self._labels_file.write(answers)}, lines)
 
 
@@ -203,25 +211,38 @@ class ReleasePage:
         if self.claim is not None:
             record.write(CLAIM, self.claim.written(datetime.now(UTC).date()).content)
         about = opened.trained.words
-        record.report(predict_report(opened.dataset.name, about, self.mechanism, self.lines, self.files, record))
+        record.report(
+            predict_report(
+                opened.dataset.name, about, self.mechanism, self.lines, self.files, record
+            )
+        )
         record.finish()
 
 
 def write_weights(
-    model: Model, released: ReleasedWeights, source: Mapping[str, Any] | None, claim: Claim, record: RunRecord
+    model: Model,
+    released: ReleasedWeights,
+    source: Mapping[str, Any] | None,
+    claim: Claim,
+    record: RunRecord,
 ) -> tuple[list[str], dict[str, Any]]:
     """Write released weights, and the folder that answers without this run
     (agt/models/portable.py), where there can be one.
 
     Args:
-        source: the settled configuration of the dataset (``prepare.settled``); None: queries pass an encoder.
+        source: the settled configuration of the dataset (``prepare.settled``); None: queries pass
+            an encoder.
         claim: of the release.
     """
-    record.released_weights(released.weight, {**released.described, "simulated": released.simulated})
+    record.released_weights(
+        released.weight, {**released.described, "simulated": released.simulated}
+    )
     if released.simulated:
         return ["no folder release: a simulation is none"], {}
     if source is None or (head := model.release_head) is None:
-        return ["no folder release: queries pass an encoder, which is in the training run alone"], {}
+        return [
+            "no folder release: queries pass an encoder, which is in the training run alone"
+        ], {}
     portable = Portable.of(head, released, source, claim.lines(), claim.lines(brief=True))
     digest = portable.save(record.part("release"), claim.written().content)
     folder = record.folder / "release"

@@ -1,4 +1,5 @@
-"""Records whose folder is named by the signature of what they compute: one look says if it was done.
+"""Records whose folder is named by the signature of what they compute: one look says if it was
+done.
 
     SIGNATURE/                                 the record: finished, or at work
     SIGNATURE_2026-01-31_12-00-00-000000/      an earlier attempt, by the time at which it was begun

@@ -39,7 +39,8 @@ OWED = "abstains: owes an answer after the next update"
 
 
 OWNER_ONLY = (
-    "For the data owner only: stable distances, logits, boxes and which predictions are certified depend on the private "
+    "For the data owner only: stable distances, logits, boxes and which predictions are certified "
+    "depend on the private "
     "data. Publishing them, or answering only certified queries, is not private."
 )
 
@@ -96,16 +97,25 @@ def write_tables(
     """Write every table; returns the least stable records.
 
     Args:
-        answered: [n] bool, the queries that are answered while requests to erase wait; None: none waits, and all are.
+        answered: [n] bool, the queries that are answered while requests to erase wait; None: none
+            waits, and all are.
     """
     names = np.array([*dataset.classes, ""], dtype=object)  # UNLABELLED (-1) is the last: no label
     stable, score = certificates.stable_distance, judged.score
     numbers = np.arange(len(queries)) if queries.rows is None else queries.rows
-    prediction = certificates.prediction if answered is None else np.where(answered, certificates.prediction, UNLABELLED)
+    prediction = (
+        certificates.prediction
+        if answered is None
+        else np.where(answered, certificates.prediction, UNLABELLED)
+    )
     score = score if score is None or answered is None else np.where(answered, score, np.nan)
 
     def rows(places: slice | np.ndarray) -> pd.DataFrame:
-        owed = {} if answered is None else {"answer": np.where(answered[places], "given", OWED).astype(object)}
+        owed = (
+            {}
+            if answered is None
+            else {"answer": np.where(answered[places], "given", OWED).astype(object)}
+        )
         return pd.DataFrame(
             {
                 "row": numbers[places],
@@ -118,14 +128,18 @@ def write_tables(
             }
         )
 
-    record.parquet("certificates", (rows(slice(start, start + ROWS)) for start in range(0, len(queries), ROWS)))
+    record.parquet(
+        "certificates", (rows(slice(start, start + ROWS)) for start in range(0, len(queries), ROWS))
+    )
     record.table("certified", table)
     least = rows(np.argsort(stable, kind="stable")[:LEAST_STABLE])
     record.table("least_stable", least)
     return least
 
 
-def certified_metrics(table: pd.DataFrame, certificates: Certificates) -> dict[str, float | int | str]:
+def certified_metrics(
+    table: pd.DataFrame, certificates: Certificates
+) -> dict[str, float | int | str]:
     """Flat numbers: stable distances in brief, and each column of the table at a handful of k."""
     stable = certificates.stable_distance
     metrics: dict[str, float | int | str] = {
@@ -139,9 +153,15 @@ def certified_metrics(table: pd.DataFrame, certificates: Certificates) -> dict[s
 
 def table_metrics(table: pd.DataFrame) -> dict[str, float]:
     """Each column of a certification's table at a handful of k."""
-    metrics = {"accuracy": float(table["nominal_accuracy"].iloc[0])} if "nominal_accuracy" in table else {}
+    metrics = (
+        {"accuracy": float(table["nominal_accuracy"].iloc[0])}
+        if "nominal_accuracy" in table
+        else {}
+    )
     for _, row in handful(table).iterrows():
-        for name in table.columns.intersection(["certified_fraction", "worst_accuracy", "best_accuracy"]):
+        for name in table.columns.intersection(
+            ["certified_fraction", "worst_accuracy", "best_accuracy"]
+        ):
             metrics[f"{name}_k{int(row['k'])}"] = float(row[name])
     return metrics
 
@@ -176,7 +196,12 @@ def certify_report(
     away = os.path.relpath(trained.folder, record.folder)
     return document(
         f"# Certified predictions: {plain(subject.dataset)}",
-        *headline(quality_row(quality.whole), record.metrics, int(trained.metrics["n_train"]), subject.relation),
+        *headline(
+            quality_row(quality.whole),
+            record.metrics,
+            int(trained.metrics["n_train"]),
+            subject.relation,
+        ),
         first,
         subject.guarantee,
         f"{len(subject.certificates.prediction):,} {plain(subject.queries)}, certified against "
@@ -188,23 +213,34 @@ def certify_report(
         *sections,
         *(["## Figures", *more] if more else []),
         *conditions_section(subject.conditions),
-        *next_section(f"plan run={trained.folder}", f"predict run={trained.folder} mechanism=NAME total.eps=NUMBER"),
+        *next_section(
+            f"plan run={trained.folder}",
+            f"predict run={trained.folder} mechanism=NAME total.eps=NUMBER",
+        ),
         "## Least stable records",
-        "For the data owner only, as everything here. Every query: `certificates.parquet`; `row`: its number in its file, "
+        "For the data owner only, as everything here. Every query: `certificates.parquet`; `row`: "
+        "its number in its file, "
         "from 0.",
-        markdown_table(tuple(least.columns), [tuple(map(str, row)) for row in least.itertuples(index=False)]),
+        markdown_table(
+            tuple(least.columns), [tuple(map(str, row)) for row in least.itertuples(index=False)]
+        ),
         "## Setting of the training run",
         setting_section(trained.config),
     )
 
 
 def results_section(table: pd.DataFrame, caveat: str) -> list[str]:
-    """A certification's table, and how to read it. Args: caveat: what else certificates compare with; empty: nothing."""
+    """A certification's table, and how to read it.
+
+    Args: caveat: what else certificates compare with; empty: nothing.
+    """
     return [
         "## Results",
         results_table(table),
-        "A query is certified at k if every dataset that k counts trains a model that gives it the same label. Its "
-        "stable distance is the largest k up to which it is certified throughout. Worst-case accuracy: certified and "
+        "A query is certified at k if every dataset that k counts trains a model that gives it the "
+        "same label. Its "
+        "stable distance is the largest k up to which it is certified throughout. Worst-case "
+        "accuracy: certified and "
         "right; best-case accuracy: all but certified and wrong. Every k: `tables/certified.csv`.",
         caveat and f"**With noise in training, {caveat}.**",
     ]
@@ -212,7 +248,10 @@ def results_section(table: pd.DataFrame, caveat: str) -> list[str]:
 
 def results_table(table: pd.DataFrame) -> str:
     """A certification's table, at a round k now and then where it is long."""
-    rows = [(str(int(row["k"])), *(rate_words(row[name]) for name in table.columns[1:])) for _, row in table.iterrows()]
+    rows = [
+        (str(int(row["k"])), *(rate_words(row[name]) for name in table.columns[1:]))
+        for _, row in table.iterrows()
+    ]
     few = rows if len(rows) <= 24 else [row for row in rows if int(row[0]) in _round_ks(table)]
     return markdown_table(tuple(name.replace("_", " ") for name in table.columns), few)
 

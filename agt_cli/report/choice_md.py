@@ -10,25 +10,37 @@ from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import setting_section
 
 
-def tune_report(table: pd.DataFrame, at: int, rule: str, rows: str, path: Path, record: RunRecord) -> str:
+def tune_report(
+    table: pd.DataFrame, at: int, rule: str, rows: str, path: Path, record: RunRecord
+) -> str:
     """report.md of a choice.
 
     Args:
-        table: a row for each candidate: settings, the mean of each score, and its standard error (``_se``).
+        table: a row for each candidate: settings, the mean of each score, and its standard error
+            (``_se``).
         at: the row that was chosen.
         rule: how, in words.
         rows: the public rows, in words.
         path: of the experiment file.
     """
     names = [name for name in table.columns if f"{name}_se" in table.columns]
-    cells = [table["settings"], *(table[name].map(show) + " ± " + table[f"{name}_se"].map(show) for name in names)]
-    lines = [[f"**{text}**" if i == at else text for text in row] for i, row in enumerate(zip(*cells, strict=True))]
+    cells = [
+        table["settings"],
+        *(table[name].map(show) + " ± " + table[f"{name}_se"].map(show) for name in names),
+    ]
+    lines = [
+        [f"**{text}**" if i == at else text for text in row]
+        for i, row in enumerate(zip(*cells, strict=True))
+    ]
     return document(
         f"# Settings chosen on {rows}",
-        f"Chosen: {rule}: **{table['settings'][at]}**, written to `{path}`. No private record took part: what is below "
-        "depends on rows declared public, and on constants. Whoever trains with that file declares the same.",
+        f"Chosen: {rule}: **{table['settings'][at]}**, written to `{path}`. No private record took "
+        "part: what is below "
+        "depends on rows declared public, and on constants. Whoever trains with that file declares "
+        "the same.",
         markdown_table(("settings", *names), lines),
-        "Means over the folds ± standard errors. The chosen row is a little flattered: it is the best of several.",
+        "Means over the folds ± standard errors. The chosen row is a little flattered: it is the "
+        "best of several.",
         "## Setting",
         setting_section(record.config),
     )

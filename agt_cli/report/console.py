@@ -1,4 +1,6 @@
-"""What a command says: results on stdout, everything else on stderr, and with --json one object alone on stdout."""
+"""What a command says: results on stdout, everything else on stderr, and with --json one object
+alone on stdout.
+"""
 
 import json
 import sys
@@ -20,7 +22,9 @@ from agt_cli.process import put, visible
 from agt_cli.report.markdown import is_number, told_once
 
 Report = Callable[[int, int, int, int], None]
-"""Called with step, steps, done, total; done and total in whatever unit of work the caller counts."""
+"""Called with step, steps, done, total; done and total in whatever unit of work the caller
+counts.
+"""
 
 TreeBranch = tuple[str, Sequence[Any]]
 """A line, and the branches below it."""
@@ -68,12 +72,19 @@ class Console:
             numeric = all(is_number(row[position]) for row in rows)
             cells = [row[position] for row in rows]
             widest = max(map(len, cells), default=0)
-            whole = any("[" in cell for cell in cells) and widest <= _WHOLE  # an interval is read in one line
-            whole = whole or (not position and widest <= _NAME and not any(" " in cell for cell in cells))  # to be copied
-            table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
+            # an interval is read in one line
+            whole = any("[" in cell for cell in cells) and widest <= _WHOLE
+            # to be copied
+            whole = whole or (
+                not position and widest <= _NAME and not any(" " in cell for cell in cells)
+            )
+            table.add_column(
+                column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole
+            )
         for row in rows:
             table.add_row(*row)
-        self._draw(Text(visible(title), style="bold"), table, *notes)  # its own title breaks at its width
+        # its own title breaks at its width
+        self._draw(Text(visible(title), style="bold"), table, *notes)
 
     def tree(self, title: str, root: "TreeBranch") -> None:
         """A tree of the result, on stdout, as text on every terminal."""
@@ -91,7 +102,10 @@ class Console:
         put(text.get().removesuffix("\n"), "stdout")
 
     def ask(self, text: str, usual: str) -> str:
-        """What whoever sits at the terminal answers; an empty line: the usual. No more input counts as an interruption."""
+        """What whoever sits at the terminal answers; an empty line: the usual.
+
+        No more input counts as an interruption.
+        """
         try:
             return Prompt.ask(Text(visible(text, "\n")), default=usual, show_default=bool(usual))
         except EOFError:
@@ -108,7 +122,8 @@ class Console:
 
     @contextmanager
     def progress(self, label: str, unit: str = "step") -> Iterator[Report]:
-        """Progress on stderr: a live bar on a terminal, a line now and then elsewhere, nothing if quiet.
+        """Progress on stderr: a live bar on a terminal, a line now and then elsewhere, nothing if
+        quiet.
 
         Args:
             label: what is going on.

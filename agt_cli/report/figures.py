@@ -1,8 +1,9 @@
-"""Figures that read well in print, in grey and on a phone, each as pdf and png with its data as csv beside it.
+"""Figures that read well in print, in grey and on a phone, each as pdf and png with its data as csv
+beside it.
 
-Each says its finding above it and what it is of in the line below; keys stand below the axes, where no line runs; axes end
-where the data ends. The map of the plane follows 001 Fig 3 and 000 Fig 1. Each function draws one figure and returns its
-caption by its name.
+Each says its finding above it and what it is of in the line below; keys stand below the axes, where
+no line runs; axes end where the data ends. The map of the plane follows 001 Fig 3 and 000 Fig 1.
+Each function draws one figure and returns its caption by its name.
 
 Each curve has its own dash and marker beside its colour, so that grey print keeps them apart.
 """
@@ -48,16 +49,23 @@ STYLE: dict[str, Any] = {
     "savefig.bbox": "tight",
     "hatch.linewidth": 0.4,
 }
-COLOURS = "YlGnBu"  # monotone from light (fragile) to dark (stable), so that grey print keeps the order
+# monotone from light (fragile) to dark (stable), so that grey print keeps the order
+COLOURS = "YlGnBu"
 DARKEST = 0.72  # points stay visible on it
 COMMON = 20  # the k that findings speak of, where the grid goes so far
-LOOKS: dict[str, dict[str, Any]] = {  # of the lines in the order in which they are drawn: the thick one below
+# of the lines in the order in which they are drawn: the thick one below
+LOOKS: dict[str, dict[str, Any]] = {
     "certified_fraction": {"color": "#4292c6", "linewidth": 4},
     "nominal_accuracy": {"color": "black", "linewidth": 1, "linestyle": "--"},
     "worst_accuracy": {"color": "#d94801", "linewidth": 1.6},
     "best_accuracy": {"color": "#238b45", "linewidth": 1.8, "linestyle": ":"},
 }
-MARKERS = (("o", "white", "black"), ("^", "black", "white"), ("s", "0.5", "white"), ("D", "0.8", "black"))
+MARKERS = (
+    ("o", "white", "black"),
+    ("^", "black", "white"),
+    ("s", "0.5", "white"),
+    ("D", "0.8", "black"),
+)
 LEVELS = 8
 BINS = 12
 TRAINING_POINTS = 400  # drawn on a map, at most: the colours behind them stay visible
@@ -96,17 +104,23 @@ class Grid:
 
 
 def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str, str]:
-    """Certified fraction against k, with nominal, worst-case and best-case accuracy where labels are known."""
+    """Certified fraction against k, with nominal, worst-case and best-case accuracy where labels
+    are known.
+    """
     k = table["k"]
     with drawing(record, "certified_fraction", table, (WIDTH, 4.2)) as figure:
         axes = figure.subplots()
         if subject.labelled:
-            axes.fill_between(k, table["worst_accuracy"], table["best_accuracy"], color="0.9", linewidth=0)
+            axes.fill_between(
+                k, table["worst_accuracy"], table["best_accuracy"], color="0.9", linewidth=0
+            )
         for column, name in _lines(table).items():
             marks: dict[str, Any] = {"marker": "o", "markersize": 3} if len(k) < 25 else {}
             axes.plot(k, table[column], label=name, **LOOKS[column], **marks)
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
-        axes.set(xlabel=f"k: {subject.ball}", ylabel=f"fraction of {subject.queries}", ylim=(0, 1.02))
+        axes.set(
+            xlabel=f"k: {subject.ball}", ylabel=f"fraction of {subject.queries}", ylim=(0, 1.02)
+        )
         ends([axes], "x")
         keys(figure, [axes])
         headline(figure, _keeps(subject, table), subject.about)
@@ -114,10 +128,14 @@ def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str,
 
 
 def _lines(table: pd.DataFrame) -> dict[str, str]:
-    """Column -> name of each line, the last drawn on top; lines that run on one another are one, with both names."""
+    """Column -> name of each line, the last drawn on top; lines that run on one another are one,
+    with both names.
+    """
     lines: dict[str, str] = {}
     for column in (column for column in LOOKS if column in table):
-        name = column.replace("worst_", "worst-case ").replace("best_", "best-case ").replace("_", " ")
+        name = (
+            column.replace("worst_", "worst-case ").replace("best_", "best-case ").replace("_", " ")
+        )
         same = next((other for other in lines if np.array_equal(table[other], table[column])), None)
         lines[same or column] = f"{lines[same]} = {name}" if same else name
     return lines
@@ -127,7 +145,9 @@ def _keeps(subject: Subject, table: pd.DataFrame) -> str:
     """The finding in one sentence: how many predictions no dataset within a small k changes."""
     row = table[table["k"] <= max(COMMON, table["k"].iloc[:2].max())].iloc[-1]
     share = rate_words(row["certified_fraction"])
-    return f"{share} of the predictions stay the same with {within(subject.relation, int(row['k']))}"
+    return (
+        f"{share} of the predictions stay the same with {within(subject.relation, int(row['k']))}"
+    )
 
 
 def between(values: pd.Series, words: Callable[[float], str]) -> str:
@@ -136,10 +156,16 @@ def between(values: pd.Series, words: Callable[[float], str]) -> str:
 
 
 def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) -> dict[str, str]:
-    """How many queries have which stable distance; wrong predictions apart, where labels are known."""
+    """How many queries have which stable distance; wrong predictions apart, where labels are
+    known.
+    """
     stable = subject.certificates.stable_distance
     edges = _edges((0, *subject.certificates.ks), BINS)
-    right = np.ones(len(stable), dtype=bool) if labels is None else subject.certificates.prediction == labels
+    right = (
+        np.ones(len(stable), dtype=bool)
+        if labels is None
+        else subject.certificates.prediction == labels
+    )
     counts = [np.histogram(stable[rows], [*edges, np.inf])[0] for rows in (right, ~right)]
     data = pd.DataFrame({"stable_distance_from": edges, "right": counts[0], "wrong": counts[1]})
     if labels is None:
@@ -147,18 +173,38 @@ def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) ->
     with drawing(record, "stable_distances", data, (WIDTH, 1.6 + 0.22 * len(edges))) as figure:
         axes = figure.subplots()
         place = np.arange(len(edges))
-        bars = axes.barh(place, counts[0], 0.8, color="#2c7fb8", label=None if labels is None else "right prediction")
-        if counts[1].any():  # an empty bar chart would still enter the legend, in a colour of its own
-            style: dict[str, Any] = {"color": "white", "edgecolor": "black", "hatch": "/////", "label": "wrong prediction"}
+        bars = axes.barh(
+            place,
+            counts[0],
+            0.8,
+            color="#2c7fb8",
+            label=None if labels is None else "right prediction",
+        )
+        # an empty bar chart would still enter the legend, in a colour of its own
+        if counts[1].any():
+            style: dict[str, Any] = {
+                "color": "white",
+                "edgecolor": "black",
+                "hatch": "/////",
+                "label": "wrong prediction",
+            }
             bars = axes.barh(place, counts[1], 0.8, left=counts[0], **style)
-        axes.bar_label(bars, [f"{number:,}" for number in counts[0] + counts[1]], padding=3, fontsize=8)
+        axes.bar_label(
+            bars, [f"{number:,}" for number in counts[0] + counts[1]], padding=3, fontsize=8
+        )
         axes.set_yticks(place, _names(edges))
-        axes.set(ylabel="stable distance, in k", xlabel=f"{subject.queries}; k counts {subject.ball}")
+        axes.set(
+            ylabel="stable distance, in k", xlabel=f"{subject.queries}; k counts {subject.ball}"
+        )
         ends([axes], "x")
         if labels is not None:
             keys(figure, [axes])
         middle = int(np.sort(stable)[(len(stable) - 1) // 2])
-        headline(figure, f"Half of the predictions stay the same up to k = {middle:,} or further", subject.about)
+        headline(
+            figure,
+            f"Half of the predictions stay the same up to k = {middle:,} or further",
+            subject.about,
+        )
     return {"stable_distances": "How many queries have which stable distance."}
 
 
@@ -174,13 +220,18 @@ def plane_map(
     """Regions of equal stable distance, the decision line, and the training points by class.
 
     Args:
-        certificates: of ``grid.points``, in their order, at the values of k that ``map_levels`` chose.
-        margins: [lines, m * m] the nominal model's signed margins; a decision line is where one is 0.
+        certificates: of ``grid.points``, in their order, at the values of k that ``map_levels``
+            chose.
+        margins: [lines, m * m] the nominal model's signed margins; a decision line is where one is
+            0.
         points: [n, 2] training points.
         labels: [n] their classes.
     """
     data = pd.DataFrame(grid.points, columns=["x1", "x2"])
-    data["prediction"], data["certified_up_to"] = certificates.prediction, certificates.stable_distance
+    data["prediction"], data["certified_up_to"] = (
+        certificates.prediction,
+        certificates.stable_distance,
+    )
     edges = sorted({0, *certificates.ks})
     shown = np.unique(np.linspace(0, len(points) - 1, TRAINING_POINTS).astype(int))
     points, labels = points[shown], labels[shown]
@@ -189,20 +240,45 @@ def plane_map(
         colours = ListedColormap(mpl.colormaps[COLOURS](np.linspace(0, DARKEST, len(edges))))
         norm = BoundaryNorm([*edges, edges[-1] + 1], len(edges))
         stable = certificates.stable_distance.reshape(grid.shape)
-        image = axes.pcolormesh(grid.x, grid.y, stable, cmap=colours, norm=norm, shading="nearest", rasterized=True)
+        image = axes.pcolormesh(
+            grid.x, grid.y, stable, cmap=colours, norm=norm, shading="nearest", rasterized=True
+        )
         for margin in margins:
-            axes.contour(grid.x, grid.y, margin.reshape(grid.shape), levels=[0], colors="black", linewidths=1.6)
-        for label, (marker, face, edge) in zip(range(len(subject.classes)), cycle(MARKERS), strict=False):
+            axes.contour(
+                grid.x,
+                grid.y,
+                margin.reshape(grid.shape),
+                levels=[0],
+                colors="black",
+                linewidths=1.6,
+            )
+        for label, (marker, face, edge) in zip(
+            range(len(subject.classes)), cycle(MARKERS), strict=False
+        ):
             here = points[labels == label]
-            style: dict[str, Any] = {"s": 11, "marker": marker, "facecolors": face, "edgecolors": edge, "linewidths": 0.4}
+            style: dict[str, Any] = {
+                "s": 11,
+                "marker": marker,
+                "facecolors": face,
+                "edgecolors": edge,
+                "linewidths": 0.4,
+            }
             axes.scatter(*here.T, label=f"trained on: {clip(subject.classes[label])}", **style)
         _colour_bar(figure, image, axes, edges, subject)
-        axes.set(xlabel="x1", ylabel="x2", aspect="equal", xlim=grid.x[[0, -1]], ylim=grid.y[[0, -1]])
+        axes.set(
+            xlabel="x1", ylabel="x2", aspect="equal", xlim=grid.x[[0, -1]], ylim=grid.y[[0, -1]]
+        )
         keys(figure, [axes], markerscale=1.6)
         level = next(edge for edge in edges if edge >= min(COMMON, edges[-1]))
         share = rate_words(float((certificates.stable_distance >= level).mean()))
-        headline(figure, f"{share} of this part of the plane keeps its label at k = {level:,}", subject.about)
-    return {"plane_map": "Regions of equal stable distance, the decision line and the training points."}
+        headline(
+            figure,
+            f"{share} of this part of the plane keeps its label at k = {level:,}",
+            subject.about,
+        )
+    return {
+        "plane_map": "Regions of equal stable distance, the decision line and the training points."
+    }
 
 
 def map_levels(ks: tuple[int, ...]) -> tuple[int, ...]:
@@ -210,8 +286,12 @@ def map_levels(ks: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(k for k in _edges((0, *ks), LEVELS) if k in ks)
 
 
-def _colour_bar(figure: Figure, image: ScalarMappable, axes: Axes, edges: list[int], subject: Subject) -> None:
-    centres = [(low + high) / 2 for low, high in zip(edges, [*edges[1:], edges[-1] + 1], strict=True)]
+def _colour_bar(
+    figure: Figure, image: ScalarMappable, axes: Axes, edges: list[int], subject: Subject
+) -> None:
+    centres = [
+        (low + high) / 2 for low, high in zip(edges, [*edges[1:], edges[-1] + 1], strict=True)
+    ]
     bar = figure.colorbar(image, ax=axes, ticks=centres, spacing="uniform", shrink=0.75)
     bar.ax.set_yticklabels(_names(edges))
     bar.ax.tick_params(length=0)
@@ -220,25 +300,33 @@ def _colour_bar(figure: Figure, image: ScalarMappable, axes: Axes, edges: list[i
 
 
 def _edges(ks: tuple[int, ...], most: int) -> list[int]:
-    """Where intervals of stable distance start: 0 and at most about ``most`` round values of the grid, its last too."""
+    """Where intervals of stable distance start: 0 and at most about ``most`` round values of the
+    grid, its last too.
+    """
     values = sorted(set(ks))
     if len(values) <= most:
         return values
     steps = [1, 2, 5, *(step * 10**power for power in range(9) for step in (10, 20, 25, 50))]
     step = next(step for step in steps if values[-1] / step <= most)
     wanted = [1, *range(step, values[-1] + 1, step), values[-1]]
-    on_grid = {min((value for value in values if value >= want), default=values[-1]) for want in wanted}
+    on_grid = {
+        min((value for value in values if value >= want), default=values[-1]) for want in wanted
+    }
     return sorted({0, *on_grid})
 
 
 def _names(edges: list[int]) -> list[str]:
-    """Names like 0, 1–9, ...; the last interval, which is censored by the end of the grid, as "at least"."""
+    """Names like 0, 1–9, ...; the last interval, which is censored by the end of the grid, as
+    "at least".
+    """
     spans = [str(low) if high == low + 1 else f"{low}–{high - 1}" for low, high in pairwise(edges)]
     return [*spans, f"≥ {edges[-1]}"]
 
 
 def headline(figure: Figure, finding: str, about: str) -> None:
-    """Above the axes: what the figure shows, and what it is of; as text, whatever signs are in it."""
+    """Above the axes: what the figure shows, and what it is of; as text, whatever signs are in
+    it.
+    """
     letters = int(13.5 * figure.get_figwidth())
     lines = [fill(line, letters) for line in (finding, about) if line]
     if lines:
@@ -251,8 +339,14 @@ def columns_of(names: Iterable[str], width: float) -> int:
 
 
 def keys(figure: Figure, drawn: Sequence[Axes], beside: bool = False, **style: Any) -> None:
-    """Each line or mark, below or beside the axes, in the order in which they end at the right: the highest first."""
-    labels = {name: handle for axes in drawn for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    """Each line or mark, below or beside the axes, in the order in which they end at the right:
+    the highest first.
+    """
+    labels = {
+        name: handle
+        for axes in drawn
+        for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
     shown = sorted(labels.items(), key=lambda item: -_last(item[1]))
     names = [clip(name, 60 if beside else 48) for name, _ in shown]
     columns = 1 if beside else columns_of(names, figure.get_figwidth())
@@ -262,7 +356,9 @@ def keys(figure: Figure, drawn: Sequence[Axes], beside: bool = False, **style: A
 
 def _last(handle: Any) -> float:
     """The last height of a line; 0 of anything else, which keeps its place."""
-    heights = np.asarray(handle.get_ydata(), dtype=float) if hasattr(handle, "get_ydata") else np.zeros(1)
+    heights = (
+        np.asarray(handle.get_ydata(), dtype=float) if hasattr(handle, "get_ydata") else np.zeros(1)
+    )
     heights = heights[np.isfinite(heights)]
     return float(heights[-1]) if len(heights) else -math.inf
 
@@ -281,22 +377,32 @@ def ends(drawn: Sequence[Axes], which: str = "xy") -> None:
         if low == high or not np.isfinite(spans).all():
             continue
         for axes in drawn:
-            axis, spine = getattr(axes, f"{name}axis"), axes.spines["bottom" if name == "x" else "left"]
+            axis, spine = (
+                getattr(axes, f"{name}axis"),
+                axes.spines["bottom" if name == "x" else "left"],
+            )
             linear = axis.get_scale() == "linear"
             room = 0.02 * (high - low) if linear else (high / low) ** 0.02
-            axes.set(**{f"{name}lim": (low - room, high + room) if linear else (low / room, high * room)})
+            axes.set(
+                **{f"{name}lim": (low - room, high + room) if linear else (low / room, high * room)}
+            )
             spine.set_bounds(low, high)
             slack = 1e-9 * (high - low if linear else low)
             for minor in (False, True):
                 ticks = axis.get_ticklocs(minor=minor)
-                axis.set_ticks([tick for tick in ticks if low - slack <= tick <= high + slack], minor=minor)
+                axis.set_ticks(
+                    [tick for tick in ticks if low - slack <= tick <= high + slack], minor=minor
+                )
 
 
 @contextmanager
-def drawing(record: RunRecord, name: str, data: pd.DataFrame, size: tuple[float, float]) -> Iterator[Figure]:
+def drawing(
+    record: RunRecord, name: str, data: pd.DataFrame, size: tuple[float, float]
+) -> Iterator[Figure]:
     """A figure that is written to figures/NAME.{pdf,png,csv} when it is drawn."""
     with mpl.rc_context(STYLE):  # type: ignore[arg-type]
-        figure = Figure(figsize=size, layout="constrained")  # no pyplot: no global state, no display
+        # no pyplot: no global state, no display
+        figure = Figure(figsize=size, layout="constrained")
         yield figure
         for kind in ("pdf", "png"):
             buffer = BytesIO()
@@ -305,7 +411,8 @@ def drawing(record: RunRecord, name: str, data: pd.DataFrame, size: tuple[float,
     record.write(f"figures/{name}.csv", csv_bytes(data))
 
 
-# Each mechanism looks the same in every figure; ours are dark and blue, those of the papers warm, comparisons grey.
+# Each mechanism looks the same in every figure; ours are dark and blue, those of the papers warm,
+# comparisons grey.
 STYLES: dict[str, dict[str, Any]] = {
     "release_weights": {"color": "black", "linestyle": "-", "marker": "P"},
     "noisy_statistics": {"color": "black", "linestyle": "-.", "marker": "X"},
@@ -369,11 +476,17 @@ def accuracy_by_queries(
         for axes, (panel, part) in zip(places, panels, strict=False):
             for series, line in part.sort_values("queries").groupby("series", sort=False):
                 spacing = max(1, len(line) // 10)
-                look = styles[str(series)] | {"markersize": 3.5, "markevery": spacing, "linewidth": 1.4}
+                look = styles[str(series)] | {
+                    "markersize": 3.5,
+                    "markevery": spacing,
+                    "linewidth": 1.4,
+                }
                 axes.plot(line["queries"], line["accuracy"], label=series, **look)
             dotted = (0, (1, 2))
             dashed = (0, (6, 2))
-            axes.axhline(noise_free, color="black", linewidth=0.8, linestyle=dotted, label="noise-free")
+            axes.axhline(
+                noise_free, color="black", linewidth=0.8, linestyle=dotted, label="noise-free"
+            )
             axes.axhline(majority, color="0.5", linewidth=0.8, linestyle=dashed, label="majority")
             axes.set_xscale("log")
             axes.set_title(str(panel))
@@ -392,7 +505,9 @@ def accuracy_by_queries(
         headline(figure, finding, title)
 
 
-def ordered(panels: list[tuple[Any, pd.DataFrame]], order: Sequence[str]) -> list[tuple[Any, pd.DataFrame]]:
+def ordered(
+    panels: list[tuple[Any, pd.DataFrame]], order: Sequence[str]
+) -> list[tuple[Any, pd.DataFrame]]:
     """Return panels in this order of their names; as they came, where it is empty."""
     if not order:
         return panels
@@ -409,7 +524,9 @@ def log_ticks(axis: Axis, values: pd.Series) -> None:
 
 
 def line_styles(names: list[str]) -> dict[str, dict[str, Any]]:
-    """A style for each series: its mechanism's, where the name begins with one; a second series of one in other dashes."""
+    """A style for each series: its mechanism's, where the name begins with one; a second series
+    of one in other dashes.
+    """
     styles: dict[str, dict[str, Any]] = {}
     used: Counter[str] = Counter()
     for index, name in enumerate(names):

@@ -20,7 +20,9 @@ from agt.settings import Digest, content_of, read_document, schema
 AUDIT_FILE = "audit.json"
 VERSION: Literal["agt.audit/2"] = "agt.audit/2"
 SUMMARY_ENTRIES: tuple[tuple[str, object], ...] = (("parts", []), ("unaudited", []), ("part", None))
-"""Entries of agt.audit/1 that said nothing but of summaries, as every other kind of audit wrote them."""
+"""Entries of agt.audit/1 that said nothing but of summaries, as every other kind of audit wrote
+them.
+"""
 LOWER = ("epsilon", "mu")
 """Measures of which a bound from below is found: one above the claim contradicts it."""
 UnitShare = Annotated[float, Field(ge=0, le=1)]
@@ -82,17 +84,21 @@ class Finding:
         effort: how hard, in words: releases a side, neighbours trained, canaries.
         outcome: what that says of the claim.
         meaning: what was found, in one sentence for a stranger.
-        measure: what ``claimed`` and ``found`` count: epsilon, mu, deviation/bound, models, AUC, ...
+        measure: what ``claimed`` and ``found`` count: epsilon, mu, deviation/bound, models, AUC,
+            ...
         claimed: the number claimed; None: there is none.
         delta: beside an epsilon; None: of another measure.
         found: the number found: of an epsilon or mu, a lower bound; None: nothing could be found.
         strength: what ``found`` means.
         confidence: of ``found``; None: it needs none.
-        noticeable: what the audit could have noticed, in words: the least violation that it would have told from none.
-        estimator: how ``found`` came from what was counted, by its name: Clopper-Pearson, Katz, ...; empty: ``attack``
-            tells it.
-        estimates: what other ways to count make of the same trials; the outcome does not rest on them.
-        noticed: of a claimed epsilon or mu, the true one that ``noticeable`` names; None: it names none.
+        noticeable: what the audit could have noticed, in words: the least violation that it would
+            have told from none.
+        estimator: how ``found`` came from what was counted, by its name: Clopper-Pearson, Katz,
+            ...; empty: ``attack`` tells it.
+        estimates: what other ways to count make of the same trials; the outcome does not rest on
+            them.
+        noticed: of a claimed epsilon or mu, the true one that ``noticeable`` names; None: it names
+            none.
 
     Raises:
         ConfigError: a number that is none, or an outcome that its numbers contradict.
@@ -119,23 +125,27 @@ class Finding:
         numbers, loss = (self.claimed, self.found), self.measure in LOWER
         rigorous, chance = self.strength in RIGOROUS, self.strength is not Strength.CERTAIN
         rules = {
-            "an epsilon or a mu is at least 0": not loss or all(number is None or number >= 0 for number in numbers),
+            "an epsilon or a mu is at least 0": not loss
+            or all(number is None or number >= 0 for number in numbers),
             "a claimed epsilon has its delta beside it: 0, if there is none": (
                 self.measure != "epsilon" or self.claimed is None or self.delta is not None
             ),
             "a bound that chance may break says with what confidence it holds": (
                 self.confidence is not None or not chance or self.found is None
             ),
-            "only what was seen, or a confidence bound at any number of trials, calls a claim false": (
-                rigorous or not self.violated
-            ),
+            "only what was seen, or a confidence bound at any number of trials, calls a claim "
+            "false": (rigorous or not self.violated),
             "a claim that is violated is not met by what was found": (
                 not self.violated or None in numbers or not _meets(self.claimed, self.found, loss)
             ),
             "a claim is violated where what is lost is surely more": (
-                self.outcome is not Outcome.STANDS or not loss or not rigorous or _meets(self.claimed, self.found, loss)
+                self.outcome is not Outcome.STANDS
+                or not loss
+                or not rigorous
+                or _meets(self.claimed, self.found, loss)
             ),
-            "an attack that was not made found no number": self.outcome is not Outcome.UNTESTED or self.found is None,
+            "an attack that was not made found no number": self.outcome is not Outcome.UNTESTED
+            or self.found is None,
         }
         wrong = [rule for rule, holds in rules.items() if not holds]
         if wrong:
@@ -164,7 +174,9 @@ def counterexamples(
         found: None: the attack could not be made, and ``meaning`` says why.
         most: above it the claim is false.
     """
-    outcome = Outcome.UNTESTED if found is None else Outcome.VIOLATED if found > most else Outcome.STANDS
+    outcome = (
+        Outcome.UNTESTED if found is None else Outcome.VIOLATED if found > most else Outcome.STANDS
+    )
     return Finding(
         subject, claim, attack, effort, outcome, meaning, measure, most, found=found, strength=Strength.CERTAIN,
         noticeable="" if found is None else noticeable,
@@ -172,7 +184,9 @@ def counterexamples(
 
 
 def _meets(claimed: float | None, found: float | None, loss: bool) -> bool:
-    """Whether a number found agrees with the one claimed: of a loss, up to it; of anything else, the same number does."""
+    """Whether a number found agrees with the one claimed: of a loss, up to it; of anything else,
+    the same number does.
+    """
     if claimed is None or found is None:
         return True
     return found <= claimed if loss else found == claimed
@@ -212,7 +226,11 @@ class Audit:
     @property
     def verdict(self) -> str:
         """What was found, in one line."""
-        tested = [finding for finding in self.findings if finding.outcome in (Outcome.VIOLATED, Outcome.STANDS)]
+        tested = [
+            finding
+            for finding in self.findings
+            if finding.outcome in (Outcome.VIOLATED, Outcome.STANDS)
+        ]
         if self.of_the_auditor:
             return _selftest_verdict(tested)
         untested = sum(finding.outcome is Outcome.UNTESTED for finding in self.findings)
@@ -221,7 +239,10 @@ class Audit:
             return f"claims VIOLATED, by {wrong} of {counted(len(tested), 'attack')}{rest}"
         if not tested:
             return f"no claim was tested{rest}"
-        return f"no claim contradicted by {counted(len(tested), 'attack')}: that is no proof{_weak(tested)}{rest}"
+        return (
+            f"no claim contradicted by {counted(len(tested), 'attack')}: that is no "
+            f"proof{_weak(tested)}{rest}"
+        )
 
     @property
     def content(self) -> bytes:
@@ -230,28 +251,44 @@ class Audit:
 
 
 def _weak(tested: list[Finding]) -> str:
-    """Where draws could have told only a far greater loss than is claimed, that it says little; empty: they could more."""
-    known = [(each, each.noticed / each.claimed) for each in tested if each.noticed is not None and each.claimed]
+    """Where draws could have told only a far greater loss than is claimed, that it says little;
+    empty: they could more.
+    """
+    known = [
+        (each, each.noticed / each.claimed)
+        for each in tested
+        if each.noticed is not None and each.claimed
+    ]
     weak = [(each, times) for each, times in known if times > FAR_TIMES]
     if not weak:
         return ""
     worst, _ = max(weak, key=lambda each: each[1])
-    limit = f"{worst.measure} {number(worst.noticed or 0.0, up=True)} or more, of {number(worst.claimed or 0.0)} claimed"
+    limit = (
+        f"{worst.measure} {number(worst.noticed or 0.0, up=True)} or more, of "
+        f"{number(worst.claimed or 0.0)} claimed"
+    )
     return f", and {len(weak)} of {len(known)} could have noticed only a far larger loss ({limit})"
 
 
 def _selftest_verdict(tested: list[Finding]) -> str:
     """Of planted violations and of sound twins."""
-    planted, sound = ([each for each in tested if (each.measure == PASSED) == passed] for passed in (False, True))
+    planted, sound = (
+        [each for each in tested if (each.measure == PASSED) == passed] for passed in (False, True)
+    )
     missed, accused = (sum(each.violated for each in some) for some in (planted, sound))
     first = f"all {len(planted)} planted violations caught"
     first = f"{missed} of {len(planted)} planted violations MISSED" if missed else first
-    second = f"{accused} of {len(sound)} sound ones ACCUSED" if accused else f"all {len(sound)} sound ones let pass"
+    second = (
+        f"{accused} of {len(sound)} sound ones ACCUSED"
+        if accused
+        else f"all {len(sound)} sound ones let pass"
+    )
     return f"{first}; {second}" if sound else first  # an earlier version had none
 
 
 def read_audit(content: bytes) -> Audit:
-    """Return the audit that ``Audit.content`` made, or that an earlier version wrote as agt.audit/1.
+    """Return the audit that ``Audit.content`` made, or that an earlier version wrote as
+    agt.audit/1.
 
     Raises:
         Superseded: it is a summary of other audits, which no version writes any more.
@@ -261,7 +298,8 @@ def read_audit(content: bytes) -> Audit:
 
 
 def _of_version_1(node: dict[str, Any]) -> dict[str, Any]:
-    """Return a document of agt.audit/1 as agt.audit/2, which lacks three entries; they were about summaries alone.
+    """Return a document of agt.audit/1 as agt.audit/2, which lacks three entries; they were about
+    summaries alone.
 
     Raises:
         Superseded: it is a summary.
@@ -270,7 +308,8 @@ def _of_version_1(node: dict[str, Any]) -> dict[str, Any]:
         return node
     if node.get("parts"):
         raise Superseded(
-            f"a summary of other audits, made by agt {node.get('by')}; later versions do not read it. Run agt verify on "
+            f"a summary of other audits, made by agt {node.get('by')}; later versions do not read "
+            "it. Run agt verify on "
             "each audit that agt runs command=audit lists"
         )
     text = json.dumps({**node, "schema": VERSION})
@@ -283,7 +322,8 @@ def _without_summary_entries(entries: dict[str, Any]) -> dict[str, Any]:
 
 
 def number(value: float, up: bool = False, down: bool = False, beside: float | None = None) -> str:
-    """A number as a reader takes it: three digits that count, rounded as is asked; whole numbers whole.
+    """A number as a reader takes it: three digits that count, rounded as is asked; whole numbers
+    whole.
 
     Args:
         beside: a number that it is compared with: as many more digits as tell the two apart.

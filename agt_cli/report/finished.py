@@ -1,9 +1,11 @@
-"""Runs on disk: their state, found among others, read back, taken up again, and swapped for their next state.
+"""Runs on disk: their state, found among others, read back, taken up again, and swapped for their
+next state.
 
-A run holds the lock of its folder as long as its process lives. One whose state is "running" and whose lock nobody holds
-was killed. ``run=latest`` is the newest finished training run, by the times that records tell: a file's time on the disk
-says when it was copied, and a name may be anything, so neither counts. Runs that began in the same moment (records are
-older than microseconds, or copies of each other) are ordered by the time in their folder's name.
+A run holds the lock of its folder as long as its process lives. One whose state is "running" and
+whose lock nobody holds was killed. ``run=latest`` is the newest finished training run, by the times
+that records tell: a file's time on the disk says when it was copied, and a name may be anything, so
+neither counts. Runs that began in the same moment (records are older than microseconds, or copies
+of each other) are ordered by the time in their folder's name.
 """
 
 import re
@@ -41,7 +43,8 @@ LOCK = "lock"  # in a run's folder; its process holds it as long as it lives
 
 SPENT_FILE = "spent.json"  # what a release says on disk before it draws
 
-CHECKPOINTS = "checkpoint"  # the folder of what a training had reached; no part of the finished record
+# the folder of what a training had reached; no part of the finished record
+CHECKPOINTS = "checkpoint"
 
 RunState = Literal["done", "failed", "running", "killed", "unreadable"]
 
@@ -62,7 +65,8 @@ _ANSWERS = (  # of a run's metrics, the main one first
 
 
 class RecordedEntries(dict[str, Any]):
-    """Entries of a record's file. One that is not there is a fault of the file, and none of the program.
+    """Entries of a record's file. One that is not there is a fault of the file, and none of the
+    program.
 
     Args:
         file: which file it is, for messages.
@@ -76,15 +80,18 @@ class RecordedEntries(dict[str, Any]):
         self.file = file
 
     def __missing__(self, key: str) -> Any:
-        raise ConfigError(f"{self.file} has no entry '{key}', so it is not as agt wrote it: train again")
+        raise ConfigError(
+            f"{self.file} has no entry '{key}', so it is not as agt wrote it: train again"
+        )
 
 
 @dataclass(frozen=True)
 class Run(Folder):
-    """A run's folder. ``open_run`` verifies a finished one; ``Run.at`` takes any, of which nothing is verified.
+    """A run's folder. ``open_run`` verifies a finished one; ``Run.at`` takes any, of which nothing
+    is verified.
 
-    A file is read when something of it is wanted, so that a list of thousands is a matter of their status.json alone.
-    What cannot be read of a run that is not verified is empty.
+    A file is read when something of it is wanted, so that a list of thousands is a matter of their
+    status.json alone. What cannot be read of a run that is not verified is empty.
     """
 
     @classmethod
@@ -98,7 +105,9 @@ class Run(Folder):
         return self.manifest is not _UNBOUND
 
     def read(self, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
-        """One file, as the run wrote it (``Folder.read``); who reads while the run's state is swapped is told so."""
+        """One file, as the run wrote it (``Folder.read``); who reads while the run's state is
+        swapped is told so.
+        """
         if not self.verified:
             with refusing(self.folder, self.key):
                 return read_file(self.folder / name, limit, name)
@@ -136,7 +145,9 @@ class Run(Folder):
 
     @cached_property
     def state(self) -> RunState:
-        """running, done or failed as recorded; killed: recorded as running, and its process is gone; else unreadable."""
+        """running, done or failed as recorded; killed: recorded as running, and its process is
+        gone; else unreadable.
+        """
         state = str(self.status.get("state", "unreadable"))
         return "killed" if state == "running" and not self.is_alive else state  # type: ignore[return-value]
 
@@ -165,7 +176,11 @@ class Run(Folder):
     def age(self) -> tuple[datetime, str, int]:
         """Orders runs, the oldest first."""
         stamps = [match[0] for name in self.folder.parts[-2:] if (match := _STAMP.match(name))]
-        return self.moment, stamps[-1] if stamps else "", int(self.folder.name) if self.folder.name.isdecimal() else 0
+        return (
+            self.moment,
+            stamps[-1] if stamps else "",
+            int(self.folder.name) if self.folder.name.isdecimal() else 0,
+        )
 
     @property
     def error(self) -> str:
@@ -188,29 +203,42 @@ class Run(Folder):
 
     @property
     def digest(self) -> str:
-        """Of the manifest that it was verified by, or of the one that lies there if it is finished; empty: it has none."""
+        """Of the manifest that it was verified by, or of the one that lies there if it is
+        finished; empty: it has none.
+        """
         if self.verified:
             return self.manifest.digest
         return manifest_digest(self.folder) if self.state == "done" else ""
 
     @cached_property
     def model(self) -> str:
-        """Hidden layers, certificate and members of the run, or of the one that it used, in words."""
+        """Hidden layers, certificate and members of the run, or of the one that it used, in
+        words.
+        """
         if self.command != "train":
             trained = Run.at(Path(str(self.environment.get("trained_run"))))
-            return trained.model if trained.command == "train" else ""  # never a record that names itself
+            # never a record that names itself
+            return trained.model if trained.command == "train" else ""
         model, certificate = self._setting_block("model"), self._setting_block("certificate")
         if not model:
             return ""
         hidden, count = model.get("hidden"), self.metrics.get("members", 1)
-        layers = "" if not isinstance(hidden, list) else f"hidden {'-'.join(map(str, hidden))}" if hidden else "linear"
+        layers = (
+            ""
+            if not isinstance(hidden, list)
+            else f"hidden {'-'.join(map(str, hidden))}"
+            if hidden
+            else "linear"
+        )
         members = f"{count} members" if count != 1 else ""
         kind = str(certificate.get("name", "box"))
         return ", ".join(filter(None, (layers, kind, members, self._earlier_version)))
 
     @property
     def _earlier_version(self) -> str:
-        """Which version made this run, if it used a setting that this version does not have; else empty."""
+        """Which version made this run, if it used a setting that this version does not have;
+        else empty.
+        """
         certificate = self._setting_block("certificate")
         features = certificate.get("features")
         feature_map = features.get("map") if isinstance(features, dict) else None
@@ -230,10 +258,14 @@ class Run(Folder):
 
     @cached_property
     def _setting_blocks(self) -> dict[str, Any]:
-        """The blocks that a list needs: parsing the whole configuration would take most of the list's time."""
+        """The blocks that a list needs: parsing the whole configuration would take most of the
+        list's time.
+        """
         with suppress(ConfigError, Broken, ValueError):
             text = self.read("config.yaml", MAX_TEXT_BYTES).decode()
-            blocks = re.findall(r"^(?:model|certificate|ensemble|mechanism|tune):\n(?: .*\n)+", text, re.MULTILINE)
+            blocks = re.findall(
+                r"^(?:model|certificate|ensemble|mechanism|tune):\n(?: .*\n)+", text, re.MULTILINE
+            )
             return parse_yaml("".join(blocks).encode(), "config.yaml")
         return {}
 
@@ -243,7 +275,8 @@ class Run(Folder):
         if not self.status:
             return UNREADABLE
         answer = self.error or (self._answer() if self.state == "done" else "")
-        version = "" if self.command == "train" else self._earlier_version  # a training's stands beside its model
+        # a training's stands beside its model
+        version = "" if self.command == "train" else self._earlier_version
         return ", ".join(filter(None, (answer, version)))
 
     def _answer(self) -> str:
@@ -251,7 +284,11 @@ class Run(Folder):
         if self.command == "predict":
             simulated = "SIMULATION of " if metrics.get("simulated") else ""
             proof = "" if metrics.get("proved") or simulated else ", not proved"
-            earlier = "answers that were released earlier" if "stored" in metrics else "labels of weights released earlier"
+            earlier = (
+                "answers that were released earlier"
+                if "stored" in metrics
+                else "labels of weights released earlier"
+            )
             total = earlier
             with suppress(ConfigError, KeyError, TypeError, IndexError, ValueError):
                 total = spent_lines(self._recorded(SPENT_FILE))[0]  # of all its answers, not of one
@@ -260,7 +297,10 @@ class Run(Folder):
             summary = "summary by an earlier version: " if "audits" in self.environment else ""
             return f"{summary}{metrics.get('verdict', '')}"
         if isinstance(removed := metrics.get("removed"), int):
-            return f"{counted(removed, 'record')} removed{', in a rehearsal' * ('rehearsed' in self.environment)}"
+            return (
+                f"{counted(removed, 'record')} "
+                f"removed{', in a rehearsal' * ('rehearsed' in self.environment)}"
+            )
         for name, words in _ANSWERS:
             if isinstance(number := metrics.get(name), int | float):
                 return f"{number:.3f} {words}" if "accuracy" in name else f"{number:g} {words}"
@@ -270,11 +310,18 @@ class Run(Folder):
         about = ("command", "state", "started", "dataset", "model", "result", "digest")
         seconds = {"seconds": self.status["seconds"]} if "seconds" in self.status else {}
         words = {name: getattr(self, name) for name in about}
-        return {"run": str(self.folder), **words, **seconds, "overrides": self.overrides, "metrics": self.metrics}
+        return {
+            "run": str(self.folder),
+            **words,
+            **seconds,
+            "overrides": self.overrides,
+            "metrics": self.metrics,
+        }
 
 
 def spent_lines(spent: Mapping[str, Any]) -> list[str]:
-    """What a spent.json says was spent, a line each: made from its fields, or an earlier version's sentences as they are.
+    """What a spent.json says was spent, a line each: made from its fields, or an earlier version's
+    sentences as they are.
 
     Raises:
         KeyError, TypeError, ValueError: it is none.
@@ -291,7 +338,10 @@ def spent_lines(spent: Mapping[str, Any]) -> list[str]:
     if not totals:
         return [sentences.spent_line(1, given)]
     over = spent["queries"] if what == "labels" else None
-    return [sentences.spent_line(over, sentences.total(total["eps"], total["delta"], total["bound"])) for total in totals]
+    return [
+        sentences.spent_line(over, sentences.total(total["eps"], total["delta"], total["bound"]))
+        for total in totals
+    ]
 
 
 UNLEARN, ACCOUNT_FILE = "unlearn", "account.json"

@@ -35,15 +35,23 @@ def jobs_of(sweep: Path) -> Iterator[Run]:
 
 def _folders(folder: Path) -> list[Path]:
     try:
-        return [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+        return [
+            path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
+        ]
     except OSError:
         return []
 
 
 def runs_of(home: Path, command: str) -> list[Run]:
     """The runs of ``command`` in a folder, and the jobs of its sweeps, the newest first."""
-    paths = (path.parent for place in ("*/status.json", "*/*/status.json") for path in home.glob(place))
-    runs = [run for run in map(Run.at, paths) if run.command == command and run.moment != _NEVER and "state" in run.status]
+    paths = (
+        path.parent for place in ("*/status.json", "*/*/status.json") for path in home.glob(place)
+    )
+    runs = [
+        run
+        for run in map(Run.at, paths)
+        if run.command == command and run.moment != _NEVER and "state" in run.status
+    ]
     return sorted(runs, key=lambda run: run.age, reverse=True)
 
 
@@ -60,19 +68,25 @@ def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[
     Raises:
         ConfigError: there is none, or ``run`` names nothing.
     """
-    if "run" not in config or (isinstance(config["run"], str) and config["run"] not in ("", LATEST)):
+    if "run" not in config or (
+        isinstance(config["run"], str) and config["run"] not in ("", LATEST)
+    ):
         return config
-    if config["run"] is None and (config.get("release") or config.get("audit")) is not None:  # not all of these need a run
+    # not all of these need a run
+    if config["run"] is None and (config.get("release") or config.get("audit")) is not None:
         return config
     if config["run"] != LATEST:
-        raise ConfigError(f"run: expected the folder of a finished agt train, or latest, got {config['run']!r}")
+        raise ConfigError(
+            f"run: expected the folder of a finished agt train, or latest, got {config['run']!r}"
+        )
     home = Path(str(config.get("output_dir"))) / "train"
     runs = runs_of(home, "train")
     done = next((place for place, run in enumerate(runs) if run.state == "done"), None)
     if done is None:
         unfinished = f" (not finished: {_summary(runs)})" if runs else ""
         raise ConfigError(
-            f"run=latest: no finished training run in {home}{unfinished}: start agt train, or give run=FOLDER (runs are "
+            f"run=latest: no finished training run in {home}{unfinished}: start agt train, or give "
+            "run=FOLDER (runs are "
             "looked for under output_dir)"
         )
     note(f"run=latest is {runs[done].folder}")
@@ -83,7 +97,11 @@ def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[
 
 def _summary(runs: list[Run]) -> str:
     first = runs[0]
-    state = f"killed: agt train resume={first.folder} goes on with it" if first.state == "killed" else first.state
+    state = (
+        f"killed: agt train resume={first.folder} goes on with it"
+        if first.state == "killed"
+        else first.state
+    )
     error = f" ({first.error.splitlines()[0]})" if first.error else ""
     more = f", and {len(runs) - 1} more" if len(runs) > 1 else ""
     return f"{first.folder}, {state}{error}{more}"

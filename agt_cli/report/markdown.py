@@ -1,12 +1,15 @@
 """Markdown that reads well as it is, and in which a name from data stays a name.
 
-Checks, as an auditor and a machine's doctor say them: what was looked at, how it stands, and what to do about it.
+Checks, as an auditor and a machine's doctor say them: what was looked at, how it stands, and what
+to do about it.
 
-Pages for a browser. report.html is report.md, rendered: what one says, the other says, and nothing more.
+Pages for a browser. report.html is report.md, rendered: what one says, the other says, and nothing
+more.
 
-A page is one file that asks nobody for anything: style, script and a report's figures are inside it. Names of datasets,
-columns and classes come from data that nobody has read: raw HTML is text here, a picture is one of the record's own figures
-or a line of text, and the page's policy (CSP) runs no other script and loads no address.
+A page is one file that asks nobody for anything: style, script and a report's figures are inside
+it. Names of datasets, columns and classes come from data that nobody has read: raw HTML is text
+here, a picture is one of the record's own figures or a line of text, and the page's policy (CSP)
+runs no other script and loads no address.
 """
 
 import re
@@ -43,7 +46,8 @@ SPECIAL = re.compile(r"""
     | ^(?:[>\#] | [-+=](?=\s))               # what begins a quotation, a heading or a list
     """, re.VERBOSE)  # fmt: skip
 MISSING = ("", "-")
-CLAUSE, SENTENCE = 24, 32  # letters from which a table says a text once: one that is in every row, and in more than one
+# letters from which a table says a text once: one that is in every row, and in more than one
+CLAUSE, SENTENCE = 24, 32
 
 
 class Markdown(str):
@@ -81,8 +85,15 @@ def bullets(lines: Sequence[str]) -> str:
 
 
 def document(*blocks: str | Sequence[str]) -> str:
-    """A page of blocks: Markdown (titles, sentences, tables, figures), and lines that become a list; none that is empty."""
-    text = "\n\n".join(block if isinstance(block, str) else bullets(block) for block in blocks if block) + "\n"
+    """A page of blocks: Markdown (titles, sentences, tables, figures), and lines that become a
+    list; none that is empty.
+    """
+    text = (
+        "\n\n".join(
+            block if isinstance(block, str) else bullets(block) for block in blocks if block
+        )
+        + "\n"
+    )
     return visible(text, keep="\n")
 
 
@@ -92,9 +103,14 @@ def standings(conditions: "Sequence[Condition]") -> str:
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table, numbers right-aligned; what every row, or more than one, would say in the same sentence is said below it."""
+    """A table, numbers right-aligned; what every row, or more than one, would say in the same
+    sentence is said below it.
+    """
     columns, rows, notes = told_once(columns, rows)
-    ends = ["---:" if rows and all(is_number(row[place]) for row in rows) else "---" for place in range(len(columns))]
+    ends = [
+        "---:" if rows and all(is_number(row[place]) for row in rows) else "---"
+        for place in range(len(columns))
+    ]
     lines = [[*map(_cell, columns)], ends, *([*map(_cell, row)] for row in rows)]
     drawn = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return "\n\n".join([drawn, *(plain(note) for note in notes)])
@@ -105,7 +121,8 @@ def told_once(
 ) -> tuple[Sequence[str], Sequence[Sequence[str]], list[str]]:
     """The same table with no sentence twice, and the sentences that belong below it.
 
-    A column that says one sentence in every row is taken out; a sentence in more than one has (1), (2), ... in its place.
+    A column that says one sentence in every row is taken out; a sentence in more than one has (1),
+    (2), ... in its place.
     """
     kept, notes, told = [], [], dict[str, str]()
     for name, cells in zip(columns, zip(*rows, strict=True), strict=False):
@@ -152,7 +169,8 @@ class CheckState(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. Its words may hold text from anywhere: nothing in them acts on a terminal.
+    """One thing that was looked at. Its words may hold text from anywhere: nothing in them acts on
+    a terminal.
 
     Attributes:
         name: what was looked at.
@@ -180,12 +198,19 @@ class Check:
         return f"{self.words}: {self.remedy}" if self.remedy else self.words
 
     def as_json(self) -> dict[str, str]:
-        return {"check": self.name, "state": str(self.state), "words": self.words, "remedy": self.remedy}
+        return {
+            "check": self.name,
+            "state": str(self.state),
+            "words": self.words,
+            "remedy": self.remedy,
+        }
 
 
 def worst(checks: Sequence[Check]) -> CheckState:
     """The worst state of several; ok if there are none."""
-    return max((check.state for check in checks), key=lambda state: state.badness, default=CheckState.OK)
+    return max(
+        (check.state for check in checks), key=lambda state: state.badness, default=CheckState.OK
+    )
 
 
 @dataclass
@@ -213,7 +238,9 @@ class Findings:
 
     @contextmanager
     def looking(self, name: str) -> Iterator[None]:
-        """Note what is wrong as a problem of this name, and others' code and forms no longer read as not checked."""
+        """Note what is wrong as a problem of this name, and others' code and forms no longer
+        read as not checked.
+        """
         try:
             yield
         except UntrustedCode as error:
@@ -225,15 +252,34 @@ class Findings:
         except (Broken, AgtError) as error:
             self.problem(name, str(error))
         except MemoryError:
-            self.problem(name, "to look at it takes more memory than there is: no record of agt's is like that")
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
-            self.problem(name, f"its record does not hold what such a record holds ({type(error).__name__}: {error})")
+            self.problem(
+                name,
+                "to look at it takes more memory than there is: no record of agt's is like that",
+            )
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            ArithmeticError,
+            RuntimeError,
+        ) as error:
+            self.problem(
+                name,
+                f"its record does not hold what such a record holds ({type(error).__name__}: "
+                f"{error})",
+            )
 
 
 PARTS = Path(__file__).parent / "page"
 DPI = 300  # of a record's figures
-SMALLEST = 0.64  # of a figure's width in print: below it, its words are too small to read, and it scrolls instead
-MARKS = {str(Standing.PROVED): "proved", str(Standing.DECLARED): "declared", str(Standing.VOID): "void"}
+# of a figure's width in print: below it, its words are too small to read, and it scrolls instead
+SMALLEST = 0.64
+MARKS = {
+    str(Standing.PROVED): "proved",
+    str(Standing.DECLARED): "declared",
+    str(Standing.VOID): "void",
+}
 MARKS |= {
     str(CheckState.OK): "proved",
     str(CheckState.NOTE): "declared",
@@ -245,7 +291,9 @@ MARKS |= {
 }
 
 Figures = Callable[[str], bytes | None]
-"""From a path in the record (``figures/NAME.png``) to the picture; None: the record has no such figure."""
+"""From a path in the record (``figures/NAME.png``) to the picture; None: the record has no such
+figure.
+"""
 
 
 def report_page(markdown: str, figures: Figures) -> str:
@@ -262,10 +310,15 @@ def page(title: str, body: str) -> str:
         title: as text.
         body: as HTML, in which every name is escaped.
     """
-    style, script = ((PARTS / name).read_text(encoding="utf-8") for name in ("style.css", "sort.js"))
+    style, script = (
+        (PARTS / name).read_text(encoding="utf-8") for name in ("style.css", "sort.js")
+    )
     title, body = escape(visible(title)), visible(body, keep="\n")
     digest = b64encode(sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:"
+    policy = (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+        "img-src data:"
+    )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
@@ -299,7 +352,11 @@ def _fold(tokens: list[Token]) -> None:
     titles = [at for at in range(len(tokens)) if _opens(tokens[at], "h2")]
     for start, end in reversed([*pairwise([*titles, len(tokens)])]):
         if tokens[start + 1].content in FOLDED:
-            for at, html in ((end, "</details>\n"), (start + 3, "</summary>\n"), (start, "<details>\n<summary>")):
+            for at, html in (
+                (end, "</details>\n"),
+                (start + 3, "</summary>\n"),
+                (start, "<details>\n<summary>"),
+            ):
                 tokens.insert(at, Token("html_block", "", 0, content=html))
 
 
@@ -308,20 +365,27 @@ def _opens(token: Token, tag: str) -> bool:
 
 
 def _image(
-    renderer: RendererHTML, tokens: Sequence[Token], place: int, options: object, env: MutableMapping[str, Any]
+    renderer: RendererHTML,
+    tokens: Sequence[Token],
+    place: int,
+    options: object,
+    env: MutableMapping[str, Any],
 ) -> str:
     """A figure of the record, inside the page; any other picture is its words."""
     words, content = escape(tokens[place].content), env["figures"](str(tokens[place].attrs["src"]))
     if content is None:
         return words
-    width = int.from_bytes(content[16:20], "big") * 96 / DPI  # of a PNG, in pixels, as it would be printed
+    # of a PNG, in pixels, as it would be printed
+    width = int.from_bytes(content[16:20], "big") * 96 / DPI
     source = f"data:image/png;base64,{b64encode(content).decode()}"
     size = f'width="{width:.0f}" style="min-width: {SMALLEST * width:.0f}px"'
     return f'<span class="scroll" tabindex="0"><img src="{source}" alt="{words}" {size}></span>'
 
 
 def _mark(tokens: Sequence[Token]) -> None:
-    """How conditions stand, in colour beside the word; a list of them becomes a compact block, and sentences have room."""
+    """How conditions stand, in colour beside the word; a list of them becomes a compact block,
+    and sentences have room.
+    """
     lists: list[Token] = []
     for before, token in pairwise(tokens):
         if token.type == "bullet_list_open":

@@ -1,4 +1,5 @@
-"""A run's state is swapped for its next one (``record.NextState``) in the same folder: wholly, or not at all.
+"""A run's state is swapped for its next one (``record.NextState``) in the same folder: wholly, or
+not at all.
 
     RUN/unlearning/lock      held by the one process that changes the run
     RUN/unlearning/next/     a new state that is being written; it counts for nothing
@@ -6,17 +7,19 @@
     RUN/unlearning/key       the run's secret (agt_cli/unlearn/log.py): no state's, and never moved
 
 Formal guarantees
-    A new state is on the disk, every file and name of it synced, before the one rename from next to commit; so a process
-    that ends at any moment, by a power cut too, leaves the earlier state or the new one. From the rename on, whoever opens
-    the run first brings its files into their places (``recover``). Each step of that may be taken twice: a file that has
-    left commit/ is in its place; old files are deleted by the old manifest's list, which stays until all of them are gone;
-    the new manifest comes after them, and commit/ goes last. Before the first file moves, each is compared with the new
-    manifest, and links are refused: what was planted or damaged changes nothing, in the run or outside. Whoever reads
-    meanwhile, without looking for commit/, compares each file with a manifest, and stops at the first of another state:
-    nobody mixes two.
+    A new state is on the disk, every file and name of it synced, before the one rename from next to
+    commit; so a process that ends at any moment, by a power cut too, leaves the earlier state or
+    the new one. From the rename on, whoever opens the run first brings its files into their places
+    (``recover``). Each step of that may be taken twice: a file that has left commit/ is in its
+    place; old files are deleted by the old manifest's list, which stays until all of them are gone;
+    the new manifest comes after them, and commit/ goes last. Before the first file moves, each is
+    compared with the new manifest, and links are refused: what was planted or damaged changes
+    nothing, in the run or outside. Whoever reads meanwhile, without looking for commit/, compares
+    each file with a manifest, and stops at the first of another state: nobody mixes two.
 
-Who audits never writes: where commit/ holds a manifest, an audit says that an erasure was carried out whose files are not
-all in their places yet (any other command on the run brings them there), and goes no further; next/ and lock it only notes.
+Who audits never writes: where commit/ holds a manifest, an audit says that an erasure was carried
+out whose files are not all in their places yet (any other command on the run brings them there),
+and goes no further; next/ and lock it only notes.
 """
 
 import shutil
@@ -47,14 +50,15 @@ PATIENCE = 10.0  # seconds that a reader waits for files to come into their plac
 
 @contextmanager
 def run_lock(folder: Path, key: str = "run") -> Iterator[None]:
-    """Be the one process that changes a run; what an earlier one left is settled first, and what this one leaves, after.
+    """Be the one process that changes a run; what an earlier one left is settled first, and what
+    this one leaves, after.
 
     Args:
         key: the setting that names the folder, for messages.
 
     Raises:
-        ConfigError: another process changes it just now; the folder cannot be written, or keeps no locks; or a link, or a
-            damaged state, lies where this module keeps its own.
+        ConfigError: another process changes it just now; the folder cannot be written, or keeps no
+            locks; or a link, or a damaged state, lies where this module keeps its own.
     """
     if not (folder / "status.json").is_file():
         raise ConfigError(f"{key}={folder}: not the folder of a run")
@@ -69,11 +73,12 @@ def run_lock(folder: Path, key: str = "run") -> Iterator[None]:
 
 
 def recover(folder: Path, key: str = "run") -> None:
-    """Bring a run that an interrupted erasure left into its new state, before it is read; nothing where there was none.
+    """Bring a run that an interrupted erasure left into its new state, before it is read; nothing
+    where there was none.
 
     Raises:
-        ConfigError: another process is at it and does not come to an end; the folder cannot be written; or what lies there
-            is no state that an erasure left.
+        ConfigError: another process is at it and does not come to an end; the folder cannot be
+            written; or what lies there is no state that an erasure left.
     """
     if not lexists(folder / COMMIT):
         _discard_staged(folder)
@@ -87,7 +92,10 @@ def recover(folder: Path, key: str = "run") -> None:
             finally:
                 lock.release()
         elif time.monotonic() > end:
-            raise ConfigError(f"{key}={folder}: agt unlearn is changing this run just now: ask again when it is done")
+            raise ConfigError(
+                f"{key}={folder}: agt unlearn is changing this run just now: ask again when it is "
+                "done"
+            )
         else:
             time.sleep(0.05)
 
@@ -103,7 +111,9 @@ def commit(folder: Path) -> None:
         _check_places(folder, "run")
         new = _check_whole(folder, staged)
     except (OSError, Broken) as error:
-        raise ConfigError(f"run={folder}: its next state is not whole ({error}), and nothing was changed") from None
+        raise ConfigError(
+            f"run={folder}: its next state is not whole ({error}), and nothing was changed"
+        ) from None
     sync_folder(staged)
     staged.rename(folder / COMMIT)
     sync_folder(folder / HOME)
@@ -112,20 +122,24 @@ def commit(folder: Path) -> None:
 
 
 def _check_places(folder: Path, key: str) -> None:
-    """Raise ConfigError where a link, or a file in a folder's place, would lead writing elsewhere."""
+    """Raise ConfigError where a link, or a file in a folder's place, would lead writing
+    elsewhere.
+    """
     for name in (HOME, STATE_LOCK, NEXT, COMMIT):
         path = folder / name
         no_folder = name != STATE_LOCK and path.exists() and not path.is_dir()
         odd = "a link" if path.is_symlink() else "no folder" if no_folder else ""
         if odd:
             raise ConfigError(
-                f"{key}={folder}: {name} is {odd}, and agt unlearn makes none there: nothing was changed; look where it "
+                f"{key}={folder}: {name} is {odd}, and agt unlearn makes none there: nothing was "
+                "changed; look where it "
                 f"comes from, and delete it: rm {path}"
             )
 
 
 def _check_whole(folder: Path, staged: Path) -> Manifest:
-    """A next state's manifest, if each of its files lies beside that or is in its place, and none would land elsewhere.
+    """A next state's manifest, if each of its files lies beside that or is in its place, and none
+    would land elsewhere.
 
     Raises:
         OSError, Broken: it is not so.
@@ -137,7 +151,9 @@ def _check_whole(folder: Path, staged: Path) -> Manifest:
             if path.is_symlink():
                 raise Broken(f"{path.relative_to(folder)} is a link")
     Manifest(new.command, {name: new.files[name] for name in here}).verify(staged)
-    Manifest(new.command, {name: new.files[name] for name in new.files.keys() - here}).verify(folder)
+    Manifest(new.command, {name: new.files[name] for name in new.files.keys() - here}).verify(
+        folder
+    )
     return new
 
 
@@ -154,21 +170,29 @@ def _take_lock(folder: Path, key: str) -> Lock:
         got = lock.take()
     except OSError as error:
         raise ConfigError(
-            f"{key}={folder}: {error.filename or STATE_LOCK} cannot be written ({error.strerror or error}), and an erasure "
+            f"{key}={folder}: {error.filename or STATE_LOCK} cannot be written "
+            f"({error.strerror or error}), and an erasure "
             "changes the run in its folder: make it writable"
         ) from None
     if not got:
-        raise ConfigError(f"{key}={folder}: another agt unlearn is changing this run just now: wait until it is done")
+        raise ConfigError(
+            f"{key}={folder}: another agt unlearn is changing this run just now: wait until it is "
+            "done"
+        )
     if not lock.works:
         raise ConfigError(
-            f"{key}={folder}: this file system keeps no locks, so two erasures at once could not be told apart: copy the "
+            f"{key}={folder}: this file system keeps no locks, so two erasures at once could not "
+            "be told apart: copy the "
             "run to a local disk"
         )
     return lock
 
 
 def _discard_staged(folder: Path) -> None:
-    """Delete what a process that was killed had begun to write; it is no state. Who cannot write leaves it."""
+    """Delete what a process that was killed had begun to write; it is no state.
+
+    Who cannot write leaves it.
+    """
     if not lexists(folder / NEXT) or is_locked(folder / STATE_LOCK):
         return
     with suppress(ConfigError):
@@ -181,7 +205,8 @@ def _finish_commit(folder: Path, key: str) -> None:
     """Roll forward, and delete what was begun. The caller has the lock.
 
     Raises:
-        ConfigError: what lies in commit/ is not the whole state that an erasure left; nothing is changed then.
+        ConfigError: what lies in commit/ is not the whole state that an erasure left; nothing is
+            changed then.
     """
     commit = folder / COMMIT
     if lexists(commit / MANIFEST_FILE):
@@ -189,8 +214,10 @@ def _finish_commit(folder: Path, key: str) -> None:
             new = _check_whole(folder, commit)
         except (OSError, Broken) as error:
             raise ConfigError(
-                f"{key}={folder}: {COMMIT} holds a new state that is not as agt unlearn left it ({error}), and nothing was "
-                f"changed: restore it; or, if it is none of yours, move {commit} away: the run is then verified as it is"
+                f"{key}={folder}: {COMMIT} holds a new state that is not as agt unlearn left it "
+                f"({error}), and nothing was "
+                f"changed: restore it; or, if it is none of yours, move {commit} away: the run is "
+                "then verified as it is"
             ) from None
         _roll_forward(folder, new)
     _remove_commit(folder)
@@ -204,7 +231,9 @@ def _remove_commit(folder: Path) -> None:
 
 
 def _roll_forward(folder: Path, new: Manifest) -> None:
-    """Bring every file of commit/ into its place, delete the earlier state's, and then swap the manifests."""
+    """Bring every file of commit/ into its place, delete the earlier state's, and then swap the
+    manifests.
+    """
     touched = {folder}
     for name in new.files:
         if (folder / COMMIT / name).exists():

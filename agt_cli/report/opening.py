@@ -16,7 +16,9 @@ _TRIES = 3  # of a run that changes while it is opened
 
 
 def check_folder(folder: Path, command: str, key: str = "run") -> None:
-    """Raise ConfigError where there is no such folder, naming the newest finished run of ``command`` beside it."""
+    """Raise ConfigError where there is no such folder, naming the newest finished run of
+    ``command`` beside it.
+    """
     if not folder.is_dir():
         run = newest(folder.parent, command)
         beside = f"; the newest finished {command} run there is {run.folder}" if run else ""
@@ -24,10 +26,12 @@ def check_folder(folder: Path, command: str, key: str = "run") -> None:
 
 
 def check_edits(run: Run, doing: str) -> None:
-    """Refuse a training run whose certificates count changed labels or features, where records come and go.
+    """Refuse a training run whose certificates count changed labels or features, where records come
+    and go.
 
     Raises:
-        ConfigError: its edits remove and add no records; agt audit certificate alone makes such edits.
+        ConfigError: its edits remove and add no records; agt audit certificate alone makes such
+            edits.
     """
     from agt.relations import RELATIONS  # torch, which help and wrong paths do without
     from agt.settings import RelationConfig, validate
@@ -36,7 +40,8 @@ def check_edits(run: Run, doing: str) -> None:
     rule = RELATIONS[relation]
     if not rule.moves_records and doing != "agt audit certificate":
         raise ConfigError(
-            f"run={run.folder}: relation={relation}: its certificates count changed {rule.changes}, and "
+            f"run={run.folder}: relation={relation}: its certificates count changed "
+            f"{rule.changes}, and "
             f"{doing} adds or removes records: train with relation=add_remove"
         )
 
@@ -44,15 +49,16 @@ def check_edits(run: Run, doing: str) -> None:
 def open_run(folder: Path, command: str, digest: str | None = None, key: str = "run") -> Run:
     """Read a finished run of ``command``, and verify every file of it.
 
-    A run whose state is just being swapped is read in its new one; an interrupted swap is brought to its end.
+    A run whose state is just being swapped is read in its new one; an interrupted swap is brought
+    to its end.
 
     Args:
         digest: the run must be the one of this digest; None: any.
         key: the setting that names the folder, for messages; ``digest`` is another beside it.
 
     Raises:
-        ConfigError: no such folder, not a run, another command's run, not finished, another run than ``digest``, or a file
-            is not what the run wrote; says which file shows it.
+        ConfigError: no such folder, not a run, another command's run, not finished, another run
+            than ``digest``, or a file is not what the run wrote; says which file shows it.
     """
     check_folder(folder, command, key)
     recover(folder, key)
@@ -74,14 +80,17 @@ def _open_verified(folder: Path, command: str, digest: str | None, key: str) -> 
     there.json("status.json")  # says why it cannot be read
     _check_done(there, command)
     run = Run.open(folder, command, digest, key)
-    _ = run.status, run.environment, run.metrics, run.config  # of this state, whatever comes after it
+    # of this state, whatever comes after it
+    _ = run.status, run.environment, run.metrics, run.config
     return run
 
 
 def _check_done(run: Run, command: str) -> None:
     named = f"{run.key}={run.folder}"
     if run.command != command:
-        raise ConfigError(f"{named}: status.json says this is a run of {run.command!r}, not {command!r}")
+        raise ConfigError(
+            f"{named}: status.json says this is a run of {run.command!r}, not {command!r}"
+        )
     if run.state == "done":
         return
     why, again = f" ({run.error})" if run.error else "", f"start `agt {command}` again"
@@ -93,4 +102,6 @@ def _check_done(run: Run, command: str) -> None:
     elif run.state == "killed":
         why = ", and its process is gone: it was killed"
     said = run.status.get("state")
-    raise ConfigError(f"{named}: status.json says {said!r}{why}, so there is nothing to use: {resume}")
+    raise ConfigError(
+        f"{named}: status.json says {said!r}{why}, so there is nothing to use: {resume}"
+    )

@@ -19,16 +19,24 @@ def finding(plan: Plan) -> str:
     """The verdict without its full stop, as a figure's headline has it."""
     nominal, always = rate_words(plan.evidence.accuracy), rate_words(plan.evidence.majority)
     if not plan.useful_weights and not plan.evidence.useful:
-        return f"Nothing here is worth a release: {nominal} right without noise, {always} by one answer to all"
+        return (
+            f"Nothing here is worth a release: {nominal} right without noise, {always} by one "
+            "answer to all"
+        )
     if plan.useful_weights:
         eps, accuracy, _ = min(plan.useful_weights, key=lambda row: abs(math.log(row[0])))
-        answers = f"{rate_words(accuracy)} right at total eps = {eps:g} ({nominal} by the run itself)"
+        answers = (
+            f"{rate_words(accuracy)} right at total eps = {eps:g} ({nominal} by the run itself)"
+        )
         return f"Weights released once would answer any number of queries, {answers}"
     if not plan.singly:
         return f"Not even one query could be answered within a point of the noise-free {nominal}"
     eps, (count, _) = min(plan.singly.items(), key=lambda row: abs(math.log(row[0])))
     queries = counted(count, "query", "queries")
-    return f"At total eps = {eps:g}, {queries} could be answered one by one within a point of the noise-free {nominal}"
+    return (
+        f"At total eps = {eps:g}, {queries} could be answered one by one within a point of the "
+        f"noise-free {nominal}"
+    )
 
 
 def advice(plan: Plan) -> tuple[str, ...]:
@@ -36,10 +44,18 @@ def advice(plan: Plan) -> tuple[str, ...]:
     if not plan.useful_weights and not plan.evidence.useful:
         return (verdict(plan),)
     nominal = rate_words(plan.evidence.accuracy)
-    listed = "; ".join(f"total eps = {eps:g}: {count:,} with {name}" for eps, (count, name) in plan.singly.items())
-    singly = f"Queries that can be answered one by one within a point of the noise-free {nominal}: {listed}."
+    listed = "; ".join(
+        f"total eps = {eps:g}: {count:,} with {name}" for eps, (count, name) in plan.singly.items()
+    )
+    singly = (
+        f"Queries that can be answered one by one within a point of the noise-free {nominal}: "
+        f"{listed}."
+    )
     if not plan.evidence.useful:
-        singly = f"One by one, labels would be no better than one answer to all ({rate_words(plan.evidence.majority)})."
+        singly = (
+            "One by one, labels would be no better than one answer to all "
+            f"({rate_words(plan.evidence.majority)})."
+        )
     elif not plan.singly:
         singly = (
             f"No mechanism answers even one query within a point of the noise-free {nominal} here: "
@@ -48,7 +64,10 @@ def advice(plan: Plan) -> tuple[str, ...]:
     if not plan.weights:
         return (singly,) if plan.weights is None else ("Released weights need delta > 0.", singly)
     if not plan.useful_weights:
-        return ("Released weights would be no better than one answer to all at these budgets.", singly)
+        return (
+            "Released weights would be no better than one answer to all at these budgets.",
+            singly,
+        )
     alike = groupby(plan.useful_weights, lambda row: row[2])
     gained = ", ".join(_gained(plan.methods[name], name, list(rows)) for name, rows in alike)
     return (
@@ -58,8 +77,12 @@ def advice(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _gained(method: AccuracyMethod, mechanism: str, rows: Sequence[tuple[float, float, str]]) -> str:
-    """What one weights mechanism gives at some budgets: (total eps, expected accuracy, its name)."""
+def _gained(
+    method: AccuracyMethod, mechanism: str, rows: Sequence[tuple[float, float, str]]
+) -> str:
+    """What one weights mechanism gives at some budgets: (total eps, expected accuracy, its
+    name).
+    """
     accuracies = " / ".join(rate_words(accuracy) for _, accuracy, _ in rows)
     budgets = " / ".join(f"{eps:g}" for eps, _, _ in rows)
     simulated = f" (the mean of {method.draws} simulated draws)" if method.draws else ""

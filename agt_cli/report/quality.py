@@ -1,10 +1,13 @@
-"""How good a model is, and for whom: rates with intervals beside what a constant answer would reach, over all and by group.
+"""How good a model is, and for whom: rates with intervals beside what a constant answer would
+reach, over all and by group.
 
-Everything here is about the records that are looked at, and depends on what the model was trained on: for the data owner
-alone. Certificates do not ask whether an answer is right, and a constant one never changes: so a model that is no better
-than always answering the most frequent class is named in one line (``Quality.verdict``).
+Everything here is about the records that are looked at, and depends on what the model was trained
+on: for the data owner alone. Certificates do not ask whether an answer is right, and a constant one
+never changes: so a model that is no better than always answering the most frequent class is named
+in one line (``Quality.verdict``).
 
-Sources: Clopper and Pearson (1934) for rates; DeLong et al. (1988) for the area under the ROC curve.
+Sources: Clopper and Pearson (1934) for rates; DeLong et al. (1988) for the area under the ROC
+curve.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +25,9 @@ _Z = 1.959963984540054  # the normal quantile at 1 - _TAIL
 
 
 def rate_words(value: float | None) -> str:
-    """A share as every table, figure and sentence writes it: .845; '-' where there is none. 1.000 is all, and no less."""
+    """A share as every table, figure and sentence writes it: .845; '-' where there is none.
+    1.000 is all, and no less.
+    """
     if value is None:
         return "-"
     return f"{min(value, 0.999) if value < 1 else value:.3f}".removeprefix("0")
@@ -31,8 +36,8 @@ def rate_words(value: float | None) -> str:
 def right_rate(unchanged: float, accuracy: float, classes: int) -> float:
     """How often labels are right, of which noise leaves a share unchanged: an estimate.
 
-    It is as if noise met right and wrong answers alike, and changed each to any other class. What is near to a change
-    is wrong more often than the rest, so it is usually a little low.
+    It is as if noise met right and wrong answers alike, and changed each to any other class. What
+    is near to a change is wrong more often than the rest, so it is usually a little low.
 
     Args:
         accuracy: how often answers without noise are right; at 1, ``unchanged`` itself.
@@ -42,7 +47,8 @@ def right_rate(unchanged: float, accuracy: float, classes: int) -> float:
 
 @dataclass(frozen=True)
 class RateEstimate:
-    """A share or an area under a curve, with an interval that covers the true one in 95 of 100 samples.
+    """A share or an area under a curve, with an interval that covers the true one in 95 of 100
+    samples.
 
     Attributes:
         value: in [0, 1].
@@ -69,21 +75,29 @@ class RateEstimate:
 
 
 def share(count: float, total: float) -> RateEstimate | None:
-    """``count`` of ``total`` with the interval of Clopper and Pearson, which never covers less than it says; of 0: None."""
+    """``count`` of ``total`` with the interval of Clopper and Pearson, which never covers less
+    than it says; of 0: None.
+    """
     if not total:
         return None
     low = float(scipy.special.betaincinv(count, total - count + 1, _TAIL)) if count > 0 else 0.0
-    high = float(scipy.special.betaincinv(count + 1, total - count, 1 - _TAIL)) if count < total else 1.0
+    high = (
+        float(scipy.special.betaincinv(count + 1, total - count, 1 - _TAIL))
+        if count < total
+        else 1.0
+    )
     value = count / total
     return RateEstimate(value, min(low, value), max(high, value))
 
 
 def auc(labels: np.ndarray, scores: np.ndarray) -> RateEstimate | None:
-    """Area under the ROC curve: how often a record of a class scores higher than one of another; ties count a half.
+    """Area under the ROC curve: how often a record of a class scores higher than one of another;
+    ties count a half.
 
-    Of more than two classes the mean over classes of each against the rest. The interval is DeLong's, on the logit scale;
-    where the variance cannot be estimated (classes that do not overlap, a class of one record) that of Clopper and Pearson
-    for as many independent pairs as the rarest class can form: wider.
+    Of more than two classes the mean over classes of each against the rest. The interval is
+    DeLong's, on the logit scale; where the variance cannot be estimated (classes that do not
+    overlap, a class of one record) that of Clopper and Pearson for as many independent pairs as the
+    rarest class can form: wider.
 
     Args:
         labels: [n] class indices.
@@ -106,21 +120,29 @@ def auc(labels: np.ndarray, scores: np.ndarray) -> RateEstimate | None:
         pull[~positive] += _pull(below)
     if not areas:
         return None
-    area, variance = float(np.clip(np.mean(areas), 0, 1)), float((pull / len(areas)) @ (pull / len(areas)))
+    area, variance = (
+        float(np.clip(np.mean(areas), 0, 1)),
+        float((pull / len(areas)) @ (pull / len(areas))),
+    )
     if fewest < 2 or not variance > 0 or not 0 < area < 1:
         return share(area * fewest, fewest)
     spread = _Z * variance**0.5 / (area * (1 - area))
-    low, high = (float(scipy.special.expit(scipy.special.logit(area) + by)) for by in (-spread, spread))
+    low, high = (
+        float(scipy.special.expit(scipy.special.logit(area) + by)) for by in (-spread, spread)
+    )
     return RateEstimate(area, min(low, area), max(high, area))
 
 
 def _placed(values: np.ndarray, others: np.ndarray) -> np.ndarray:
     # The share of sorted ``others`` that each value is above; of those it equals, a half.
-    return (np.searchsorted(others, values, "left") + np.searchsorted(others, values, "right")) / (2 * len(others))
+    return (np.searchsorted(others, values, "left") + np.searchsorted(others, values, "right")) / (
+        2 * len(others)
+    )
 
 
 def _pull(placed: np.ndarray) -> np.ndarray:
-    # How far each record moves the area: squares sum to DeLong's variance, sum (V - mean)^2 / (n (n - 1)).
+    # How far each record moves the area: squares sum to DeLong's variance, sum (V - mean)^2 / (n (n
+    # - 1)).
     n = len(placed)
     return (placed - placed.mean()) / max(n * (n - 1), 1) ** 0.5
 
@@ -133,9 +155,11 @@ class Subgroup:
         column, value: of the subgroup; None: everybody.
         label: the class; None: every class.
         records: how many, >= 1.
-        majority: share of the most frequent class: what always answering it would reach; None for a class, or no labels.
+        majority: share of the most frequent class: what always answering it would reach; None for a
+            class, or no labels.
         accuracy: share of right answers; for a class this is its recall.
-        precision: of a class, the share of right answers among those that name it; None if no answer does.
+        precision: of a class, the share of right answers among those that name it; None if no
+            answer does.
         auc: as ``auc``; None for a class, where one class alone occurs, or without labels.
         certified: k -> share of records whose label is certified up to k.
         held: k -> share of records that are certified up to k, and right.
@@ -158,7 +182,10 @@ class Subgroup:
     def name(self) -> str:
         """In words."""
         parts = [f"{self.column} = {self.value}"] if self.column is not None else []
-        return ", ".join([*parts, *([f"class {self.label}"] if self.label is not None else [])]) or "all"
+        return (
+            ", ".join([*parts, *([f"class {self.label}"] if self.label is not None else [])])
+            or "all"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,38 +214,59 @@ class Judged:
 
     @property
     def score(self) -> np.ndarray | None:
-        """[n] one number for each answer: in favour of class 1, of two; else the lead of the answer over the next class."""
+        """[n] one number for each answer: in favour of class 1, of two; else the lead of the
+        answer over the next class.
+        """
         if self.scores is None:
             return None
         return self.scores[0] if len(self.scores) == 1 else self.scores.max(axis=0)
 
-    def group(self, place: np.ndarray, column: str | None, value: str | None, label: int | None) -> Subgroup:
+    def group(
+        self, place: np.ndarray, column: str | None, value: str | None, label: int | None
+    ) -> Subgroup:
         """The records at ``place``, [n] bool, that have this label; at least one."""
-        whole, named = label is None or self.labels is None, self.prediction == (-1 if label is None else label)
+        whole, named = (
+            label is None or self.labels is None,
+            self.prediction == (-1 if label is None else label),
+        )
         rows = place if label is None or self.labels is None else place & (self.labels == label)
         labels, n = None if self.labels is None else self.labels[rows], int(rows.sum())
-        right = np.zeros(len(rows), dtype=bool) if self.labels is None else rows & (self.prediction == self.labels)
+        right = (
+            np.zeros(len(rows), dtype=bool)
+            if self.labels is None
+            else rows & (self.prediction == self.labels)
+        )
         far = {} if self.distance is None else {k: rows & (self.distance >= k) for k in self.ks}
         return Subgroup(
             column=column,
             value=value,
             label=None if label is None else self.classes[label],
             records=n,
-            majority=share(int(np.bincount(labels).max()), n) if whole and labels is not None else None,
+            majority=share(int(np.bincount(labels).max()), n)
+            if whole and labels is not None
+            else None,
             accuracy=None if labels is None else share(int(right.sum()), n),
-            precision=None if whole else share(int((right & named).sum()), int((place & named).sum())),
-            auc=auc(labels, self.scores[:, rows]) if whole and labels is not None and self.scores is not None else None,
+            precision=None
+            if whole
+            else share(int((right & named).sum()), int((place & named).sum())),
+            auc=auc(labels, self.scores[:, rows])
+            if whole and labels is not None and self.scores is not None
+            else None,
             certified=_shares(far, n),
             held={} if labels is None else _shares({k: mask & right for k, mask in far.items()}, n),
             distance=None if self.distance is None else float(np.median(self.distance[rows])),
         )
 
     def parts(self) -> Iterator[Subgroup]:
-        """Everybody, then each class, then each subgroup with its classes; what has no record is left out."""
+        """Everybody, then each class, then each subgroup with its classes; what has no record is
+        left out.
+        """
         everyone = np.ones(len(self.prediction), dtype=bool)
         places: list[tuple[str | None, str | None, np.ndarray]] = [(None, None, everyone)]
         for name, values in (self.groups or {}).items():
-            places += [(name, str(value), values == value) for value in sorted(set(values.tolist()))]
+            places += [
+                (name, str(value), values == value) for value in sorted(set(values.tolist()))
+            ]
         for column, value, rows in places:
             yield self.group(rows, column, value, None)
             present = [] if self.labels is None else np.unique(self.labels[rows]).tolist()
@@ -240,8 +288,8 @@ class Quality:
         majority: name of the most frequent class of these records; None without labels.
         answer: name of the most frequent answer.
         exceptions: how many records are answered otherwise.
-        advantage: 1 or -1 where accuracy differs from the majority's (sign test on the records where just one of the two is
-            right, at the level of the intervals), else 0.
+        advantage: 1 or -1 where accuracy differs from the majority's (sign test on the records
+            where just one of the two is right, at the level of the intervals), else 0.
         balanced: mean recall of the classes that occur; None without labels.
     """
 
@@ -258,15 +306,24 @@ class Quality:
         """From at least one record."""
         groups = tuple(judged.parts())
         answers = np.bincount(judged.prediction, minlength=len(judged.classes))
-        answer, exceptions = judged.classes[int(answers.argmax())], int(answers.sum() - answers.max())
+        answer, exceptions = (
+            judged.classes[int(answers.argmax())],
+            int(answers.sum() - answers.max()),
+        )
         if judged.labels is None:
             return cls(judged.records, groups, None, answer, exceptions, 0, None)
         often = int(np.bincount(judged.labels).argmax())
         right, constant = judged.prediction == judged.labels, judged.labels == often
         advantage = _sign(int((right & ~constant).sum()), int((constant & ~right).sum()))
-        recalls = [g.accuracy.value for g in groups if g.column is None and g.label is not None and g.accuracy is not None]
+        recalls = [
+            g.accuracy.value
+            for g in groups
+            if g.column is None and g.label is not None and g.accuracy is not None
+        ]
         balanced = float(np.mean(recalls))
-        return cls(judged.records, groups, judged.classes[often], answer, exceptions, advantage, balanced)
+        return cls(
+            judged.records, groups, judged.classes[often], answer, exceptions, advantage, balanced
+        )
 
     @property
     def whole(self) -> Subgroup:
@@ -275,37 +332,62 @@ class Quality:
 
     @property
     def constant(self) -> bool:
-        """(Nearly) one answer to everything, and no better for it. A rare class found is better: that is none."""
+        """(Nearly) one answer to everything, and no better for it.
+
+        A rare class found is better: that is none.
+        """
         n = self.whole.records
         return self.exceptions <= n * (1 - CONSTANT) and self.advantage < 1 and n >= LEAST
 
     @cached_property
     def verdict(self) -> str:
-        """One line on a model that is of no use, or cannot be judged; empty: nothing of the kind is seen."""
+        """One line on a model that is of no use, or cannot be judged; empty: nothing of the kind
+        is seen.
+        """
         n, many = self.whole.records, f"{self.whole.records:,} {self.records}"
         if n < LEAST or (self.majority is None and not self.constant):
             return ""
-        said, nearly = (f"all but {self.exceptions:,} of", "nearly ") if self.exceptions else ("every one of", "")
-        constant = f"This model answers '{self.answer}' for {said} the {many}: it is {nearly}constant"
+        said, nearly = (
+            (f"all but {self.exceptions:,} of", "nearly ")
+            if self.exceptions
+            else ("every one of", "")
+        )
+        constant = (
+            f"This model answers '{self.answer}' for {said} the {many}: it is {nearly}constant"
+        )
         if self.majority is None or self.whole.accuracy is None or self.whole.majority is None:
-            return f"{constant} here, and a constant answer is certified whatever it is worth (no labels to compare with)."
+            return (
+                f"{constant} here, and a constant answer is certified whatever it is worth (no "
+                "labels to compare with)."
+            )
         if self.whole.majority.value == 1:
-            return f"All {many} have the label '{self.majority}': a constant answer would do as well, so they show little."
+            return (
+                f"All {many} have the label '{self.majority}': a constant answer would do as "
+                "well, so they show little."
+            )
         always = f"{rate_words(self.whole.majority.value)} for always answering '{self.majority}'"
         against = f"accuracy {self.whole.accuracy} against {always}{self._ranks}"
         if self.constant:
-            return f"{constant}, and a constant answer is certified whatever it is worth; {against}."
+            return (
+                f"{constant}, and a constant answer is certified whatever it is worth; {against}."
+            )
         if self.advantage == 1:
             return ""
         better = (
-            "worse than a constant answer" if self.advantage else "not better than a constant answer by more than chance"
+            "worse than a constant answer"
+            if self.advantage
+            else "not better than a constant answer by more than chance"
         )
         return f"On the {many} this model is {better}: {against}."
 
     @property
     def _ranks(self) -> str:
         area = self.whole.auc
-        return f"; its scores do tell the classes apart (AUC {area})" if area is not None and area.low > 0.5 else ""
+        return (
+            f"; its scores do tell the classes apart (AUC {area})"
+            if area is not None and area.low > 0.5
+            else ""
+        )
 
 
 def _sign(more: int, less: int) -> int:
@@ -313,5 +395,6 @@ def _sign(more: int, less: int) -> int:
     high, low = max(more, less), min(more, less)
     if high == low:
         return 0
-    surprising = float(scipy.special.betainc(high, low + 1, 0.5)) < _TAIL  # P(X >= high), X binomial(high + low, 1/2)
+    # P(X >= high), X binomial(high + low, 1/2)
+    surprising = float(scipy.special.betainc(high, low + 1, 0.5)) < _TAIL
     return 0 if not surprising else 1 if more > less else -1

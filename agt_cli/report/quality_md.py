@@ -139,15 +139,21 @@ def _is_class_of_subgroup(group: Subgroup) -> bool:
 
 
 def quality_section(quality: Quality) -> list[str]:
-    """Return the part of a page that says how good a model is: its title, what it shows, a table."""
+    """Return the part of a page that says how good a model is: its title, what it shows, a
+    table.
+    """
     columns, rows = _table(quality, quality.groups, quality.whole.certified, space=" ")
     of_all = f" (of all '{plain(quality.majority)}')" if quality.majority else ""
     return [
         "## How good it is, and for whom",
-        "For the data owner only. Intervals cover the true value in 95 of 100 samples, if records are drawn one by one: "
-        "shares by Clopper and Pearson, areas under the ROC curve by DeLong. *Majority*: what always answering a group's "
-        f"most frequent class{of_all} would reach. The accuracy on the records of a class is its recall. A certified "
-        "prediction may be a wrong one; with the shares that are certified and right: `tables/quality.csv`.",
+        "For the data owner only. Intervals cover the true value in 95 of 100 samples, if records "
+        "are drawn one by one: "
+        "shares by Clopper and Pearson, areas under the ROC curve by DeLong. *Majority*: what "
+        "always answering a group's "
+        f"most frequent class{of_all} would reach. The accuracy on the records of a class is its "
+        "recall. A certified "
+        "prediction may be a wrong one; with the shares that are certified and right: "
+        "`tables/quality.csv`.",
         markdown_table(columns, rows),
     ]
 

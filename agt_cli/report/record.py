@@ -7,21 +7,24 @@
     members/000/...                                          an ensemble's members, each with the files of its model
     members/000/shard.json     what it was trained on, by digest
     source.json, encoder.safetensors                         what queries need of the data; release/: portable weights
-    certificates.parquet, tables/*.csv, figures/*.{pdf,png}, report.md, report.html (the same words, figures inside)
-    labels.csv, or labels.parquet where the queries came as a parquet file too large to be held: a release's answers
+    certificates.parquet, tables/*.csv, figures/*.{pdf,png}, report.md, report.html (the same words,
+    figures inside) labels.csv, or labels.parquet where the queries came as a parquet file too large
+    to be held: a release's answers
     spent.json    what a release is about to give away, before it does               manifest.json   every file's hash
     records.bin   keyed hashes of the training records; unlearning/: requests to erase, and the key (agt/unlearning);
                   of requests that wait: waiting.json, abstained.jsonl (runs/queries.py)
     lock, checkpoint/   while a run lasts: whose process is alive, and what a training has reached
 
-stability.json holds what a certificate or a release of the weights needs beside them: rho (what one record moves them
-by), rounding, rho_fp (their sum), per_k (what one k of the relation moves them by), sensitivity (the same for all classes
-together, l2), and the loss's constants.
-A folder is claimed once and never written over. Every file appears whole or not at all, so a killed run leaves nothing
-that could be mistaken for a finished one: its state stays "running". Every file goes through ``RunRecord.write``, which
-notes its hash, and comes back through ``Folder.read`` (agt/store.py), which compares it.
+stability.json holds what a certificate or a release of the weights needs beside them: rho (what one
+record moves them by), rounding, rho_fp (their sum), per_k (what one k of the relation moves them
+by), sensitivity (the same for all classes together, l2), and the loss's constants.
+A folder is claimed once and never written over. Every file appears whole or not at all, so a killed
+run leaves nothing that could be mistaken for a finished one: its state stays "running". Every file
+goes through ``RunRecord.write``, which notes its hash, and comes back through ``Folder.read``
+(agt/store.py), which compares it.
 
-The next state of a run, written beside it as a whole record, and then put in its place (finished.py).
+The next state of a run, written beside it as a whole record, and then put in its place
+(finished.py).
 
 Use::
 
@@ -62,7 +65,17 @@ from safetensors.numpy import save
 import agt_cli
 from agt.errors import AgtError, ConfigError, UnsoundError
 from agt.provenance import package_version
-from agt.store import MANIFEST_FILE, FolderWriter, Lock, Manifest, Pending, as_json, remove_parts, sync_folder, write_atomic
+from agt.store import (
+    MANIFEST_FILE,
+    FolderWriter,
+    Lock,
+    Manifest,
+    Pending,
+    as_json,
+    remove_parts,
+    sync_folder,
+    write_atomic,
+)
 from agt_cli.process import VISIBLE_GPUS
 from agt_cli.report.finished import LOCK, NEXT, Run
 from agt_cli.report.markdown import report_page, standings
@@ -70,13 +83,24 @@ from agt_cli.report.unfinished import RESUME_KEY, check_open, remove_leftovers, 
 from agt_cli.unlearn.log import state_of
 
 RESUMABLE = "train"
-STATUS_BYTES = 2**14  # of the disk, kept while such a run lasts: where it is full, it can still be said to have failed
+# of the disk, kept while such a run lasts: where it is full, it can still be said to have failed
+STATUS_BYTES = 2**14
 if TYPE_CHECKING:  # the record of answers from released weights loads no torch
     import pandas as pd
 
     from agt.certificates.conditions import Condition
 
-PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "pyarrow", "scikit-learn", "numba", "safetensors")
+PACKAGES = (
+    "torch",
+    "numpy",
+    "hydra-core",
+    "omegaconf",
+    "pandas",
+    "pyarrow",
+    "scikit-learn",
+    "numba",
+    "safetensors",
+)
 
 
 class RunRecord(FolderWriter):
@@ -93,7 +117,9 @@ class RunRecord(FolderWriter):
         digest: the finished run's (agt/store.py); None before it is finished.
     """
 
-    def __init__(self, folder: Path, command: str, config: Mapping[str, Any], again: Run | None = None) -> None:
+    def __init__(
+        self, folder: Path, command: str, config: Mapping[str, Any], again: Run | None = None
+    ) -> None:
         super().__init__(folder, command)
         self.config, self.again = config, again
         self._lock = Lock(folder / LOCK)
@@ -107,7 +133,8 @@ class RunRecord(FolderWriter):
         """Claim the folder and write what is known at the start.
 
         Raises:
-            ConfigError: the folder already holds a run; or the run that is to go on is not what it was.
+            ConfigError: the folder already holds a run; or the run that is to go on is not what it
+                was.
         """
         self._started = time.monotonic()
         now = datetime.now(UTC).isoformat(timespec="microseconds")
@@ -118,7 +145,8 @@ class RunRecord(FolderWriter):
             self._take_up(self.again, now)
         try:
             if self.command == RESUMABLE:
-                Pending(self.folder / "status.json", STATUS_BYTES)  # the next status of this process is written there
+                # the next status of this process is written there
+                Pending(self.folder / "status.json", STATUS_BYTES)
             self.reconfigure(self.config)
             self.environment(**(describe_environment(self.config) | self._history(now)))
         except BaseException as error:
@@ -126,17 +154,27 @@ class RunRecord(FolderWriter):
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self.digest is not None:
             return  # whatever happened after the run was finished, what it wrote is whole
         if error is None:
             self.finish()
             return
-        text = str(error) or "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+        text = (
+            str(error) or "interrupted"
+            if isinstance(error, KeyboardInterrupt)
+            else f"{type(error).__name__}: {error}"
+        )
         try:
             self._fail(text, exit_code(error))
         except OSError:  # the first failure is the one to report
-            self._lock.abandon()  # "running", with a lock that nobody holds: a killed run, which can go on
+            # "running", with a lock that nobody holds: a killed run, which can go on
+            self._lock.abandon()
             return
         with suppress(OSError):
             self._write_json("metrics.json", self._metrics)
@@ -145,8 +183,8 @@ class RunRecord(FolderWriter):
     def finish(self) -> str:
         """End the run as done, before anything is said of it; nothing can be written any more.
 
-        The manifest lists the status that says so and is written first: a run that is killed between the two is still
-        "running", and nobody uses it.
+        The manifest lists the status that says so and is written first: a run that is killed
+        between the two is still "running", and nobody uses it.
 
         Returns:
             The run's digest.
@@ -154,7 +192,9 @@ class RunRecord(FolderWriter):
         try:
             self._write_json("metrics.json", self._metrics)
             status = as_json(self._status_now("done"))
-            manifest = Manifest(self.command, {**self._hashes, "status.json": sha256(status).hexdigest()})
+            manifest = Manifest(
+                self.command, {**self._hashes, "status.json": sha256(status).hexdigest()}
+            )
             write_atomic(self.folder / MANIFEST_FILE, manifest.content)
             write_atomic(self.folder / "status.json", status)
         except OSError as error:
@@ -175,14 +215,18 @@ class RunRecord(FolderWriter):
             with (self.folder / "status.json").open("x") as file:
                 json.dump({"state": "running", **self._status}, file)
             for folder in (self.folder.resolve(), *self.folder.resolve().parents):
-                sync_folder(folder)  # whoever made the folders, a power cut must not take what is in them
+                # whoever made the folders, a power cut must not take what is in them
+                sync_folder(folder)
         except OSError as error:
             self._lock.release()
             if not isinstance(error, FileExistsError) or not self.folder.is_dir():
                 with suppress(OSError):
-                    (self.folder / "status.json").unlink(missing_ok=True)  # ours, and perhaps half written
+                    # ours, and perhaps half written
+                    (self.folder / "status.json").unlink(missing_ok=True)
                 raise
-            raise ConfigError(f"{self.folder} already holds a run: give hydra.run.dir a folder of its own") from error
+            raise ConfigError(
+                f"{self.folder} already holds a run: give hydra.run.dir a folder of its own"
+            ) from error
 
     def _take_up(self, again: Run, now: str) -> None:
         """Go on in a folder whose process is gone: of two that try, one gets its lock."""
@@ -190,7 +234,8 @@ class RunRecord(FolderWriter):
             raise still_running(again.folder)
         if not self._lock.works:
             raise ConfigError(
-                f"{RESUME_KEY}={again.folder}: this file system keeps no locks, so nobody can tell whether the run's "
+                f"{RESUME_KEY}={again.folder}: this file system keeps no locks, so nobody can tell "
+                "whether the run's "
                 "process is alive: copy the folder to a local disk, once you know that it is not"
             )
         try:
@@ -201,11 +246,17 @@ class RunRecord(FolderWriter):
             self._lock.release()
             raise
         remove_parts(self.folder)
-        self._status = {**self._status, "started": status["started"], "resumed": [*status.get("resumed", ()), now]}
+        self._status = {
+            **self._status,
+            "started": status["started"],
+            "resumed": [*status.get("resumed", ()), now],
+        }
         write_atomic(self.folder / "status.json", as_json({"state": "running", **self._status}))
 
     def _history(self, now: str) -> dict[str, object]:
-        """What env.json tells of a run that goes on: how it was begun, and each time that it was taken up."""
+        """What env.json tells of a run that goes on: how it was begun, and each time that it was
+        taken up.
+        """
         if self.again is None:
             return {}
         before = self.again.environment
@@ -219,7 +270,10 @@ class RunRecord(FolderWriter):
     def _fail(self, text: str, code: int) -> None:
         for pending in self._reserved:
             pending.discard()
-        write_atomic(self.folder / "status.json", as_json(self._status_now("failed", error=text, exit_code=code)))
+        write_atomic(
+            self.folder / "status.json",
+            as_json(self._status_now("failed", error=text, exit_code=code)),
+        )
 
     def _status_now(self, state: str, **more: object) -> dict[str, object]:
         seconds = round(time.monotonic() - self._started, 3)
@@ -246,7 +300,9 @@ class RunRecord(FolderWriter):
 
     @property
     def place(self) -> Path:
-        """Where the finished run is to be read: the folder that its key lies in (agt_cli/unlearn/log.py)."""
+        """Where the finished run is to be read: the folder that its key lies in
+        (agt_cli/unlearn/log.py).
+        """
         return self._home
 
     @property
@@ -266,7 +322,9 @@ class RunRecord(FolderWriter):
         self._write_json("metrics.json", self._metrics)
 
     def conditions(self, conditions: "Sequence[Condition]") -> None:
-        """Write conditions.json, and to the metrics how many hold, and how many of those rest on declarations."""
+        """Write conditions.json, and to the metrics how many hold, and how many of those rest on
+        declarations.
+        """
         from agt.certificates.conditions import condition_counts
 
         self._write_json("conditions.json", [condition.as_json() for condition in conditions])
@@ -277,7 +335,8 @@ class RunRecord(FolderWriter):
         """Write report.md, and report.html from it.
 
         Args:
-            text: Markdown. At its end is added how many processes shared the work, if they were several.
+            text: Markdown. At its end is added how many processes shared the work, if they were
+                several.
         """
         text = "\n\n".join([text, *self._shared()])
         self.write("report.md", text.encode())
@@ -285,8 +344,14 @@ class RunRecord(FolderWriter):
 
     def _shared(self) -> Iterator[str]:
         if several := self._environment.get("processes"):
-            on = f"machines: {len(set(several['hosts']))}, threads of each process: {self._environment['threads']}"
-            yield f"Computed by {several['count']} processes ({on}), to the bits of one with as many threads.\n"
+            on = (
+                f"machines: {len(set(several['hosts']))}, threads of each process: "
+                f"{self._environment['threads']}"
+            )
+            yield (
+                f"Computed by {several['count']} processes ({on}), to the bits of one with as "
+                "many threads.\n"
+            )
 
     def _figure(self, name: str) -> bytes | None:
         """A figure that this run drew; None: it drew no such."""
@@ -359,9 +424,12 @@ def _device(name: str) -> str:
 
 @cache
 def _revision() -> str | None:
-    """The revision of this source tree, marked "+changes" if files differ; None if installed from a wheel."""
+    """The revision of this source tree, marked "+changes" if files differ; None if installed
+    from a wheel.
+    """
     root = Path(agt_cli.__file__).resolve().parent.parent
-    if not (root / ".git").exists():  # never the revision of a repository that merely surrounds an installed copy
+    # never the revision of a repository that merely surrounds an installed copy
+    if not (root / ".git").exists():
         return None
     revision = _git(root, "rev-parse", "HEAD")
     changed = _git(root, "status", "--porcelain", "--untracked-files=no")
@@ -371,7 +439,11 @@ def _revision() -> str | None:
 def _git(root: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, errors="replace", timeout=10
+            ["git", "-C", str(root), *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=10,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -384,7 +456,9 @@ def to_yaml(config: Mapping[str, Any]) -> str:
 
 
 def literal(node: Any) -> Any:
-    """The same configuration, in which text that looks like an interpolation is read back as that text."""
+    """The same configuration, in which text that looks like an interpolation is read back as
+    that text.
+    """
     if isinstance(node, str):
         return re.sub(r"(\\*)\$\{", lambda start: 2 * start[1] + r"\${", node)
     if isinstance(node, Mapping):
@@ -395,8 +469,9 @@ def literal(node: Any) -> Any:
 class NextState(RunRecord):
     """A record of the run's next state: a training record, made by ``agt unlearn``.
 
-    It keeps the run's configuration, when the run was begun, with what command line, and where its data files lay. Its
-    env.json says beside that which digests it succeeds, the oldest first, and when each gave way.
+    It keeps the run's configuration, when the run was begun, with what command line, and where its
+    data files lay. Its env.json says beside that which digests it succeeds, the oldest first, and
+    when each gave way.
 
     Args:
         run: as it is now; the caller holds it (``run_lock``).
@@ -413,7 +488,12 @@ class NextState(RunRecord):
         self._status |= {"started": self.run.status.get("started", now), "updated": now}
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         super().__exit__(kind, error, trace)
         if error is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -425,12 +505,16 @@ class NextState(RunRecord):
 
     @property
     def state(self) -> str:
-        """The name of the model's state that was written so far (``state_of``): what the log's next entry tells of."""
+        """The name of the model's state that was written so far (``state_of``): what the log's
+        next entry tells of.
+        """
         return state_of(self._hashes)
 
     def _history(self, now: str) -> dict[str, object]:
         before = self.run.environment
-        kept: dict[str, object] = {key: before[key] for key in ("argv", "data_files", "resumed") if key in before}
+        kept: dict[str, object] = {
+            key: before[key] for key in ("argv", "data_files", "resumed") if key in before
+        }
         return {
             **kept,
             "succeeds": [*before.get("succeeds", ()), self.run.digest],

@@ -1,4 +1,6 @@
-"""report.md of a release: what is guaranteed, and what may be published; and which queries do not fit what was declared."""
+"""report.md of a release: what is guaranteed, and what may be published; and which queries do
+not fit what was declared.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +14,8 @@ from agt_cli.report.record import RunRecord, to_yaml
 
 
 def setting_section(config: Mapping[str, Any]) -> str:
-    drawn = {"mechanism"} if config.get("release") else set()  # weights that are there answer as they are
+    # weights that are there answer as they are
+    drawn = {"mechanism"} if config.get("release") else set()
     text = to_yaml({key: value for key, value in config.items() if key not in drawn}).rstrip()
     fence = "`" * (1 + max((len(ticks) for ticks in re.findall("`+", text)), default=2))
     return f"{fence}yaml\n{text}\n{fence}"
@@ -31,7 +34,8 @@ def predict_report(
 
     Args:
         words: the claim, the totals and the caveats, a line each.
-        publishable: what the guarantee covers; None: nothing, in a simulation or where a condition is missing.
+        publishable: what the guarantee covers; None: nothing, in a simulation or where a condition
+            is missing.
         what: is released, in words.
     """
     return document(
@@ -53,12 +57,19 @@ PUBLISHED = {"measure": "`dataset.yaml`"}
 
 def publish_headline(publishable: str | None) -> str:
     """A release's page in one sentence; None: nothing may be published."""
-    return f"**{publishable} may be published, once.**" if publishable else "**Nothing may be published.**"
+    return (
+        f"**{publishable} may be published, once.**"
+        if publishable
+        else "**Nothing may be published.**"
+    )
 
 
 def publish_section(publishable: str | None) -> list[str]:
     """What may be published of a release; None: nothing."""
-    rest = "The rest of this folder, the run it was made from, and how long it took are for the data owner."
+    rest = (
+        "The rest of this folder, the run it was made from, and how long it took are for the "
+        "data owner."
+    )
     nothing = "Nothing: no guarantee holds. All of it is for the data owner."
     return ["## What may be published", f"{publishable}, once. {rest}" if publishable else nothing]
 
@@ -68,7 +79,9 @@ OUTSIDE_TITLE = "queries outside the public ranges (clipped to them) and lists (
 
 
 def outside_lines(queries: Records) -> list[str]:
-    """A title, and a line for each column with values that were not declared, the worst first; empty if all fit."""
+    """A title, and a line for each column with values that were not declared, the worst first;
+    empty if all fit.
+    """
     lines = _outside_columns(queries)
     return [f"{OUTSIDE_TITLE}:", *lines] if lines else []
 
@@ -77,7 +90,8 @@ def _outside_columns(queries: Records) -> list[str]:
     outside = queries.outside
     worst = sorted(outside, key=lambda part: -part.rate)[:COLUMNS]
     lines = [
-        f"{p.column}: {p.count:,} of {p.total:,} values (rate {rate_words(p.rate)}) outside {p.declared}, seen: {p.seen}"
+        f"{p.column}: {p.count:,} of {p.total:,} values (rate {rate_words(p.rate)}) outside "
+        f"{p.declared}, seen: {p.seen}"
         for p in worst
     ]
     if len(outside) > COLUMNS:
@@ -89,7 +103,11 @@ def _outside_columns(queries: Records) -> list[str]:
 
 def id_lines(queries: Records) -> list[str]:
     """Which column of their file joins answers to queries; empty: none does."""
-    return [f"answers are joined to queries by column '{queries.id_column}'"] if queries.id_column else []
+    return (
+        [f"answers are joined to queries by column '{queries.id_column}'"]
+        if queries.id_column
+        else []
+    )
 
 
 def outside_section(queries: Records) -> list[str]:

@@ -19,33 +19,43 @@ def home_of(run: Path) -> list[Path]:
 
 
 def check_not_replaced(digest: str, folder: Path, places: Iterable[Path], key: str = "run") -> None:
-    """Refuse a state of a run that an account of an erasure says was replaced: a folder from before it was put back.
+    """Refuse a state of a run that an account of an erasure says was replaced: a folder from before
+    it was put back.
 
-    A run's own log, which its manifest lists, cannot know of an entry that names this digest as the state before.
+    A run's own log, which its manifest lists, cannot know of an entry that names this digest as the
+    state before.
 
     Args:
         digest: of the run in ``folder``; empty: nothing can be said.
-        places: output folders, whose accounts are looked at. One that cannot be read stops the command, because
-            it may name this state.
+        places: output folders, whose accounts are looked at. One that cannot be read stops the
+            command, because it may name this state.
 
     Raises:
         ConfigError: an account names this state, or cannot be read.
     """
     if not digest:
         return
-    paths = (path for place in places for depth in ("*", "*/*") for path in place.glob(f"{UNLEARN}/{depth}/{ACCOUNT_FILE}"))
+    paths = (
+        path
+        for place in places
+        for depth in ("*", "*/*")
+        for path in place.glob(f"{UNLEARN}/{depth}/{ACCOUNT_FILE}")
+    )
     for path in sorted(paths):
         number = _entry_that_replaced(path, digest)
         if number is not None:
             raise ConfigError(
-                f"{key}={folder}: erasure {number} replaced this state, as {path} says: the folder is from before it, "
-                "and holds what was erased. Bring back the run as it was after it; or delete this folder and train "
+                f"{key}={folder}: erasure {number} replaced this state, as {path} says: the folder "
+                "is from before it, "
+                "and holds what was erased. Bring back the run as it was after it; or delete this "
+                "folder and train "
                 "again without the erased records"
             )
 
 
 def _entry_that_replaced(account: Path, digest: str) -> object:
-    """The number of the log's entry by which this account's erasure replaced a state; None: it did not.
+    """The number of the log's entry by which this account's erasure replaced a state; None: it did
+    not.
 
     Raises:
         ConfigError: the account is damaged, so nobody can tell which states it replaced.
@@ -55,6 +65,7 @@ def _entry_that_replaced(account: Path, digest: str) -> object:
         return state["entry"] if state["before"] == digest else None
     except (Broken, OSError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{account}: cannot be read ({error}), so whether its erasure replaced this state is not known; restore "
+            f"{account}: cannot be read ({error}), so whether its erasure replaced this state is "
+            "not known; restore "
             f"the file, or move {account.parent} to another place if it was about another run"
         ) from None

@@ -14,7 +14,8 @@ from agt.settings import RelationConfig
 from agt_cli.report.markdown import Markdown, bullets, markdown_table, plain
 from agt_cli.report.quality import RateEstimate, rate_words
 
-MOST = 0.9  # of the answers: a page's first sentence is about the farthest k at which so many are certified
+# of the answers: a page's first sentence is about the farthest k at which so many are certified
+MOST = 0.9
 CERTIFIED_SHARE = re.compile(r"certified_k(\d+)")  # a column of tables/quality.csv
 
 
@@ -42,7 +43,8 @@ def guarantee(conditions: Sequence[Condition]) -> str:
     if not declared:
         return f"All conditions are proved here: {granted}, {through}"
     return (
-        f"No condition fails; on what was declared, which nothing here can check, rests: {_names(declared)}; "
+        "No condition fails; on what was declared, which nothing here can check, rests: "
+        f"{_names(declared)}; "
         f"as far as that is true, {granted}, {through}"
     )
 
@@ -53,10 +55,12 @@ def _names(conditions: Sequence[Condition]) -> str:
 
 
 def unmet(conditions: Sequence[Condition]) -> list[str]:
-    """Return lines for the console: what a guarantee of privacy still needs, or why this run can have none.
+    """Return lines for the console: what a guarantee of privacy still needs, or why this run can
+    have none.
 
     Returns:
-        Nothing where every condition holds. Where the relation is one-sided (condition g), that alone:
+        Nothing where every condition holds. Where the relation is one-sided (condition g), that
+        alone:
         whatever else is mended, the relation stays as it is.
     """
     failed = [condition for condition in conditions if not condition.held]
@@ -70,11 +74,13 @@ def unmet(conditions: Sequence[Condition]) -> list[str]:
     return lines
 
 
-def headline(row: Mapping[str, Any], metrics: Mapping[str, Any], trained: int, relation: RelationConfig) -> list[str]:
+def headline(
+    row: Mapping[str, Any], metrics: Mapping[str, Any], trained: int, relation: RelationConfig
+) -> list[str]:
     """Return the first lines of a page about a model: a sentence, and the numbers that it rests on.
 
-    The sentence is the verdict on a model that is of no use; else how many answers stay the same; else
-    the first number.
+    The sentence is the verdict on a model that is of no use; else how many answers stay the same;
+    else the first number.
 
     Args:
         row: of all records, in tables/quality.csv.
@@ -88,7 +94,11 @@ def headline(row: Mapping[str, Any], metrics: Mapping[str, Any], trained: int, r
     facts = list[str]()
     if "accuracy_or_recall" in known:
         accuracy = _estimate(known, "accuracy_or_recall")
-        facts.append(Markdown(f"accuracy {accuracy}; the same answer to all: {rate_words(known['majority'])}"))
+        facts.append(
+            Markdown(
+                f"accuracy {accuracy}; the same answer to all: {rate_words(known['majority'])}"
+            )
+        )
     k = _farthest_certified(known)
     if k is not None:
         if not lead:
@@ -98,7 +108,9 @@ def headline(row: Mapping[str, Any], metrics: Mapping[str, Any], trained: int, r
         if right in known:
             facts.append(Markdown(f"the same at k = {k} and right: {_estimate(known, right)}"))
     if "stable_distance_median" in known:
-        facts.append(half_stands(known["stable_distance_median"], trained, metrics.get("k_max"), relation))
+        facts.append(
+            half_stands(known["stable_distance_median"], trained, metrics.get("k_max"), relation)
+        )
     if not lead and facts:
         lead = facts.pop(0)
     return [f"**{lead}**" if lead else "", bullets(facts)]
@@ -109,7 +121,9 @@ def _estimate(row: Mapping[str, Any], name: str) -> RateEstimate:
 
 
 def _farthest_certified(row: Mapping[str, Any]) -> int | None:
-    """Return the last k of a row at which ``MOST`` of the answers are certified; if there is none, the first k."""
+    """Return the last k of a row at which ``MOST`` of the answers are certified; if there is
+    none, the first k.
+    """
     farthest = None
     for name, share in row.items():
         column = CERTIFIED_SHARE.fullmatch(name)
@@ -132,7 +146,10 @@ def half_stands(distance: float, trained: int, most: int | None, relation: Relat
     share = f"units of up to {relation.unit_rows}"
     if relation.unit_rows == 1:
         share = f"{reach / trained:.2%}"
-    return f"half of the answers stand up to k = {reach:,}{end} ({share} of the {trained:,} training records)"
+    return (
+        f"half of the answers stand up to k = {reach:,}{end} ({share} of the {trained:,} "
+        "training records)"
+    )
 
 
 def next_section(*commands: str) -> list[str]:
@@ -156,7 +173,9 @@ def counts_section(relation: RelationConfig) -> list[str]:
     return ["## What k counts", " ".join((counts, *remarks))]
 
 
-def figures_section(dataset: str, captions: Mapping[str, str], folder: str = "figures") -> list[str]:
+def figures_section(
+    dataset: str, captions: Mapping[str, str], folder: str = "figures"
+) -> list[str]:
     """Return each figure of a record with its caption.
 
     Args:
@@ -171,7 +190,9 @@ def figures_section(dataset: str, captions: Mapping[str, str], folder: str = "fi
 
 
 def conditions_section(conditions: Sequence[Condition]) -> list[str]:
-    """Return the part of a page that says whether a guarantee may rest on a run, and lists each condition."""
+    """Return the part of a page that says whether a guarantee may rest on a run, and lists each
+    condition.
+    """
     rows = []
     for condition in conditions:
         standing = Markdown(f"**{condition.standing}**")

@@ -13,9 +13,18 @@ from agt_cli.report.quality import Quality
 from agt_cli.report.quality_md import quality_row, quality_section
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import setting_section
-from agt_cli.report.sections_md import conditions_section, counts_section, headline, metrics_table, next_section
+from agt_cli.report.sections_md import (
+    conditions_section,
+    counts_section,
+    headline,
+    metrics_table,
+    next_section,
+)
 
-NOTES_WARNING = "How data and declaration fit. These sentences depend on the private data: they are not for publication."
+NOTES_WARNING = (
+    "How data and declaration fit. These sentences depend on the private data: they "
+    "are not for publication."
+)
 
 
 def caution_words(training: Mapping[str, Any]) -> list[str]:
@@ -24,7 +33,8 @@ def caution_words(training: Mapping[str, Any]) -> list[str]:
         return []
     now = float(training.get("caution", 1))
     return [
-        f"training.caution={now:g}: at {2 * now:g} stable distances are about twice as long and answers less accurate, at "
+        f"training.caution={now:g}: at {2 * now:g} stable distances are about twice as long and "
+        "answers less accurate, at "
         f"{now / 2:g} the other way (docs/recipe.md)"
     ]
 
@@ -42,7 +52,8 @@ def train_report(
 
     Args:
         quality: on the test records.
-        noise: what may be said of weights that were trained with noise, and of later removals, a line each.
+        noise: what may be said of weights that were trained with noise, and of later removals, a
+            line each.
     """
     kind, how = _trained(record, dataset, relation, certificate)
     return document(
@@ -53,7 +64,14 @@ def train_report(
         *counts_section(relation),
         *quality_section(quality),
         *(("## For the data owner", NOTES_WARNING, dataset.notes) if dataset.notes else ()),
-        *(("## Removing records later" if certificate.own_erasure else "## The noisy weights", noise) if noise else ()),
+        *(
+            (
+                "## Removing records later" if certificate.own_erasure else "## The noisy weights",
+                noise,
+            )
+            if noise
+            else ()
+        ),
         *conditions_section(conditions),
         *next_section(f"certify run={record.place}"),
         "## Every number",
@@ -67,12 +85,15 @@ _TRAINED: dict[BoundedQuantity, tuple[str, str]] = {
     "each parameter": ("with bounds", "{on}, with bounds on the parameters for k up to {k_max}."),
     "vote counts": (
         "votes",
-        "{on}, each in one of {members} shards, with a small model for each: {counted}. Every constant: `votes.json`.",
+        "{on}, each in one of {members} shards, with a small model for each: {counted}. Every "
+        "constant: `votes.json`.",
     ),
     "norm": (
         "a linear head",
-        "{on}. One k moves the parameters by at most {moved_by_one_k:.4g} in norm, whatever the data: stable distances "
-        "follow in closed form, for every k at once, and so does the noise that a release of the weights takes. Every "
+        "{on}. One k moves the parameters by at most {moved_by_one_k:.4g} in norm, whatever the "
+        "data: stable distances "
+        "follow in closed form, for every k at once, and so does the noise that a release of the "
+        "weights takes. Every "
         "constant: `stability.json`.",
     ),
 }
@@ -84,9 +105,11 @@ def _trained(
 ) -> tuple[str, str]:
     """(what was trained, how far a k reaches in it)."""
     counted = (
-        "the labels that must change before a member answers otherwise are counted exactly, and from these the vote's"
+        "the labels that must change before a member answers otherwise are counted exactly, and "
+        "from these the vote's"
         if RELATIONS[relation.name].counts_label_flips
-        else "one k changes the votes of the members that it reaches, and stable distances are counted from the votes"
+        else "one k changes the votes of the members that it reaches, and stable distances are "
+        "counted from the votes"
     )
     kind, how = _TRAINED[certificate.bounded]
     on = f"Trained on {len(dataset.train):,} records"

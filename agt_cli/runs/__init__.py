@@ -1,1 +1,3 @@
-"""What commands share: settings from a configuration, a finished run opened with its queries, what a release spends."""
+"""What commands share: settings from a configuration, a finished run opened with its queries,
+what a release spends.
+"""

@@ -1,9 +1,10 @@
 """A finished run's requests to erase, as whoever loads its data or answers from it needs them.
 
 Formal guarantees
-    The data of a run is what it was trained on without every record that its log names, carried out or waiting. So its
-    digest is the same whether the owner has deleted those rows from the table or not (agt.data.erasure), and it is the
-    digest that the run records from the request on: a request that waits writes it, too.
+    The data of a run is what it was trained on without every record that its log names, carried out
+    or waiting. So its digest is the same whether the owner has deleted those rows from the table or
+    not (agt.data.erasure), and it is the digest that the run records from the request on: a request
+    that waits writes it, too.
 """
 
 from dataclasses import replace
@@ -28,7 +29,9 @@ from agt_cli.runs.prepare import (
 from agt_cli.unlearn.log import SIZE, HashKey, Log, places
 
 ALIKE = "read_alike"
-"""In env.json: the run's digests in earlier states whose records were read by the same constants as they are now."""
+"""In env.json: the run's digests in earlier states whose records were read by the same constants
+as they are now.
+"""
 
 
 def gone_of(run: Run) -> IsErased:
@@ -62,10 +65,12 @@ def named(key: HashKey, hashes: frozenset[str]) -> IsErased:
 def prepare_without(
     run: Run, settings: RunSettings, console: Console, asked: frozenset[str] = frozenset()
 ) -> tuple[Prepared, Records]:
-    """(the data of a run's next state; the records that it has not, the present state has, and the data still has).
+    """(the data of a run's next state; the records that it has not, the present state has, and the
+    data still has).
 
-    ``Prepared.untouched`` says whether every other record is as it was in the present state: where it is not held, whatever
-    does not train again from this data says nothing about training without the erased records.
+    ``Prepared.untouched`` says whether every other record is as it was in the present state: where
+    it is not held, whatever does not train again from this data says nothing about training without
+    the erased records.
 
     Args:
         asked: keyed hashes of the records that are asked for now; those that wait go with them.
@@ -76,7 +81,9 @@ def prepare_without(
     log, key, told = Log.of(run), key_of(run), run_without_records(run, settings)
     before = None if told is None else told.settled.get("settled", {})
     prepared = prepare(settings, console, named(key, log.erased | log.waiting | asked), before)
-    erased = prepared.erased.take(~named(key, log.erased)(prepared.erased.ids, prepared.erased.units))
+    erased = prepared.erased.take(
+        ~named(key, log.erased)(prepared.erased.ids, prepared.erased.units)
+    )
     return replace(prepared, erased=erased), erased
 
 

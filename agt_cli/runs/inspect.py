@@ -1,7 +1,9 @@
-"""A table looked at before anything is declared about it: what each column holds, and what it could be in training.
+"""A table looked at before anything is declared about it: what each column holds, and what it could
+be in training.
 
-All of it is read off the records: a proposal is for the owner, who replaces what is not publicly known or declares that it
-is (``Table.from_data``). Counts and extremes are for the owner's eyes alone.
+All of it is read off the records: a proposal is for the owner, who replaces what is not publicly
+known or declares that it is (``Table.from_data``). Counts and extremes are for the owner's eyes
+alone.
 """
 
 import codecs
@@ -46,7 +48,19 @@ _DATE = r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[
 UNWRITABLE = "???"
 """A word that a configuration cannot hold: there it says that a value is required."""
 _IDS = {"id", "ids", "pid", "uid", "uuid", "guid", "key", "index", "rowid", "rownames", "unnamed"}
-_PEOPLE = {"person", "patient", "customer", "client", "subject", "user", "account", "member", "employee", "record", "nr"}
+_PEOPLE = {
+    "person",
+    "patient",
+    "customer",
+    "client",
+    "subject",
+    "user",
+    "account",
+    "member",
+    "employee",
+    "record",
+    "nr",
+}
 _LABELS = {"label", "target", "class", "y", "outcome", "default", "defaulted", "churn", "churned", "income", "response"} | {
     "survived", "diagnosis", "exited", "fraud", "approved", "readmitted", "deposit", "risk", "creditability", "attrition",
     "stroke", "died", "deceased", "mortality", "spam", "subscribed", "purchased", "converted", "kredit",
@@ -55,10 +69,40 @@ _LABELS = {"label", "target", "class", "y", "outcome", "default", "defaulted", "
 _MAYBE_LABELS = {"type", "species", "quality", "status", "result", "condition", "output", "disease", "num", "grade"} | {
     "severity", "category", "cover", "death", "alive", "group",
 }  # fmt: skip
-_OF_A_LABEL = {"type", "amount", "date", "rate", "score", "count", "number", "size", "source", "channel", "method", "time"}
+_OF_A_LABEL = {
+    "type",
+    "amount",
+    "date",
+    "rate",
+    "score",
+    "count",
+    "number",
+    "size",
+    "source",
+    "channel",
+    "method",
+    "time",
+}
 _TELLS, _BINS, _BIN_ROWS = 0.95, 64, 20
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-_GAPS = {"", "?", "-", "--", ".", "none", "unknown", "missing", "na", "n.a.", "n/a", "nan", "null", "nil", "\\n", "#n/a"}
+_GAPS = {
+    "",
+    "?",
+    "-",
+    "--",
+    ".",
+    "none",
+    "unknown",
+    "missing",
+    "na",
+    "n.a.",
+    "n/a",
+    "nan",
+    "null",
+    "nil",
+    "\\n",
+    "#n/a",
+}
 _MOST_GAPS = 100
 _SNIFFED_LINES = 50
 _RANGE_STEPS = 20
@@ -83,7 +127,8 @@ class Column:
         public: the range is the type's own and was not read off the records.
         mixed: some values are whole numbers, and all others text.
         counts_rows: its values look like row numbers, as ``dataset.counts_rows`` says.
-        tells: share of all rows whose label it tells by itself, where that is nearly all; otherwise 0.
+        tells: share of all rows whose label it tells by itself, where that is nearly all; otherwise
+            0.
         remark: why it is left out and how to include it, or what to think of.
     """
 
@@ -106,7 +151,9 @@ class Column:
 
     @property
     def possible_id(self) -> bool:
-        """Whether it could name each record, by its name and content; whether it does, the owner alone can say."""
+        """Whether it could name each record, by its name and content; whether it does, the owner
+        alone can say.
+        """
         return self.kind == "id" and self.most_rows == 1 and not self.counts_rows
 
 
@@ -147,12 +194,16 @@ class Inspection:
     @property
     def left_out(self) -> tuple[Column, ...]:
         """The columns that have no part, each with a remark that says why."""
-        return tuple(column for column in self._others if not (column.numeric or column.categorical))
+        return tuple(
+            column for column in self._others if not (column.numeric or column.categorical)
+        )
 
     @property
     def _others(self) -> list[Column]:
         # The columns that are neither the label nor name anything.
-        return [column for column in self.columns if column.name not in (self.label, self.id, self.unit)]
+        return [
+            column for column in self.columns if column.name not in (self.label, self.id, self.unit)
+        ]
 
 
 def inspect_table(
@@ -169,19 +220,23 @@ def inspect_table(
 
     Args:
         label: the column of labels; None: the evident one.
-        id: the column that the owner says to name each record for good; None: nobody said that one does.
+        id: the column that the owner says to name each record for good; None: nobody said that one
+            does.
         header: of a csv, whether its first line names the columns; None: it must look as if it did.
         form: what of ``CsvFormat`` is known of a csv; the rest is guessed from its first lines.
         missing_values: further words that stand for a missing value.
         most_values: a column of text with more distinct values is left out.
 
     Raises:
-        DataError: a file that is damaged, or no table; a column that is not there; a first line that looks like data.
+        DataError: a file that is damaged, or no table; a column that is not there; a first line
+            that looks like data.
     """
     columns = _open(path, form, header)
     for part, name in (("label", label), ("id", id)):
         if name is not None and name not in columns.names:
-            raise DataError(f"{path}: no column '{name}', which {part} names{nearest(name, columns.names)}")
+            raise DataError(
+                f"{path}: no column '{name}', which {part} names{nearest(name, columns.names)}"
+            )
     looks = {name: _values(columns, name, missing_values) for name in columns.names}
     if columns.form and _commas(looks.values()):
         columns = replace(columns, form=replace(columns.form, decimal=","))
@@ -192,15 +247,25 @@ def inspect_table(
     seen = [_column(columns, look, rows, most_values) for look in looks.values()]
     labels, evident = _label_candidates(seen)
     label = label or evident
-    classes = () if label is None else _classes(looks[label], columns.column(label, "file").type, path)
+    classes = (
+        () if label is None else _classes(looks[label], columns.column(label, "file").type, path)
+    )
     if label is not None:
-        seen = [replace(c, tells=_telling(looks[c.name], looks[label], rows) if c.name != label else 0.0) for c in seen]
+        seen = [
+            replace(
+                c, tells=_telling(looks[c.name], looks[label], rows) if c.name != label else 0.0
+            )
+            for c in seen
+        ]
     return Inspection(path, columns.form, rows, tuple(seen), label, labels, id, classes)
 
 
 def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnReader:
     if path.is_dir() or path.suffix.lower() == ".npz":
-        raise DataError(f"{path}: arrays, not a table: agt train dataset=embeddings dataset.path={path} reads vectors")
+        raise DataError(
+            f"{path}: arrays, not a table: agt train dataset=embeddings dataset.path={path} reads "
+            "vectors"
+        )
     if not is_delimited(path) or not path.is_file():
         return open_columns(path, "file")
     form = replace(sniffed(path, header is not False), **given)
@@ -217,20 +282,24 @@ def _check_header(path: Path, form: CsvFormat) -> None:
     if numbers not in counted or len(set(names)) < len(names):
         some = ", ".join(repr(name) for name in names[:4])
         raise DataError(
-            f"{path}: its first line ({some}, ...) looks like data or names two columns alike: if the file has no header, "
-            "give header=false (its columns are then column1, column2, ...); if these are names, header=true"
+            f"{path}: its first line ({some}, ...) looks like data or names two columns alike: if "
+            "the file has no header, "
+            "give header=false (its columns are then column1, column2, ...); if these are names, "
+            "header=true"
         )
 
 
-# -- the values of a column -----------------------------------------------------------------------------------------------
+# -- the values of a column
+# -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _ColumnValues:
     # The distinct values of a column.
-    # cells: the column itself; words: distinct values that are not missing, as they are; numbers: [distinct] float64, NaN
-    # where a word is none; counts: [distinct] of rows; missing: rows without a value; markers: words taken for missing;
-    # single: each row has one value or none, and not a list, or bytes that are no text.
+    # cells: the column itself; words: distinct values that are not missing, as they are; numbers:
+    # [distinct] float64, NaN where a word is none; counts: [distinct] of rows; missing: rows
+    # without a value; markers: words taken for missing; single: each row has one value or none, and
+    # not a list, or bytes that are no text.
 
     name: str
     cells: pa.Array
@@ -259,7 +328,10 @@ class _ColumnValues:
     @property
     def date(self) -> bool:
         # Whether all are dates or times.
-        return bool(pa.types.is_temporal(self.words.type) or (self.text and len(self.words) and self.fit(_DATE).all()))
+        return bool(
+            pa.types.is_temporal(self.words.type)
+            or (self.text and len(self.words) and self.fit(_DATE).all())
+        )
 
     def fit(self, pattern: str) -> np.ndarray:
         # [distinct] whether each value, trimmed, has this shape somewhere in it.
@@ -268,17 +340,30 @@ class _ColumnValues:
     def without(self, lost: pa.Array, markers: tuple[str, ...] = ()) -> "_ColumnValues":
         # Some values (true) count as missing.
         kept = ~np.asarray(lost, dtype=bool)
-        missing, words = self.missing + int(self.counts[~kept].sum()), self.words.filter(pa.array(kept))
+        missing, words = (
+            self.missing + int(self.counts[~kept].sum()),
+            self.words.filter(pa.array(kept)),
+        )
         numbers, counts = self.numbers[kept], self.counts[kept]
-        return replace(self, words=words, numbers=numbers, counts=counts, missing=missing, markers=markers)
+        return replace(
+            self, words=words, numbers=numbers, counts=counts, missing=missing, markers=markers
+        )
 
     def common(self, most: int) -> tuple[tuple[str, int], ...]:
         # Value and count, the most frequent first; nothing if there are more than ``most``.
         try:
-            words = [] if len(self.words) > most else [str(as_word(word)) for word in self.words.to_pylist()]
+            words = (
+                []
+                if len(self.words) > most
+                else [str(as_word(word)) for word in self.words.to_pylist()]
+            )
         except OverflowError:  # dates beyond Python's
             words = []
-        return tuple(sorted(zip(words, self.counts.tolist(), strict=False), key=lambda pair: (-pair[1], pair[0])))
+        return tuple(
+            sorted(
+                zip(words, self.counts.tolist(), strict=False), key=lambda pair: (-pair[1], pair[0])
+            )
+        )
 
 
 def _values(columns: ColumnReader, name: str, missing_values: Sequence[str]) -> _ColumnValues:
@@ -286,17 +371,24 @@ def _values(columns: ColumnReader, name: str, missing_values: Sequence[str]) -> 
     single = True
     try:
         cells = columns.column(name, "file")
-    except DataError:  # vectors, or bytes: such a column is left out, and the others can be looked at
+    except DataError:
+        # vectors, or bytes: such a column is left out, and the others can be looked at
         single = False
     if single:
         kinds = {pa.large_string(): pa.string(), pa.bool_(): pa.int8()}
-        cells = cells.cast(pa.float64() if pa.types.is_decimal(cells.type) else kinds.get(cells.type, cells.type))
+        cells = cells.cast(
+            pa.float64() if pa.types.is_decimal(cells.type) else kinds.get(cells.type, cells.type)
+        )
     words, counts = pc.value_counts(cells if single else pa.nulls(0)).flatten()
     numeric = pa.types.is_integer(words.type) or pa.types.is_floating(words.type)
     text = (columns.form or CsvFormat()).plain(words) if pa.types.is_string(words.type) else words
     if text is not words:
         text = pc.if_else(pc.match_substring_regex(text, _NUMBER), text, None)
-    numbers = text.cast(pa.float64(), safe=False) if numeric or text is not words else pa.nulls(len(words), pa.float64())
+    numbers = (
+        text.cast(pa.float64(), safe=False)
+        if numeric or text is not words
+        else pa.nulls(len(words), pa.float64())
+    )
     plain, missing = np.array(pc.fill_null(numbers, np.nan)), 0 if single else cells.null_count
     look = _ColumnValues(name, cells, words, plain, np.array(counts), missing, single=single)
     look = look.without(pc.is_null(words, nan_is_null=numeric))
@@ -304,22 +396,29 @@ def _values(columns: ColumnReader, name: str, missing_values: Sequence[str]) -> 
 
 
 def _without_markers(look: _ColumnValues, missing_values: Sequence[str]) -> _ColumnValues:
-    # Text without the words that stand for no value: '?' anywhere, others where everything else is a number, or a date.
+    # Text without the words that stand for no value: '?' anywhere, others where everything else is
+    # a number, or a date.
     words = look.words.filter(pa.array(np.isnan(look.numbers) & ~look.fit(_DATE)))
     few = words.to_pylist() if len(words) <= _MOST_GAPS else []
     others = {word for word in few if word.strip().casefold() in _GAPS}
     markers = {word for word in few if word.strip() in ("", "?")}
-    markers |= set(look.words.filter(pc.is_in(look.words, pa.array(missing_values, pa.string()))).to_pylist())
+    markers |= set(
+        look.words.filter(pc.is_in(look.words, pa.array(missing_values, pa.string()))).to_pylist()
+    )
     if others | markers >= set(few) and len(few) < len(look.words):
         markers |= others
-    return look.without(pc.is_in(look.words, pa.array(sorted(markers), pa.string())), tuple(sorted(markers)))
+    return look.without(
+        pc.is_in(look.words, pa.array(sorted(markers), pa.string())), tuple(sorted(markers))
+    )
 
 
-# -- what is proposed for it ----------------------------------------------------------------------------------------------
+# -- what is proposed for it
+# ----------------------------------------------------------------------------------------------
 
 
 def _commas(looks: Iterable[_ColumnValues]) -> bool:
-    # Whether numbers in a csv have a decimal comma: a column of nothing else, and none that has a decimal point.
+    # Whether numbers in a csv have a decimal comma: a column of nothing else, and none that has a
+    # decimal point.
     texts = [look for look in looks if look.text and len(look.words)]
     if any(look.numeric and look.fit(r"\.(\d{1,2}|\d{4,})$").any() for look in texts):
         return False
@@ -327,15 +426,22 @@ def _commas(looks: Iterable[_ColumnValues]) -> bool:
 
 
 def _telling(look: _ColumnValues, label: _ColumnValues, rows: int) -> float:
-    # The share of rows whose label the most frequent one of their value, or of their bin, is; 0 unless it is nearly all.
+    # The share of rows whose label the most frequent one of their value, or of their bin, is; 0
+    # unless it is nearly all.
     most = max(2, min(_BINS, rows // _BIN_ROWS))
     if look.date or not 0 < len(look.words) <= (rows if look.numeric else most):
         return 0.0
-    codes = np.unique(look.numbers, return_inverse=True)[1] if look.numeric else np.arange(len(look.words))
+    codes = (
+        np.unique(look.numbers, return_inverse=True)[1]
+        if look.numeric
+        else np.arange(len(look.words))
+    )
     if codes.max() >= most:
         counts = np.bincount(codes, look.counts)
         codes = ((counts.cumsum() - counts) / counts.sum() * most).astype(int)[codes]
-    places = (pc.index_in(of.cells, of.words).fill_null(len(of.words)).to_numpy() for of in (look, label))
+    places = (
+        pc.index_in(of.cells, of.words).fill_null(len(of.words)).to_numpy() for of in (look, label)
+    )
     value, answer = (next(places), next(places))
     table = np.zeros((codes.max() + 2, len(label.words) + 1))
     np.add.at(table, (np.append(codes, codes.max() + 1)[value], answer), 1)
@@ -347,13 +453,21 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
     # What a column holds, and what is proposed for it; the first of these that fits.
     distinct = len(look.words)
     most, listed = int(look.counts.max(initial=0)), look.common(most_values)
-    seen = Column(look.name, "unreadable", look.missing, distinct, most, values=listed, markers=look.markers)
+    seen = Column(
+        look.name, "unreadable", look.missing, distinct, most, values=listed, markers=look.markers
+    )
     if look.text and distinct:
         whole, decimal = map(look.fit, ID_KINDS.values())
         seen = replace(seen, mixed=bool(whole.any() and not whole.all() and not decimal.any()))
     if not look.single or (distinct and not (look.text or look.numeric or look.date)):
-        holds = "an infinite value: repair or drop it" if np.isinf(look.numbers).any() else look.cells.type
-        return replace(seen, remark=f"holds {holds}; one finite number or word in each row can be used")
+        holds = (
+            "an infinite value: repair or drop it"
+            if np.isinf(look.numbers).any()
+            else look.cells.type
+        )
+        return replace(
+            seen, remark=f"holds {holds}; one finite number or word in each row can be used"
+        )
     if not distinct:
         return replace(seen, kind="empty", remark="no row has a value")
     if look.numeric:
@@ -363,7 +477,10 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
     if look.date:
         return _date(columns, look, replace(seen, kind="date"))
     texts = look.text or look.whole
-    seen = replace(seen, counts_rows=texts and counts_rows(np.array(look.words.cast(pa.string()).to_pylist(), str)))
+    seen = replace(
+        seen,
+        counts_rows=texts and counts_rows(np.array(look.words.cast(pa.string()).to_pylist(), str)),
+    )
     if texts and (identity := _identity(seen, rows, most_values)):
         return replace(seen, kind="id", remark=identity)
     if look.numeric and not (look.text and look.fit(r"^-?0\d").any()):
@@ -382,32 +499,53 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
     # Whole years around dates that are read as days since 1970-01-01.
     if look.text and not (iso := look.fit(ISO_DATE)).all():
         word, where = _first_cell(columns, look, ~iso)
-        return replace(seen, remark=f"a date, but {word!r} in {where}: write it as year-month-day, 2024-12-31")
+        return replace(
+            seen, remark=f"a date, but {word!r} in {where}: write it as year-month-day, 2024-12-31"
+        )
     try:
         numbers = columns.numbers(look.name, "file", seen.markers)
     except DataError:
         return replace(seen, remark="a time of day, or a date that no calendar has")
     low, high = (
-        float(np.array(f(numbers), "datetime64[D]").astype("datetime64[Y]").astype(int)) for f in (np.nanmin, np.nanmax)
+        float(np.array(f(numbers), "datetime64[D]").astype("datetime64[Y]").astype(int))
+        for f in (np.nanmin, np.nanmax)
     )
     if low < -_EPOCH_YEAR or high >= _LAST_YEAR - _EPOCH_YEAR:
-        return replace(seen, remark=f"dates beyond the years 0 to {_LAST_YEAR - 1}, which no range can name")
-    years = np.array([low, high + 1], int).astype("datetime64[Y]").astype("datetime64[D]").astype(float)
-    return replace(seen, low=float(np.nanmin(numbers)), high=float(np.nanmax(numbers)), numeric=tuple(years.tolist()))
+        return replace(
+            seen, remark=f"dates beyond the years 0 to {_LAST_YEAR - 1}, which no range can name"
+        )
+    years = (
+        np.array([low, high + 1], int).astype("datetime64[Y]").astype("datetime64[D]").astype(float)
+    )
+    return replace(
+        seen,
+        low=float(np.nanmin(numbers)),
+        high=float(np.nanmax(numbers)),
+        numeric=tuple(years.tolist()),
+    )
 
 
 def _identity(column: Column, rows: int, most_values: int) -> str:
-    """Return why a column seems to name records or people, and how its owner says that it does; empty: it does not."""
+    """Return why a column seems to name records or people, and how its owner says that it does;
+    empty: it does not.
+    """
     named = not (_IDS | _PEOPLE).isdisjoint(_tokens(column.name)) or not column.name.strip()
     unique = column.distinct == rows
     say = f"say id={column.name or 'NAME (the file must name it)'}"
-    consecutive = (column.high or 0.0) - (column.low or 0.0) < rows  # of other numbers, ages of few people may be
+    # of other numbers, ages of few people may be
+    consecutive = (column.high or 0.0) - (column.low or 0.0) < rows
     if unique and column.counts_rows and (named or consecutive):
-        return f"counts rows; if it names each record for good nevertheless, {say} and dataset.id_permanent=true"
+        return (
+            f"counts rows; if it names each record for good nevertheless, {say} and "
+            "dataset.id_permanent=true"
+        )
     if unique and named:
         return f"may name each record; if it does so for good, whoever joins or leaves, {say}"
     if named and column.distinct > max(most_values, rows // 50):
-        return "seems to name people or things, and repeats: if it says whose record a row is, set dataset.unit to it"
+        return (
+            "seems to name people or things, and repeats: if it says whose record a row is, set "
+            "dataset.unit to it"
+        )
     return ""
 
 
@@ -418,14 +556,22 @@ def _number(seen: Column, look: _ColumnValues, raw: pa.DataType) -> Column:
     few = look.whole and len(look.words) <= FEW_CODES
     limits = round_range(look.numbers, few)
     if not np.isfinite(2 * (limits[1] - limits[0])):
-        return replace(seen, kind="unreadable", remark="its numbers are too far apart to compute with")
+        return replace(
+            seen, kind="unreadable", remark="its numbers are too far apart to compute with"
+        )
     return replace(seen, numeric=limits, remark=CODES if few and len(look.words) > 2 else "")
 
 
-def _words(columns: ColumnReader, seen: Column, look: _ColumnValues, rows: int, most_values: int) -> Column:
+def _words(
+    columns: ColumnReader, seen: Column, look: _ColumnValues, rows: int, most_values: int
+) -> Column:
     # A list of values, or why there is none.
     plain, dated, many = np.isfinite(look.numbers), look.fit(_DATE), len(look.words) > most_values
-    what, fits = ("numbers", plain) if look.counts[plain].sum() >= look.counts[dated].sum() else ("dates", dated)
+    what, fits = (
+        ("numbers", plain)
+        if look.counts[plain].sum() >= look.counts[dated].sum()
+        else ("dates", dated)
+    )
     mostly = look.counts[fits].sum() > 0.9 * look.counts.sum()
     written = (plain | look.fit(_WITH_COMMA)).all()
     doubt = ""
@@ -433,8 +579,15 @@ def _words(columns: ColumnReader, seen: Column, look: _ColumnValues, rows: int, 
         word, where = _first_cell(columns, look, ~(plain if written else fits))
         if written:
             hint = "write numbers alone, with a point and nothing between thousands, as in 1234.5"
-            return replace(seen, kind="unreadable", remark=f"numbers as people write them, {word!r} in {where}: {hint}")
-        doubt = f"{what}, but {word!r} in {where}: repair it, or say missing_values=[{word!r}] if it stands for none"
+            return replace(
+                seen,
+                kind="unreadable",
+                remark=f"numbers as people write them, {word!r} in {where}: {hint}",
+            )
+        doubt = (
+            f"{what}, but {word!r} in {where}: repair it, or say missing_values=[{word!r}] if "
+            "it stands for none"
+        )
     least = max(1, min(5, rows // 50))
     frequent = sorted(word for word, count in seen.values if count >= least and word != UNWRITABLE)
     if doubt and (many or not frequent):
@@ -442,15 +595,23 @@ def _words(columns: ColumnReader, seen: Column, look: _ColumnValues, rows: int, 
     free = len(look.words) > max(FEW_CODES, 0.9 * (rows - look.missing))
     if free or many:
         kind = "free text" if free else "too many values for a list"
-        return replace(seen, kind="text", remark=f"{kind}; to use it, list some values under categorical (the rest: other)")
+        return replace(
+            seen,
+            kind="text",
+            remark=f"{kind}; to use it, list some values under categorical (the rest: other)",
+        )
     if not frequent:
-        return replace(seen, kind="text", remark=f"no value occurs {least} times; to use it, list some under categorical")
+        return replace(
+            seen,
+            kind="text",
+            remark=f"no value occurs {least} times; to use it, list some under categorical",
+        )
     return replace(seen, kind="category", categorical=tuple(frequent), remark=doubt)
 
 
 def _label_candidates(columns: Sequence[Column]) -> tuple[tuple[str, ...], str | None]:
-    # The columns that could be the label, the best first: by name, place and few values; and the best if it is evident,
-    # being likely and clearly ahead of the next.
+    # The columns that could be the label, the best first: by name, place and few values; and the
+    # best if it is evident, being likely and clearly ahead of the next.
     scores = {}
     for place, column in enumerate(columns):
         if column.kind in ("number", "category") and 2 <= column.distinct <= MAX_FOUND:
@@ -458,7 +619,9 @@ def _label_candidates(columns: Sequence[Column]) -> tuple[tuple[str, ...], str |
             named = 3.0 if tokens & _LABELS else 1.5 if tokens & _MAYBE_LABELS else 0.0
             scores[column.name] = 0.0 if tokens & _OF_A_LABEL else named  # the type of a deposit
             scores[column.name] += 2.0 * (place == len(columns) - 1) - 2.0 * (column.missing > 0)
-            scores[column.name] += 1.0 if column.distinct == 2 else 0.5 if column.distinct <= 20 else 0.0
+            scores[column.name] += (
+                1.0 if column.distinct == 2 else 0.5 if column.distinct <= 20 else 0.0
+            )
     names = sorted(scores, key=lambda name: -scores[name])
     best, second = ([scores[name] for name in names] + [-math.inf] * 2)[:2]
     return tuple(names), names[0] if best >= 3 and best >= second + 1 else None
@@ -466,28 +629,34 @@ def _label_candidates(columns: Sequence[Column]) -> tuple[tuple[str, ...], str |
 
 def _classes(look: _ColumnValues, raw: pa.DataType, path: Path) -> tuple[str, ...]:
     values = look.words.cast(raw) if pa.types.is_boolean(raw) else look.words
-    distinct = dict.fromkeys(as_word(word) for word in values.to_pylist())  # 0.0 and -0.0 are one class
+    # 0.0 and -0.0 are one class
+    distinct = dict.fromkeys(as_word(word) for word in values.to_pylist())
     words = np.array([*distinct], dtype=object)
     if not 2 <= len(words) <= MAX_FOUND:
         raise DataError(
-            f"{path}: the label '{look.name}' has {len(words)} distinct values, such as {', '.join(map(repr, words[:3]))}: "
+            f"{path}: the label '{look.name}' has {len(words)} distinct values, such as "
+            f"{', '.join(map(repr, words[:3]))}: "
             f"labels are 2 to {MAX_FOUND} classes; cut a number into ranges first"
         )
     return class_names(words, path)
 
 
 def _tokens(name: str) -> list[str]:
-    # The words in a column's name: 'default.payment.next.month', 'PassengerId' and 'loan_status' have several.
+    # The words in a column's name: 'default.payment.next.month', 'PassengerId' and 'loan_status'
+    # have several.
     return [word.casefold() for word in re.findall(r"[A-Z]+(?![a-z])|[^\W\d_][^\W\d_A-Z]*", name)]
 
 
-# -- the format of a csv ---------------------------------------------------------------------------------------------------
+# -- the format of a csv
+# ---------------------------------------------------------------------------------------------------
 
 
 def sniffed(path: Path, header: bool = True) -> CsvFormat:
-    """The format that fits a file's first lines: the separator that cuts them into the same number of cells, and most.
+    """The format that fits a file's first lines: the separator that cuts them into the same number
+    of cells, and most.
 
-    The encoding is utf-16 where a byte order mark says so, utf-8 where all of the file is such text, and else latin-1.
+    The encoding is utf-16 where a byte order mark says so, utf-8 where all of the file is such
+    text, and else latin-1.
 
     Raises:
         DataError: a compressed file that is damaged; lines that no separator cuts into cells.
@@ -505,18 +674,22 @@ def sniffed(path: Path, header: bool = True) -> CsvFormat:
     problems = []
     for separator in SEPARATORS:
         try:
-            widths = [len(row) for row in CsvFormat(separator, encoding).rows(path, _SNIFFED_LINES) if row]
+            widths = [
+                len(row) for row in CsvFormat(separator, encoding).rows(path, _SNIFFED_LINES) if row
+            ]
             fits[separator] = len(set(widths)) == 1, max(widths[:1], default=0)
         except DataError as problem:
             problems.append(problem)
     if not fits:
         raise problems[0]
     some = {separator: fit for separator, fit in fits.items() if fit[1] > 1 and separator != " "}
-    best = max(some or fits, key=lambda separator: fits[separator])  # a blank separates only where nothing else does
+    # a blank separates only where nothing else does
+    best = max(some or fits, key=lambda separator: fits[separator])
     return CsvFormat(best, encoding, header)
 
 
-# -- round numbers ---------------------------------------------------------------------------------------------------------
+# -- round numbers
+# ---------------------------------------------------------------------------------------------------------
 
 
 def round_range(numbers: np.ndarray, exact: bool = False) -> tuple[float, float]:
@@ -530,7 +703,8 @@ def round_range(numbers: np.ndarray, exact: bool = False) -> tuple[float, float]
     power = 10.0 ** math.floor(math.log10(step))
     step = next(m * power for m in (1.0, 2.0, 5.0, 10.0) if m * power >= step * (1 - 1e-9))
     rounded = _tidy(math.floor(low / step) * step), _tidy(math.ceil(high / step) * step)
-    return rounded if rounded[0] <= low < high <= rounded[1] else (low, high)  # digits beyond those of a double
+    # digits beyond those of a double
+    return rounded if rounded[0] <= low < high <= rounded[1] else (low, high)
 
 
 def _tidy(number: float) -> float:

@@ -1,16 +1,19 @@
-"""Answers while requests to erase wait: what is stable for them is answered, anything else is owed an answer.
+"""Answers while requests to erase wait: what is stable for them is answered, anything else is owed
+an answer.
 
     unlearning/waiting.json      {"units": 5, "members": [0, 3, 2]}: listed in the run's manifest
     unlearning/abstained.jsonl   one line for each command that abstained, added before it answers; beside the manifest. It
-                                 names the state that was asked, and stays: each update counts those of its own states
+                                 names the state that was asked, and stays: each update counts those
+                                     of its own states
 
 Formal guarantees
-    An answer that is given is the one that training without the waiting records gives (agt.unlearning.sisa, which the
-    request was checked for; of an ensemble ``agt.unlearning.sisa``). Which queries abstain depends on all records,
-    those that wait among them, and everybody sees it: so no private claim holds of such answers, and private mechanisms are
-    refused until the update.
-    A line of abstained.jsonl is on the disk before the answers beside it are: a crash may count queries that nobody got to
-    see, and loses none.
+    An answer that is given is the one that training without the waiting records gives
+    (agt.unlearning.sisa, which the request was checked for; of an ensemble
+    ``agt.unlearning.sisa``). Which queries abstain depends on all records, those that wait among
+    them, and everybody sees it: so no private claim holds of such answers, and private mechanisms
+    are refused until the update.
+    A line of abstained.jsonl is on the disk before the answers beside it are: a crash may count
+    queries that nobody got to see, and loses none.
 """
 
 import json
@@ -43,11 +46,13 @@ from agt_cli.unlearn.log import Log
 
 @dataclass
 class StateMonitor:
-    """Whether a run is still what it was when it was opened: a look at its manifest's time, as often as one likes.
+    """Whether a run is still what it was when it was opened: a look at its manifest's time, as
+    often as one likes.
 
     Attributes:
         run: as it was opened.
-        seen: (time, size, number) of a manifest that was read and is of this run; None: none was read.
+        seen: (time, size, number) of a manifest that was read and is of this run; None: none was
+            read.
     """
 
     run: Run
@@ -83,7 +88,8 @@ class PendingErasures:
     Attributes:
         run: as it is.
         units: how many people (or other units) wait to be erased; 0: none.
-        members: how many of them each member of an ensemble was trained on; None: not known, or no ensemble.
+        members: how many of them each member of an ensemble was trained on; None: not known, or no
+            ensemble.
     """
 
     run: Run
@@ -102,7 +108,11 @@ class PendingErasures:
 
     def answered(self, certificates: Certificates, classes: int) -> np.ndarray:
         """[n] bool: the queries whose label is the same without whatever waits."""
-        if self.members is not None and isinstance(certificates, VoteCertificates) and not certificates.by_margins:
+        if (
+            self.members is not None
+            and isinstance(certificates, VoteCertificates)
+            and not certificates.by_margins
+        ):
             pending = np.array(self.members)
             return answerable(certificates.member_distances, certificates.members, pending, classes)
         return certificates.stable_distance >= self.units
@@ -112,13 +122,16 @@ class PendingErasures:
         if self.units:
             are = "is" if self.units == 1 else "are"
             raise ConfigError(
-                f"run={self.run.folder}: {people(self.units)} asked to be erased and {are} still in the model: {release} "
-                "would draw from it, and to abstain where they matter is not private either. Carry the erasure out first: "
+                f"run={self.run.folder}: {people(self.units)} asked to be erased and {are} still "
+                f"in the model: {release} "
+                "would draw from it, and to abstain where they matter is not private either. Carry "
+                "the erasure out first: "
                 f"agt unlearn run={self.run.folder}; agt certify answers what is stable"
             )
 
     def record_deferred(self, answered: np.ndarray, record: RunRecord) -> list[str]:
-        """Count on the disk what is not answered now, and what is said of it; nothing where nothing waits.
+        """Count on the disk what is not answered now, and what is said of it; nothing where nothing
+        waits.
 
         Args:
             answered: [n] bool.
@@ -131,18 +144,23 @@ class PendingErasures:
         _append(self.run.folder / ABSTAINED_FILE, json.dumps(line))
         record.add_metrics(waiting=self.units, answered=queries - abstained, abstained=abstained)
         return [
-            f"{people(self.units)} asked to be erased and {'waits' if self.units == 1 else 'wait'} for an update: "
-            f"{queries - abstained} of {queries} queries are answered, as they would be without them; {abstained} abstain "
+            f"{people(self.units)} asked to be erased and {'waits' if self.units == 1 else 'wait'} "
+            "for an update: "
+            f"{queries - abstained} of {queries} queries are answered, as they would be without "
+            f"them; {abstained} abstain "
             f"and are owed an answer after the next update (agt unlearn run={self.run.folder})",
-            "accuracies, certified fractions and figures of this record are of all queries, those that abstain among them, "
-            "by the model as it still is; so they tell of what was not answered, and stay with the data owner",
+            "accuracies, certified fractions and figures of this record are of all queries, those "
+            "that abstain among them, "
+            "by the model as it still is; so they tell of what was not answered, and stay with the "
+            "data owner",
         ]
 
 
 def abstentions(folder: Path, states: Collection[str]) -> int:
     """How many queries abstained in these states of a run.
 
-    A line that breaks off was being written when its command died, and nobody saw the answers beside it.
+    A line that breaks off was being written when its command died, and nobody saw the answers
+    beside it.
 
     Args:
         states: their digests.
@@ -162,17 +180,22 @@ def abstentions(folder: Path, states: Collection[str]) -> int:
                 raise ValueError("a negative count")
             count += int(told["abstained"]) * (str(told["state"]) in states)
     except (Broken, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path}, line {number}: is no line of a command that abstained ({error}): {_AWAY}") from None
+        raise ConfigError(
+            f"{path}, line {number}: is no line of a command that abstained ({error}): {_AWAY}"
+        ) from None
     return count
 
 
 def _append(path: Path, line: str) -> None:
     path.parent.mkdir(exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    handle = os.open(
+        path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600
+    )
     try:
         take_lock(handle, 60.0, str(path))
         size = os.fstat(handle).st_size
-        broken = size and os.pread(handle, 1, size - 1) != b"\n"  # somebody died in the middle of a line
+        # somebody died in the middle of a line
+        broken = size and os.pread(handle, 1, size - 1) != b"\n"
         os.write(handle, ("\n" if broken else "").encode() + f"{line}\n".encode())
         os.fsync(handle)
         sync_folder(path.parent)

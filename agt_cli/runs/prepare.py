@@ -1,14 +1,17 @@
 """From a configuration to what training and certification both need: settings and dataset.
 
-The library's models under a console: progress while they train and certify, and the words that go with it.
+The library's models under a console: progress while they train and certify, and the words that go
+with it.
 
 What a training run keeps of its data: what queries need, and none of its records.
 
-``source.json`` has the dataset's configuration with every constant that its file told (``Dataset.settled``), and the
-dataset without its records as a saved model keeps it (agt/models/description.py). A frozen encoder is kept beside it. So
-certificates, plans and releases about a file of queries need the run's folder alone, wherever the training data is by then.
+``source.json`` has the dataset's configuration with every constant that its file told
+(``Dataset.settled``), and the dataset without its records as a saved model keeps it
+(agt/models/description.py). A frozen encoder is kept beside it. So certificates, plans and releases
+about a file of queries need the run's folder alone, wherever the training data is by then.
 
-What a record has of a trained model: its files, what is known of its data, how good it is, conditions a-g, a report.
+What a record has of a trained model: its files, what is known of its data, how good it is,
+conditions a-g, a report.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -93,7 +96,9 @@ class Encoder(Protocol):
 class EncoderSettings(Protocol):
     """What ``model.encoder`` is made into."""
 
-    def load(self, dataset: Dataset, on_progress: Callable[[int, int], None] | None = None) -> Encoder:
+    def load(
+        self, dataset: Dataset, on_progress: Callable[[int, int], None] | None = None
+    ) -> Encoder:
         """The encoder, loaded or trained on the data set's public records."""
 
     def read(self, shelf: FileReader) -> Encoder:
@@ -102,7 +107,9 @@ class EncoderSettings(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings(Settings):
-    """A training run's configuration: everything about the training, and where its data comes from."""
+    """A training run's configuration: everything about the training, and where its data comes
+    from.
+    """
 
     source: DataSource
 
@@ -118,18 +125,22 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
     """
     only_keys(config, ("dataset", "model", "certificate", "noise", "resume", *PARTS, *PATHS))
     if config.get("resume") is not None:
-        raise ConfigError(f"resume={config['resume']}: agt train alone goes on with a run that was killed")
+        raise ConfigError(
+            f"resume={config['resume']}: agt train alone goes on with a run that was killed"
+        )
     parts = settings_parts(config)
     source = _source(config.get("dataset"), parts["relation"])
     model = head or head_of(config.get("model"))
     if not hasattr(source, "load"):
         raise ConfigError(
-            f"dataset._target_: {type(source).__name__} loads no data: it needs load() and load_queries(path)"
+            f"dataset._target_: {type(source).__name__} loads no data: it needs load() and "
+            "load_queries(path)"
         )
     settings = RunSettings(source=source, model=model, **parts)
     if getattr(source, "measurement", None) and settings.relation.unit_rows > source.unit_rows:
         raise ConfigError(
-            f"relation.unit_rows={settings.relation.unit_rows}: agt measure was paid for units of up to {source.unit_rows} "
+            f"relation.unit_rows={settings.relation.unit_rows}: agt measure was paid for units of "
+            f"up to {source.unit_rows} "
             "records (dataset.unit_rows): measure again with this cap"
         )
     return settings
@@ -139,28 +150,40 @@ def _source(node: Any, relation: RelationConfig) -> Any:
     """Build the dataset, or refuse by its name a relation that the dataset has no names for.
 
     Raises:
-        ConfigError: labels change under the relation, and nothing names these records without them; as ``build``.
+        ConfigError: labels change under the relation, and nothing names these records without them;
+            as ``build``.
     """
     if RELATIONS[relation.name].label_free_ids and isinstance(node, Mapping):
-        source = build({key: value for key, value in node.items() if key != "label_free"}, "dataset")
+        source = build(
+            {key: value for key, value in node.items() if key != "label_free"}, "dataset"
+        )
         if not hasattr(source, "label_free"):
             raise ConfigError(
-                f"relation={relation.name}: {type(source).__name__} names records by hashes that include their labels, so "
-                "that a record whose label changes would move: use dataset=table, embeddings or blobs"
+                f"relation={relation.name}: {type(source).__name__} names records by hashes that "
+                "include their labels, so "
+                "that a record whose label changes would move: use dataset=table, embeddings or "
+                "blobs"
             )
     return build(node, "dataset")
 
 
 def settings_to_train(config: Mapping[str, Any]) -> RunSettings:
-    """The same of a training that a command line asks for: code of a learner that it names is imported, here alone."""
+    """The same of a training that a command line asks for: code of a learner that it names is
+    imported, here alone.
+    """
     settings = settings_of(config)
     return replace(settings, learner=settings.certificate.import_learner())
 
 
 def settings_parts(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a training configuration, its head apart, by name (``Settings``). Raises ConfigError."""
+    """The settings of a training configuration, its head apart, by name (``Settings``).
+
+    Raises ConfigError.
+    """
     config = {"ensemble": {}, **config}  # records older than ensembles do not name one
-    parts: dict[str, Any] = {name: validate(cls, config.get(name), name) for name, cls in PARTS.items()}
+    parts: dict[str, Any] = {
+        name: validate(cls, config.get(name), name) for name, cls in PARTS.items()
+    }
     parts["certificate"] = _certificate(config.get("certificate"))
     return {**parts, "noise": noise_config(config.get("noise")), "choices": choices_fact(config)}
 
@@ -180,13 +203,21 @@ def _certificate(node: object) -> CertificateKind:
 
 
 def data_files(source: DataSource) -> dict[str, dict[str, str]]:
-    """Setting of the dataset -> where its file or folder lies, and a file's SHA-256: for opening the run elsewhere."""
+    """Setting of the dataset -> where its file or folder lies, and a file's SHA-256: for opening
+    the run elsewhere.
+    """
     given = {key: getattr(source, key, None) for key in FILES}
     data_dir = home(Path(getattr(source, "data_dir", "")))
-    there = {key: locate(path, data_dir, f"dataset.{key}").resolve() for key, path in given.items() if path is not None}
+    there = {
+        key: locate(path, data_dir, f"dataset.{key}").resolve()
+        for key, path in given.items()
+        if path is not None
+    }
     hashed = {key: {"sha256": file_sha256(path)} for key, path in there.items() if path.is_file()}
     lies = {key: {"path": str(path), **hashed.get(key, {})} for key, path in there.items()}
-    return lies | ({"data_dir": {"path": str(data_dir.resolve())}} if hasattr(source, "data_dir") else {})
+    return lies | (
+        {"data_dir": {"path": str(data_dir.resolve())}} if hasattr(source, "data_dir") else {}
+    )
 
 
 def located(config: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
@@ -201,7 +232,10 @@ def located(config: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]) -
     there = {}
     for key, entry in files.items():
         if not isinstance(entry, Mapping) or not isinstance(entry.get("path"), str):
-            raise ConfigError(f"env.json: data_files.{key} names no path, so it is not as agt wrote it: train again")
+            raise ConfigError(
+                f"env.json: data_files.{key} names no path, so it is not as agt wrote it: train "
+                "again"
+            )
         if Path(entry["path"]).exists():
             there[key] = entry["path"]
     return {**config, "dataset": {**config["dataset"], **there}} if there else dict(config)
@@ -214,7 +248,8 @@ class Prepared:
     Attributes:
         loaded: the dataset as loaded, before any encoder; its digest names the data.
         dataset: features as the head takes them: an encoder's outputs, where there is one.
-        choices: what the settings were chosen on, as far as the public rows that they name are still the same.
+        choices: what the settings were chosen on, as far as the public rows that they name are
+            still the same.
         erased: the records that were left out and the data still has, as the head takes them.
         untouched: whether that left every other record as it was.
         encoder: the frozen encoder, where there is one.
@@ -238,15 +273,21 @@ class Prepared:
 
 
 def prepare(
-    settings: RunSettings, console: Console, is_erased: IsErased | None = None, before: Mapping[str, object] | None = None
+    settings: RunSettings,
+    console: Console,
+    is_erased: IsErased | None = None,
+    before: Mapping[str, object] | None = None,
 ) -> Prepared:
-    """Load the data, with what its owner should know noted, and run it through the frozen encoder if there is one.
+    """Load the data, with what its owner should know noted, and run it through the frozen encoder
+    if there is one.
 
     Args:
         is_erased, before: as in ``agt.data.erasure.part``; None: nothing ever was.
     """
     use_threads(settings.compute)
-    parted = part(settings.source, is_erased, before) if is_erased else _whole(settings.source.load())
+    parted = (
+        part(settings.source, is_erased, before) if is_erased else _whole(settings.source.load())
+    )
     loaded, erased = with_notes(parted.rest, _normalized(settings)), parted.erased
     choices = still_chosen(settings.choices, settings.training.chosen_from, loaded, settings.source)
     config = encoder_of(settings)
@@ -269,9 +310,15 @@ def encoder_of(settings: Settings) -> EncoderSettings | None:
 
 
 def _normalized(settings: RunSettings) -> float | None:
-    """How many training records a configured normaliser stands for: B of each batch of each member; None: none is."""
+    """How many training records a configured normaliser stands for: B of each batch of each
+    member; None: none is.
+    """
     batch = settings.training.batch
-    return None if batch.normalizer is None else batch.normalizer * batch.count * settings.ensemble.members
+    return (
+        None
+        if batch.normalizer is None
+        else batch.normalizer * batch.count * settings.ensemble.members
+    )
 
 
 def use_threads(compute: ComputeConfig) -> None:
@@ -299,14 +346,26 @@ def prepared_by_all(settings: RunSettings, config: Mapping[str, Any], console: C
         return shared.made(lambda: prepare(settings, console))
 
 
-def fit(prepared: Prepared, settings: Settings, console: Console, checkpoints: Checkpoints = NOWHERE) -> Model:
-    """Train, with progress; go on from checkpoints, if there are any; with the team, if there is one."""
+def fit(
+    prepared: Prepared, settings: Settings, console: Console, checkpoints: Checkpoints = NOWHERE
+) -> Model:
+    """Train, with progress; go on from checkpoints, if there are any; with the team, if there is
+    one.
+    """
     problem = prepared.problem(settings)
     if settings.certificate.starts_elsewhere(problem):
-        console.note("the head differs in shape from the encoder's base model: it starts from random parameters")
+        console.note(
+            "the head differs in shape from the encoder's base model: it starts from random "
+            "parameters"
+        )
     shared = current_team.get()
-    with console.progress(*_doing(settings)) as report, shared.at("fit") if shared else nullcontext():
-        model = fit_model(problem, lambda at: report(at.step, at.steps, at.done, at.total), checkpoints)
+    with (
+        console.progress(*_doing(settings)) as report,
+        shared.at("fit") if shared else nullcontext(),
+    ):
+        model = fit_model(
+            problem, lambda at: report(at.step, at.steps, at.done, at.total), checkpoints
+        )
     if shared is None:
         return model
     from agt_cli.team import SPLITS, share_answers
@@ -352,7 +411,10 @@ class RunWithoutRecords:
 
     @property
     def source(self) -> DataSource:
-        """Reads queries, and nothing else. Raises ConfigError where the dataset's code is not there."""
+        """Reads queries, and nothing else.
+
+        Raises ConfigError where the dataset's code is not there.
+        """
         return build(self.settled, "dataset")
 
 
@@ -367,8 +429,14 @@ def config_with_constants(config: Mapping[str, Any], loaded: Dataset) -> dict[st
 
 def write_source(record: RunRecord, prepared: Prepared, settings: Settings) -> None:
     """Write what ``run_without_records`` reads."""
-    source, described = config_with_constants(record.config, prepared.loaded), describe_dataset(prepared.problem(settings))
-    record.write(SOURCE_FILE, as_json({"format": FORMAT, "name": prepared.dataset.name, "source": source, **described}))
+    source, described = (
+        config_with_constants(record.config, prepared.loaded),
+        describe_dataset(prepared.problem(settings)),
+    )
+    record.write(
+        SOURCE_FILE,
+        as_json({"format": FORMAT, "name": prepared.dataset.name, "source": source, **described}),
+    )
     if prepared.encoder is not None:
         prepared.encoder.save(record)
 
@@ -377,7 +445,8 @@ def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords 
     """What a run kept; None of a run that was made before runs did.
 
     Raises:
-        ConfigError: source.json is of another format, or its dataset's code is not there; or settings that it refuses.
+        ConfigError: source.json is of another format, or its dataset's code is not there; or
+            settings that it refuses.
     """
     if not finished.holds(SOURCE_FILE):
         return None
@@ -385,21 +454,29 @@ def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords 
         node = finished.json(SOURCE_FILE)
         if node["format"] not in READABLE:
             raise ConfigError(
-                f"run={finished.folder}: {SOURCE_FILE} is of format {node['format']}, and this agt reads {FORMAT}"
+                f"run={finished.folder}: {SOURCE_FILE} is of format {node['format']}, and this agt "
+                f"reads {FORMAT}"
             )
-        source = node["source"]  # whose settings rule, where they name a unit or none; earlier runs say nothing else
+        # whose settings rule, where they name a unit or none; earlier runs say nothing else
+        source = node["source"]
         named = source["unit"] is not None if "unit" in source else node.get("units") is True
         dataset, records = dataset_of({**node, "units": named}, node["name"])
         run = RunWithoutRecords(Problem(dataset, settings, records=records), dict(source), None)
     except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"run={finished.folder}: {SOURCE_FILE} cannot be read ({error}): train again") from None
+        raise ConfigError(
+            f"run={finished.folder}: {SOURCE_FILE} cannot be read ({error}): train again"
+        ) from None
     config = encoder_of(settings)
     return run if config is None else replace(run, encoder=config.read(finished))
 
 
 def kept_head(finished: Run) -> HeadBuilder | None:
-    """A network of the user's own, as it was trained; None: the head was described in words, which make it again."""
-    name = next((name for name in (NETWORK, f"members/000/{NETWORK}") if finished.holds(name)), None)
+    """A network of the user's own, as it was trained; None: the head was described in words,
+    which make it again.
+    """
+    name = next(
+        (name for name in (NETWORK, f"members/000/{NETWORK}") if finished.holds(name)), None
+    )
     if name is None:
         return None
     where = f"model._target_={finished.config['model'].get('_target_')}"
@@ -421,9 +498,13 @@ def write_trained(
         lines: what else its report says.
     """
     dataset = prepared.dataset
-    record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name)
+    record.environment(
+        data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name
+    )
     key = HashKey.made(record.place)
-    record.environment(data_files=data_files(settings.source), **{PEOPLE: veiled(prepared.loaded, key)})
+    record.environment(
+        data_files=data_files(settings.source), **{PEOPLE: veiled(prepared.loaded, key)}
+    )
     model.save(record)
     model.save_shards(record)
     write_source(record, prepared, settings)

@@ -1,4 +1,6 @@
-"""What certify, predict and plan begin with: a finished training run, its model, and queries to ask it."""
+"""What certify, predict and plan begin with: a finished training run, its model, and queries to
+ask it.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -72,7 +74,8 @@ class TrainedRun:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "TrainedRun":
-        """Open the run that a command's ``run`` names, with ``digest``, ``inputs`` and ``compute`` beside it.
+        """Open the run that a command's ``run`` names, with ``digest``, ``inputs`` and ``compute``
+        beside it.
 
         Raises:
             ConfigError: it is no finished training run, or another than ``digest``.
@@ -93,8 +96,9 @@ class TrainedRun:
     def open(self, record: RunRecord, console: Console, with_records: bool = False) -> "OpenedRun":
         """Load the model and the queries, and note in the record what they are.
 
-        A file of queries needs the run's folder and nothing of the training data, which is not looked for: certificates
-        and releases are about the run that was made. Test records are in the data, which must be what was trained on.
+        A file of queries needs the run's folder and nothing of the training data, which is not
+        looked for: certificates and releases are about the run that was made. Test records are in
+        the data, which must be what was trained on.
 
         Args:
             with_records: the training records are needed whatever the queries are.
@@ -104,7 +108,10 @@ class TrainedRun:
             DataError: no queries, or ones that do not fit.
         """
         use_threads(self.settings.compute)
-        finished, choices = self.finished, naming(self.settings.choices, self.settings.training.chosen_from)
+        finished, choices = (
+            self.finished,
+            naming(self.settings.choices, self.settings.training.chosen_from),
+        )
         run = (
             None
             if self.inputs is None or with_records
@@ -112,7 +119,9 @@ class TrainedRun:
         )
         looked = "read" if run is None else NOT_READ
         if run is None:
-            prepared = prepare(self.settings, console, gone_of(finished) if Log.of(finished).entries else None)
+            prepared = prepare(
+                self.settings, console, gone_of(finished) if Log.of(finished).entries else None
+            )
             for line in _check_unchanged(finished, prepared):
                 console.note(line)
             source = config_with_constants(finished.config, prepared.loaded)
@@ -121,18 +130,27 @@ class TrainedRun:
         queries = dataset.test if self.inputs is None else _queries(self.inputs, run)
         for line in [*outside_lines(queries), *id_lines(queries)]:
             console.note(line)
-        record.environment(**{key: finished.environment.get(key) for key in DIGESTS}, dataset=dataset.name)
-        record.environment(trained_run=str(finished.folder.resolve()), trained_digest=finished.digest)
+        record.environment(
+            **{key: finished.environment.get(key) for key in DIGESTS}, dataset=dataset.name
+        )
+        record.environment(
+            trained_run=str(finished.folder.resolve()), trained_digest=finished.digest
+        )
         record.environment(inputs=self.inputs and str(self.inputs), training_data=looked)
         record.environment(inputs_id=queries.id_column)
         if EARLIER in finished.environment:
             record.environment(**{EARLIER: finished.environment[EARLIER]})
         return OpenedRun(
-            self, run, self._shared(model, queries), queries, weaker(conditions_of(finished), model.conditions)
+            self,
+            run,
+            self._shared(model, queries),
+            queries,
+            weaker(conditions_of(finished), model.conditions),
         )
 
     def read(self) -> tuple[Model, Records]:
-        """The model, from the run's folder and nothing else, and the queries of a file; none where they are in the data.
+        """The model, from the run's folder and nothing else, and the queries of a file; none where
+        they are in the data.
 
         Raises:
             ConfigError: the run was made before runs kept what that takes.
@@ -141,24 +159,44 @@ class TrainedRun:
         use_threads(self.settings.compute)
         run = run_without_records(self.finished, self.settings)
         if run is None:
-            raise ConfigError(f"run={self.finished.folder}: too old to be read by several processes: leave torchrun out")
+            raise ConfigError(
+                f"run={self.finished.folder}: too old to be read by several processes: leave "
+                "torchrun out"
+            )
         return load(run.problem, self.finished), _queries(self.inputs or LINES, run)
 
     def agree(self, group: Group) -> None:
-        """Raise ConfigError where another process of the group computes by other means, or has another file of queries."""
-        inputs = {} if self.inputs is None else {f"the hash of inputs={self.inputs}": self._hash(self.inputs)}
-        group.agree({**inputs, **surroundings(self.settings.compute.device, self.settings.compute.threads)})
+        """Raise ConfigError where another process of the group computes by other means, or has
+        another file of queries.
+        """
+        inputs = (
+            {}
+            if self.inputs is None
+            else {f"the hash of inputs={self.inputs}": self._hash(self.inputs)}
+        )
+        group.agree(
+            {**inputs, **surroundings(self.settings.compute.device, self.settings.compute.threads)}
+        )
 
     def _hash(self, inputs: Path) -> str:
-        """Of a file of queries, or of a folder's arrays, wherever the run's data source finds it."""
+        """Of a file of queries, or of a folder's arrays, wherever the run's data source finds
+        it.
+        """
         path = locate(inputs, Path(getattr(self.settings.source, "data_dir", "")), "inputs")
         if not path.is_dir():
             return file_sha256(path)
-        return sha256("".join(f"{file.name} {file_sha256(file)}\n" for file in arrays_in(path)).encode()).hexdigest()
+        return sha256(
+            "".join(f"{file.name} {file_sha256(file)}\n" for file in arrays_in(path)).encode()
+        ).hexdigest()
 
     def _shared(self, model: Model, queries: Records) -> Model:
-        """The same for the team, if there is one: its others read the same run, and queries too many to be sent."""
-        shared, given = current_team.get(), {"run": str(self.finished.folder), "digest": self.finished.digest}
+        """The same for the team, if there is one: its others read the same run, and queries too
+        many to be sent.
+        """
+        shared, given = (
+            current_team.get(),
+            {"run": str(self.finished.folder), "digest": self.finished.digest},
+        )
         if shared is None:
             return model
         from agt_cli.team import QUERIES, share_answers
@@ -177,7 +215,8 @@ class OpenedRun:
     Attributes:
         kept: its dataset, without the records where queries are brought along.
         queries: none yet where they come as lines.
-        conditions: a to g, each as the weaker of its standing when the run was made and of what is known today.
+        conditions: a to g, each as the weaker of its standing when the run was made and of what is
+            known today.
     """
 
     trained: TrainedRun
@@ -187,11 +226,15 @@ class OpenedRun:
     conditions: tuple[Condition, ...]
 
     def check_current(self) -> None:
-        """Raise CheckError where the run was changed since it was opened: nothing is answered from an earlier state."""
+        """Raise CheckError where the run was changed since it was opened: nothing is answered
+        from an earlier state.
+        """
         if self._watch.changed:
             raise CheckError(
-                f"run={self.trained.finished.folder}: the run was changed while it was asked (agt unlearn): what this "
-                "command would say is of its earlier state, and nothing more is given out: ask again"
+                f"run={self.trained.finished.folder}: the run was changed while it was asked (agt "
+                "unlearn): what this "
+                "command would say is of its earlier state, and nothing more is given out: ask "
+                "again"
             )
 
     @cached_property
@@ -223,14 +266,18 @@ def conditions_of(finished: Run) -> tuple[Condition, ...]:
     try:
         return tuple(Condition.of(node) for node in json.loads(finished.read("conditions.json")))
     except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"run={finished.folder}: conditions.json cannot be read ({error}): train again") from None
+        raise ConfigError(
+            f"run={finished.folder}: conditions.json cannot be read ({error}): train again"
+        ) from None
 
 
 def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
-    """Certificates are about the records that were trained on, and no others; of others beside them, a note.
+    """Certificates are about the records that were trained on, and no others; of others beside
+    them, a note.
 
     Raises:
-        ConfigError, DataError: the training records, or what made their features, are not what they were.
+        ConfigError, DataError: the training records, or what made their features, are not what they
+            were.
     """
     now = {"data_digest": prepared.loaded.digest, "features_digest": prepared.dataset.digest}
     then = {key: finished.environment.get(key) for key in DIGESTS}
@@ -241,13 +288,17 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
     if key is None or index is None:
         which = next(name for name in DIGESTS if now[name] != then[name])
         raise ConfigError(
-            f"run={finished.folder}: the {DIGESTS[which]} changed since it was trained on (digest {then[which]} then, "
+            f"run={finished.folder}: the {DIGESTS[which]} changed since it was trained on (digest "
+            f"{then[which]} then, "
             f"{now[which]} now): restore it, or train again"
         )
     gone, _ = check_same(index, prepared.loaded.train, key)
     check_asked(index, gone, Log.of(finished).waiting)
     count, before = len(prepared.loaded.test), finished.metrics["n_test"]
-    yield f"note: the {count} test records are not those that the run was trained beside ({before} then)"
+    yield (
+        f"note: the {count} test records are not those that the run was trained beside ({before} "
+        "then)"
+    )
 
 
 def _queries(path: Path, run: RunWithoutRecords) -> Records:
@@ -256,4 +307,6 @@ def _queries(path: Path, run: RunWithoutRecords) -> Records:
     queries, encoder = run.source.load_queries(path), run.encoder
     if not len(queries):
         raise DataError(f"inputs={path}: holds no queries")
-    return queries if encoder is None else replace(queries, features=encoder.apply(queries.features))
+    return (
+        queries if encoder is None else replace(queries, features=encoder.apply(queries.features))
+    )

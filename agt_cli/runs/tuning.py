@@ -1,8 +1,10 @@
-"""Settings compared on public rows alone, by folds: what each would give a run on the private records.
+"""Settings compared on public rows alone, by folds: what each would give a run on the private
+records.
 
-A fold's head is trained on the public rows of the other folds, with B set to their number: the mean gradient, and with it
-the head, is that of a run on the B private records, as far as both samples are alike. What a recipe settles from B it
-settles from the real one. Distances and the noise of a release are the real run's too: they follow from public constants.
+A fold's head is trained on the public rows of the other folds, with B set to their number: the mean
+gradient, and with it the head, is that of a run on the B private records, as far as both samples
+are alike. What a recipe settles from B it settles from the real one. Distances and the noise of a
+release are the real run's too: they follow from public constants.
 
 Nothing here reads a private record: ``Candidate`` has public rows, and constants.
 """
@@ -45,20 +47,24 @@ class Candidate:
 
     @classmethod
     def of(cls, dataset: Dataset, settings: Settings, rows: Records) -> "Candidate":
-        """For a run on a dataset, of whose training records only those marked public are read, and they only to whiten.
+        """For a run on a dataset, of whose training records only those marked public are read, and
+        they only to whiten.
 
         Raises:
-            ConfigError: no closed form, no declared size, or features that depend on private records; by key.
+            ConfigError: no closed form, no declared size, or features that depend on private
+                records; by key.
         """
         model = linear_head(Problem(dataset, settings))
         if not model.plan.declared:
             raise ConfigError(
-                "dataset.declared_size: agt tune needs it: how strongly to regularise depends on how many records there "
+                "dataset.declared_size: agt tune needs it: how strongly to regularise depends on "
+                "how many records there "
                 "are, and their number is private: give a public constant"
             )
         if not dataset.preprocessing.held:
             raise ConfigError(
-                "agt tune declares that settings were chosen on public data alone, and here the features of public rows "
+                "agt tune declares that settings were chosen on public data alone, and here the "
+                "features of public rows "
                 f"depend on private records: {dataset.preprocessing.missing}"
             )
         return cls(replace(model, problem=model.problem.on(dataset.bare)), rows)
@@ -73,16 +79,27 @@ class Candidate:
         return np.array([_judge(*parts, k, release) for parts in self.stand_ins(folds)])
 
     def stand_ins(self, folds: int) -> Iterator[tuple[LinearModel, Records]]:
-        """(what stands for the real run's head, trained without a fold; the fold's rows), for each fold."""
+        """(what stands for the real run's head, trained without a fold; the fold's rows), for
+        each fold.
+        """
         return ((self._stand_in(inside), outside) for inside, outside in _folds(self.rows, folds))
 
     def _stand_in(self, rows: Records) -> LinearModel:
-        """The real run's head, its weights from these rows: as many steps at the same rates, each over all of the rows, B
-        being their number; shares of them as small as its batches would not stay below their cap."""
+        """The real run's head, its weights from these rows: as many steps at the same rates, each
+        over all of the rows, B being their number; shares of them as small as its batches would not
+        stay below their cap.
+        """
         problem, plan = self.model.problem, self.model.plan
-        training, n_max = problem.recipe.training, math.floor(plan.n_max / plan.normalizer * len(rows))
-        batch = replace(training.batch, count=1, normalizer=None, n_max=max(n_max, math.ceil(1.1 * len(rows))))
-        settings = replace(problem.settings, training=replace(training, epochs=plan.steps, batch=batch))
+        training, n_max = (
+            problem.recipe.training,
+            math.floor(plan.n_max / plan.normalizer * len(rows)),
+        )
+        batch = replace(
+            training.batch, count=1, normalizer=None, n_max=max(n_max, math.ceil(1.1 * len(rows)))
+        )
+        settings = replace(
+            problem.settings, training=replace(training, epochs=plan.steps, batch=batch)
+        )
         alike = Problem(problem.dataset.with_shard(rows, len(rows)), settings)
         trained = linear_head(alike, self.model.features).retrained(replace(rows, units=rows.ids))
         return self.model.with_weight(trained.trained.weight)
@@ -102,16 +119,17 @@ def linear_head(problem: Problem, features: FeatureMap | None = None) -> LinearM
         head = problem.settings.certificate.untrained_head(problem, features)
     if head is None:
         raise ConfigError(
-            "agt tune compares linear heads, whose distances and noise are known in closed form: use model=linear "
+            "agt tune compares linear heads, whose distances and noise are known in closed form: "
+            "use model=linear "
             "certificate=erm, and no ensemble"
         )
     return head
 
 
 def best(scores: Sequence[np.ndarray], objective: TuningObjective) -> int:
-    """The index of the choice: of all whose mean lies within one standard error of the greatest, the one with most of the
-    other thing: accuracy where the objective is the certified fraction, and the certified fraction elsewhere; the first of
-    equals.
+    """The index of the choice: of all whose mean lies within one standard error of the greatest,
+    the one with most of the other thing: accuracy where the objective is the certified fraction,
+    and the certified fraction elsewhere; the first of equals.
 
     Args:
         scores: [folds, 3] of each.
@@ -133,19 +151,25 @@ def _judge(model: LinearModel, rows: Records, k: int, release: GaussianDP) -> li
     """A stand-in's ``SCORES`` on rows that it has not seen."""
     known, right = model.certify(rows.features), model.predict(rows.features) == rows.labels
     phi, sigma = model.phi(rows.features), noise_scale(model.moves, release)
-    expected = expected_accuracy(logits_of(model.trained.weight, phi), upper_lengths(phi), rows.labels, sigma)
+    expected = expected_accuracy(
+        logits_of(model.trained.weight, phi), upper_lengths(phi), rows.labels, sigma
+    )
     return [float(right.mean()), float((right & (known.stable_distance >= k)).mean()), expected]
 
 
 def _folds(rows: Records, folds: int) -> Iterator[tuple[Records, Records]]:
-    """(the other folds, the fold), each in turn: units are dealt out in the order of a keyed hash of their names.
+    """(the other folds, the fold), each in turn: units are dealt out in the order of a keyed hash
+    of their names.
 
     Raises:
         ConfigError: there are fewer units than folds.
     """
     names, unit = np.unique(rows.units, return_inverse=True)
     if len(names) < folds:
-        raise ConfigError(f"tune.folds={folds}: the public rows are of {len(names)} units: use fewer folds, or more rows")
+        raise ConfigError(
+            f"tune.folds={folds}: the public rows are of {len(names)} units: use fewer folds, or "
+            "more rows"
+        )
     place = np.empty(len(names), dtype=np.int64)
     place[np.argsort(keyed_hash(names, _KEY), kind="stable")] = np.arange(len(names)) % folds
     for fold in range(folds):

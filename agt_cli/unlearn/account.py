@@ -1,15 +1,17 @@
-"""The account of an erasure, as JSON for programs and auditors: asked, done, guaranteed, left, and what it does not show.
+"""The account of an erasure, as JSON for programs and auditors: asked, done, guaranteed, left, and
+what it does not show.
 
     account.content                 bytes of account.json (docs/erasure.md tells every entry)
     read_account(content)           the same again; refuses other versions, NaN, and what contradicts itself
 
 Formal guarantees
-    An account names nobody: every entry is a count, a code, a hash that is keyed or of a whole file, a time, or a folder's
-    name. There is no entry for an id, a row or a value of one; tests look at the list of entries by name. Sentences are
-    made of these when the account is shown (agt/unlearning/sentences.py). What it says of a guarantee is the method's own
-    ``Promise``. What it repeats, agt verify compares.
-    Accounts of the form agt.erasure/1 held sentences beside numbers, those of agt.erasure/2 facts as text: they are read,
-    and their sentences stay text.
+    An account names nobody: every entry is a count, a code, a hash that is keyed or of a whole
+    file, a time, or a folder's name. There is no entry for an id, a row or a value of one; tests
+    look at the list of entries by name. Sentences are made of these when the account is shown
+    (agt/unlearning/sentences.py). What it says of a guarantee is the method's own ``Promise``. What
+    it repeats, agt verify compares.
+    Accounts of the form agt.erasure/1 held sentences beside numbers, those of agt.erasure/2 facts
+    as text: they are read, and their sentences stay text.
 """
 
 from typing import Annotated, Any, Literal
@@ -49,13 +51,15 @@ class Asked:
     """The request.
 
     Attributes:
-        people: whose erasure was asked for in this command: units of protection, records where each is its own.
+        people: whose erasure was asked for in this command: units of protection, records where each
+            is its own.
         records: of theirs that the run had been trained on.
         by: what the ids of the request named: records, or units with all of their records.
         hashes: keyed hashes that were noted in the request log for it.
         time: when it was noted.
         pending: people whose erasure had been asked for before, and was carried out only now.
-        untrained: ids, beside those of ``people``, that are of test records alone: nothing was trained on them.
+        untrained: ids, beside those of ``people``, that are of test records alone: nothing was
+            trained on them.
     """
 
     people: Count
@@ -146,7 +150,8 @@ class Waiting:
 
     Attributes:
         people: whose erasure is pending now.
-        distance: a query is answered if its stable distance is at least that, in people; None: nothing is answered.
+        distance: a query is answered if its stable distance is at least that, in people; None:
+            nothing is answered.
     """
 
     people: Annotated[int, Field(ge=1)]
@@ -161,14 +166,16 @@ class ErasureReport:
         schema: the version of this form.
         agt: the version of the program.
         asked: the request.
-        removal: what the method did and promises; of a request that is noted and pending, no record is removed.
+        removal: what the method did and promises; of a request that is noted and pending, no record
+            is removed.
         state: the run before and after.
         earlier: answers from earlier states, each standing or void.
         outside: what this account does not show.
         training: seconds that training the run took; None: not recorded.
         sweep: the search for traces; None: none was made.
         waiting: what is pending after this; None: nothing is.
-        abstained: queries that were not answered while requests were pending, up to now; None: none were pending.
+        abstained: queries that were not answered while requests were pending, up to now; None: none
+            were pending.
 
     Raises:
         ConfigError: it contradicts itself.
@@ -190,12 +197,14 @@ class ErasureReport:
         state, updated = self.state, self.updated
         removed, budget = self.removal.records, self.removal.budget
         rules = {
-            "pending requests replace no state, and an update leaves nothing pending": updated == (self.waiting is None),
+            "pending requests replace no state, and an update leaves nothing pending": updated
+            == (self.waiting is None),
             "only an update removes records": updated or removed == 0,
             "the records that are left are those before, without the removed": (
                 state.records_after == state.records_before - removed
             ),
-            "an update has another digest than the state before": updated <= (state.before != state.after),
+            "an update has another digest than the state before": updated
+            <= (state.before != state.after),
             "the entry is one of the log": state.entry <= int(state.log.split(":")[0]),
             "the budget is not overdrawn": budget is None or budget.spent <= budget.total,
         }
@@ -218,8 +227,8 @@ def read_account(content: bytes) -> ErasureReport:
     """What ``ErasureReport.content`` gave, or an account of an earlier form in that of now.
 
     Raises:
-        ConfigError: another version, or no account: no JSON, NaN or infinity, an entry unknown, missing or out of range; or
-            one that contradicts itself.
+        ConfigError: another version, or no account: no JSON, NaN or infinity, an entry unknown,
+            missing or out of range; or one that contradicts itself.
     """
     return read_document(ErasureReport, content, VERSION, "an account", "account", _of_earlier_form)
 
@@ -236,7 +245,8 @@ def recorded_in_words(account: ErasureReport) -> int:
 
 
 def _of_earlier_form(node: dict[str, Any]) -> dict[str, Any]:
-    """Return an account of an earlier form in that of now, its sentences as text; others as they are.
+    """Return an account of an earlier form in that of now, its sentences as text; others as they
+    are.
 
     Raises:
         ConfigError: it is in no such form.
@@ -256,7 +266,10 @@ def _from_text_of_facts(parts: dict[str, Any]) -> dict[str, Any]:
     """Raises KeyError, TypeError, ValueError, AttributeError."""
     removal = removal_with_codes(parts["removal"])
     promise = promise_with_codes(removal["promise"])
-    earlier = [{**each, "reasons": [with_fact(reason) for reason in each["reasons"]]} for each in parts["earlier"]]
+    earlier = [
+        {**each, "reasons": [with_fact(reason) for reason in each["reasons"]]}
+        for each in parts["earlier"]
+    ]
     return {**parts, "removal": {**removal, "promise": promise}, "earlier": earlier}
 
 
@@ -284,7 +297,11 @@ def _earlier_in_words(earlier: dict[str, Any]) -> dict[str, Any]:
 
 def _search_in_words(search: dict[str, Any]) -> dict[str, Any]:
     unlooked = [in_words(text) for text in search["unlooked"]]
-    return {**search, "places": [_place_in_words(dict(place)) for place in search["places"]], "unlooked": unlooked}
+    return {
+        **search,
+        "places": [_place_in_words(dict(place)) for place in search["places"]],
+        "unlooked": unlooked,
+    }
 
 
 def _place_in_words(place: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,8 @@ METHOD_WORDS = {
 REQUESTS = {
     "oblivious": "NOT where requests were chosen after looking at what the model gave out",
     "adaptive for fixed keys": (
-        "for this run's seed and keys, whoever chose the requests; where they were chosen after looking, NOT as with keys "
+        "for this run's seed and keys, whoever chose the requests; where they were chosen after "
+        "looking, NOT as with keys "
         "drawn anew (fresh=true)"
     ),
     "adaptive": "whoever chose the requests, also after looking at what the model gave out",
@@ -44,7 +45,9 @@ def _who_asked(asked: Asked) -> str:
     if asked.people or not asked.pending:
         now = f"{counted(asked.people + asked.untrained, 'person', 'people')} asked"
         if asked.untrained:
-            now += f" ({asked.untrained} of them in test records alone, on which nothing was trained)"
+            now += (
+                f" ({asked.untrained} of them in test records alone, on which nothing was trained)"
+            )
         parts.append(now)
     if asked.pending:
         parts.append(f"{counted(asked.pending, 'person', 'people')} had asked before")
@@ -63,9 +66,13 @@ def summary(account: ErasureReport) -> dict[str, str]:
     if account.updated and account.training is not None:
         rows["took"] += f"; training the run took {account.training:.3g} s"
     if account.waiting is not None:
-        rows["until the next update"] = f"(agt unlearn run=...) {_answered_meanwhile(account.waiting)}"
+        rows["until the next update"] = (
+            f"(agt unlearn run=...) {_answered_meanwhile(account.waiting)}"
+        )
     if account.abstained or (account.abstained is not None and account.updated):
-        rows["abstained while requests were pending"] = counted(account.abstained, "query", "queries")
+        rows["abstained while requests were pending"] = counted(
+            account.abstained, "query", "queries"
+        )
     budget = account.removal.budget
     if budget is not None:
         left = f"{budget.total - budget.spent:.4g} of {budget.total:.4g} left"
@@ -100,7 +107,10 @@ def _answered_meanwhile(waiting: Waiting) -> str:
     """Return which queries are answered while requests are pending."""
     if waiting.distance is None:
         return "no query is answered"
-    return f"only queries whose stable distance is at least {waiting.distance} are answered, the others abstain"
+    return (
+        f"only queries whose stable distance is at least {waiting.distance} are answered, the "
+        "others abstain"
+    )
 
 
 def _earlier_counts(earlier: Sequence[Earlier]) -> str:
@@ -174,8 +184,13 @@ def account_markdown(account: ErasureReport) -> str:
         sentences(account.outside),
         "## To check it",
         "`agt verify` of this folder compares it with the run and its request log. "
-        "`sha256sum manifest.json` here is this folder's digest: kept elsewhere, it shows a later edit.",
-        (f"before {state.before}", f"after {state.after}", f"entry {state.entry} of the log up to {state.log}"),
+        "`sha256sum manifest.json` here is this folder's digest: kept elsewhere, it shows a later "
+        "edit.",
+        (
+            f"before {state.before}",
+            f"after {state.after}",
+            f"entry {state.entry} of the log up to {state.log}",
+        ),
     )
 
 
@@ -211,7 +226,10 @@ def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
     else:
         yield "Nobody looked for traces."
     if account.sweep is not None:
-        yield "Whatever was found was not deleted: whether it may stay is its owner's to decide. Not looked at:"
+        yield (
+            "Whatever was found was not deleted: whether it may stay is its owner's to decide. "
+            "Not looked at:"
+        )
         yield sentences(account.sweep.unlooked)
 
 

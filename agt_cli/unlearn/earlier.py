@@ -1,19 +1,22 @@
 """Which earlier answers of a run still stand when records are erased from it, and which are void.
 
 Formal guarantees
-    A record of an earlier answer names, by digest, the state of the run that it was made from. Let D be that state's
-    records, E those of them that are gone (or wait to go) by now, of m units; the log lists them as keyed hashes.
-    Certificates. An answer of stable distance >= m stands: training without E gives the query the same label, if
-    certificates of that state cover removals (agt.unlearning.sisa, by the conditions that the record itself has). It is
-    about E as a whole, in however many updates it went, and about the settings and seeds of the state that gave it.
-    What was answered while requests waited was answered without them; it stands as long as nothing more goes.
-    Private releases. A mechanism that is eps-DP per unit for the relation's neighbours gives, on D and on D - E,
-    distributions within m eps: a chain of m neighbours. (eps, delta) gives delta (1 + e^eps + ... + e^((m-1) eps)): by
-    P <= e^eps Q + delta, applied m times. mu-GDP gives m mu (Dong, Roth and Su 2022, Theorem 2.14). So a release stands,
-    and what it told about those who are gone is bounded by that; it is void as a proof where nothing was proved, where a
-    seed drew it, or where the bound is beyond what any guarantee here may be (eps or mu above 100, delta from 1 on).
-    A chain of m neighbours needs one-sided steps: substitute and paper_privacy have none among their neighbours, so nothing
-    is said for them.
+    A record of an earlier answer names, by digest, the state of the run that it was made from. Let
+    D be that state's records, E those of them that are gone (or wait to go) by now, of m units; the
+    log lists them as keyed hashes. Certificates. An answer of stable distance >= m stands: training
+    without E gives the query the same label, if certificates of that state cover removals
+    (agt.unlearning.sisa, by the conditions that the record itself has). It is about E as a whole,
+    in however many updates it went, and about the settings and seeds of the state that gave it.
+    What was answered while requests waited was answered without them; it stands as long as nothing
+    more goes.
+    Private releases. A mechanism that is eps-DP per unit for the relation's neighbours gives, on D
+    and on D - E, distributions within m eps: a chain of m neighbours. (eps, delta) gives delta (1 +
+    e^eps + ... + e^((m-1) eps)): by P <= e^eps Q + delta, applied m times. mu-GDP gives m mu (Dong,
+    Roth and Su 2022, Theorem 2.14). So a release stands, and what it told about those who are gone
+    is bounded by that; it is void as a proof where nothing was proved, where a seed drew it, or
+    where the bound is beyond what any guarantee here may be (eps or mu above 100, delta from 1 on).
+    A chain of m neighbours needs one-sided steps: substitute and paper_privacy have none among
+    their neighbours, so nothing is said for them.
     What cannot be read, or is not finished, is void.
 """
 
@@ -50,13 +53,16 @@ _AT_ONCE = 2**16
 
 
 Verdict = tuple[int, bool, tuple[Remark, ...]]
-"""(how many answers, whether they stand, why): a release of weights or of a number is one answer."""
+"""(how many answers, whether they stand, why): a release of weights or of a number is one
+answer.
+"""
 
 
 def judge_earlier(
     run: Run, log: Log, settings: RunSettings, prepared: Prepared, places: Sequence[Path]
 ) -> tuple[Earlier, ...]:
-    """Judge every certification and release below some folders of records that was made from an earlier state of a run.
+    """Judge every certification and release below some folders of records that was made from an
+    earlier state of a run.
 
     Nothing in their folders is changed.
 
@@ -77,15 +83,24 @@ def judge_earlier(
             try:
                 record = open_run(made.folder, command)
                 if command == "certify":
-                    count, alike = len(log.erased | log.waiting), state in run.environment.get(ALIKE, ())
-                    reasons = removal_gaps(settings, prepared, prepared.erased, count, record, alike)
+                    count, alike = (
+                        len(log.erased | log.waiting),
+                        state in run.environment.get(ALIKE, ()),
+                    )
+                    reasons = removal_gaps(
+                        settings, prepared, prepared.erased, count, record, alike
+                    )
                     verdicts = list(_certified(record, len(gone), gone == waited, reasons))
                 else:
                     verdicts = list(_released(record, len(gone)))
             except (AgtError, ArrowException) as error:
                 verdicts = [(1, False, (Remark("record_not_whole", {"error": first_line(error)}),))]
             name = f"{command}/{made.folder.name}"
-            judged += [Earlier(name, stands, reasons, state) for count, stands, reasons in verdicts if count]
+            judged += [
+                Earlier(name, stands, reasons, state)
+                for count, stands, reasons in verdicts
+                if count
+            ]
     return tuple(judged)
 
 
@@ -97,7 +112,11 @@ def group(guarantee: Guarantee, units: int) -> Guarantee | None:
         eps = math.nextafter(units * guarantee.eps, math.inf)
         if isinstance(guarantee, PureDP):
             return PureDP(eps)
-        delta = guarantee.delta * math.fsum(math.exp(step * guarantee.eps) for step in range(units)) * (1 + 1e-12)
+        delta = (
+            guarantee.delta
+            * math.fsum(math.exp(step * guarantee.eps) for step in range(units))
+            * (1 + 1e-12)
+        )
         return ApproximateDP(eps, delta)
     except (ConfigError, OverflowError):
         return None
@@ -118,7 +137,9 @@ def removal_gaps(
     return gaps(settings, conditions_of(record), compared, unseen or bool(erased.public.any()))
 
 
-def _certified(record: Run, units: int, answered_without: bool, reasons: list[Remark]) -> Iterator[Verdict]:
+def _certified(
+    record: Run, units: int, answered_without: bool, reasons: list[Remark]
+) -> Iterator[Verdict]:
     """Args: answered_without: all of these units waited when it answered."""
     stable = given = 0
     file = pq.ParquetFile(io.BytesIO(record.read(CERTIFICATES)))
@@ -130,7 +151,11 @@ def _certified(record: Run, units: int, answered_without: bool, reasons: list[Re
         yield given, False, (Remark("answers_not_covered", {"given": given}), *reasons)
         return
     lost = given - stable
-    yield stable, True, (Remark("answers_stand", {"stable": stable, "given": given, "units": units}),)
+    yield (
+        stable,
+        True,
+        (Remark("answers_stand", {"stable": stable, "given": given, "units": units}),),
+    )
     yield lost, False, (Remark("answers_lost", {"lost": lost, "given": given, "units": units}),)
 
 
@@ -168,7 +193,9 @@ def _group_remarks(claim: Claim, about: Guarantee, units: int) -> tuple[Remark, 
     for total in claim.totals[:1]:
         whole = None
         if 0 < total.eps <= 100:
-            whole = group(ApproximateDP(total.eps, total.delta) if total.delta else PureDP(total.eps), units)
+            whole = group(
+                ApproximateDP(total.eps, total.delta) if total.delta else PureDP(total.eps), units
+            )
         if whole is not None:
             remarks.append(Remark(f"all_{whole.kind}", whole.parameters))
     return tuple(remarks)

@@ -1,4 +1,6 @@
-"""``agt unlearn`` from a request to the run's next state, and its account: one process at a time, wholly or not at all."""
+"""``agt unlearn`` from a request to the run's next state, and its account: one process at a
+time, wholly or not at all.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,13 +60,16 @@ class ErasureOrder:
 
     @property
     def places(self) -> tuple[Path, ...]:
-        """Where other records of this run are looked for: where this command writes, and where the run was written."""
+        """Where other records of this run are looked for: where this command writes, and where
+        the run was written.
+        """
         return tuple(dict.fromkeys([self.output_dir.resolve(), *home_of(self.folder)]))
 
 
 @dataclass(frozen=True)
 class ErasureOutcome:
-    """What was done, now or by an earlier command: an account of it is made of the run's log, and of this.
+    """What was done, now or by an earlier command: an account of it is made of the run's log, and
+    of this.
 
     Attributes:
         run: as it was.
@@ -73,7 +78,8 @@ class ErasureOutcome:
         log: with the entry that is accounted for, its last one.
         digest: of the run now.
         wanted: gives the erased records, as other trainings are asked for them.
-        words: what an error afterwards must say first, as nothing is undone; empty: an earlier command did it.
+        words: what an error afterwards must say first, as nothing is undone; empty: an earlier
+            command did it.
     """
 
     run: Run
@@ -91,14 +97,18 @@ class ErasureOutcome:
 
 
 @contextmanager
-def reporting_change(words: str, console: Console, decided: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """Say of whatever stops a command after its change that this stands, and how to get the account.
+def reporting_change(
+    words: str, console: Console, decided: Callable[[], bool] = lambda: True
+) -> Iterator[None]:
+    """Say of whatever stops a command after its change that this stands, and how to get the
+    account.
 
     Args:
         decided: whether the change stands.
 
     Raises:
-        AgtError: with exit code 1: neither a mistake of the user's nor a check that left things as they were.
+        AgtError: with exit code 1: neither a mistake of the user's nor a check that left things as
+            they were.
     """
     try:
         yield
@@ -118,7 +128,8 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome:
     Where nobody asks, and nothing is to be carried out: what the last entry of the log did.
 
     Raises:
-        ConfigError, DataError: nothing is asked for, or the request, the run or its data is not what it must be.
+        ConfigError, DataError: nothing is asked for, or the request, the run or its data is not
+            what it must be.
         CheckError: the method cannot keep its promise. Nothing is changed in any of these cases.
     """
     run = open_run(order.folder, "train", order.digest)
@@ -153,7 +164,9 @@ def _before(run: Run, settings: RunSettings, log: Log, console: Console) -> Eras
     nothing = "nobody asks" if log.pending else "nothing is pending"
     console.note(f"{nothing}; this is the account of entry {len(log.entries)} again")
     prepared = prepare(settings, console, gone_of(run))
-    return ErasureOutcome(run, settings, prepared, log, run.digest, lambda: TraceTargets.later(run, settings, log))
+    return ErasureOutcome(
+        run, settings, prepared, log, run.digest, lambda: TraceTargets.later(run, settings, log)
+    )
 
 
 def _carried_out(
@@ -168,8 +181,13 @@ def _carried_out(
     """Leave the run in its next state."""
     kind: RequestKind = "pending" if method == "certificate" else "removed"
     prepared, erased = prepare_without(run, settings, console, frozenset(request.records))
-    records, units = known.log.waiting | set(request.records), known.log.waiting_units | set(request.units)
-    job = ErasureJob(run, settings, prepared, erased, len(records), len(units), order.may_retrain, order.fresh)
+    records, units = (
+        known.log.waiting | set(request.records),
+        known.log.waiting_units | set(request.units),
+    )
+    job = ErasureJob(
+        run, settings, prepared, erased, len(records), len(units), order.may_retrain, order.fresh
+    )
     with NextState(run) as record:
         removal = METHODS[method](job, record, console)
         record.environment(**environment_facts(run, prepared))
@@ -177,21 +195,35 @@ def _carried_out(
         facts = {"removal": removal.plain, "training": training, "untrained": request.untrained}
         states = (run.digest, record.state, known.key.check)
         names = (request.by, request.records, request.units)
-        log = known.log.append(RequestEntry(kind, removal.promise.method, *names, promise, *states, facts))
+        log = known.log.append(
+            RequestEntry(kind, removal.promise.method, *names, promise, *states, facts)
+        )
         record.write(REQUEST_LOG_FILE, log.content)
         digest = record.finish()
-    became, how = ("its request is noted", f" method={method}") if kind == "pending" else ("its model is another now", "")
+    became, how = (
+        ("its request is noted", f" method={method}")
+        if kind == "pending"
+        else ("its model is another now", "")
+    )
     words = (
-        f"run={run.folder}: WAS changed ({became}: entry {len(log.entries)} of its request log, digest {digest}), and only "
+        f"run={run.folder}: WAS changed ({became}: entry {len(log.entries)} of its request log, "
+        f"digest {digest}), and only "
         f"its account is missing: agt unlearn run={run.folder}{how} writes that"
     )
-    with reporting_change(words, console, lambda: has_pending_commit(run.folder) or manifest_digest(run.folder) == digest):
+    with reporting_change(
+        words,
+        console,
+        lambda: has_pending_commit(run.folder) or manifest_digest(run.folder) == digest,
+    ):
         commit(run.folder)
-    return ErasureOutcome(run, settings, prepared, log, digest, lambda: TraceTargets.of(known, request), words)
+    return ErasureOutcome(
+        run, settings, prepared, log, digest, lambda: TraceTargets.of(known, request), words
+    )
 
 
 def account(order: ErasureOrder, erased: ErasureOutcome) -> ErasureReport:
-    """All that can be said of the run's last update or request; looks for earlier answers and for traces.
+    """All that can be said of the run's last update or request; looks for earlier answers and for
+    traces.
 
     Raises:
         ConfigError: the run is not the one that was left, or a file beside it cannot be read.
@@ -206,15 +238,24 @@ def account(order: ErasureOrder, erased: ErasureOutcome) -> ErasureReport:
         (run.folder.name, run.digest, int(run.metrics["n_train"])),
         training=entry.facts["training"],
         earlier=judge_earlier(run, log, erased.settings, erased.prepared, order.places),
-        sweep=None if entry.kind == "pending" else search(erased.wanted(), run, order.places, order.ids),
+        sweep=None
+        if entry.kind == "pending"
+        else search(erased.wanted(), run, order.places, order.ids),
         abstained=abstentions(run.folder, states) if batch[0].kind == "pending" else None,
     )
 
 
 def derive_account(
-    entry: RequestEntry, log: Log, removal: Removal, after: tuple[str, str, int], *, training: float | None, **found: Any
+    entry: RequestEntry,
+    log: Log,
+    removal: Removal,
+    after: tuple[str, str, int],
+    *,
+    training: float | None,
+    **found: Any,
 ) -> ErasureReport:
-    """An account, as a function of the request log and the run's state; ``agt verify`` makes it again.
+    """An account, as a function of the request log and the run's state; ``agt verify`` makes it
+    again.
 
     Args:
         entry: that it is about.
@@ -234,11 +275,15 @@ def derive_account(
         pending=0 if pending else len(Log(log.entries[: entry.number - 1]).waiting_units),
         untrained=entry.facts.get("untrained", 0),
     )
-    state = StateChange(run, entry.before, digest, left + removal.records, left, str(log.head), entry.number)
+    state = StateChange(
+        run, entry.before, digest, left + removal.records, left, str(log.head), entry.number
+    )
     waiting = None
     if pending:
         units = len(log.waiting_units)
-        waiting = Waiting(units, units if int(removal.facts.get("farthest", units)) >= units else None)
+        waiting = Waiting(
+            units, units if int(removal.facts.get("farthest", units)) >= units else None
+        )
     return ErasureReport(
         schema=VERSION,
         agt=__version__,
@@ -255,7 +300,10 @@ def derive_account(
 def write(account: ErasureReport, erased: ErasureOutcome, record: RunRecord) -> None:
     """Write account.json, the page, and the numbers."""
     record.write(ACCOUNT_FILE, account.content)
-    told: dict[str, Any] = {"trained_run": str(erased.run.folder.resolve()), "trained_digest": account.state.after}
+    told: dict[str, Any] = {
+        "trained_run": str(erased.run.folder.resolve()),
+        "trained_digest": account.state.after,
+    }
     record.environment(**told, dataset=erased.run.environment.get("dataset"))
     record.add_metrics(**removal_metrics(erased.entry.removal))
     record.report(account_markdown(account))

@@ -1,31 +1,36 @@
-"""The requests to erase that a run has had: one line each, each bound to the one before, ids as keyed hashes alone.
+"""The requests to erase that a run has had: one line each, each bound to the one before, ids as
+keyed hashes alone.
 
     unlearning/log.jsonl    {"entry":{"before":HASH,"body":{...},"kind":"removed","number":1},"hash":HASH}
 
-A line is an entry of a chain (ledger/chain.py). The run's manifest lists the file, so that a log that was edited, or cut
-short, is another run's; the chain says beside that which line it was.
+A line is an entry of a chain (ledger/chain.py). The run's manifest lists the file, so that a log
+that was edited, or cut short, is another run's; the chain says beside that which line it was.
 
 Formal guarantees
-    Reading is strict: every byte of the file is one that ``Log.content`` writes of what was read. So an edit, an entry
-    taken out or put in, another order, a line cut short and a key that nobody knows are refused. Whole lines missing at the
-    end leave a sound chain: the manifest tells those, and so does ``check_state`` where the last line changed the state.
+    Reading is strict: every byte of the file is one that ``Log.content`` writes of what was read.
+    So an edit, an entry taken out or put in, another order, a line cut short and a key that nobody
+    knows are refused. Whole lines missing at the end leave a sound chain: the manifest tells those,
+    and so does ``check_state`` where the last line changed the state.
 
-The secret of one run, under which its log and its index name people: without it nobody can test a guess.
+The secret of one run, under which its log and its index name people: without it nobody can test a
+guess.
 
 Formal guarantees
-    A name in the log or in the index is BLAKE2b keyed with 32 random bytes that lie in the run's folder alone, in a file of
-    mode 600 that no manifest lists. As BLAKE2b is a pseudorandom function of its key, whoever has log and index and not the
-    key learns from them how many records there are and which entries are equal, and nothing of any id: a guessed id cannot
-    be tested. Record ids, units and contents are hashed apart (``person``), so that an id that is also a person's name has
-    two hashes that nobody can bring together.
+    A name in the log or in the index is BLAKE2b keyed with 32 random bytes that lie in the run's
+    folder alone, in a file of mode 600 that no manifest lists. As BLAKE2b is a pseudorandom
+    function of its key, whoever has log and index and not the key learns from them how many records
+    there are and which entries are equal, and nothing of any id: a guessed id cannot be tested.
+    Record ids, units and contents are hashed apart (``person``), so that an id that is also a
+    person's name has two hashes that nobody can bring together.
 
-Which records a run was trained on, as keyed hashes: told apart later from what its table has by then.
+Which records a run was trained on, as keyed hashes: told apart later from what its table has by
+then.
 
     records.bin    one line of JSON {"format", "key", "records", "units"}, then 16 bytes of each record's id, then of each
                    one's unit where units are not the records themselves, then of each one's content
 
-Records are in the order of the training set. A content is a record's features as they were loaded, its label, its unit and
-whether it is public. All is hashed under the run's key.
+Records are in the order of the training set. A content is a record's features as they were loaded,
+its label, its unit and whether it is public. All is hashed under the run's key.
 """
 
 import itertools
@@ -72,7 +77,10 @@ class HashKey:
 
     def __post_init__(self) -> None:
         if len(self.secret) != _LENGTH:
-            raise ConfigError(f"{KEY_FILE} holds {len(self.secret)} bytes, and a run's key has {_LENGTH}: bring it back")
+            raise ConfigError(
+                f"{KEY_FILE} holds {len(self.secret)} bytes, and a run's key has {_LENGTH}: bring "
+                "it back"
+            )
 
     @classmethod
     def of(cls, folder: Path) -> "HashKey | None":
@@ -86,11 +94,16 @@ class HashKey:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise ConfigError(f"{folder / KEY_FILE}: cannot be read ({error.strerror or error})") from None
+            raise ConfigError(
+                f"{folder / KEY_FILE}: cannot be read ({error.strerror or error})"
+            ) from None
 
     @classmethod
     def made(cls, folder: Path) -> "HashKey":
-        """The key of a run's folder, made if there is none yet. Of two that make one at once, both get the same."""
+        """The key of a run's folder, made if there is none yet.
+
+        Of two that make one at once, both get the same.
+        """
         there = cls.of(folder)
         if there is None:
             _write_new(folder / KEY_FILE, secrets.token_bytes(_LENGTH))
@@ -109,10 +122,18 @@ class HashKey:
     def rows(self, rows: np.ndarray, kind: KeyKind) -> np.ndarray:
         """[n, 16] uint8: the keyed hash of each row of bytes. ``rows``: [n, width] uint8."""
         content, width = memoryview(rows.tobytes()), rows.shape[1]
-        return self._hashes((content[start : start + width] for start in range(0, len(content), width)), len(rows), kind)
+        return self._hashes(
+            (content[start : start + width] for start in range(0, len(content), width)),
+            len(rows),
+            kind,
+        )
 
-    def _hashes(self, contents: Iterable[bytes | memoryview], count: int, kind: KeyKind) -> np.ndarray:
-        hashes = np.fromiter((self._hash(content, kind) for content in contents), dtype=f"V{SIZE}", count=count)
+    def _hashes(
+        self, contents: Iterable[bytes | memoryview], count: int, kind: KeyKind
+    ) -> np.ndarray:
+        hashes = np.fromiter(
+            (self._hash(content, kind) for content in contents), dtype=f"V{SIZE}", count=count
+        )
         return hashes.view(np.uint8).reshape(count, SIZE)
 
     def _hash(self, content: bytes | memoryview, kind: KeyKind) -> bytes:
@@ -120,12 +141,16 @@ class HashKey:
 
 
 def as_words(hashes: np.ndarray) -> tuple[str, ...]:
-    """[n, 16] uint8 as hexadecimal digits, one word each, in increasing order and each once: what a log lists."""
+    """[n, 16] uint8 as hexadecimal digits, one word each, in increasing order and each once:
+    what a log lists.
+    """
     return tuple(sorted({row.tobytes().hex() for row in hashes}))
 
 
 def _write_new(path: Path, content: bytes) -> None:
-    """Write a file that nobody else may read and that was not there; where it is by now, it stays."""
+    """Write a file that nobody else may read and that was not there; where it is by now, it
+    stays.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part{os.getpid()}-{get_ident()}")
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -168,17 +193,20 @@ class RequestEntry:
     """One request, and what became of it at that moment.
 
     Attributes:
-        kind: ``removed``: it was carried out, with everything that was pending; ``pending``: it waits for the next update.
+        kind: ``removed``: it was carried out, with everything that was pending; ``pending``: it
+            waits for the next update.
         method: that carried it out, or keeps it waiting (``certificate``).
         by: what the ids of the request named: records, or units (people) with all of their records.
-        records: keyed hashes of the ids of the records that go, in increasing order, hexadecimal. None where nothing was
-            asked for and only what was pending was carried out.
+        records: keyed hashes of the ids of the records that go, in increasing order, hexadecimal.
+            None where nothing was asked for and only what was pending was carried out.
         units: the same of the units that these belong to.
         promise: what was guaranteed, as JSON.
         before: the run's digest until then.
-        after: the name of the state from then on (``state_of``), which of a pending request is the one before.
+        after: the name of the state from then on (``state_of``), which of a pending request is the
+            one before.
         key: which key the hashes are of (``Key.check``).
-        facts: what belongs to it and an account repeats: the method's ``removal``, and numbers beside it.
+        facts: what belongs to it and an account repeats: the method's ``removal``, and numbers
+            beside it.
         time: by the clock of the machine; nothing rests on it.
         number, hash: of the entry in the chain.
 
@@ -218,7 +246,10 @@ class RequestEntry:
         try:
             return read_removal(self.promise, self.facts["removal"])
         except (ConfigError, TypeError, ValueError, KeyError) as error:
-            raise Broken(f"entry {self.number} of {REQUEST_LOG_FILE} keeps no account of what was done ({error})") from None
+            raise Broken(
+                f"entry {self.number} of {REQUEST_LOG_FILE} keeps no account of what was done "
+                f"({error})"
+            ) from None
 
     @classmethod
     def of(cls, link: chain.Entry) -> "RequestEntry":
@@ -226,7 +257,10 @@ class RequestEntry:
         try:
             if not isinstance(link.body, Mapping) or link.body.keys() != _BODY:
                 raise ValueError(f"it does not hold {', '.join(sorted(_BODY))} alone")
-            body = {key: tuple(value) if key in ("records", "units") else value for key, value in link.body.items()}
+            body = {
+                key: tuple(value) if key in ("records", "units") else value
+                for key, value in link.body.items()
+            }
             return cls(kind=link.kind, number=link.number, hash=link.hash, **body)  # type: ignore[arg-type]
         except (ConfigError, ValueError, TypeError) as error:
             raise Broken(f"entry {link.number} is none of a request log: {error}") from None
@@ -252,7 +286,10 @@ class Log:
         if not content.isascii():
             raise Broken(f"{REQUEST_LOG_FILE} is damaged: it is not plain ASCII")
         for number, line in enumerate(content.decode().splitlines(keepends=True), 1):
-            text, digest = line[len(_START) : -(len(_MIDDLE) + 64 + len(_END))], line[-64 - len(_END) : -len(_END)]
+            text, digest = (
+                line[len(_START) : -(len(_MIDDLE) + 64 + len(_END))],
+                line[-64 - len(_END) : -len(_END)],
+            )
             try:
                 if line != f"{_START}{text}{_MIDDLE}{digest}{_END}":
                     raise Broken(f"entry {number} is not as it was written: {line[:60]!r}")
@@ -267,7 +304,8 @@ class Log:
         """The log of a finished run; empty where it has none.
 
         Raises:
-            ConfigError: it is not what was written, or the run's state is not the one that it tells of.
+            ConfigError: it is not what was written, or the run's state is not the one that it tells
+                of.
         """
         if not run.holds(REQUEST_LOG_FILE):
             return cls()
@@ -280,8 +318,11 @@ class Log:
         """The log with one more entry, its number, time and hash filled in."""
         time = datetime.now(UTC).isoformat(timespec="seconds")
         body = {**entry.body, "time": entry.time or time}
-        link = chain.Entry(len(self.entries) + 1, entry.kind, body, self.head.hash if self.head else chain.START)
-        again = chain.Entry.read(link.text, link.number, link.before, link.hash)  # values as a reader has them
+        link = chain.Entry(
+            len(self.entries) + 1, entry.kind, body, self.head.hash if self.head else chain.START
+        )
+        # values as a reader has them
+        again = chain.Entry.read(link.text, link.number, link.before, link.hash)
         return Log((*self.entries, RequestEntry.of(again)))
 
     @property
@@ -289,7 +330,9 @@ class Log:
         """The file's bytes."""
         befores = [chain.START, *(entry.hash for entry in self.entries)]
         pairs = zip(self.entries, befores, strict=False)
-        links = [chain.Entry(entry.number, entry.kind, entry.body, before) for entry, before in pairs]
+        links = [
+            chain.Entry(entry.number, entry.kind, entry.body, before) for entry, before in pairs
+        ]
         return "".join(f"{_START}{link.text}{_MIDDLE}{link.hash}{_END}" for link in links).encode()
 
     @property
@@ -308,8 +351,8 @@ class Log:
         return self.entries[self._updates :]
 
     def batch(self, number: int) -> tuple[RequestEntry, ...]:
-        """The entries that an update carried out: its own, and those that were pending until then. Of a pending one: those
-        that waited with it.
+        """The entries that an update carried out: its own, and those that were pending until then.
+        Of a pending one: those that waited with it.
 
         Args:
             number: of its entry.
@@ -334,7 +377,9 @@ class Log:
 
     @cached_property
     def waiting_units(self) -> frozenset[str]:
-        """Keyed hashes of the units that have a record in ``waiting``: what stable distances are compared with."""
+        """Keyed hashes of the units that have a record in ``waiting``: what stable distances are
+        compared with.
+        """
         return _union(entry.units for entry in self.pending)
 
     def check_key(self, key: HashKey | None) -> HashKey:
@@ -344,22 +389,31 @@ class Log:
             Broken: there is none, or it is another.
         """
         if key is None:
-            raise Broken("unlearning/key is gone, without which nobody can tell which records were erased: bring it back")
+            raise Broken(
+                "unlearning/key is gone, without which nobody can tell which records were erased: "
+                "bring it back"
+            )
         if any(entry.key != key.check for entry in self.entries):
-            raise Broken("unlearning/key is not the one that the request log was written with: bring it back")
+            raise Broken(
+                "unlearning/key is not the one that the request log was written with: bring it back"
+            )
         return key
 
     def check_state(self, files: Mapping[str, str]) -> None:
-        """Raise Broken unless the files of a run (its manifest's) are of the state that the last entry tells of."""
+        """Raise Broken unless the files of a run (its manifest's) are of the state that the last
+        entry tells of.
+        """
         if self.entries and self.entries[-1].after != state_of(files):
             raise Broken(
-                f"{REQUEST_LOG_FILE} ends with entry {len(self.entries)}, and the model's files are of another state than "
+                f"{REQUEST_LOG_FILE} ends with entry {len(self.entries)}, and the model's files "
+                "are of another state than "
                 "it tells of"
             )
 
 
 def state_of(files: Mapping[str, str]) -> str:
-    """The name of a model's state: a hash over its files and theirs, without those that tell of a run beside it.
+    """The name of a model's state: a hash over its files and theirs, without those that tell of a
+    run beside it.
 
     Args:
         files: path -> sha256, as a manifest has them.
@@ -400,14 +454,20 @@ class Index:
 
     @classmethod
     def made(cls, records: Records, key: HashKey) -> "Index":
-        """Of the training records; their features may be memory-mapped, and are read once, in pieces."""
+        """Of the training records; their features may be memory-mapped, and are read once, in
+        pieces.
+        """
         ids = key.names(records.ids, "record")
         own = records.units is records.ids or bool(np.array_equal(records.ids, records.units))
-        coded = pa.array([] if own else records.units, pa.string()).dictionary_encode()  # each hashed once
+        # each hashed once
+        coded = pa.array([] if own else records.units, pa.string()).dictionary_encode()
         names = key.names(coded.dictionary.to_pylist(), "unit")
         units = None if own else names[coded.indices.to_numpy()]
         marked = np.zeros((len(records), SIZE), np.uint8) if units is None else units
-        contents = gathered(itertools.chain([np.empty((0, SIZE), np.uint8)], _contents(records, marked, key)), len(records))
+        contents = gathered(
+            itertools.chain([np.empty((0, SIZE), np.uint8)], _contents(records, marked, key)),
+            len(records),
+        )
         return cls(key.check, ids, contents, units)
 
     @classmethod
@@ -417,9 +477,14 @@ class Index:
         try:
             node = json.loads(head)
             if node["format"] != FORMAT:
-                raise Broken(f"{RECORD_INDEX_FILE} is of format {node['format']}, and this agt reads {FORMAT}")
+                raise Broken(
+                    f"{RECORD_INDEX_FILE} is of format {node['format']}, and this agt reads "
+                    f"{FORMAT}"
+                )
             count, columns = int(node["records"]), 3 if node["units"] else 2
-            ids, *units, contents = np.frombuffer(rest, dtype=np.uint8).reshape(columns, count, SIZE)
+            ids, *units, contents = np.frombuffer(rest, dtype=np.uint8).reshape(
+                columns, count, SIZE
+            )
             return cls(str(node["key"]), ids, contents, *units)
         except (ValueError, TypeError, KeyError) as error:
             raise Broken(f"{RECORD_INDEX_FILE} is damaged ({error})") from None
@@ -437,15 +502,27 @@ class Index:
             index = cls.read(run.read(RECORD_INDEX_FILE))
             if key is None or key.check != index.key:
                 gone = "gone" if key is None else "not the one that records.bin was made with"
-                raise Broken(f"unlearning/key is {gone}, without which nobody can tell the records apart: bring it back")
+                raise Broken(
+                    f"unlearning/key is {gone}, without which nobody can tell the records apart: "
+                    "bring it back"
+                )
         return index
 
     @property
     def parts(self) -> Iterator[bytes | memoryview]:
         """The file's bytes, one part after the other."""
-        head = {"format": FORMAT, "key": self.key, "records": len(self), "units": self.units is not None}
+        head = {
+            "format": FORMAT,
+            "key": self.key,
+            "records": len(self),
+            "units": self.units is not None,
+        }
         yield json.dumps(head).encode() + b"\n"
-        yield from (np.ascontiguousarray(c).data for c in (self.ids, self.units, self.contents) if c is not None)
+        yield from (
+            np.ascontiguousarray(c).data
+            for c in (self.ids, self.units, self.contents)
+            if c is not None
+        )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -462,25 +539,36 @@ def places(hashes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def check_same(index: Index, records: Records, key: HashKey) -> tuple[np.ndarray, np.ndarray]:
-    """Match the records of now with those of a run, by id: some may be gone, and nothing else different.
+    """Match the records of now with those of a run, by id: some may be gone, and nothing else
+    different.
 
     Returns:
-        ([.] which of the index's records are there no more; [n] where each of the records of now stands in the index).
+        ([.] which of the index's records are there no more; [n] where each of the records of now
+        stands in the index).
 
     Raises:
-        DataError: records came, changed, or stand in another order; counts them and names some, for the owner.
+        DataError: records came, changed, or stand in another order; counts them and names some, for
+            the owner.
     """
     now, faults = Index.made(records, key), []
     place = pc.fill_null(pc.index_in(_column(now.ids), _column(index.ids)), -1).to_numpy()
     there = place >= 0
-    changed = np.flatnonzero(there)[(now.contents[there] != index.contents[place[there]]).any(axis=1)]
+    changed = np.flatnonzero(there)[
+        (now.contents[there] != index.contents[place[there]]).any(axis=1)
+    ]
     for words, rows in (("new", np.flatnonzero(~there)), ("changed", changed)):
         if len(rows):
-            faults.append(f"{counted(len(rows), 'record is', 'records are')} {words} ({few(records.ids[rows].tolist())})")
+            faults.append(
+                f"{counted(len(rows), 'record is', 'records are')} {words} "
+                f"({few(records.ids[rows].tolist())})"
+            )
     if not faults and (np.diff(place) < 0).any():
         faults.append("the training records stand in another order")
     if faults:
-        raise DataError(f"the data is not what the run was trained on: {'; '.join(faults)}: restore it, or train again")
+        raise DataError(
+            f"the data is not what the run was trained on: {'; '.join(faults)}: restore it, or "
+            "train again"
+        )
     return np.setdiff1d(np.arange(len(index)), place), place
 
 
@@ -493,9 +581,13 @@ def check_asked(index: Index, gone: np.ndarray, asked: Collection[str]) -> None:
     """
     lost = [row for row in gone.tolist() if index.words[row] not in asked]
     if lost:
-        which, missing = few(f"number {row + 1}" for row in lost), counted(len(lost), "record is", "records are")
+        which, missing = (
+            few(f"number {row + 1}" for row in lost),
+            counted(len(lost), "record is", "records are"),
+        )
         raise DataError(
-            f"the data is not what the run was trained on: of {len(index)} training records, {missing} gone that nobody "
+            f"the data is not what the run was trained on: of {len(index)} training records, "
+            f"{missing} gone that nobody "
             f"asked to erase ({which}): restore them, or ask for their erasure"
         )
 
@@ -511,7 +603,10 @@ def _contents(records: Records, units: np.ndarray, key: HashKey) -> Iterator[np.
             records.labels[rows].reshape(count, 1),
             records.public[rows].reshape(count, 1),
         )
-        yield key.rows(np.concatenate([*(part.view(np.uint8) for part in parts), units[rows]], axis=1), "content")
+        yield key.rows(
+            np.concatenate([*(part.view(np.uint8) for part in parts), units[rows]], axis=1),
+            "content",
+        )
 
 
 def _column(hashes: np.ndarray) -> pa.Array:

@@ -2,42 +2,52 @@
 
 What a method of ``agt unlearn`` is given, and what it leaves.
 
-method=retrain: trained from scratch on the records that remain. It always works, and costs what training costs.
+method=retrain: trained from scratch on the records that remain. It always works, and costs what
+training costs.
 
 Formal guarantees
-    Training is a function A(D, r) of the data and of public constants r: seed, keys of hashes, settings. The new state is
-    A(D', r), computed from its beginning; nothing of A(D, r) is read. So it is exact for the D' that remain, however D'
-    came about: also where each request followed from what earlier states gave out. What adaptive requests can do is make
-    D' depend on r (erase whoever the seed treated in some way), so that (D', r) are not distributed as for a first
-    training (Gupta et al. 2021, whose attack on ensembles is of this kind). ``fresh`` draws r' from the operating system
-    after the last request: then r' is independent of D' and of everything given out, and A(D', r') has, given D', exactly
-    the distribution of a first training. What D' itself tells no method undoes.
-    Settings left to the recipe are settled from D' as a new run settles them: from its declared size, else its number of
-    records.
-    Noise of the training's own (noise.epsilon) is refused. Its weights are a release: another draw is another release about
-    everybody who remains, which a run of its own must claim and pay for.
+    Training is a function A(D, r) of the data and of public constants r: seed, keys of hashes,
+    settings. The new state is A(D', r), computed from its beginning; nothing of A(D, r) is read. So
+    it is exact for the D' that remain, however D' came about: also where each request followed from
+    what earlier states gave out. What adaptive requests can do is make D' depend on r (erase
+    whoever the seed treated in some way), so that (D', r) are not distributed as for a first
+    training (Gupta et al. 2021, whose attack on ensembles is of this kind). ``fresh`` draws r' from
+    the operating system after the last request: then r' is independent of D' and of everything
+    given out, and A(D', r') has, given D', exactly the distribution of a first training. What D'
+    itself tells no method undoes.
+    Settings left to the recipe are settled from D' as a new run settles them: from its declared
+    size, else its number of records.
+    Noise of the training's own (noise.epsilon) is refused. Its weights are a release: another draw
+    is another release about everybody who remains, which a run of its own must claim and pay for.
 
-method=newton: of a head that was trained for it, records are removed by a step towards the minimiser without them.
+method=newton: of a head that was trained for it, records are removed by a step towards the
+minimiser without them.
 
-What is cheap is tried first, and each next only where the budget would be exceeded: the step, with matrices that training
-kept; Newton steps from the gradient of all that remain; the same with matrices formed anew; training from scratch, with
-noise drawn anew. certificate.bound says what a step is charged: data: its bound beforehand; worst: that over all data;
-measured: the steps that follow it until rounding is what is left, which is then known.
+What is cheap is tried first, and each next only where the budget would be exceeded: the step, with
+matrices that training kept; Newton steps from the gradient of all that remain; the same with
+matrices formed anew; training from scratch, with noise drawn anew. certificate.bound says what a
+step is charged: data: its bound beforehand; worst: that over all data; measured: the steps that
+follow it until rounding is what is left, which is then known.
 
-Where the data has the erased rows no longer, or not all, there is nothing to step from: the gradient of those that remain,
-and matrices formed anew over them, take its place. That needs no erased row.
+Where the data has the erased rows no longer, or not all, there is nothing to step from: the
+gradient of those that remain, and matrices formed anew over them, take its place. That needs no
+erased row.
 
-In the end the matrices are formed anew over the records that remain, at the weights of now. So the run's folder keeps
-nothing that was computed from the erased rows, nor the weights that were: what a step with kept matrices saves is the time
-until the new weights are there, and whoever removes records in one process (agt.unlearning.newton) saves it each time.
+In the end the matrices are formed anew over the records that remain, at the weights of now. So the
+run's folder keeps nothing that was computed from the erased rows, nor the weights that were: what a
+step with kept matrices saves is the time until the new weights are there, and whoever removes
+records in one process (agt.unlearning.newton) saves it each time.
 
-method=sisa: of an ensemble, the members that erased records were in are trained again, from the slice they were in.
+method=sisa: of an ensemble, the members that erased records were in are trained again, from the
+slice they were in.
 
-method=certificate: the request is noted and nothing is computed; what is stable for it is answered, the rest waits.
+method=certificate: the request is noted and nothing is computed; what is stable for it is answered,
+the rest waits.
 
-The run's files stay as they are, so that its model is the one that was trained with the records that wait. From then on
-``agt certify`` gives the answers that are the same without them and abstains on others (runs/queries.py), and private
-releases are refused. The next update, by any other method, carries everything out.
+The run's files stay as they are, so that its model is the one that was trained with the records
+that wait. From then on ``agt certify`` gives the answers that are the same without them and
+abstains on others (runs/queries.py), and private releases are refused. The next update, by any
+other method, carries everything out.
 """
 
 import json
@@ -68,7 +78,15 @@ from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.pending import WAITING_FILE
-from agt_cli.runs.prepare import Prepared, RunSettings, fit, run_without_records, settings_of, use_threads, write_trained
+from agt_cli.runs.prepare import (
+    Prepared,
+    RunSettings,
+    fit,
+    run_without_records,
+    settings_of,
+    use_threads,
+    write_trained,
+)
 from agt_cli.runs.queries import conditions_of
 from agt_cli.unlearn.earlier import removal_gaps
 from agt_cli.unlearn.log import REQUEST_LOG_FILE
@@ -76,18 +94,20 @@ from agt_cli.unlearn.log import REQUEST_LOG_FILE
 
 @dataclass(frozen=True)
 class ErasureJob:
-    """One update of a run's state: every erasure that is pending, and those that were asked for now.
+    """One update of a run's state: every erasure that is pending, and those that were asked for
+    now.
 
     Attributes:
         run: as it is now.
         settings: it was trained with, with the present command's ``compute``.
         prepared: its data, of which the erased records are no longer a part.
-        erased: the records to remove, as the head takes them; empty where the data does not have them any more.
+        erased: the records to remove, as the head takes them; empty where the data does not have
+            them any more.
         count: how many records are removed: those of ``erased``, or as many as were found gone.
         units: how many people (or other units of protection) they belong to.
         may_retrain: whether a method that cannot keep its promise otherwise may train from scratch.
-        fresh: draw anew whatever the state was made with (noise, seeds, shards), for requests that may have followed from
-            what the model gave out.
+        fresh: draw anew whatever the state was made with (noise, seeds, shards), for requests that
+            may have followed from what the model gave out.
     """
 
     run: Run
@@ -106,15 +126,22 @@ class ErasureJob:
 
 
 Method = Callable[[ErasureJob, RunRecord, Console], Removal]
-"""Writes the new state (``runs.prepare.write_trained``) into a record that is folded into the run afterwards, and says what
-holds of it. Raises CheckError (exit 3) where it cannot, with nothing changed."""
+"""Writes the new state (``runs.prepare.write_trained``) into a record that is folded into the run
+afterwards, and says what holds of it. Raises CheckError (exit 3) where it cannot, with nothing
+changed.
+"""
 
 
 def removal_metrics(removal: Removal) -> dict[str, Any]:
     """Flat numbers of a removal, for metrics.json."""
     budget = removal.budget
     spent = {} if budget is None else {"budget_spent": budget.spent, "budget": budget.total}
-    return {"removed": removal.records, "seconds_unlearning": round(removal.seconds, 4), **spent, **removal.facts}
+    return {
+        "removed": removal.records,
+        "seconds_unlearning": round(removal.seconds, 4),
+        **spent,
+        **removal.facts,
+    }
 
 
 FROM_NOTHING = proved("began_from_nothing")
@@ -128,14 +155,21 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     """
     started = time.perf_counter()
     if not job.may_retrain:
-        raise CheckError("method=retrain: forbid_retraining=true forbids just that: leave one of them out")
+        raise CheckError(
+            "method=retrain: forbid_retraining=true forbids just that: leave one of them out"
+        )
     if job.settings.noise is not None:
         raise CheckError(
-            "method=retrain: this run's weights carry noise of their own (noise.epsilon) and are a release. Training again "
-            "draws other noise: a second release about everybody who remains, which a run of its own must claim and pay "
-            "for: agt train on the data without the erased rows, with ledger=..., and delete this run"
+            "method=retrain: this run's weights carry noise of their own (noise.epsilon) and are a "
+            "release. Training again "
+            "draws other noise: a second release about everybody who remains, which a run of its "
+            "own must claim and pay "
+            "for: agt train on the data without the erased rows, with ledger=..., and delete this "
+            "run"
         )
-    settings, prepared = _drawn_anew(job, record) if job.fresh else (from_the_start(job), job.prepared)
+    settings, prepared = (
+        _drawn_anew(job, record) if job.fresh else (from_the_start(job), job.prepared)
+    )
     model = fit(prepared, settings, console)
     seconds = time.perf_counter() - started
     write_trained(record, prepared, settings, model, seconds)
@@ -147,8 +181,8 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
 def from_the_start(job: ErasureJob) -> RunSettings:
     """The settings to train with again.
 
-    The head as training begins: of a network of the user's own a run keeps the layers alone. And threads, kernel and pieces
-    as the run had them: last bits depend on them.
+    The head as training begins: of a network of the user's own a run keeps the layers alone. And
+    threads, kernel and pieces as the run had them: last bits depend on them.
     """
     recorded: ComputeConfig = validate(ComputeConfig, job.run.config.get("compute"), "compute")
     compute = replace(recorded, device=job.settings.compute.device)
@@ -157,9 +191,11 @@ def from_the_start(job: ErasureJob) -> RunSettings:
 
 
 def fresh_config(config: Mapping[str, Any], batches: int) -> dict[str, Any]:
-    """The same configuration with every seed and key that its training reads drawn anew by the operating system; no other.
+    """The same configuration with every seed and key that its training reads drawn anew by the
+    operating system; no other.
 
-    A declaration that the settings were chosen on public data is bound to the new ones: draws look at no data.
+    A declaration that the settings were chosen on public data is bound to the new ones: draws look
+    at no data.
 
     Args:
         batches: of an epoch: the configuration may leave their number to the recipe.
@@ -176,7 +212,9 @@ def fresh_config(config: Mapping[str, Any], batches: int) -> dict[str, Any]:
     for seed in kind.seeds:
         certificate = _with_setting(certificate, seed.split("."), secrets.randbits(63))
     fresh = {**config, "training": training, "ensemble": ensemble, "certificate": certificate}
-    declared = training.get("chosen_on") == "public" and training.get("chosen_for") == hashes(config)
+    declared = training.get("chosen_on") == "public" and training.get("chosen_for") == hashes(
+        config
+    )
     return bound(fresh) if declared else fresh
 
 
@@ -187,7 +225,9 @@ def _with_setting(node: Mapping[str, Any], path: Sequence[str], value: object) -
 
 
 def _drawn_anew(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepared]:
-    """The settings with fresh seeds and keys, which the record then has, too; and the data that they are for."""
+    """The settings with fresh seeds and keys, which the record then has, too; and the data that
+    they are for.
+    """
     record.reconfigure(fresh_config(record.config, job.batches))
     settings = replace(settings_of(record.config), compute=from_the_start(job).compute)
     void = settings.choices.standing is Standing.VOID
@@ -212,8 +252,8 @@ def by_the_kind(job: ErasureJob, record: RunRecord, console: Console) -> Removal
     """Remove the erased records by the method of the certificate's own kind (a ``Method``).
 
     Raises:
-        CheckError: the kind's budget is exceeded whatever is done, or cannot be counted, and training from scratch is
-            forbidden.
+        CheckError: the kind's budget is exceeded whatever is done, or cannot be counted, and
+            training from scratch is forbidden.
     """
     if reason := _unfit(job):
         return _from_scratch(job, record, console, reason)
@@ -222,7 +262,13 @@ def by_the_kind(job: ErasureJob, record: RunRecord, console: Console) -> Removal
         model, removal = job.settings.certificate.remove_records(was, job.erased, job.count)
     except CannotRemove as error:
         return _from_scratch(job, record, console, error.reason)
-    write_trained(record, job.prepared, job.settings, model, float(job.run.metrics.get("seconds_training", 0.0)))
+    write_trained(
+        record,
+        job.prepared,
+        job.settings,
+        model,
+        float(job.run.metrics.get("seconds_training", 0.0)),
+    )
     assumptions = (*removal.promise.assumptions, job.prepared.untouched)
     return replace(removal, promise=replace(removal.promise, assumptions=assumptions))
 
@@ -243,7 +289,8 @@ def _from_scratch(job: ErasureJob, record: RunRecord, console: Console, reason: 
     """Raises CheckError where that is forbidden."""
     if not job.may_retrain:
         raise CheckError(
-            f"method={job.settings.certificate.own_erasure}: {reason.sentence}; and forbid_retraining=true. Nothing was "
+            f"method={job.settings.certificate.own_erasure}: {reason.sentence}; and "
+            "forbid_retraining=true. Nothing was "
             "changed. Let it train: forbid_retraining=false, or method=retrain"
         )
     console.note(f"training from scratch: {reason.sentence}")
@@ -259,19 +306,23 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     """Train again what the removal touched (a ``Method``).
 
     Raises:
-        CheckError: no ensemble, or one that must be trained whole; or retraining is forbidden, and fresh shards are it.
+        CheckError: no ensemble, or one that must be trained whole; or retraining is forbidden, and
+            fresh shards are it.
     """
     if job.fresh:  # with a fresh key no record keeps its shard, and no member stays
         if not job.may_retrain:
             raise CheckError(
-                "method=sisa: fresh=true deals every record to a shard anew, which forbid_retraining=true forbids"
+                "method=sisa: fresh=true deals every record to a shard anew, which "
+                "forbid_retraining=true forbids"
             )
         removal = retrain(job, record, console)
         return replace(removal, promise=replace(removal.promise, method="sisa"))
     started, settings = time.perf_counter(), from_the_start(job)
     with console.progress("training what the removal touched", "member") as report:
         done = retrain_affected(
-            job.prepared.problem(settings), job.run, lambda at: report(at.step, at.steps, at.done, at.total)
+            job.prepared.problem(settings),
+            job.run,
+            lambda at: report(at.step, at.steps, at.done, at.total),
         )
     seconds = time.perf_counter() - started
     write_trained(record, job.prepared, settings, done.model, seconds)
@@ -283,7 +334,11 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         "steps_of_all": members * done.steps,
     }
     steps = (Remark("members_trained_again", {"trained": trained, "members": members}),)
-    code = not_held("members_by_other_code", changed=tuple(done.changed)) if done.changed else SAME_CODE
+    code = (
+        not_held("members_by_other_code", changed=tuple(done.changed))
+        if done.changed
+        else SAME_CODE
+    )
     facts_of_bits = (SAME_SHARDS, code)
     terms = (Remark("members_kept"), Remark("shards_by_recorded_key"))
     promise = Promise("sisa", True, 0.0, 0.0, False, terms, facts_of_bits)
@@ -298,14 +353,18 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     """Note the request and keep the state (a ``Method``).
 
     Raises:
-        CheckError: the run's certificates do not say what training without these records gives; says why.
+        CheckError: the run's certificates do not say what training without these records gives;
+            says why.
     """
     started = time.perf_counter()
     prepared = job.prepared
-    if reasons := removal_gaps(job.settings, prepared, job.erased, job.count, job.run, prepared.untouched.held):
+    if reasons := removal_gaps(
+        job.settings, prepared, job.erased, job.count, job.run, prepared.untouched.held
+    ):
         why = "; ".join(sentences(tuple(reasons)))
         raise CheckError(
-            f"method=certificate: this run's certificates do not cover the removal: {why}. Carry it out instead: "
+            f"method=certificate: this run's certificates do not cover the removal: {why}. Carry "
+            "it out instead: "
             "method=auto finds how"
         )
     for name in job.run.manifest.files:
@@ -315,7 +374,8 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     told = run_without_records(job.run, job.settings)
     model = load(job.prepared.problem(job.settings) if told is None else told.problem, job.run)
     units, ensemble, members = np.unique(job.erased.units), job.settings.ensemble, None
-    if ensemble.members > 1 and len(units) == job.units:  # how many each member was trained on; else some are gone
+    # how many each member was trained on; else some are gone
+    if ensemble.members > 1 and len(units) == job.units:
         members = np.bincount(shards(units, ensemble), minlength=ensemble.members).tolist()
     record.write(WAITING_FILE, json.dumps({"units": job.units, "members": members}).encode())
     noted = _noted(job, model.farthest)
@@ -323,7 +383,11 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         console.say(f"method=certificate: {noted.sentence}")
     facts = {"pending": job.units, "farthest": model.farthest}
     apart = {*prepared.loaded.preprocessing.facts, job.settings.choices}
-    rests = (*(f for f in needed(conditions_of(job.run)) if f not in apart), prepared.untouched, prepared.choices)
+    rests = (
+        *(f for f in needed(conditions_of(job.run)) if f not in apart),
+        prepared.untouched,
+        prepared.choices,
+    )
     terms = (Remark("answers_as_retrained"), Remark("others_abstain"), Remark("state_still_holds"))
     promise = Promise("certificate", True, 0.0, 0.0, True, terms, tuple(dict.fromkeys(rests)))
     return Removal(promise, 0, time.perf_counter() - started, facts, (noted,))
@@ -350,7 +414,8 @@ CHOICES = ("auto", *METHODS)
 
 
 def chosen(choice: str, settings: RunSettings, fresh: bool) -> MethodName:
-    """What ``auto`` means for a run, the cheapest whose guarantee can hold; else the choice, if the run is of its kind.
+    """What ``auto`` means for a run, the cheapest whose guarantee can hold; else the choice, if the
+    run is of its kind.
 
     ``auto`` never means ``certificate``, which removes nothing yet: whoever wants that says so.
 
@@ -365,12 +430,15 @@ def chosen(choice: str, settings: RunSettings, fresh: bool) -> MethodName:
         return next(method for method in methods if not (fresh and method == "sisa"))
     if choice in OWNERS and choice not in methods:
         raise ConfigError(
-            f"method={choice}: this run was trained with certificate={settings.certificate.name}, which keeps nothing that "
+            f"method={choice}: this run was trained with certificate={settings.certificate.name}, "
+            "which keeps nothing that "
             f"this method starts from: train with certificate={OWNERS[choice]}, or give method=auto"
         )
     if choice not in methods:
         raise ConfigError(
-            "method=sisa: this run is no ensemble of models of their own, so there is no part that had not seen the "
-            "records: train with ensemble.members=10 and another certificate than votes, or give method=auto"
+            "method=sisa: this run is no ensemble of models of their own, so there is no part that "
+            "had not seen the "
+            "records: train with ensemble.members=10 and another certificate than votes, or give "
+            "method=auto"
         )
     return choice

@@ -1,7 +1,9 @@
-"""rehearse=true: a request carried out on a copy of the run, to see what a method takes and promises. Nothing is erased.
+"""rehearse=true: a request carried out on a copy of the run, to see what a method takes and
+promises. Nothing is erased.
 
-The copy lies below the command's own record and is gone when it ends, however it ends; of a process that is killed outright
-the next rehearsal beside it removes it. No account is written: there is nothing to account for.
+The copy lies below the command's own record and is gone when it ends, however it ends; of a process
+that is killed outright the next rehearsal beside it removes it. No account is written: there is
+nothing to account for.
 """
 
 import shutil
@@ -20,7 +22,10 @@ from agt_cli.report.record import RunRecord
 from agt_cli.unlearn.erasure import ErasureOrder, erase
 from agt_cli.unlearn.methods import removal_metrics
 
-WORDS = "REHEARSAL, on a copy that is deleted: nothing was erased. The run still holds the records that the ids name"
+WORDS = (
+    "REHEARSAL, on a copy that is deleted: nothing was erased. The run still holds the records "
+    "that the ids name"
+)
 SCORES = ("test_accuracy", "test_auc")
 
 
@@ -36,18 +41,23 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
         with run_lock(copy):
             erased = erase(replace(order, folder=copy, digest=run.digest), console)
         if erased.digest == run.digest:
-            raise ConfigError("ids=null: nobody asks, and nothing is pending: there is nothing to rehearse")
+            raise ConfigError(
+                "ids=null: nobody asks, and nothing is pending: there is nothing to rehearse"
+            )
         entry, after = erased.entry, open_run(copy, "train", erased.digest)
     source = {"trained_run": str(run.folder.resolve()), "trained_digest": run.digest}
     record.environment(**source, rehearsed=True, dataset=run.environment.get("dataset"))
     scores = {name: after.metrics[name] for name in SCORES if name in after.metrics}
     earlier = {f"{name}_before": run.metrics[name] for name in scores if name in run.metrics}
     seconds = {"seconds_training": float(entry.facts["training"])}
-    record.add_metrics(**scores, **earlier, **removal_metrics(entry.removal), **seconds, asked=len(entry.records))
+    record.add_metrics(
+        **scores, **earlier, **removal_metrics(entry.removal), **seconds, asked=len(entry.records)
+    )
     rows = [(plain(name), str(value)) for name, value in record.metrics.items()]
     told = (*entry.removal.sentences, *entry.removal.promise.sentences)
     page = document(
-        f"# Rehearsal of agt unlearn: method={entry.removal.promise.method}, run {plain(run.folder.name)}",
+        f"# Rehearsal of agt unlearn: method={entry.removal.promise.method}, run "
+        f"{plain(run.folder.name)}",
         f"**{WORDS}.** For the data owner: accuracies depend on the private data.",
         told,
         markdown_table(("number", "value"), rows),
@@ -57,11 +67,17 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
     for line in (WORDS, *told):
         console.say(line)
     console.say(f"report: {record.folder / 'report.html'}")
-    return {"rehearsed": True, "method": entry.removal.promise.method, "metrics": record.metrics, "digest": digest}
+    return {
+        "rehearsed": True,
+        "method": entry.removal.promise.method,
+        "metrics": record.metrics,
+        "digest": digest,
+    }
 
 
 def copied(run: Run, place: Path) -> Path:
-    """A copy of a run's folder, its key with it, without what its living processes lock, and without itself.
+    """A copy of a run's folder, its key with it, without what its living processes lock, and
+    without itself.
 
     Args:
         place: of the copy, in a folder of its own, which may lie below the run's.
@@ -69,7 +85,11 @@ def copied(run: Run, place: Path) -> Path:
     own = place.parent.resolve()
 
     def left_out(at: str, names: list[str]) -> list[str]:
-        return [name for name in names if name == Path(STATE_LOCK).name or (Path(at) / name).resolve() == own]
+        return [
+            name
+            for name in names
+            if name == Path(STATE_LOCK).name or (Path(at) / name).resolve() == own
+        ]
 
     shutil.copytree(run.folder, place, ignore=left_out)
     return place

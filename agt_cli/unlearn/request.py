@@ -1,6 +1,8 @@
-"""A request to erase, read: which training records the ids of a file name, and why not, where they name none.
+"""A request to erase, read: which training records the ids of a file name, and why not, where they
+name none.
 
-Messages name lines of the file, never an id: they are kept in records, in which an erased id is not to be found.
+Messages name lines of the file, never an id: they are kept in records, in which an erased id is not
+to be found.
 """
 
 import re
@@ -22,12 +24,23 @@ from agt.store import refusing
 from agt_cli.report.finished import Run
 from agt_cli.runs.erased import named
 from agt_cli.runs.prepare import RunSettings, run_without_records
-from agt_cli.unlearn.log import RECORD_INDEX_FILE, By, HashKey, Index, Log, as_words, check_asked, check_same, places
+from agt_cli.unlearn.log import (
+    RECORD_INDEX_FILE,
+    By,
+    HashKey,
+    Index,
+    Log,
+    as_words,
+    check_asked,
+    check_same,
+    places,
+)
 
 INPUT = "-"
 _LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold
 _COPIES = (
-    ". These ids are made from the content, and of identical records the last goes first: for a record of somebody else "
+    ". These ids are made from the content, and of identical records the last goes first: for a "
+    "record of somebody else "
     "that is the same, give the id of the first of these rows"
 )
 _TABLES = (".csv", ".tsv", ".parquet", ".npz", ".gz")
@@ -66,7 +79,8 @@ class TrainingRecords:
         place: [n] where each training record of ``data`` stands in the index.
         gone: [.] the places of the others: of records that the data does not have any more.
         notes: for the owner.
-        shown: features are made from the test records, whose declaration as public lets the model hold something of them.
+        shown: features are made from the test records, whose declaration as public lets the model
+            hold something of them.
     """
 
     log: Log
@@ -84,7 +98,8 @@ class TrainingRecords:
         """Read a run's data, and compare it with what was trained on. The caller holds the run.
 
         Raises:
-            DataMissing, DataError: it cannot be loaded, or is other data; rows that are gone are looked at later.
+            DataMissing, DataError: it cannot be loaded, or is other data; rows that are gone are
+                looked at later.
         """
         log, source = Log.of(run), stated(run, settings)
         with refusing(run.folder, run.key):
@@ -94,19 +109,28 @@ class TrainingRecords:
         index, then = Index.of(run, key), run.environment.get("data_digest")
         if index is None and data.digest != then:
             raise ConfigError(
-                f"run={run.folder}: its data changed (digest {then} then, {data.digest} now), and it was made before runs "
-                "kept an index of their records, so nobody can tell what is gone: restore the data, or train again"
+                f"run={run.folder}: its data changed (digest {then} then, {data.digest} now), and "
+                "it was made before runs "
+                "kept an index of their records, so nobody can tell what is gone: restore the "
+                "data, or train again"
             )
         index = index or Index.made(data.train, key)
         (gone, place), notes = check_same(index, data.train, key), tuple[str, ...]()
         if not len(gone) and not log.waiting and data.digest != then:
-            notes = ("the test records, or others beside the training records, are not those of the training any more",)
+            notes = (
+                "the test records, or others beside the training records, are not those of the "
+                "training any more",
+            )
         shown = settings.certificate.features.public == "test"
         return cls(log, key, index, data, source, place, gone, notes, shown)
 
     def check(self, request: Request | None = None) -> None:
-        """Raise DataError where rows are gone from the data that nobody asked to erase, now or before."""
-        check_asked(self.index, self.gone, self.log.waiting | set(request.records if request else ()))
+        """Raise DataError where rows are gone from the data that nobody asked to erase, now or
+        before.
+        """
+        check_asked(
+            self.index, self.gone, self.log.waiting | set(request.records if request else ())
+        )
 
     @property
     def by(self) -> By:
@@ -127,11 +151,12 @@ class TrainingRecords:
 
 
 def read_ids(path: str, source: object) -> list[tuple[str, str]]:
-    """The ids of a file, as the data has them, each with the words for its place; in their order, and repeated ones, too.
+    """The ids of a file, as the data has them, each with the words for its place; in their order,
+    and repeated ones, too.
 
     Args:
-        path: a file of one id a line; a table, of which the column is read that the dataset's setting ``unit`` or ``id``
-            names, or its only one; or ``-``: lines of standard input.
+        path: a file of one id a line; a table, of which the column is read that the dataset's
+            setting ``unit`` or ``id`` names, or its only one; or ``-``: lines of standard input.
 
     Raises:
         ConfigError, DataMissing, DataError: there are none, or it cannot be read.
@@ -139,13 +164,20 @@ def read_ids(path: str, source: object) -> list[tuple[str, str]]:
     if path != INPUT and Path(path).suffix.lower() in _TABLES:
         found = [(word, f"row {row + 1}") for row, word in enumerate(_column(Path(path), source))]
     else:
-        found = [(line, f"line {number}") for number, line in enumerate(_lines(path), 1) if line.strip()]
+        found = [
+            (line, f"line {number}") for number, line in enumerate(_lines(path), 1) if line.strip()
+        ]
     if not found:
-        raise ConfigError(f"ids={path}: holds no id: give one a line, or leave ids out to carry out what is pending")
+        raise ConfigError(
+            f"ids={path}: holds no id: give one a line, or leave ids out to carry out what is "
+            "pending"
+        )
     return found
 
 
-def request_for(known: TrainingRecords, ids: Sequence[tuple[str, str]], by: By | None = None, path: str = INPUT) -> Request:
+def request_for(
+    known: TrainingRecords, ids: Sequence[tuple[str, str]], by: By | None = None, path: str = INPUT
+) -> Request:
     """The records that ids name.
 
     Args:
@@ -153,7 +185,8 @@ def request_for(known: TrainingRecords, ids: Sequence[tuple[str, str]], by: By |
         path: where they came from, for messages.
 
     Raises:
-        ConfigError: an id that names no training record, or one that was asked for before; or too little would be left.
+        ConfigError: an id that names no training record, or one that was asked for before; or too
+            little would be left.
     """
     by, as_given, test = by or known.by, ids, known.data.test
     tests = set((test.units if by == "unit" else test.ids).tolist())
@@ -163,21 +196,29 @@ def request_for(known: TrainingRecords, ids: Sequence[tuple[str, str]], by: By |
     hits = _hits(known, list(unique), by)
     notes = [*known.notes, *_missed(known, unique, hits, tests, by, path)]
     if len(unique) < len(ids):
-        notes.append(f"ids={path}: repeated: {len(ids) - len(unique)} of {len(ids)} lines: each id counts once")
+        notes.append(
+            f"ids={path}: repeated: {len(ids) - len(unique)} of {len(ids)} lines: each id counts "
+            "once"
+        )
     if trimmed := sum(given != word for (given, _), (word, _) in zip(as_given, ids, strict=True)):
         notes.append(
-            f"ids={path}: {trimmed} of {len(ids)} ids are taken without the blanks around them, as the data has them"
+            f"ids={path}: {trimmed} of {len(ids)} ids are taken without the blanks around them, as "
+            "the data has them"
         )
     wanted = np.unique(np.concatenate([hit[~known.waiting[hit]] for hit in hits]))
     rows = known.row[wanted]
     if public := int(known.data.train.public[rows[rows >= 0]].sum()):
         raise ConfigError(
-            f"ids={path}: {public} of the records that it names are marked public (dataset.public): they are taken never "
+            f"ids={path}: {public} of the records that it names are marked public "
+            "(dataset.public): they are taken never "
             "to go, and every method and certificate rests on that: train again without them"
         )
     chosen = _last_copies(known, wanted) if by == "id" or known.index.units is None else wanted
     if set(chosen.tolist()) != set(wanted.tolist()):
-        notes.append("of identical records, which nothing tells apart, the last ones go: the others keep their ids so")
+        notes.append(
+            "of identical records, which nothing tells apart, the last ones go: the others keep "
+            "their ids so"
+        )
     _check_left(known, chosen, path)
     records = tuple(sorted(known.index.words[row] for row in chosen.tolist()))
     units = records if known.index.units is None else as_words(known.index.units[chosen])
@@ -185,7 +226,9 @@ def request_for(known: TrainingRecords, ids: Sequence[tuple[str, str]], by: By |
     return Request(by, records, units, len(unique), tuple(notes), tuple(unique), untrained)
 
 
-def _trimmed(known: TrainingRecords, ids: Sequence[tuple[str, str]], by: By, tests: set[str]) -> list[tuple[str, str]]:
+def _trimmed(
+    known: TrainingRecords, ids: Sequence[tuple[str, str]], by: By, tests: set[str]
+) -> list[tuple[str, str]]:
     """The same without blanks at the ends of ids, where they name nothing with them."""
     odd = [word for word, _ in ids if word != word.strip()]
     unknown = {
@@ -208,9 +251,16 @@ def _hits(known: TrainingRecords, words: list[str], by: By) -> list[np.ndarray]:
 
 
 def _missed(
-    known: TrainingRecords, ids: dict[str, str], hits: list[np.ndarray], tests: set[str], by: By, path: str
+    known: TrainingRecords,
+    ids: dict[str, str],
+    hits: list[np.ndarray],
+    tests: set[str],
+    by: By,
+    path: str,
 ) -> Iterator[str]:
-    """Refuse ids that name nothing; a note of those that are of test records alone, where others name something."""
+    """Refuse ids that name nothing; a note of those that are of test records alone, where others
+    name something.
+    """
     sorts: dict[str, list[str]] = {}
     for (word, place), rows in zip(ids.items(), hits, strict=True):
         if not len(rows) or known.waiting[rows].all():
@@ -221,32 +271,45 @@ def _missed(
         return f"{len(sorts[sort])} of {len(ids)} ids ({few(sorts[sort])})"
 
     if "asked" in sorts:
-        of_content = all(map(CONTENT.fullmatch, ids))  # a record like one that is gone may still be there
+        # a record like one that is gone may still be there
+        of_content = all(map(CONTENT.fullmatch, ids))
         raise ConfigError(
-            f"ids={path}: asked for before: {counted('asked')}: take them out of the file; agt unlearn without ids "
-            f"writes the account of the last entry again, unless requests wait{_COPIES if of_content else ''}"
+            f"ids={path}: asked for before: {counted('asked')}: take them out of the file; agt "
+            "unlearn without ids "
+            "writes the account of the last entry again, unless requests "
+            f"wait{_COPIES if of_content else ''}"
         )
     if "unknown" in sorts:
         which, other = ("unit", "id") if by == "unit" else ("record", "unit")
         remedy = "" if known.index.units is None else f", or say what they name with by={other}"
         if by == "id" and getattr(known.source, "id", "") is None:
-            remedy += " (hashes of content: dataset.id=null); to ask by a column, train with dataset.id=COLUMN"
+            remedy += (
+                " (hashes of content: dataset.id=null); to ask by a column, train with "
+                "dataset.id=COLUMN"
+            )
         raise ConfigError(
-            f"ids={path}: no {which} of the run's data: {counted('unknown')}: write them as the data does{remedy}"
+            f"ids={path}: no {which} of the run's data: {counted('unknown')}: write them as the "
+            f"data does{remedy}"
         )
     if "test" in sorts and known.shown:
         raise ConfigError(
-            f"ids={path}: of test records: {counted('test')}: the features are made from them, declared public "
-            "(certificate.features.public=test), and the model holds something of them: delete their rows and train again"
+            f"ids={path}: of test records: {counted('test')}: the features are made from them, "
+            "declared public "
+            "(certificate.features.public=test), and the model holds something of them: delete "
+            "their rows and train again"
         )
     if "test" in sorts:
         words = f"ids={path}: of test records, on which nothing was trained: {counted('test')}"
         if len(sorts["test"]) == len(ids):
             raise ConfigError(
-                f"{words}: there is nothing to erase from the model; delete their rows from the data, which the run can do "
+                f"{words}: there is nothing to erase from the model; delete their rows from the "
+                "data, which the run can do "
                 "without"
             )
-        yield f"{words}: they are no part of this erasure; delete their rows from the data, which the run can do without"
+        yield (
+            f"{words}: they are no part of this erasure; delete their rows from the data, which "
+            "the run can do without"
+        )
 
 
 def _why(known: TrainingRecords, word: str, place: str, tests: set[str]) -> tuple[str, str]:
@@ -259,12 +322,15 @@ def _why(known: TrainingRecords, word: str, place: str, tests: set[str]) -> tupl
 
 
 def _last_copies(known: TrainingRecords, wanted: np.ndarray) -> np.ndarray:
-    """Places in the index: of identical records first those that the data lost, then the last ones (data/erasure.py)."""
+    """Places in the index: of identical records first those that the data lost, then the last
+    ones (data/erasure.py).
+    """
     present = wanted[known.row[wanted] >= 0]
     if not len(present):
         return wanted
     names = families(known.source, known.data.train)
-    if np.array_equal(names, known.data.train.ids):  # a column names them: nobody goes in another's place
+    # a column names them: nobody goes in another's place
+    if np.array_equal(names, known.data.train.ids):
         return wanted
     chosen = set(wanted[known.row[wanted] < 0].tolist())
     of_wanted = names[known.row[present]]
@@ -272,13 +338,18 @@ def _last_copies(known: TrainingRecords, wanted: np.ndarray) -> np.ndarray:
     for family in dict.fromkeys(of_wanted.tolist()):
         members = known.place[alike[names[alike] == family]]
         count, lost = int((of_wanted == family).sum()), _lost_copies(known, members)
-        free = [row for row in (*lost, *members[::-1].tolist()) if row not in chosen and not known.waiting[row]]
+        free = [
+            row
+            for row in (*lost, *members[::-1].tolist())
+            if row not in chosen and not known.waiting[row]
+        ]
         chosen.update(free[:count])
     return np.array(sorted(chosen), dtype=np.int64)
 
 
 def _lost_copies(known: TrainingRecords, members: np.ndarray) -> list[int]:
-    """Places in the index of copies that the data does not have any more: their ids follow from one that it has.
+    """Places in the index of copies that the data does not have any more: their ids follow from one
+    that it has.
 
     That the contents are alike is not enough: what was loaded may be coarser than the row.
     """
@@ -287,7 +358,9 @@ def _lost_copies(known: TrainingRecords, members: np.ndarray) -> list[int]:
         return []
     name = str(known.data.train.ids[known.row[members[0]]])
     ids = known.source.copies(name, len(members) + int(alike.sum()))
-    return known.gone[alike][places(known.index.ids[known.gone[alike]], known.key.names(ids, "record"))].tolist()
+    return known.gone[alike][
+        places(known.index.ids[known.gone[alike]], known.key.names(ids, "record"))
+    ].tolist()
 
 
 def _check_left(known: TrainingRecords, chosen: np.ndarray, path: str) -> None:
@@ -296,17 +369,23 @@ def _check_left(known: TrainingRecords, chosen: np.ndarray, path: str) -> None:
     rows = known.row[np.concatenate([chosen, np.flatnonzero(known.waiting)]).astype(np.int64)]
     left[rows[rows >= 0]] = False
     if not left.any():
-        raise ConfigError(f"ids={path}: names every training record: nothing would be left to train on; delete the run")
+        raise ConfigError(
+            f"ids={path}: names every training record: nothing would be left to train on; delete "
+            "the run"
+        )
     names = [known.data.classes[label] for label in np.unique(train.labels[left]).tolist()]
     if len(names) < 2:
         raise ConfigError(
-            f"ids={path}: with these the last training records of every class but {names[0]!r} would go, and a model needs "
+            f"ids={path}: with these the last training records of every class but {names[0]!r} "
+            "would go, and a model needs "
             "two: train another on other data, or delete the run"
         )
 
 
 def stated(run: Run, settings: RunSettings) -> DataSource:
-    """The run's data with the constants that it was trained with written down, so that records are read as then."""
+    """The run's data with the constants that it was trained with written down, so that records
+    are read as then.
+    """
     told, source = run_without_records(run, settings), settings.source
     before = {} if told is None else told.settled.get("settled", {})
     return source.stated(before) if before and hasattr(source, "stated") else source
@@ -324,7 +403,10 @@ def _lines(path: str) -> list[str]:
             content = sys.stdin.buffer.read()
         else:
             if Path(path).exists() and not Path(path).is_file():
-                raise ConfigError(f"ids={path}: is no file; write the ids into one, or give ids=- and pipe them in")
+                raise ConfigError(
+                    f"ids={path}: is no file; write the ids into one, or give ids=- and pipe them "
+                    "in"
+                )
             content = Path(path).read_bytes()
         return _LINE.split(content.decode("utf-8-sig"))
     except FileNotFoundError:
@@ -336,10 +418,15 @@ def _lines(path: str) -> list[str]:
 def _column(path: Path, source: Any) -> list[str]:
     """The ids of a table, as the data's own are read."""
     columns = open_columns(path, "ids", form=getattr(source, "csv", None))
-    known = [name for name in (getattr(source, "unit", None), getattr(source, "id", None)) if name in columns.names]
+    known = [
+        name
+        for name in (getattr(source, "unit", None), getattr(source, "id", None))
+        if name in columns.names
+    ]
     if not known and (len(columns.names) > 1 or columns.form):
         raise ConfigError(
-            f"ids={path}: has no column of the dataset's ids or units: name it as the data does, or write one id a line "
+            f"ids={path}: has no column of the dataset's ids or units: name it as the data does, "
+            "or write one id a line "
             "into a .txt"
         )
     name = known[0] if known else columns.names[0]

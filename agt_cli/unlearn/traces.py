@@ -1,8 +1,8 @@
 """After an erasure: which other trainings may still hold something of the erased records.
 
-Other training runs are asked by their own index of records whether they were trained on them. A training
-that was stopped has no index yet: its checkpoint is named, whoever it was trained on. Files beside runs are
-not searched.
+Other training runs are asked by their own index of records whether they were trained on them. A
+training that was stopped has no index yet: its checkpoint is named, whoever it was trained on.
+Files beside runs are not searched.
 
 What is found is told by counts and by places below the folders searched; no id is written anywhere.
 """
@@ -54,13 +54,17 @@ class TraceTargets:
             request: the request that was carried out.
         """
         train, asked = known.data.train, known.log.waiting | set(request.records)
-        gone = np.array([known.index.words[place] in asked for place in known.place.tolist()], dtype=bool)
+        gone = np.array(
+            [known.index.words[place] in asked for place in known.place.tolist()], dtype=bool
+        )
         erased, left = train.take(gone), train.take(~gone)
         return cls(_ids_of(erased, (left, known.data.test), request.names), len(erased))
 
     @classmethod
     def later(cls, run: Run, settings: RunSettings, log: Log) -> "TraceTargets":
-        """Of a run's last update, when all that is known of its records is what the data still has."""
+        """Of a run's last update, when all that is known of its records is what the data still
+        has.
+        """
         key, batch = key_of(run), log.batch(len(log.entries))
         hashes = frozenset(word for entry in batch for word in entry.records)
         parted = part(stated(run, settings), named(key, log.erased))
@@ -70,13 +74,16 @@ class TraceTargets:
         return cls(ids, len(erased), len(hashes) - len(erased), len(hashes))
 
 
-def search(targets: TraceTargets, run: Run, records: Sequence[Path], ids: str | None = None) -> TraceSearch:
+def search(
+    targets: TraceTargets, run: Run, records: Sequence[Path], ids: str | None = None
+) -> TraceSearch:
     """Ask the other training runs below some folders for the records that an update erased.
 
     Args:
         targets: the erased records.
         run: the run that they were erased from.
-        records: folders of records (output_dir): that of this command first, then that of the run, if it is another.
+        records: folders of records (output_dir): that of this command first, then that of the run,
+            if it is another.
         ids: the file that the request came in; None, or ``-``: no file.
     """
     unlooked = [Remark("files_beside_runs"), Remark("other_folders")]
@@ -96,7 +103,8 @@ def search(targets: TraceTargets, run: Run, records: Sequence[Path], ids: str | 
 
 
 def other_runs(targets: TraceTargets, folder: Path, run: Path) -> Place:
-    """Other training runs, asked by their own index and key whether they were trained on erased records.
+    """Other training runs, asked by their own index and key whether they were trained on erased
+    records.
 
     Those that were stopped cannot be asked: each counts as found.
 
@@ -104,10 +112,22 @@ def other_runs(targets: TraceTargets, folder: Path, run: Path) -> Place:
         folder: where runs lie.
         run: the one that was updated.
     """
-    runs = [path.parent for path in sorted(folder.rglob(RECORD_INDEX_FILE)) if path.parent.resolve() != run.resolve()]
-    counts = {path: _trained_on(targets, path) for path in runs if "unlearning" not in path.relative_to(folder).parts}
+    runs = [
+        path.parent
+        for path in sorted(folder.rglob(RECORD_INDEX_FILE))
+        if path.parent.resolve() != run.resolve()
+    ]
+    counts = {
+        path: _trained_on(targets, path)
+        for path in runs
+        if "unlearning" not in path.relative_to(folder).parts
+    }
     hits = {path.relative_to(folder).as_posix(): count for path, count in counts.items() if count}
-    remarks = [Remark("trained_on_erased", {"runs": tuple(hits)}) if hits else Remark("none_trained_on_erased")]
+    remarks = [
+        Remark("trained_on_erased", {"runs": tuple(hits)})
+        if hits
+        else Remark("none_trained_on_erased")
+    ]
     if closed := sum(count is None for count in counts.values()):
         remarks.append(Remark("key_gone", {"runs": closed}))
     if stopped := tuple(path.relative_to(folder).as_posix() for path in _stopped(folder)):
@@ -117,15 +137,23 @@ def other_runs(targets: TraceTargets, folder: Path, run: Path) -> Place:
 
 
 def _stopped(folder: Path) -> list[Path]:
-    """Checkpoints that trainings left, or write now: of commands, begun or not, and of programs, under any name."""
+    """Checkpoints that trainings left, or write now: of commands, begun or not, and of programs,
+    under any name.
+    """
     begun = {path.parent for path in folder.rglob(f"{CHECKPOINTS}/{RUN}")}
     states = [(path, path.parents) for path in folder.rglob("step=*.safetensors")]
-    return sorted(begun | {next((p for p in up if p.name == CHECKPOINTS), path.parent) for path, up in states})
+    return sorted(
+        begun | {next((p for p in up if p.name == CHECKPOINTS), path.parent) for path, up in states}
+    )
 
 
-def _ids_of(erased: Records, staying: Iterable[Records], more: Iterable[str] = ()) -> tuple[str, ...]:
+def _ids_of(
+    erased: Records, staying: Iterable[Records], more: Iterable[str] = ()
+) -> tuple[str, ...]:
     """The ids and units of erased records, and more, that nobody who stays has."""
-    kept = {name for records in staying for name in (*records.ids.tolist(), *records.units.tolist())}
+    kept = {
+        name for records in staying for name in (*records.ids.tolist(), *records.units.tolist())
+    }
     names = dict.fromkeys((*erased.ids.tolist(), *erased.units.tolist(), *more))
     return tuple(name for name in names if name not in kept)
 
@@ -133,9 +161,16 @@ def _ids_of(erased: Records, staying: Iterable[Records], more: Iterable[str] = (
 def _trained_on(targets: TraceTargets, run: Path) -> int | None:
     """How many erased records, or units, another run was trained on; None: it cannot be asked."""
     with suppress(AgtError, Broken, OSError):
-        key, index, names = HashKey.of(run), Index.read((run / RECORD_INDEX_FILE).read_bytes()), list(targets.ids)
+        key, index, names = (
+            HashKey.of(run),
+            Index.read((run / RECORD_INDEX_FILE).read_bytes()),
+            list(targets.ids),
+        )
         if key is not None and key.check == index.key:
             units = index.ids[:0] if index.units is None else index.units
-            hits = places(index.ids, key.names(names, "record")), places(units, key.names(names, "unit"))
+            hits = (
+                places(index.ids, key.names(names, "record")),
+                places(units, key.names(names, "unit")),
+            )
             return max(map(len, hits))
     return None

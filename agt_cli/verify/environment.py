@@ -1,7 +1,7 @@
 """env.json and the words of spent.json, as far as other files of a record say the same.
 
-What nothing else says (the machine, its packages, the revision, the command line) is listed with what
-``agt verify`` does not show.
+What nothing else says (the machine, its packages, the revision, the command line) is listed with
+what ``agt verify`` does not show.
 """
 
 from collections.abc import Mapping
@@ -12,13 +12,34 @@ from agt import __version__, sentences
 from agt.store import Broken
 from agt_cli.releasing.ledgers import NO_LEDGER
 from agt_cli.runs.prepare import SOURCE_FILE
-from agt_cli.verify.folders import Record, first_difference, note_sentences, rendered_alike, spent_has_fields
+from agt_cli.verify.folders import (
+    Record,
+    first_difference,
+    note_sentences,
+    rendered_alike,
+    spent_has_fields,
+)
 
 PAID_BY_LEDGERS = ("predict", "measure")
-"""Commands whose env.json names the ledger that pays. Training with noise names it too, where there is one."""
+"""Commands whose env.json names the ledger that pays.
+
+Training with noise names it too, where there is one.
+"""
 OF_QUERIES = ("predict", "certify", "plan")
-"""Commands that ask the queries of ``inputs``, which env.json names again. Audits open the run without them."""
-OF_EVERY_RELEASE = {"what", "mechanism", "guarantee", "totals", "queries", "dataset", "simulated", "ledger"}
+"""Commands that ask the queries of ``inputs``, which env.json names again.
+
+Audits open the run without them.
+"""
+OF_EVERY_RELEASE = {
+    "what",
+    "mechanism",
+    "guarantee",
+    "totals",
+    "queries",
+    "dataset",
+    "simulated",
+    "ledger",
+}
 WRITTEN_WITH_IT = {"time", "note", "seal", "format"}
 
 
@@ -30,7 +51,8 @@ def check_environment(record: Record, trained: Record | None = None) -> str:
     environment = record.environment
     if not isinstance(environment.get("agt"), str):
         raise Broken(
-            f"agt of env.json is recorded as {environment.get('agt')!r}, and every version of agt names itself there"
+            f"agt of env.json is recorded as {environment.get('agt')!r}, and every version of agt "
+            "names itself there"
         )
     derived = _entries_of(record)
     if environment["agt"] != __version__:
@@ -59,7 +81,9 @@ def _entries_of(record: Record) -> dict[str, Any]:
 
 
 def _ledger_of(record: Record) -> dict[str, Any]:
-    """The ledger that was named, where the settings say it; what AGT_LEDGER was is in env.json alone."""
+    """The ledger that was named, where the settings say it; what AGT_LEDGER was is in env.json
+    alone.
+    """
     named, simulated = record.config.get("ledger"), bool(record.metrics.get("simulated"))
     asked = record.command in PAID_BY_LEDGERS and not record.config.get("release")
     if asked and simulated:
@@ -84,7 +108,8 @@ def _history_of(record: Record) -> dict[str, Any]:
 
 
 def compare_spent(record: Record, derived: Mapping[str, object], of: str) -> None:
-    """Raise Broken unless spent.json has these fields, and those that follow from the record itself.
+    """Raise Broken unless spent.json has these fields, and those that follow from the record
+    itself.
 
     Args:
         derived: what the release comes to, by field.
@@ -100,14 +125,20 @@ def compare_spent(record: Record, derived: Mapping[str, object], of: str) -> Non
     if difference := first_difference({key: spent.get(key) for key in derived}, derived):
         raise Broken(f"spent.json is not what {of}: {difference}")
     note_sentences(record)
-    began, ended = (str(record.status.get(name))[:19] for name in ("started", "ended"))  # to the second
+    # to the second
+    began, ended = (str(record.status.get(name))[:19] for name in ("started", "ended"))
     if not began <= str(spent.get("time"))[:19] <= ended:
-        raise Broken(f"time of spent.json is {spent.get('time')!r}, and the run ran from {began} to {ended}")
+        raise Broken(
+            f"time of spent.json is {spent.get('time')!r}, and the run ran from {began} to {ended}"
+        )
     if not own_version or not spent_has_fields(record):
         return
     known = OF_EVERY_RELEASE | WRITTEN_WITH_IT | set(subject)
     if unknown := sorted(set(spent) - known):
-        raise Broken(f"spent.json has an entry {unknown[0]} = {spent[unknown[0]]!r}, which agt does not write")
+        raise Broken(
+            f"spent.json has an entry {unknown[0]} = {spent[unknown[0]]!r}, which agt does not "
+            "write"
+        )
     note = sentences.spent_note(str(spent["what"]))
     if not rendered_alike(spent.get("note"), note):
         raise Broken(f"note of spent.json is recorded as {spent.get('note')!r}, and is {note!r}")

@@ -1,12 +1,14 @@
 """What a run and an account say of an erasure, made again from the request log.
 
 Formal guarantees
-    An account is compared, entry by entry, with the log of the run that it names; its guarantee is worked out again from
-    the run's settings where agt has a formula for it. What is not shown: that the model was computed as is said.
-    A request log vouches for nothing by its words: its chain is followed from the first line, the state that its last entry
-    names is worked out from the manifest, the states that gave way are those that env.json lists, in their order, and no
-    record that was carried out is left in the index. A record that was made from a state which the run no longer has is
-    known by the log alone: the digest that it names is the one that an entry replaced.
+    An account is compared, entry by entry, with the log of the run that it names; its guarantee is
+    worked out again from the run's settings where agt has a formula for it. What is not shown: that
+    the model was computed as is said.
+    A request log vouches for nothing by its words: its chain is followed from the first line, the
+    state that its last entry names is worked out from the manifest, the states that gave way are
+    those that env.json lists, in their order, and no record that was carried out is left in the
+    index. A record that was made from a state which the run no longer has is known by the log
+    alone: the digest that it names is the one that an entry replaced.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,19 +32,30 @@ from agt_cli.report.replaced import check_not_replaced, home_of
 from agt_cli.unlearn.account import ErasureReport, read_account, recorded_in_words
 from agt_cli.unlearn.account_md import account_lines
 from agt_cli.unlearn.erasure import derive_account
-from agt_cli.unlearn.log import KEY_FILE, RECORD_INDEX_FILE, REQUEST_LOG_FILE, HashKey, Index, Log, as_words
+from agt_cli.unlearn.log import (
+    KEY_FILE,
+    RECORD_INDEX_FILE,
+    REQUEST_LOG_FILE,
+    HashKey,
+    Index,
+    Log,
+    as_words,
+)
 from agt_cli.unlearn.methods import METHODS, OWNERS
 from agt_cli.verify.folders import Record, check_version, first_difference
 
 OLD_SIGNATURE = "account.sig"
 SIGNED_EARLIER = (
     f"{OLD_SIGNATURE}, which versions up to 0.6.0 wrote, is not checked here",
-    "openssl pkeyutl -verify -pubin -inkey OWNER.pub -rawin -in account.json -sigfile account.sig checks it",
+    "openssl pkeyutl -verify -pubin -inkey OWNER.pub -rawin -in account.json -sigfile account.sig "
+    "checks it",
 )
 
 
 def read_account_of(record: Record) -> ErasureReport | None:
-    """The account of an erasure's record; None: there is none, or none that is sound, which is said."""
+    """The account of an erasure's record; None: there is none, or none that is sound, which is
+    said.
+    """
     if record.config.get("rehearse") and not record.holds(ACCOUNT_FILE):
         words = "there is none: this is a rehearsal on a copy (rehearse=true), which erased nothing"
         record.findings.note(ACCOUNT_FILE, words)
@@ -56,19 +69,23 @@ def read_account_of(record: Record) -> ErasureReport | None:
 
 
 def _check_subject(record: Record, account: ErasureReport) -> None:
-    """Raise Broken where an account lies in a rehearsal's record, or is about another state than its record names."""
+    """Raise Broken where an account lies in a rehearsal's record, or is about another state than
+    its record names.
+    """
     if record.config.get("rehearse"):
         raise Broken(f"rehearse of config.yaml is true, and a rehearsal writes no {ACCOUNT_FILE}")
     named = record.environment.get("trained_digest")
     if account.state.after != named:
         raise Broken(
-            f"trained_digest of env.json is recorded as {named!r}, and state.after of {ACCOUNT_FILE} is "
+            f"trained_digest of env.json is recorded as {named!r}, and state.after of "
+            f"{ACCOUNT_FILE} is "
             f"{account.state.after!r}"
         )
 
 
 def check_account(account: ErasureReport, record: Record, run: Record | None) -> tuple[str, ...]:
-    """An account against its own record and the run that it is about; returns what it says, a line each.
+    """An account against its own record and the run that it is about; returns what it says, a line
+    each.
 
     Args:
         run: as it is now, in this state or a later one; None: it could not be looked at.
@@ -79,7 +96,9 @@ def check_account(account: ErasureReport, record: Record, run: Record | None) ->
         record.findings.unchecked("signature", *SIGNED_EARLIER)
     log = Log() if run is None else requests_of(run)
     if run is None or not log.entries:
-        record.findings.unchecked("entry", "the run that it is about, or its request log, could not be looked at")
+        record.findings.unchecked(
+            "entry", "the run that it is about, or its request log, could not be looked at"
+        )
     else:
         record.look("entry", _check_entry, account, log, run)
     return tuple(account_lines(account))
@@ -89,7 +108,9 @@ def _check_numbers(record: Record, account: ErasureReport) -> None:
     removal = account.removal
     numbers, budget = {"removed": removal.records, **removal.facts}, removal.budget
     numbers |= {"budget_spent": budget.spent, "budget": budget.total} if budget else {}
-    record.check_metrics(ACCOUNT_FILE, **{name: number for name, number in numbers.items() if name in record.metrics})
+    record.check_metrics(
+        ACCOUNT_FILE, **{name: number for name, number in numbers.items() if name in record.metrics}
+    )
 
 
 def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) -> str:
@@ -97,16 +118,27 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     _check_spent(account, run, record)
     state, count = account.state, int(account.state.log.split(":")[0])
     if count > len(log.entries):
-        raise Broken(f"it names entry {count} of the request log, which has {len(log.entries)}: an older copy of the run?")
+        raise Broken(
+            f"it names entry {count} of the request log, which has {len(log.entries)}: an older "
+            "copy of the run?"
+        )
     entry, then = log.entries[state.entry - 1], Log(log.entries[:count])
     recorded = account.removal
     if entry.kind != ("removed" if account.updated else "pending"):
         method = recorded.promise.method
-        raise Broken(f"removal.promise.method of {ACCOUNT_FILE} is {method}, and the run's log has an entry {entry.kind}")
-    removed = len({record for each in log.batch(entry.number) for record in each.records}) if account.updated else 0
+        raise Broken(
+            f"removal.promise.method of {ACCOUNT_FILE} is {method}, and the run's log has an entry "
+            f"{entry.kind}"
+        )
+    removed = (
+        len({record for each in log.batch(entry.number) for record in each.records})
+        if account.updated
+        else 0
+    )
     if removed != recorded.records:
         raise Broken(
-            f"removal.records of {ACCOUNT_FILE} is recorded as {recorded.records}, and is {removed} by the run's log"
+            f"removal.records of {ACCOUNT_FILE} is recorded as {recorded.records}, and is "
+            f"{removed} by the run's log"
         )
     after = log.entries[count].before if count < len(log.entries) else run.manifest.digest
     if "removal" not in entry.facts:  # older logs keep the promise alone
@@ -129,11 +161,17 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     if difference := first_difference(fields_of(account), fields_of(derived)):
         raise Broken(f"{ACCOUNT_FILE} is not what the run's log makes of it: {difference}")
     record.findings.unchecked(
-        "earlier, sweep, abstained", "found when the account was made, and logged nowhere: they were compared with nothing"
+        "earlier, sweep, abstained",
+        "found when the account was made, and logged nowhere: they were compared with nothing",
     )
     if sentences_recorded := recorded_in_words(account):
-        counts = f"{counted(sentences_recorded, 'sentence')} that an earlier version of agt recorded as text"
-        record.findings.unchecked("words", f"{counts}: their numbers were compared, their words were not")
+        counts = (
+            f"{counted(sentences_recorded, 'sentence')} that an earlier version of agt "
+            "recorded as text"
+        )
+        record.findings.unchecked(
+            "words", f"{counts}: their numbers were compared, their words were not"
+        )
     return f"entry {account.state.entry} of the run's request log makes the same account"
 
 
@@ -150,7 +188,9 @@ def _plain(remarks: tuple[Remark, ...]) -> list[dict[str, Any]]:
 
 
 def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
-    """The guarantee and the budget of a kind's own method, by the run's settings and by what it left."""
+    """The guarantee and the budget of a kind's own method, by the run's settings and by what it
+    left.
+    """
     method = account.removal.promise.method
     if method not in METHODS:
         raise Broken(f"{ACCOUNT_FILE} names method={method}, which this agt has not")
@@ -160,10 +200,14 @@ def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
     total, residual = bounds.total, bounds.spent
     recorded = account.removal.budget
     if recorded is None or recorded.total != total or recorded.spent > total:
-        raise Broken(f"the removal budget is {total!r} by the run's settings, and {ACCOUNT_FILE} says {recorded}")
+        raise Broken(
+            f"the removal budget is {total!r} by the run's settings, and {ACCOUNT_FILE} says "
+            f"{recorded}"
+        )
     if account.state.after == run.manifest.digest and recorded.spent != residual:
         raise Broken(
-            f"{ACCOUNT_FILE} says that {recorded.spent!r} is spent, and the run's state has a residual of {residual!r}"
+            f"{ACCOUNT_FILE} says that {recorded.spent!r} is spent, and the run's state has a "
+            f"residual of {residual!r}"
         )
     check_promise(plain_of(account.removal.promise), run, method, recorded.spent)
     words = f"of the account, worked out again: {recorded.spent:.6g} of {total:.6g}"
@@ -176,10 +220,15 @@ def check_state(record: Record, trained: Record | None) -> None:
 
 
 def check_requests(record: Record, trained: Record | None) -> str | None:
-    """The request log of a training run, if it has one, against everything else that the run says."""
+    """The request log of a training run, if it has one, against everything else that the run
+    says.
+    """
     if not record.holds(REQUEST_LOG_FILE):
         if record.environment.get("succeeds"):
-            raise Broken(f"env.json names states before this one (succeeds), and {REQUEST_LOG_FILE} is not listed")
+            raise Broken(
+                f"env.json names states before this one (succeeds), and {REQUEST_LOG_FILE} is not "
+                "listed"
+            )
         return None
     log = Log.read(record.read(REQUEST_LOG_FILE))
     if log.head is None:
@@ -206,12 +255,21 @@ def erased_words(record: Record) -> Iterator[str]:
     log = requests_of(record)
     if log.done:
         last, people = log.done[-1], len({unit for entry in log.done for unit in entry.units})
-        yield f"{len(log.erased)} records of {people} people are erased from it: the last update was by {last.method}"
+        yield (
+            f"{len(log.erased)} records of {people} people are erased from it: the last update "
+            f"was by {last.method}"
+        )
         exact, eps, delta = (last.promise.get(name) for name in ("exact", "eps", "delta"))
-        what = "exact" if exact is True else f"epsilon = {eps}, delta = {delta} against never having seen them"
+        what = (
+            "exact"
+            if exact is True
+            else f"epsilon = {eps}, delta = {delta} against never having seen them"
+        )
         if (within := last.promise.get("within")) is not None:
             what += f" up to a distance of {within} (l2, weights)"
-        if any(fact.get("standing") == Standing.VOID for fact in last.promise.get("assumptions") or ()):
+        if any(
+            fact.get("standing") == Standing.VOID for fact in last.promise.get("assumptions") or ()
+        ):
             what = f"NOT PROVED; as published: {what}"
         also = "also" if last.promise.get("adaptive") is True else "not"
         yield f"of that update: {what}, {also} where requests were chosen after looking"
@@ -225,94 +283,149 @@ def _check_succession(log: Log, record: Record) -> None:
     listed, told = record.environment.get("succeeds"), [entry.before for entry in log.entries]
     if listed != told:
         raise Broken(
-            f"env.json lists other states before this one (succeeds) than the {len(told)} that {REQUEST_LOG_FILE} names"
+            f"env.json lists other states before this one (succeeds) than the {len(told)} that "
+            f"{REQUEST_LOG_FILE} names"
         )
     if len({*told, record.manifest.digest}) != len(told) + 1:
         raise Broken(f"{REQUEST_LOG_FILE} names one state twice among those that gave way")
-    record.findings.ok("succession", f"{len(told)} states gave way, the same in env.json and in {REQUEST_LOG_FILE}")
+    record.findings.ok(
+        "succession", f"{len(told)} states gave way, the same in env.json and in {REQUEST_LOG_FILE}"
+    )
 
 
 def _check_index(log: Log, record: Record) -> None:
     """Of the records that were carried out none is in the index; those that wait all are."""
     if not record.holds(RECORD_INDEX_FILE):
-        record.findings.unchecked("erased", f"the run has no {RECORD_INDEX_FILE}: it was made before runs kept one")
+        record.findings.unchecked(
+            "erased", f"the run has no {RECORD_INDEX_FILE}: it was made before runs kept one"
+        )
         return
     index = Index.read(record.read(RECORD_INDEX_FILE))
     there = set(as_words(index.ids))
     if len(there) != len(index) or any(entry.key != index.key for entry in log.entries):
-        raise Broken(f"{RECORD_INDEX_FILE} and {REQUEST_LOG_FILE} are of two keys, or a record is in it twice")
+        raise Broken(
+            f"{RECORD_INDEX_FILE} and {REQUEST_LOG_FILE} are of two keys, or a record is in it "
+            "twice"
+        )
     if left := len(log.erased & there):
-        raise Broken(f"{RECORD_INDEX_FILE} still lists {left} of the {len(log.erased)} records that were erased")
+        raise Broken(
+            f"{RECORD_INDEX_FILE} still lists {left} of the {len(log.erased)} records that were "
+            "erased"
+        )
     if gone := len(log.waiting - there):
-        raise Broken(f"{RECORD_INDEX_FILE} does not list {gone} of the {len(log.waiting)} records whose erasure is pending")
+        raise Broken(
+            f"{RECORD_INDEX_FILE} does not list {gone} of the {len(log.waiting)} records whose "
+            "erasure is pending"
+        )
     count = record.metrics.get("n_train")
     if type(count) is not int or count > len(index):
-        raise Broken(f"metrics.json says n_train = {count}, and {RECORD_INDEX_FILE} lists {len(index)} records")
+        raise Broken(
+            f"metrics.json says n_train = {count}, and {RECORD_INDEX_FILE} lists {len(index)} "
+            "records"
+        )
     record.findings.ok(
-        "erased", f"none of the {len(log.erased)} erased records is among the {len(index)} of {RECORD_INDEX_FILE}"
+        "erased",
+        f"none of the {len(log.erased)} erased records is among the {len(index)} of "
+        f"{RECORD_INDEX_FILE}",
     )
 
 
 def check_key(record: Record, trained: Record | None) -> str | None:
-    """The owner's key, if it lies there, is the one that the records are indexed with; so is the log (``_check_index``)."""
+    """The owner's key, if it lies there, is the one that the records are indexed with; so is the
+    log (``_check_index``).
+    """
     if not record.holds(RECORD_INDEX_FILE):
         return None
     if not lexists(record.folder / KEY_FILE):
-        words = f"{KEY_FILE} is gone: without it nobody can ask whether an id was trained on or erased"
+        words = (
+            f"{KEY_FILE} is gone: without it nobody can ask whether an id was trained on or erased"
+        )
         record.findings.unchecked("key", words)
         return None
-    if HashKey(read_file(record.folder / KEY_FILE, 64)).check != Index.read(record.read(RECORD_INDEX_FILE)).key:
+    if (
+        HashKey(read_file(record.folder / KEY_FILE, 64)).check
+        != Index.read(record.read(RECORD_INDEX_FILE)).key
+    ):
         raise Broken(f"{KEY_FILE} is not the one that {RECORD_INDEX_FILE} was written with")
     return f"{KEY_FILE} is the one that {RECORD_INDEX_FILE} was written with; no manifest lists it"
 
 
 def replaced(folder: Path, digest: str | None) -> str:
-    """What a state of the run in a folder was, that an erasure replaced; empty: its log names none, or is not sound."""
+    """What a state of the run in a folder was, that an erasure replaced; empty: its log names
+    none, or is not sound.
+    """
     with suppress(Broken, ValueError, OSError):
         manifest = Manifest.open(folder)
         if digest is not None and digest != manifest.digest and REQUEST_LOG_FILE in manifest.files:
             for entry in Log.read(manifest.load(folder, REQUEST_LOG_FILE, 2**30)).entries:
                 if entry.before == digest:
                     people = counted(len(entry.units), "person", "people")
-                    asked = f"{people}, {'carried out' if entry.kind == 'removed' else 'noted'} by method={entry.method}"
-                    made = f"made from state {digest[:19]}..., which erasure {entry.number} of the run replaced"
+                    asked = (
+                        f"{people}, {'carried out' if entry.kind == 'removed' else 'noted'} by "
+                        f"method={entry.method}"
+                    )
+                    made = (
+                        f"made from state {digest[:19]}..., which erasure {entry.number} of the "
+                        "run replaced"
+                    )
                     return f"{made} ({asked}, {entry.time})"
     return ""
 
 
 def check_budget(record: Record, trained: Record | None) -> str | None:
-    """Of a head that records can be removed from: what removals left is within what its noise hides, worked out again."""
+    """Of a head that records can be removed from: what removals left is within what its noise
+    hides, worked out again.
+    """
     if (record.config.get("certificate") or {}).get("name") not in OWNERS.values():
         return None
     bounds = certificate_of(record).removal_bounds(record)
-    words = "no noise" if bounds.hidden is None else f"{bounds.hidden:.6g}, what noise of {bounds.noise:g} hides"
+    words = (
+        "no noise"
+        if bounds.hidden is None
+        else f"{bounds.hidden:.6g}, what noise of {bounds.noise:g} hides"
+    )
     if bounds.hidden is not None and not bounds.spent <= bounds.hidden:
         raise Broken(f"the run's state has a residual of {bounds.spent!r}, beyond {words}")
     return f"a residual of {bounds.spent:.6g}, of {words}: worked out again"
 
 
 def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual: float) -> None:
-    """What a removal that left such a residual may promise, by the noise of the run's settings; less may be promised.
+    """What a removal that left such a residual may promise, by the noise of the run's settings;
+    less may be promised.
 
     Raises:
         Broken: more is promised, or the noise does not hide as much.
     """
     bounds = removal_bounds(run, method)
     if not residual <= (bounds.total if bounds.hidden is None else bounds.hidden):
-        raise Broken(f"method={method} left a residual of {residual!r}, beyond what its promise may rest on")
+        raise Broken(
+            f"method={method} left a residual of {residual!r}, beyond what its promise may rest on"
+        )
     made = certificate_of(run).removal_promise(run, residual)
     right = {name: getattr(made, name) for name in ("exact", "adaptive", "eps", "delta", "within")}
-    if told := {name: promise.get(name) for name, value in right.items() if not _no_better(promise.get(name), value)}:
+    if told := {
+        name: promise.get(name)
+        for name, value in right.items()
+        if not _no_better(promise.get(name), value)
+    }:
         raise Broken(f"method={method} under these settings promises {right}, and {told} is told")
-    if not made.proved and all(fact["standing"] != Standing.VOID for fact in promise["assumptions"]):
-        raise Broken(f"method={method}: under these settings something does not hold, and it does not say so")
+    if not made.proved and all(
+        fact["standing"] != Standing.VOID for fact in promise["assumptions"]
+    ):
+        raise Broken(
+            f"method={method}: under these settings something does not hold, and it does not say so"
+        )
 
 
 def _no_better(told: Any, right: bool | float | None) -> bool:
-    """Whether a part of a promise says no more than what is right, the last digits of another machine's apart."""
+    """Whether a part of a promise says no more than what is right, the last digits of another
+    machine's apart.
+    """
     if right is None or isinstance(right, bool):
         return told is right
-    return isinstance(told, float | int) and not isinstance(told, bool) and told >= right * (1 - 1e-9)
+    return (
+        isinstance(told, float | int) and not isinstance(told, bool) and told >= right * (1 - 1e-9)
+    )
 
 
 def certificate_of(run: Record) -> CertificateKind:
@@ -328,5 +441,8 @@ def removal_bounds(run: Record, method: str) -> RemovalBounds:
     """
     kind = certificate_of(run)
     if kind.own_erasure != method:
-        raise Broken(f"method={method}: the run was trained with certificate={kind.name}, which has no such method")
+        raise Broken(
+            f"method={method}: the run was trained with certificate={kind.name}, which has no such "
+            "method"
+        )
     return kind.removal_bounds(run)

@@ -1,7 +1,9 @@
-"""Folders that anybody may have written: which of their files are what they were finished with, and what those say.
+"""Folders that anybody may have written: which of their files are what they were finished with, and
+what those say.
 
-A training run's model is read as agt's own commands read it, with no data: conditions.json, the constants and the sizes in
-metrics.json are functions of config.yaml and of what source.json has of the data. Nothing of others' code is loaded.
+A training run's model is read as agt's own commands read it, with no data: conditions.json, the
+constants and the sizes in metrics.json are functions of config.yaml and of what source.json has of
+the data. Nothing of others' code is loaded.
 """
 
 import json
@@ -45,17 +47,20 @@ from agt_cli.runs.pending import ABSTAINED_FILE
 from agt_cli.runs.prepare import RunWithoutRecords, kept_head, run_without_records, settings_parts
 from agt_cli.unlearn.log import KEY_FILE
 
-BESIDE = (KEY_FILE, ABSTAINED_FILE.as_posix())  # of a run with requests to erase: no state's, and so listed nowhere
+# of a run with requests to erase: no state's, and so listed nowhere
+BESIDE = (KEY_FILE, ABSTAINED_FILE.as_posix())
 LEFT_OVER = (LOCK, STATE_LOCK, f"{CHECKPOINTS}/", f"{NEXT}/", f"{COMMIT}/")
 MAX_ENTRIES, MAX_FOLDER_DEPTH = 100_000, 12  # of a folder
 MAX_READ_BYTES = 2**30  # of a file that is not only hashed
 MAX_NAMED = 12  # files that are named one by one
 MAX_STEPS = 10**7  # of a training that is followed
 WITHOUT_DIGEST = (
-    "give digest=sha256:... as it was printed and kept elsewhere; a file that was rewritten together with its list shows "
+    "give digest=sha256:... as it was printed and kept elsewhere; a file that was rewritten "
+    "together with its list shows "
     "there alone"
 )
-RELEASED = {  # files that say, or are, what was given away -> which commands write them, or did (tune)
+# files that say, or are, what was given away -> which commands write them, or did (tune)
+RELEASED = {
     "spent.json": ("train", "tune", "measure", "predict"),
     "claim.json": ("tune", "measure", "predict"),
     "released_weights.json": ("tune", "predict"),
@@ -63,13 +68,15 @@ RELEASED = {  # files that say, or are, what was given away -> which commands wr
     "labels.csv": ("predict",),
     "labels.parquet": ("predict",),
 }
-SAME, TINY = 1e-6, 1e-300  # what another machine's special functions may differ by, relative; where doubles end
+# what another machine's special functions may differ by, relative; where doubles end
+SAME, TINY = 1e-6, 1e-300
 OnFile = Callable[[int, int], None]
 """Called with how many files were hashed, and of how many."""
 
 
 def inventory(folder: Path) -> dict[str, str]:
-    """What lies in a folder, at any depth: path -> empty for a plain file, else what it is. Nothing of it is opened.
+    """What lies in a folder, at any depth: path -> empty for a plain file, else what it is. Nothing
+    of it is opened.
 
     Raises:
         Broken: there is more in it than any run's folder holds.
@@ -77,7 +84,9 @@ def inventory(folder: Path) -> dict[str, str]:
     found = dict[str, str]()
 
     def unlisted(error: OSError) -> None:
-        found[Path(error.filename).relative_to(folder).as_posix()] = f"a folder that cannot be listed ({error.strerror})"
+        found[Path(error.filename).relative_to(folder).as_posix()] = (
+            f"a folder that cannot be listed ({error.strerror})"
+        )
 
     for inside, folders, files in os.walk(folder, onerror=unlisted):
         deep = len(Path(inside).relative_to(folder).parts) >= MAX_FOLDER_DEPTH
@@ -93,7 +102,8 @@ def inventory(folder: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Record(Run):
-    """A finished folder of which nothing is believed: what cannot be read is a problem, and empty from then on.
+    """A finished folder of which nothing is believed: what cannot be read is a problem, and empty
+    from then on.
 
     Attributes:
         findings: takes what is seen.
@@ -102,7 +112,9 @@ class Record(Run):
     findings: Findings = field(default_factory=Findings)
 
     @classmethod
-    def bind(cls, folder: Path, digest: str | None, findings: Findings, progress: OnFile) -> "Record | None":
+    def bind(
+        cls, folder: Path, digest: str | None, findings: Findings, progress: OnFile
+    ) -> "Record | None":
         """Read a folder's manifest and hash every file that it lists; None: there is none to go by.
 
         Args:
@@ -111,14 +123,26 @@ class Record(Run):
         try:
             manifest = Manifest.open(folder)
         except Broken as error:
-            findings.problem("manifest", str(error), "nothing binds these files together, so none of them was looked at")
+            findings.problem(
+                "manifest",
+                str(error),
+                "nothing binds these files together, so none of them was looked at",
+            )
             return None
         findings.ok("manifest", f"its own seal fits; it lists {len(manifest.files)} files")
-        rewritten = f"{manifest.digest} here, and {digest} was to be compared: this is another folder, or a rewritten one"
+        rewritten = (
+            f"{manifest.digest} here, and {digest} was to be compared: this is another "
+            "folder, or a rewritten one"
+        )
         if digest is None:
             findings.note("digest", f"{manifest.digest}, compared with nothing", WITHOUT_DIGEST)
         else:
-            findings.compare("digest", digest == manifest.digest, f"{digest}, as it was kept elsewhere", rewritten)
+            findings.compare(
+                "digest",
+                digest == manifest.digest,
+                f"{digest}, as it was kept elsewhere",
+                rewritten,
+            )
         record = cls(folder, folder, manifest, findings=findings)
         record._hash(progress)
         with findings.looking("nothing else"):
@@ -141,17 +165,28 @@ class Record(Run):
         extra = sorted(found.keys() - {MANIFEST_FILE, *self.manifest.files, *BESIDE})
         left = [name for name in extra if name in LEFT_OVER[:2] or name.startswith(LEFT_OVER[2:])]
         if left:
-            self.findings.note("nothing else", f"left over from when it ran: {few(left, MAX_NAMED)}", "delete it")
-        kinds = [f"{name}{found[name] and f' ({found[name]})'}" for name in extra if name not in left]
-        words = f"not listed, so no part of it, and nothing vouches for them: {few(kinds, MAX_NAMED)}"
+            self.findings.note(
+                "nothing else", f"left over from when it ran: {few(left, MAX_NAMED)}", "delete it"
+            )
+        kinds = [
+            f"{name}{found[name] and f' ({found[name]})'}" for name in extra if name not in left
+        ]
+        words = (
+            f"not listed, so no part of it, and nothing vouches for them: {few(kinds, MAX_NAMED)}"
+        )
         self.findings.compare("nothing else", not kinds, "nothing lies beside them", words)
 
     def read(self, name: str, limit: int = MAX_READ_BYTES) -> bytes:
-        """One listed file, compared once more: what is parsed is what was hashed. Raises ConfigError."""
+        """One listed file, compared once more: what is parsed is what was hashed.
+
+        Raises ConfigError.
+        """
         return super().read(name, min(limit, MAX_READ_BYTES))
 
     def look(self, name: str, check: "Callable[..., str | None]", *given: Any) -> None:
-        """Note what a check says that holds; None: there is nothing to see, or it noted that itself."""
+        """Note what a check says that holds; None: there is nothing to see, or it noted that
+        itself.
+        """
         with self.findings.looking(name):
             if words := check(self, *given):
                 self.findings.ok(name, words)
@@ -178,7 +213,11 @@ class Record(Run):
     def conditions(self) -> tuple[Condition, ...]:
         """a to g, each as its own facts make it stand; metrics.json has how many do."""
         with self.findings.looking("conditions"):
-            content = self.read("conditions.json", MAX_TEXT_BYTES) if self.holds("conditions.json") else b"[]"
+            content = (
+                self.read("conditions.json", MAX_TEXT_BYTES)
+                if self.holds("conditions.json")
+                else b"[]"
+            )
             recorded = parse_json(content, "conditions.json")
             nodes = [with_codes(node) for node in recorded]
             conditions = tuple(Condition.of(node) for node in nodes)
@@ -192,16 +231,23 @@ class Record(Run):
             if difference:
                 raise Broken(f"conditions.json is not what its own facts make it: {difference}")
             self.check_metrics("conditions.json", **condition_counts(conditions))
-            self.findings.ok("conditions", f"each stands as its own facts make it stand: {stand_words(conditions)}")
+            self.findings.ok(
+                "conditions",
+                f"each stands as its own facts make it stand: {stand_words(conditions)}",
+            )
             if count := facts_in_words(conditions):
                 facts = f"{counted(count, 'fact')} that an earlier version of agt recorded as text"
-                self.findings.unchecked("words", f"conditions.json has {facts}: it is compared with nothing")
+                self.findings.unchecked(
+                    "words", f"conditions.json has {facts}: it is compared with nothing"
+                )
             return conditions
         return ()
 
     @cached_property
     def rebuilt_model(self) -> Model | None:
-        """Of a training run, without its data, as its record makes it; None: it has none, or it could not be made here."""
+        """Of a training run, without its data, as its record makes it; None: it has none, or it
+        could not be made here.
+        """
         with self.findings.looking("model"), self._naming_version():
             model = _model_of(self) if self.command == "train" else None
             if model is not None:
@@ -235,28 +281,48 @@ class Record(Run):
         """What it says of itself, to be shown."""
         environment, revision = self.environment, self.environment.get("revision")
         facts = (
-            ("made by", f"agt {self.command}, version {environment.get('agt')}, revision {revision or 'not recorded'}"),
+            (
+                "made by",
+                f"agt {self.command}, version {environment.get('agt')}, revision "
+                f"{revision or 'not recorded'}",
+            ),
             ("when", f"{self.status.get('started')} to {self.status.get('ended')}"),
             ("dataset", environment.get("dataset")),
             ("data digest", environment.get("data_digest")),
-            ("on", f"Python {environment.get('python')}, {environment.get('platform')}, {environment.get('device')}"),
+            (
+                "on",
+                f"Python {environment.get('python')}, {environment.get('platform')}, "
+                f"{environment.get('device')}",
+            ),
         )
         return tuple((name, str(value)) for name, value in facts if value is not None)
 
     def check_status(self) -> None:
         """Whether status.json says what the manifest stands for."""
         state, command = self.status.get("state"), self.status.get("command")
-        wrong = f"status.json says {state!r} of a run of {command!r}; the manifest is of a finished run of {self.command!r}"
+        wrong = (
+            f"status.json says {state!r} of a run of {command!r}; the manifest is of a "
+            f"finished run of {self.command!r}"
+        )
         holds = state == "done" and command == self.command
         self.findings.compare("status", holds, f"a finished run of agt {self.command}", wrong)
-        if strange := [name for name, commands in RELEASED.items() if self.holds(name) and self.command not in commands]:
-            self.findings.problem("files", f"agt {self.command} writes no {few(strange)}: of another command's run")
+        if strange := [
+            name
+            for name, commands in RELEASED.items()
+            if self.holds(name) and self.command not in commands
+        ]:
+            self.findings.problem(
+                "files", f"agt {self.command} writes no {few(strange)}: of another command's run"
+            )
         if self.holds("spent.json") and not self.holds("conditions.json"):
             self.findings.problem(
-                "files", "spent.json is there, and the conditions that it rests on are not: conditions.json"
+                "files",
+                "spent.json is there, and the conditions that it rests on are not: conditions.json",
             )
         if str(self.environment.get("revision", "")).endswith("+changes"):
-            self.findings.note("code", "the source tree that it ran from had changes that no revision names")
+            self.findings.note(
+                "code", "the source tree that it ran from had changes that no revision names"
+            )
 
     def check_metrics(self, name: str, **numbers: object) -> None:
         """Raise Broken unless metrics.json has these numbers, which ``name`` makes."""
@@ -265,9 +331,12 @@ class Record(Run):
             raise Broken(f"metrics.json is not what {name} makes it: {difference}")
 
     def sources(self) -> Iterator[tuple[str, Path, str | None]]:
-        """(name, place, digest) of each folder that it was made from; a digest that nobody asked for is None."""
+        """(name, place, digest) of each folder that it was made from; a digest that nobody asked
+        for is None.
+        """
         environment, mechanism = self.environment, self.config.get("mechanism") or {}
-        trained_digest = str(environment.get("trained_digest"))  # of a training run it is always recorded
+        # of a training run it is always recorded
+        trained_digest = str(environment.get("trained_digest"))
         for name, place, digest in (
             ("training run", environment.get("trained_run"), trained_digest),
             ("released weights", environment.get("release"), self.config.get("digest")),
@@ -286,8 +355,14 @@ def facts_in_words(conditions: Sequence[Condition]) -> int:
 
 def stand_words(conditions: Sequence[Condition]) -> str:
     """``6 proved (a b c d f g), 1 declared (e)``."""
-    by = {standing: [c.letter for c in conditions if c.standing is standing] for standing in Standing}
-    return ", ".join(f"{len(letters)} {standing} ({' '.join(letters)})" for standing, letters in by.items() if letters)
+    by = {
+        standing: [c.letter for c in conditions if c.standing is standing] for standing in Standing
+    }
+    return ", ".join(
+        f"{len(letters)} {standing} ({' '.join(letters)})"
+        for standing, letters in by.items()
+        if letters
+    )
 
 
 def first_difference(recorded: Any, derived: Any, place: str = "") -> str:
@@ -297,46 +372,71 @@ def first_difference(recorded: Any, derived: Any, place: str = "") -> str:
     """
     if isinstance(recorded, dict) and isinstance(derived, dict):
         pairs = (
-            (f"{place}.{key}" if place else key, recorded.get(key), derived.get(key)) for key in {**derived, **recorded}
+            (f"{place}.{key}" if place else key, recorded.get(key), derived.get(key))
+            for key in {**derived, **recorded}
         )
-    elif isinstance(recorded, list | tuple) and isinstance(derived, list | tuple) and len(recorded) == len(derived):
-        pairs = ((f"{place}[{at}]", *values) for at, values in enumerate(zip(recorded, derived, strict=True)))
+    elif (
+        isinstance(recorded, list | tuple)
+        and isinstance(derived, list | tuple)
+        and len(recorded) == len(derived)
+    ):
+        pairs = (
+            (f"{place}[{at}]", *values)
+            for at, values in enumerate(zip(recorded, derived, strict=True))
+        )
     else:
         numbers = type(recorded) is type(derived) is float
-        alike = math.isclose(recorded, derived, rel_tol=SAME, abs_tol=TINY) if numbers else recorded == derived
+        alike = (
+            math.isclose(recorded, derived, rel_tol=SAME, abs_tol=TINY)
+            if numbers
+            else recorded == derived
+        )
         return (
             ""
             if alike and isinstance(recorded, bool) == isinstance(derived, bool)
             else (f"{place} is recorded as {recorded!r}, and is {derived!r}")
         )
-    return next((words for at, one, other in pairs if (words := first_difference(one, other, at))), "")
+    return next(
+        (words for at, one, other in pairs if (words := first_difference(one, other, at))), ""
+    )
 
 
 def check_version(version: str, name: str, record: "Record") -> None:
     """Raise Broken unless a file names the version of agt that env.json beside it names.
 
-    Sentences of another version are not compared, so a version that is changed alone would spare them.
+    Sentences of another version are not compared, so a version that is changed alone would spare
+    them.
     """
     made_by = record.environment.get("agt")
     if version != made_by:
-        raise Broken(f"agt of {name} is recorded as {version!r}, and env.json beside it names {made_by!r}")
+        raise Broken(
+            f"agt of {name} is recorded as {version!r}, and env.json beside it names {made_by!r}"
+        )
 
 
 def rendered_alike(recorded: object, made: object) -> bool:
-    """Return whether texts for people are those that are made from fields, as a whole; nothing is looked for in them."""
+    """Return whether texts for people are those that are made from fields, as a whole; nothing
+    is looked for in them.
+    """
     return as_json(recorded) == as_json(made)
 
 
 def spent_has_fields(record: Record) -> bool:
-    """Return whether spent.json has its guarantee and totals as fields, and not as an earlier version's sentences."""
+    """Return whether spent.json has its guarantee and totals as fields, and not as an earlier
+    version's sentences.
+    """
     return not isinstance(record.spent.get("guarantee"), str)
 
 
 def note_sentences(record: Record) -> None:
-    """Note where guarantee and totals of spent.json are an earlier version's sentences, which are not compared."""
+    """Note where guarantee and totals of spent.json are an earlier version's sentences, which
+    are not compared.
+    """
     if not spent_has_fields(record):
         version = record.environment.get("agt")
-        record.findings.unchecked("words", f"guarantee and totals of spent.json are sentences of agt {version}")
+        record.findings.unchecked(
+            "words", f"guarantee and totals of spent.json are sentences of agt {version}"
+        )
 
 
 def _model_of(record: Record) -> Model | None:
@@ -344,12 +444,17 @@ def _model_of(record: Record) -> Model | None:
     config = {**record.config, "compute": {}}
     head = kept_head(record) or build(config["model"], "model")
     settings = Settings(model=head, **settings_parts(config))
-    if settings.training.by_recipe == () and settings.training.epochs * int(settings.training.batch.count) > MAX_STEPS:
+    if (
+        settings.training.by_recipe == ()
+        and settings.training.epochs * int(settings.training.batch.count) > MAX_STEPS
+    ):
         raise Broken(f"config.yaml asks for more than {MAX_STEPS:,} steps: it is not followed")
     choices = naming(settings.choices, settings.training.chosen_from)
     kept = run_without_records(record, replace(settings, choices=choices))
     if kept is None:
-        record.findings.unchecked("model", "the run was made before runs kept what that takes (source.json)")
+        record.findings.unchecked(
+            "model", "the run was made before runs kept what that takes (source.json)"
+        )
         return None
     _check_source(config["dataset"], kept)
     with settings.certificate.allocating_shapes_only():
@@ -357,7 +462,8 @@ def _model_of(record: Record) -> Model | None:
 
 
 def _check_source(dataset: Mapping[str, Any], kept: RunWithoutRecords) -> None:
-    """Raise Broken unless source.json, by which queries are read and answers named, has the data set of config.yaml.
+    """Raise Broken unless source.json, by which queries are read and answers named, has the data
+    set of config.yaml.
 
     Args:
         dataset: of config.yaml.
@@ -374,14 +480,24 @@ def _check_source(dataset: Mapping[str, Any], kept: RunWithoutRecords) -> None:
 
 
 def _check_model(record: Record, model: Model) -> None:
-    """Conditions, constants and sizes are what config.yaml makes them; what ``load`` compares it has compared."""
+    """Conditions, constants and sizes are what config.yaml makes them; what ``load`` compares it
+    has compared.
+    """
     text = __version__ == LAST_IN_WORDS and facts_in_words(record.conditions)
-    difference = "" if text else first_difference(_plain(record.conditions), _plain(model.conditions), "conditions")
+    difference = (
+        ""
+        if text
+        else first_difference(_plain(record.conditions), _plain(model.conditions), "conditions")
+    )
     if record.environment.get("agt") == __version__ and difference:
         raise Broken(f"conditions.json is not what config.yaml makes it: {difference}")
     check_not_better(record, model.conditions, "config.yaml makes it")
     plan, stepwise = model.plan, model.problem.settings.certificate.trains_in_steps
-    sizes = {"normalizer": plan.normalizer, "n_max": plan.n_max, **({"steps": plan.steps} if stepwise else {})}
+    sizes = {
+        "normalizer": plan.normalizer,
+        "n_max": plan.n_max,
+        **({"steps": plan.steps} if stepwise else {}),
+    }
     record.check_metrics("config.yaml", **model.metrics, **sizes, classes=model.problem.classes)
     record.findings.ok("model", "conditions, constants and sizes are what config.yaml makes them")
 
@@ -392,14 +508,19 @@ def _plain(conditions: Sequence[Condition]) -> Any:
 
 
 def check_not_better(record: Record, conditions: Sequence[Condition], source: str) -> None:
-    """Raise Broken where a condition stands better in a record than in what it comes from, or lost what was declared."""
+    """Raise Broken where a condition stands better in a record than in what it comes from, or
+    lost what was declared.
+    """
     may_be_text = __version__ == LAST_IN_WORDS or record.environment.get("agt") != __version__
     for then, now in zip(conditions, record.conditions, strict=False):
         lost = _lost(then.grounds.declarations, now.grounds.declarations, may_be_text)
         if then.standing.weaker(now.standing) or (lost and then.standing is now.standing):
             stands = f"{now.standing} in conditions.json, and {then.standing} {source}"
             left_out = f", with {counted(lost, 'declaration')} left out" if lost else ""
-            raise Broken(f"condition {now.letter} stands better here than {source}: standing is {stands}{left_out}")
+            raise Broken(
+                f"condition {now.letter} stands better here than {source}: standing is "
+                f"{stands}{left_out}"
+            )
 
 
 def _lost(then: Sequence[Fact], now: Sequence[Fact], may_be_text: bool) -> int:
@@ -443,7 +564,9 @@ class VerifiedItem:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", excerpt(self.name))
-        object.__setattr__(self, "facts", tuple((name, excerpt(value)) for name, value in self.facts))
+        object.__setattr__(
+            self, "facts", tuple((name, excerpt(value)) for name, value in self.facts)
+        )
         object.__setattr__(self, "claims", tuple(excerpt(line, 1000) for line in self.claims))
 
     @property
@@ -471,7 +594,11 @@ class VerifiedItem:
     def declared(self) -> list[str]:
         """What was declared and not proved, in words."""
         named = ((f"{c.letter} {excerpt(c.name)}", c.grounds.declarations) for c in self.conditions)
-        return [f"{name}: {excerpt(fact.declaration, 1000)}" for name, declared in named for fact in declared]
+        return [
+            f"{name}: {excerpt(fact.declaration, 1000)}"
+            for name, declared in named
+            for fact in declared
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """For --json."""
@@ -489,9 +616,15 @@ class VerifiedItem:
 
 def data_items(record: Record) -> tuple[VerifiedItem, ...]:
     """The data of a training run: the files that it named, where they lay then."""
-    files = {key: entry for key, entry in (record.environment.get("data_files") or {}).items() if key != "data_dir"}
+    files = {
+        key: entry
+        for key, entry in (record.environment.get("data_files") or {}).items()
+        if key != "data_dir"
+    }
     if files:
-        return tuple(_data_file(f"dataset.{key} {entry.get('path')}", entry) for key, entry in files.items())
+        return tuple(
+            _data_file(f"dataset.{key} {entry.get('path')}", entry) for key, entry in files.items()
+        )
     findings, target = Findings(), (record.config.get("dataset") or {}).get("_target_")
     findings.unchecked("data", "no file of the owner's, and nothing of it was made anew")
     name = f"data {record.environment.get('data_digest')}, which {target} makes or fetches"
@@ -499,7 +632,11 @@ def data_items(record: Record) -> tuple[VerifiedItem, ...]:
 
 
 def _data_file(name: str, entry: dict[str, Any]) -> VerifiedItem:
-    findings, path, recorded = Findings(), Path(str(entry.get("path"))), str(entry.get("sha256", ""))
+    findings, path, recorded = (
+        Findings(),
+        Path(str(entry.get("path"))),
+        str(entry.get("sha256", "")),
+    )
     try:
         if path.is_dir() or not HASH.fullmatch(recorded):
             raise Broken("the record has no hash of it")
@@ -508,7 +645,10 @@ def _data_file(name: str, entry: dict[str, Any]) -> VerifiedItem:
         if digest == recorded:
             findings.ok("data", f"{name}: the bytes that were trained on (sha256 {digest[:16]}...)")
         else:
-            changed = f"CHANGED since (sha256 {digest[:16]}..., then {recorded[:16]}...): another file now"
+            changed = (
+                f"CHANGED since (sha256 {digest[:16]}..., then {recorded[:16]}...): another "
+                "file now"
+            )
             findings.note("data", f"{name}: {changed}")
     except (Broken, ValueError) as error:
         findings.unchecked("data", f"{name}: {error}")

@@ -1,4 +1,5 @@
-"""A ledger as an auditor sees it: the whole chain followed, each cost worked out again, and whether it counts a release.
+"""A ledger as an auditor sees it: the whole chain followed, each cost worked out again, and whether
+it counts a release.
 
 That is: the entry, the account that a claim names, and the labels that it remembers.
 """
@@ -31,15 +32,20 @@ from agt_cli.verify.pages import CLAIM_FILE, by_lines
 from agt_cli.verify.release import guarantee_among, labels_of
 
 LEDGER_LIMITS = (
-    "that everything which was released about these people is in it: it knows what was debited here",
+    "that everything which was released about these people is in it: it knows what was debited "
+    "here",
     "that the people in its tables are the same, and that a unit is what is said: that is declared",
-    "that it was not rewritten from some entry on, second head and all: only a head that somebody else kept shows that, "
+    "that it was not rewritten from some entry on, second head and all: only a head that somebody "
+    "else kept shows that, "
     "head=COUNT:HASH",
-    "that what was debited was drawn with the noise that was paid for: agt verify of each release looks at that",
+    "that what was debited was drawn with the noise that was paid for: agt verify of each release "
+    "looks at that",
 )
 SQLITE_MAGIC = b"SQLite format 3\0"
 NotedHead = Head | Path | None
-"""Of a ledger's chain: where it ended at some time, as somebody noted it; or where its second head lies now."""
+"""Of a ledger's chain: where it ended at some time, as somebody noted it; or where its second
+head lies now.
+"""
 
 
 def is_ledger(path: Path) -> bool:
@@ -51,7 +57,9 @@ def is_ledger(path: Path) -> bool:
     return False
 
 
-def look_at_ledger(path: Path, known: NotedHead, more: Callable[[Ledger, Findings], None] | None = None) -> VerifiedItem:
+def look_at_ledger(
+    path: Path, known: NotedHead, more: Callable[[Ledger, Findings], None] | None = None
+) -> VerifiedItem:
     """Check everything in a ledger.
 
     Args:
@@ -66,14 +74,22 @@ def look_at_ledger(path: Path, known: NotedHead, more: Callable[[Ledger, Finding
             check_same_ledger(path, book.first_entry, book.declared)
         population, allowance = book.population, book.population.allowance
         facts = (
-            ("population", f"{population.name}; a unit is {ledger.unit}; relation {population.relation}"),
+            (
+                "population",
+                f"{population.name}; a unit is {ledger.unit}; relation {population.relation}",
+            ),
             ("tables", ", ".join(table.name for table in book.tables.values()) or "none admitted"),
-            ("opened", f"{book.opening.time}, newest entry {book.last.time} (times are kept, and prove nothing)"),
+            (
+                "opened",
+                f"{book.opening.time}, newest entry {book.last.time} (times are kept, and prove "
+                "nothing)",
+            ),
             ("first entry", f"{book.first_entry}, as claims name the ledger"),
             ("head", str(book.last.head)),
         )
         claims = (
-            f"all that is ever released on it: ({allowance.eps:g}, {allowance.delta:g})-differentially private in all, "
+            f"all that is ever released on it: ({allowance.eps:g}, "
+            f"{allowance.delta:g})-differentially private in all, "
             f"for neighbours under relation={population.relation}",
             *words,
         )
@@ -85,7 +101,9 @@ def look_at_ledger(path: Path, known: NotedHead, more: Callable[[Ledger, Finding
 
 
 def _opened(path: Path, known: NotedHead) -> Ledger:
-    """To look at, with its second head; a copy that is away from that, with a head that was noted."""
+    """To look at, with its second head; a copy that is away from that, with a head that was
+    noted.
+    """
     away = False
     if isinstance(known, Head):
         with Ledger.open(path, writing=False, away=True) as ledger:
@@ -95,41 +113,64 @@ def _opened(path: Path, known: NotedHead) -> Ledger:
 
 def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings) -> None:
     allowance, spent = book.population.allowance, eps_so_far(book.population.allowance, book.spent)
-    findings.ok("chain", f"{book.last.number} entries, each bound to the one before; nothing in it was edited or left out")
-    counted = f"{book.kinds['debit']} debits, each cost worked out again: the counter stands at eps = {spent:.6g}"
+    findings.ok(
+        "chain",
+        f"{book.last.number} entries, each bound to the one before; nothing in it was edited or "
+        "left out",
+    )
+    counted = (
+        f"{book.kinds['debit']} debits, each cost worked out again: the counter stands at "
+        f"eps = {spent:.6g}"
+    )
     findings.ok("budget", f"{counted} of {budget(allowance)}")
     findings.ok("answers", f"{book.answered} that are kept, each what the chain says")
     if head is not None:
         findings.ok("second head", f"{head}: the ledger goes through it")
     elif book.head:
-        findings.unchecked("second head", f"{book.head}: not there", "head=FILE says where it lies now")
+        findings.unchecked(
+            "second head", f"{book.head}: not there", "head=FILE says where it lies now"
+        )
     if known is not None:
         findings.ok("noted head", f"{known}: the ledger goes through it")
     elif not book.head:
-        findings.note("second head", sentences.NO_HEAD, "give head=COUNT:HASH as agt ledger show printed it at some time")
+        findings.note(
+            "second head",
+            sentences.NO_HEAD,
+            "give head=COUNT:HASH as agt ledger show printed it at some time",
+        )
     for line in clock(book):
         findings.note("clock", line)
 
 
-def ledgers_of(record: Record, trained: Record | None, given: str | None, known: NotedHead) -> Iterator[VerifiedItem]:
+def ledgers_of(
+    record: Record, trained: Record | None, given: str | None, known: NotedHead
+) -> Iterator[VerifiedItem]:
     """The ledger that paid for a release, and whether it counts it.
 
     Args:
         trained: the training run that it was made from; None: it has none, or that is not there.
         given: where it lies, by name or path; None: where the release's settings say.
     """
-    facts, named = record.spent.get("ledger") or {}, record.config.get("ledger") or record.environment.get("ledger")
+    facts, named = (
+        record.spent.get("ledger") or {},
+        record.config.get("ledger") or record.environment.get("ledger"),
+    )
     stored = record.command == "predict" and not record.spent and record.metrics.get("stored")
     if not facts and not stored:
         if record.spent and named not in (None, NO_LEDGER) and not record.spent.get("simulated"):
             record.findings.problem(
-                "budget", f"config.yaml says ledger={named}, and spent.json names no entry that counts it"
+                "budget",
+                f"config.yaml says ledger={named}, and spent.json names no entry that counts it",
             )
         return
     path = _find_ledger(given or named, record.folder)
     if path is None:
         findings, population = Findings(), facts.get("population", named)
-        counted = f"entry {facts['entry']} of the account of {population} counts it" if facts else "it has the answers"
+        counted = (
+            f"entry {facts['entry']} of the account of {population} counts it"
+            if facts
+            else "it has the answers"
+        )
         words = f"{counted}, they say; no ledger was found"
         findings.unchecked("ledger", words, "ledger=NAME or ledger=FILE says where it lies")
         yield VerifiedItem(f"ledger of {population}", findings.checks)
@@ -142,11 +183,17 @@ def ledgers_of(record: Record, trained: Record | None, given: str | None, known:
         paid = {number for number, c in charges.items() if (c.output, c.run, c.guarantee) == wanted}
         labels, classes = labels_of(record), [] if trained is None else trained.classes
         kept = {classes[label] for label in ledger.labels_on(paid)} if classes else set()
-        if not paid or (classes and labels is not None and set(labels.cast("string").to_pylist()) - kept):
+        if not paid or (
+            classes and labels is not None and set(labels.cast("string").to_pylist()) - kept
+        ):
             raise Broken(
-                f"nothing that was paid for here gave these answers, each {each}: they were not stored in this ledger"
+                f"nothing that was paid for here gave these answers, each {each}: they were not "
+                "stored in this ledger"
             )
-        findings.ok("entry", f"{len(paid)} entries paid for answers of this run, each {each}: these can be of them")
+        findings.ok(
+            "entry",
+            f"{len(paid)} entries paid for answers of this run, each {each}: these can be of them",
+        )
 
     def compare(ledger: Ledger, findings: Findings) -> None:
         debits = ledger.history()
@@ -164,24 +211,32 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Fin
     claimed = read_claim(record.read(CLAIM_FILE))
     account = claimed.account
     if account is None:
-        raise Broken(f"{CLAIM_FILE} names no account, and entry {debit.entry.number} of {ledger.population.name} paid")
+        raise Broken(
+            f"{CLAIM_FILE} names no account, and entry {debit.entry.number} of "
+            f"{ledger.population.name} paid"
+        )
     expected = _account_then(ledger, debit, account)
     if claimed.of_earlier_form:
         expected = _of_earlier_form(expected, account, ledger)
         if account.first_entry is None:
-            findings.note("first entry", f"not recorded in {CLAIM_FILE}, as an earlier version of agt made it")
+            findings.note(
+                "first entry", f"not recorded in {CLAIM_FILE}, as an earlier version of agt made it"
+            )
     if difference := first_difference(plain_of(account), plain_of(expected)):
         raise Broken(f"the account of {CLAIM_FILE} is not the ledger's: {difference}")
     if str(claimed.issued) < debit.entry.time[:10]:
-        raise Broken(f"{CLAIM_FILE} was issued on {claimed.issued}, before it was paid for: {debit.entry.time}")
+        raise Broken(
+            f"{CLAIM_FILE} was issued on {claimed.issued}, before it was paid for: "
+            f"{debit.entry.time}"
+        )
 
 
 def _account_then(ledger: Ledger, debit: Debit, account: Account) -> Account:
     """The ledger's account with a debit, as it was when a claim was made of it.
 
     Args:
-        account: of the claim, which knows what the ledger does not: what of a release it counts, and
-            where the second head lay then, if there was one.
+        account: of the claim, which knows what the ledger does not: what of a release it counts,
+            and where the second head lay then, if there was one.
     """
     expected = ledger.account(debit, account.counts)
     state, then = expected.ledger, account.ledger
@@ -191,7 +246,9 @@ def _account_then(ledger: Ledger, debit: Debit, account: Account) -> Account:
 
 
 def _of_earlier_form(account: Account, claimed: Account, ledger: Ledger) -> Account:
-    """An account without what an earlier version did not record, its unit with the tables' numbers of records in it."""
+    """An account without what an earlier version did not record, its unit with the tables'
+    numbers of records in it.
+    """
     tables = [table.counted for table in ledger.book.tables.values()]
     units = [sentences.unit(account.unit, tables[:count]) for count in range(len(tables) + 1)]
     unit = next((unit for unit in units if rendered_alike(unit, claimed.unit)), units[-1])
@@ -199,7 +256,9 @@ def _of_earlier_form(account: Account, claimed: Account, ledger: Ledger) -> Acco
     return replace(account, unit=unit, first_entry=first_entry, ledger=None)
 
 
-def _compare_labels(record: Record, trained: Record | None, ledger: Ledger, debits: set[int]) -> None:
+def _compare_labels(
+    record: Record, trained: Record | None, ledger: Ledger, debits: set[int]
+) -> None:
     """What was drawn on these entries stands in the released labels, in the order of the draws.
 
     Between them are answers that were repeated: an entry tells nothing of those.
@@ -210,7 +269,8 @@ def _compare_labels(record: Record, trained: Record | None, ledger: Ledger, debi
     drawn, anew = ledger.labels_on(debits), record.metrics["answered"] - record.metrics["stored"]
     if len(drawn) > anew:  # a question that came twice was drawn once
         raise Broken(
-            f"the ledger remembers {len(drawn)} labels of this release, and metrics.json counts {anew} answered anew"
+            f"the ledger remembers {len(drawn)} labels of this release, and metrics.json counts "
+            f"{anew} answered anew"
         )
     if released is None or not classes:
         return
@@ -221,7 +281,9 @@ def _compare_labels(record: Record, trained: Record | None, ledger: Ledger, debi
     else:
         matched = all(classes[label] in places for label in drawn)  # one after the other
     if not matched:
-        raise Broken("the labels are not those that the ledger remembers of this release: some were changed")
+        raise Broken(
+            "the labels are not those that the ledger remembers of this release: some were changed"
+        )
 
 
 def _compare_entry(
@@ -232,7 +294,8 @@ def _compare_entry(
     debits: Mapping[int, Debit],
     findings: Findings,
 ) -> None:
-    """The entry is of this release and no other; those of a session, which is paid line by line, all are.
+    """The entry is of this release and no other; those of a session, which is paid line by line,
+    all are.
 
     Values are compared, worked out from settings.
     """
@@ -240,26 +303,40 @@ def _compare_entry(
     numbers = facts.get("entries", [facts["entry"]])
     lots = [debits[number] for number in numbers if number in debits]
     if paid is None or paid.entry.hash != facts["hash"]:
-        raise Broken(f"entry {facts['entry']} of this ledger is not the one that paid: another ledger, or a rewritten one")
-    began, ended = (str(record.status.get(name))[:19] for name in ("started", "ended"))  # to the second
+        raise Broken(
+            f"entry {facts['entry']} of this ledger is not the one that paid: another ledger, or a "
+            "rewritten one"
+        )
+    # to the second
+    began, ended = (str(record.status.get(name))[:19] for name in ("started", "ended"))
     if (
         [lot.entry.number for lot in lots] != numbers
         or numbers != sorted({*numbers})
         or numbers[-1] != facts["entry"]
         or any(lot.charge != paid.charge for lot in lots)
         or ("entries" in facts and not by_lines(record))
-        or (record.command == "predict" and not all(began <= lot.entry.time[:19] <= ended for lot in lots))
+        or (
+            record.command == "predict"
+            and not all(began <= lot.entry.time[:19] <= ended for lot in lots)
+        )
     ):
-        raise Broken(f"entries {numbers} are not this run's debits, in order and once each, made while it ran")
+        raise Broken(
+            f"entries {numbers} are not this run's debits, in order and once each, made while it "
+            "ran"
+        )
     size = spent["queries"] if spent["what"] == Output.LABELS else 1
-    charge, counting = paid.charge, record if record.command != "predict" else trained if trained else None
+    charge, counting = (
+        paid.charge,
+        record if record.command != "predict" else trained if trained else None,
+    )
     ours: dict[str, object] = {
         "population": facts["population"],
         "guarantee": _guarantee(record),
         "releases": size,
         "mechanism": spent["mechanism"],
         "output": str(spent["what"]),
-        "training run": record.environment.get("draw") or record.environment.get("trained_digest", ""),
+        "training run": record.environment.get("draw")
+        or record.environment.get("trained_digest", ""),
         "data": record.environment.get("data_digest"),
     }
     theirs: dict[str, object] = {
@@ -276,9 +353,14 @@ def _compare_entry(
         theirs |= {"relation": charge.relation, "unit": charge.unit}
     if wrong := [name for name in ours if ours[name] != theirs[name]]:
         name = wrong[0]
-        raise Broken(f"entry {facts['entry']} is of another release: {name} is {theirs[name]} there, and {ours[name]} here")
+        raise Broken(
+            f"entry {facts['entry']} is of another release: {name} is {theirs[name]} there, and "
+            f"{ours[name]} here"
+        )
     earlier = f" with {len(lots) - 1} before it" if len(lots) > 1 else ""
-    findings.ok("entry", f"{facts['entry']}{earlier} counts exactly this: {size} of {paid.charge.guarantee}")
+    findings.ok(
+        "entry", f"{facts['entry']}{earlier} counts exactly this: {size} of {paid.charge.guarantee}"
+    )
 
 
 def _guarantee(record: Record) -> Guarantee:
@@ -291,7 +373,9 @@ def _guarantee(record: Record) -> Guarantee:
 
 
 def _find_ledger(name: object, home: Path) -> Path | None:
-    """Where a ledger lies: from here, or from where the run's ``outputs`` folder lies; None: neither."""
+    """Where a ledger lies: from here, or from where the run's ``outputs`` folder lies; None:
+    neither.
+    """
     if name is None:
         return None
     try:

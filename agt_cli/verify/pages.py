@@ -1,4 +1,5 @@
-"""What a run says of its certificates, its audit and its noise, compared field by field with its other files.
+"""What a run says of its certificates, its audit and its noise, compared field by field with its
+other files.
 
 report.md is held by its hash in the manifest alone: its sentences are compared with nothing.
 """
@@ -20,7 +21,14 @@ from agt_cli.report.findings import AUDIT_FILE, read_audit
 from agt_cli.report.sections_md import ball, guarantee
 from agt_cli.runs.queries import LINES
 from agt_cli.verify.environment import compare_spent
-from agt_cli.verify.folders import SAME, Record, check_not_better, check_version, first_difference, spent_has_fields
+from agt_cli.verify.folders import (
+    SAME,
+    Record,
+    check_not_better,
+    check_version,
+    first_difference,
+    spent_has_fields,
+)
 
 CLAIM_FILE, WEIGHTS_FILE = "claim.json", "released_weights.json"
 LABEL_FILES = ("labels.csv", "labels.parquet")
@@ -36,31 +44,44 @@ def check_descent(record: Record, trained: Record | None) -> None:
 def check_data(record: Record, trained: Record | None) -> None:
     """What is made from a training run has its data."""
     if trained is not None and trained.command == "train":
-        then, now = ({key: each.environment.get(key) for key in DATA_KEYS} for each in (record, trained))
+        then, now = (
+            {key: each.environment.get(key) for key in DATA_KEYS} for each in (record, trained)
+        )
         if key := next((key for key in DATA_KEYS if then[key] != now[key]), None):
             raise Broken(f"env.json says {key} = {then[key]}, and the training run {now[key]}")
 
 
 def by_lines(record: Record) -> bool:
-    """Whether questions came line by line: how many there would be was not fixed before the first was drawn."""
+    """Whether questions came line by line: how many there would be was not fixed before the
+    first was drawn.
+    """
     return str(record.config.get("inputs")) == str(LINES)
 
 
 def check_certified(record: Record, trained: Record | None) -> str:
-    """Stable distances are those that metrics.json and the table count; of boxes, which may have gaps, at most those."""
+    """Stable distances are those that metrics.json and the table count; of boxes, which may have
+    gaps, at most those.
+    """
     table = _certified_table(record)
     content, words = record.read("certificates.parquet"), ["label", "prediction"]
     try:
         file = open_parquet(content, words, record.metrics["n_queries"], 64)
-        rows, deferred = file.read(["stable_distance", *words]).to_pandas(), "answer" in file.schema_arrow.names
+        rows, deferred = (
+            file.read(["stable_distance", *words]).to_pandas(),
+            "answer" in file.schema_arrow.names,
+        )
     except (OSError, pa.ArrowException) as error:
         raise Broken(f"certificates.parquet is no proper parquet ({error})") from None
     stable, ks = rows["stable_distance"].to_numpy(np.int64), [int(k) for k in table["k"]]
     mean, median = float(stable.mean()), float(np.median(stable))
-    record.check_metrics("certificates.parquet", stable_distance_mean=mean, stable_distance_median=median)
+    record.check_metrics(
+        "certificates.parquet", stable_distance_mean=mean, stable_distance_median=median
+    )
     labels = rows["label"].to_numpy() if "nominal_accuracy" in table and not deferred else None
     certified: Any = (stable >= k for k in ks)  # a row at a time: a table may have many
-    made = Certificates(tuple(ks), record.metrics["relation"], rows["prediction"].to_numpy(), certified)
+    made = Certificates(
+        tuple(ks), record.metrics["relation"], rows["prediction"].to_numpy(), certified
+    )
     model = None if trained is None else trained.rebuilt_model
     exact = model is not None and model.problem.settings.certificate.covers_every_k
     for row, then in zip(made.table(labels), table.to_dict("records"), strict=True):
@@ -68,10 +89,14 @@ def check_certified(record: Record, trained: Record | None) -> str:
             continue
         difference = first_difference({name: then[name] for name in row}, row) if exact else ""
         if then["certified_fraction"] < row["certified_fraction"] - SAME:
-            counted = f"{then['certified_fraction']!r}, and is at least {row['certified_fraction']!r}"
+            counted = (
+                f"{then['certified_fraction']!r}, and is at least {row['certified_fraction']!r}"
+            )
             difference = f"certified_fraction is recorded as {counted}"
         if difference:
-            place = f"tables/certified.csv is not what certificates.parquet makes it at k = {row['k']}"
+            place = (
+                f"tables/certified.csv is not what certificates.parquet makes it at k = {row['k']}"
+            )
             raise Broken(f"{place}: {difference}")
     return "the table and metrics.json count the stable distances of certificates.parquet"
 
@@ -85,14 +110,19 @@ def _certified_table(record: Record) -> pd.DataFrame:
 
 
 def open_parquet(content: bytes, words: list[str], count: object, dense: int) -> pq.ParquetFile:
-    """A table of ``count`` rows. Args: words: columns of few words; dense: rows that a byte of the file may hold, at most.
+    """A table of ``count`` rows. Args: words: columns of few words; dense: rows that a byte of the
+    file may hold, at most.
 
     Raises:
         ValueError: it is none that agt writes, or unpacks to more.
     """
     file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=words)
     heads, rows = file.metadata, file.metadata.num_rows
-    columns = (heads.row_group(at).column(c) for at in range(heads.num_row_groups) for c in range(heads.num_columns))
+    columns = (
+        heads.row_group(at).column(c)
+        for at in range(heads.num_row_groups)
+        for c in range(heads.num_columns)
+    )
     packings = {column.compression for column in columns} - {"SNAPPY", "UNCOMPRESSED"}
     if rows != count:
         raise ValueError(f"{rows} rows, and {count} were counted")
@@ -104,18 +134,29 @@ def open_parquet(content: bytes, words: list[str], count: object, dense: int) ->
 
 
 def check_audit(record: Record, trained: Record | None) -> tuple[str, ...]:
-    """An audit against its own record, and the state of the run that it names; returns what it found, a line each."""
+    """An audit against its own record, and the state of the run that it names; returns what it
+    found, a line each.
+    """
     with record.findings.looking(AUDIT_FILE):
         audit = read_audit(record.read(AUDIT_FILE))
         named = record.environment.get("trained_digest")
         check_version(audit.by, AUDIT_FILE, record)
         if audit.kind != (kind := record.environment.get("kind", audit.kind)):
-            raise Broken(f"kind of {AUDIT_FILE} is recorded as {audit.kind!r}, and env.json beside it names {kind!r}")
+            raise Broken(
+                f"kind of {AUDIT_FILE} is recorded as {audit.kind!r}, and env.json beside it names "
+                f"{kind!r}"
+            )
         if audit.digest not in (None, named):
-            raise Broken(f"{AUDIT_FILE} is about a run of {audit.digest}, and env.json names {named}")
-        record.check_metrics(AUDIT_FILE, findings=len(audit.findings), violations=len(audit.violations))
+            raise Broken(
+                f"{AUDIT_FILE} is about a run of {audit.digest}, and env.json names {named}"
+            )
+        record.check_metrics(
+            AUDIT_FILE, findings=len(audit.findings), violations=len(audit.violations)
+        )
         record.findings.ok(AUDIT_FILE, f"{audit.schema}: it does not contradict itself")
-        return tuple(f"{finding.subject}: {finding.outcome}: {finding.meaning}" for finding in audit.findings)
+        return tuple(
+            f"{finding.subject}: {finding.outcome}: {finding.meaning}" for finding in audit.findings
+        )
     return ()
 
 
@@ -123,7 +164,9 @@ def certified(record: Record, trained: Record | None) -> tuple[str, ...]:
     """What certificates of a training run are about, and whether a guarantee may rest on them."""
     if trained is None or trained.relation is None or not trained.conditions:
         return ()
-    return f"k counts {ball(trained.relation)} (relation {trained.relation.name})", guarantee(trained.conditions)
+    return f"k counts {ball(trained.relation)} (relation {trained.relation.name})", guarantee(
+        trained.conditions
+    )
 
 
 def check_noise(record: Record, trained: Record | None) -> str | None:

@@ -37,7 +37,9 @@ from agt_cli.verify.release import (
 )
 
 RELEASES = "predict"
-"""The command that releases weights; private tuning of earlier versions did, which nothing derives again."""
+"""The command that releases weights; private tuning of earlier versions did, which nothing
+derives again.
+"""
 FROM_TRAINING = "name, classes, source, features, width, dtype, radius and bias"
 """Fields of release.json, and with them the matrices of weights.npz."""
 FROM_RELEASE = f"{FROM_TRAINING}, noise, mechanism and the weights"
@@ -96,14 +98,25 @@ def check_portable(record: Record, runs: RunsBehind) -> Portable | None:
     findings = record.findings
     claimed: Claim | None = None
     with findings.looking(CLAIM_FILE):
-        claimed = read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES)) if record.holds(CLAIM_FILE) else None
+        claimed = (
+            read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES))
+            if record.holds(CLAIM_FILE)
+            else None
+        )
         _compare_claim_with_release(claimed, runs.release)
     with findings.looking(RELEASE):
         portable = Portable.read(record)
-        findings.ok(RELEASE, f"of the form that agt writes: {len(portable.classes)} classes, {portable.name}")
+        findings.ok(
+            RELEASE,
+            f"of the form that agt writes: {len(portable.classes)} classes, {portable.name}",
+        )
         target = str(portable.source.get("_target_"))
         if not is_own_code(target):
-            findings.note("code", f"its queries would be read by {target}, no part of agt; nothing of it was imported here")
+            findings.note(
+                "code",
+                f"its queries would be read by {target}, no part of agt; nothing of it was "
+                "imported here",
+            )
         with findings.looking("noise"):
             check_lattice(portable.weight, portable.noise, findings)
         record.look("budget", _check_portable_claim, portable, claimed)
@@ -114,7 +127,8 @@ def check_portable(record: Record, runs: RunsBehind) -> Portable | None:
 
 
 def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> str:
-    """Raise Broken unless release.json is what agt writes of its own fields, and README.md is their page.
+    """Raise Broken unless release.json is what agt writes of its own fields, and README.md is their
+    page.
 
     Of another version's files, those constants are compared that this version writes too.
     """
@@ -124,7 +138,9 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
     derived = _json_of(portable.described if own_version and own_code else portable.settings)
     if not own_version:
         del derived["features"]  # another version may have had other settings
-    compared = set(derived) | set(recorded) if own_version and own_code else set(derived) & set(recorded)
+    compared = (
+        set(derived) | set(recorded) if own_version and own_code else set(derived) & set(recorded)
+    )
     left = sorted(set(recorded) - compared)
     difference = first_difference(_only(recorded, compared), _only(derived, compared))
     if difference:
@@ -141,7 +157,10 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
 def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> str | None:
     """Raise Broken unless the folder is what its release makes of the training run's model."""
     if runs.release is None or runs.release.command != RELEASES:
-        words = f"{FROM_RELEASE}: they are those of the run that released the weights, which is not there"
+        words = (
+            f"{FROM_RELEASE}: they are those of the run that released the weights, which is "
+            "not there"
+        )
         record.findings.unchecked("origin", words)
         return None
     drawn = DrawnWeights.of(runs.release)
@@ -149,7 +168,10 @@ def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> 
     arrays = {"weight": drawn.weight}
     model = None if runs.training is None else runs.training.rebuilt_model
     if runs.training is None or model is None:
-        words = f"{FROM_TRAINING}: they are those of the training run, which could not be looked at as it was then"
+        words = (
+            f"{FROM_TRAINING}: they are those of the training run, which could not be looked "
+            "at as it was then"
+        )
         record.findings.unchecked("origin", words)
     else:
         made = _derive_portable(portable, drawn, model, runs.training)
@@ -163,15 +185,21 @@ def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> 
     return f"{', '.join(derived)} and the numbers of {WEIGHTS} are those of {runs.release.folder}"
 
 
-def _derive_portable(portable: Portable, drawn: DrawnWeights, model: Model, training: Record) -> Portable:
-    """Return the folder that a release from this model makes, with the words of the one that is there.
+def _derive_portable(
+    portable: Portable, drawn: DrawnWeights, model: Model, training: Record
+) -> Portable:
+    """Return the folder that a release from this model makes, with the words of the one that is
+    there.
 
     Raises:
         Broken: agt makes none of such a run.
     """
     head = model.release_head
     if head is None or encoder_of(model.problem.settings) is not None or drawn.simulated:
-        raise Broken(f"agt writes no {RELEASE} of such a run: a simulation, no linear head, or one behind an encoder")
+        raise Broken(
+            f"agt writes no {RELEASE} of such a run: a simulation, no linear head, or one behind "
+            "an encoder"
+        )
     source = training.json(SOURCE_FILE)["source"]
     return Portable.of(head, drawn, source, portable.words, portable.brief)
 
@@ -181,7 +209,10 @@ def _compare_arrays(recorded: Mapping[str, np.ndarray], derived: Mapping[str, np
     for name, array in derived.items():
         then = recorded[name]
         if then.shape != array.shape:
-            raise Broken(f"{name} of {WEIGHTS} is recorded with the shape {then.shape}, and has {array.shape}")
+            raise Broken(
+                f"{name} of {WEIGHTS} is recorded with the shape {then.shape}, and has "
+                f"{array.shape}"
+            )
         places = np.argwhere(then != array)
         if len(places):
             place = tuple(places[0].tolist())
@@ -200,7 +231,8 @@ def _only(fields: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
 
 
 def _compare_claim_with_release(claimed: Claim | None, release: Record | None) -> None:
-    """Raise Broken unless a folder of weights has the claim of the run that released them, apart from its day.
+    """Raise Broken unless a folder of weights has the claim of the run that released them, apart
+    from its day.
 
     A claim of that run that cannot be read is a problem of that run.
     """
@@ -220,13 +252,17 @@ def _claim_in(release: Record) -> Claim | None:
 
 
 def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | None) -> str:
-    """The guarantee of the weights is that of their noise, and the claim, made again from it, is the one that is there.
+    """The guarantee of the weights is that of their noise, and the claim, made again from it, is
+    the one that is there.
 
-    Relation, declarations and account are the claim's own: no training run is there to make them from.
+    Relation, declarations and account are the claim's own: no training run is there to make them
+    from.
     """
     guarantee = guarantee_among(portable.noise)
     if claimed is None:
-        record.findings.unchecked("words", f"no {CLAIM_FILE}, as an earlier version made it: {RELEASE} has words alone")
+        record.findings.unchecked(
+            "words", f"no {CLAIM_FILE}, as an earlier version made it: {RELEASE} has words alone"
+        )
         return f"worked out again: {guarantee}"
     derived = replace(
         claimed,
@@ -242,7 +278,9 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
         totals=tuple(total_of_weights(guarantee, each.delta) for each in claimed.totals),
     )
     if claimed.issued is not None:
-        raise Broken(f"{CLAIM_FILE} was issued on {claimed.issued}, and a folder of weights names no day")
+        raise Broken(
+            f"{CLAIM_FILE} was issued on {claimed.issued}, and a folder of weights names no day"
+        )
     if not claimed.totals and not claimed.of_earlier_form:
         raise Broken(f"{CLAIM_FILE} has no total of {guarantee}")
     compare_claims(claimed, derived, record.findings)
@@ -251,5 +289,8 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
     brief = claimed.lines(brief=True)
     if portable.brief and claimed.agt == __version__ and not rendered_alike(portable.brief, brief):
         raise Broken(f"brief of {RELEASE} is not what {CLAIM_FILE} says")
-    record.findings.ok(CLAIM_FILE, f"{claimed.schema}: the same guarantee; its totals and curve are not below the truth")
+    record.findings.ok(
+        CLAIM_FILE,
+        f"{claimed.schema}: the same guarantee; its totals and curve are not below the truth",
+    )
     return f"worked out again: {guarantee}; {'; '.join(derived.spent)}"

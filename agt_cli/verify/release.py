@@ -1,15 +1,18 @@
-"""What a release says of its budget, its labels and its weights, made again from what it rests on, and compared.
+"""What a release says of its budget, its labels and its weights, made again from what it rests on,
+and compared.
 
 Formal guarantees
-    Nothing that a record says of its budget is taken from its text: the guarantee of one answer is made from the
-    mechanism's parameters, the totals by agt/mechanisms/composition.py from that guarantee and the
-    number of answers, and whether it may be claimed at all by agt/mechanisms/judging.py from the
-    conditions as recorded. What differs from the record is a problem, whichever of the two is
-    larger. What is not shown: that the draws were made with those parameters.
+    Nothing that a record says of its budget is taken from its text: the guarantee of one answer is
+    made from the mechanism's parameters, the totals by agt/mechanisms/composition.py from that
+    guarantee and the number of answers, and whether it may be claimed at all by
+    agt/mechanisms/judging.py from the conditions as recorded. What differs from the record is a
+    problem, whichever of the two is larger. What is not shown: that the draws were made with those
+    parameters.
 
-A claim is a function of the training run's model, the mechanism's settings, the counts and the account that it names.
-Fields are compared; words are a function of the fields, as one version of agt says them, and are compared as a whole with
-what that version makes of them. Nothing of somebody else's code is loaded.
+A claim is a function of the training run's model, the mechanism's settings, the counts and the
+account that it names. Fields are compared; words are a function of the fields, as one version of
+agt says them, and are compared as a whole with what that version makes of them. Nothing of somebody
+else's code is loaded.
 """
 
 import csv
@@ -65,7 +68,10 @@ _KINDS = {("eps",): "pure", ("eps", "delta"): "approximate", ("mu",): "gaussian"
 
 
 def guarantee_among(parameters: Mapping[str, Any]) -> Guarantee:
-    """The guarantee with these parameters, among others that are none. Raises KeyError, ConfigError: there is none."""
+    """The guarantee with these parameters, among others that are none.
+
+    Raises KeyError, ConfigError: there is none.
+    """
     keys = tuple(key for key in ("eps", "delta", "mu") if parameters.get(key) is not None)
     return guarantee_of({"kind": _KINDS[keys], **{key: parameters[key] for key in keys}})
 
@@ -78,12 +84,20 @@ def measurement(config: Mapping[str, Any]) -> Measurement:
 
 def asked_of(record: Record) -> MechanismConfig:
     """The mechanism and the total that the settings of a release ask for."""
-    return MechanismConfig.of(record.config["mechanism"], validate(TotalConfig, record.config.get("total"), "total"))
+    return MechanismConfig.of(
+        record.config["mechanism"], validate(TotalConfig, record.config.get("total"), "total")
+    )
 
 
 def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
-    """The budget of a release and its claim, made again; returns what may be claimed, a line each."""
-    findings, claimed, model = record.findings, None, None if trained is None else trained.rebuilt_model
+    """The budget of a release and its claim, made again; returns what may be claimed, a line
+    each.
+    """
+    findings, claimed, model = (
+        record.findings,
+        None,
+        None if trained is None else trained.rebuilt_model,
+    )
     if not record.spent:
         return _check_free(record)
     simulated = _is_simulated(record, record.config.get("seed"))
@@ -91,9 +105,15 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
         with findings.looking(CLAIM_FILE):
             claimed = _read_claim(record, simulated)
     else:
-        findings.unchecked(CLAIM_FILE, "there is none, as in releases of early versions: nothing says what was claimed")
+        findings.unchecked(
+            CLAIM_FILE,
+            "there is none, as in releases of early versions: nothing says what was claimed",
+        )
     if model is None:
-        findings.unchecked("claim", "what it rests on is in the training run, which could not be looked at as it was then")
+        findings.unchecked(
+            "claim",
+            "what it rests on is in the training run, which could not be looked at as it was then",
+        )
     with findings.looking("budget" if model is None else "claim"):
         derived = _derive_claim(record, model, claimed, simulated)
         if claimed is not None and (model is not None or derived.proved or claimed.proved):
@@ -108,19 +128,28 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
     return ()
 
 
-def _derive_claim(record: Record, model: Model | None, claimed: Claim | None, simulated: bool) -> Claim:
+def _derive_claim(
+    record: Record, model: Model | None, claimed: Claim | None, simulated: bool
+) -> Claim:
     """The claim, judged as agt predict judges it; spent.json and metrics.json say the same.
 
     Args:
-        model: that it was made from; None: it is not there, and what of it counts is taken from the claim.
+        model: that it was made from; None: it is not there, and what of it counts is taken from the
+            claim.
 
     Raises:
         Broken: a file says something else, or more was spent than was asked for.
     """
     asked, size, lines = asked_of(record), int(record.spent["queries"]), by_lines(record)
-    delta, count = asked.total.delta, (asked.total.queries or 1) if lines else int(record.metrics.get("n_queries", 1))
-    classes = 2 if model is None else model.problem.classes  # a guarantee is the same for any number of classes
-    granted = replace(_granted(record, model, asked.mechanism(classes, count), claimed), simulated=simulated)
+    delta, count = (
+        asked.total.delta,
+        (asked.total.queries or 1) if lines else int(record.metrics.get("n_queries", 1)),
+    )
+    # a guarantee is the same for any number of classes
+    classes = 2 if model is None else model.problem.classes
+    granted = replace(
+        _granted(record, model, asked.mechanism(classes, count), claimed), simulated=simulated
+    )
     output, each = granted.output, granted.guarantee
     if output is Output.LABELS:
         granted = claim_of_labels(granted, size, delta)
@@ -133,7 +162,9 @@ def _derive_claim(record: Record, model: Model | None, claimed: Claim | None, si
         # One number is exactly what it is; totals are rounded upwards.
         spent = each.eps if output is Output.NUMBER and isinstance(each, PureDP) else within.eps
         if spent > asked.total.eps:
-            raise Broken(f"more was spent than asked for: {within} against total.eps={asked.total.eps:g}")
+            raise Broken(
+                f"more was spent than asked for: {within} against total.eps={asked.total.eps:g}"
+            )
     if output is Output.WEIGHTS:
         record.check_metrics("spent.json", n_queries=size)
     if output is Output.LABELS and (lines or not record.spent.get("ledger")):
@@ -146,17 +177,27 @@ def _derive_claim(record: Record, model: Model | None, claimed: Claim | None, si
     if not lines:
         return granted
     most = asked.total.queries
-    return replace(granted, one_by_one=True, most=most, totals=claim_of_labels(granted, most, delta).totals if most else ())
+    return replace(
+        granted,
+        one_by_one=True,
+        most=most,
+        totals=claim_of_labels(granted, most, delta).totals if most else (),
+    )
 
 
-def _granted(record: Record, model: Model | None, mechanism: Claimable, claimed: Claim | None) -> Claim:
+def _granted(
+    record: Record, model: Model | None, mechanism: Claimable, claimed: Claim | None
+) -> Claim:
     """What may be claimed of a release.
 
-    Between which datasets, and whether training drew noise, is in the training run alone; where that is away, the
-    claim's word is taken for it.
+    Between which datasets, and whether training drew noise, is in the training run alone; where
+    that is away, the claim's word is taken for it.
     """
     config, conditions = record.config, record.conditions
-    rules = {"accounting": config.get("accounting", "rigorous"), "counting": config.get("counting", "distance")}
+    rules = {
+        "accounting": config.get("accounting", "rigorous"),
+        "counting": config.get("counting", "distance"),
+    }
     relation, noisy = RelationConfig("add_remove"), False
     if model is not None:
         relation, noisy = model.problem.settings.relation, model.problem.settings.noise is not None
@@ -169,7 +210,9 @@ def _granted(record: Record, model: Model | None, mechanism: Claimable, claimed:
         return Labelling.judged(model, mechanism, conditions, **rules).claim
     if model is not None and isinstance(mechanism, CertifiedQuantile):
         nothing = model.problem.dataset.train.features[:0]
-        return NumberRelease.judged(model, nothing, mechanism, ReleaseTerms(conditions=conditions, **rules)).claim
+        return NumberRelease.judged(
+            model, nothing, mechanism, ReleaseTerms(conditions=conditions, **rules)
+        ).claim
     if model is not None:
         head = cast(WeightsMechanism, mechanism).head_of(model)
         conditions = weaker(conditions, head.conditions)
@@ -184,14 +227,21 @@ def _compare_spent(record: Record, claim: Claim) -> None:
         "simulated": claim.simulated,
     }
     if spent_has_fields(record):
-        derived |= {"guarantee": claim.guarantee.as_json, "totals": [asdict(each) for each in claim.totals]}
+        derived |= {
+            "guarantee": claim.guarantee.as_json,
+            "totals": [asdict(each) for each in claim.totals],
+        }
     compare_spent(record, derived, "this release comes to")
     record.findings.ok("budget", f"worked out again: {'; '.join(claim.spent)}")
 
 
 def _read_claim(record: Record, simulated: bool) -> Claim:
     """It says what the files beside it do, whether or not the training run is there."""
-    claimed, spent, status = read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES)), record.spent, record.status
+    claimed, spent, status = (
+        read_claim(record.read(CLAIM_FILE, MAX_TEXT_BYTES)),
+        record.spent,
+        record.status,
+    )
     check_version(claimed.agt, CLAIM_FILE, record)
     ledger, account = spent.get("ledger") or {}, claimed.account
     releases = int(spent["queries"]) if spent["what"] == Output.LABELS else 1
@@ -204,19 +254,29 @@ def _read_claim(record: Record, simulated: bool) -> Claim:
     beside = {"mechanism": spent["mechanism"], "releases": releases, "simulated": simulated}
     beside["ledger"] = [ledger.get("population"), ledger.get("entry")] if ledger else None
     if not spent_has_fields(record) and not claimed.of_earlier_form:
-        raise Broken(f"spent.json has sentences, and {CLAIM_FILE} beside it is of a version that writes fields")
+        raise Broken(
+            f"spent.json has sentences, and {CLAIM_FILE} beside it is of a version that writes "
+            "fields"
+        )
     if spent_has_fields(record):
         said["guarantee"], beside["guarantee"] = claimed.guarantee.as_json, spent["guarantee"]
     if difference := first_difference(said, beside):
         raise Broken(f"{CLAIM_FILE} is not what the record beside it says: {difference}")
     if not str(status.get("started"))[:10] <= str(claimed.issued) <= str(status.get("ended"))[:10]:
-        raise Broken(f"{CLAIM_FILE} was issued on {claimed.issued}, and the release ended {status.get('ended')}")
-    record.findings.ok(CLAIM_FILE, f"{claimed.schema}: its totals and curve are not below the truth")
+        raise Broken(
+            f"{CLAIM_FILE} was issued on {claimed.issued}, and the release ended "
+            f"{status.get('ended')}"
+        )
+    record.findings.ok(
+        CLAIM_FILE, f"{claimed.schema}: its totals and curve are not below the truth"
+    )
     return claimed
 
 
 def _compare_claim(claimed: Claim, derived: Claim, record: Record) -> None:
-    """Raise Broken unless a claim is the one that the release makes, on the account that it names."""
+    """Raise Broken unless a claim is the one that the release makes, on the account that it
+    names.
+    """
     counted: Account | Uncounted | None = claimed.account
     if claimed.account is not None and not claimed.of_earlier_form:
         counted = replace(claimed.account, counts="answers" if derived.one_by_one else "entry")
@@ -226,7 +286,8 @@ def _compare_claim(claimed: Claim, derived: Claim, record: Record) -> None:
 
 
 def _reason_uncounted(claimed: Claim, record: Record) -> Uncounted:
-    """Why no ledger counts a release: by its settings, or by env.json, which says what AGT_LEDGER was.
+    """Why no ledger counts a release: by its settings, or by env.json, which says what AGT_LEDGER
+    was.
 
     Raises:
         Broken: the claim gives another reason.
@@ -237,16 +298,21 @@ def _reason_uncounted(claimed: Claim, record: Record) -> Uncounted:
     why = None if uncounted is None else uncounted.why
     if uncounted is None or why != expected:
         raise Broken(
-            f"{CLAIM_FILE} is not the claim of this release: uncounted.why is recorded as {why!r}, and is {expected!r}"
+            f"{CLAIM_FILE} is not the claim of this release: uncounted.why is recorded as {why!r}, "
+            f"and is {expected!r}"
         )
     if why == "declined":
-        words = "which ledgers lay in the working directory is in the claim alone (uncounted.ledgers, unopened)"
+        words = (
+            "which ledgers lay in the working directory is in the claim alone "
+            "(uncounted.ledgers, unopened)"
+        )
         record.findings.unchecked("ledgers", words)
     return uncounted
 
 
 def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
-    """Raise Broken unless two claims have the same fields, their day apart, and the first one's words are its fields'.
+    """Raise Broken unless two claims have the same fields, their day apart, and the first one's
+    words are its fields'.
 
     Of what an earlier version wrote as sentences nothing is compared, which is said.
     """
@@ -257,13 +323,19 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
         derived = _of_earlier_form(derived)
     elif in_words and _declares_as_text(claimed, derived):
         derived = replace(derived, declared=claimed.declared)
-    fields, expected = ({**plain_of(each), "words": [], "outside": []} for each in (claimed, derived))
+    fields, expected = (
+        {**plain_of(each), "words": [], "outside": []} for each in (claimed, derived)
+    )
     if difference := first_difference(fields, expected):
         raise Broken(f"{CLAIM_FILE} is not the claim of this release: {difference}")
     if not own_words:
         earlier = claimed.of_earlier_form or in_words
-        form = "of an earlier form" if earlier else f"of agt {claimed.agt}, and this is {__version__}"
-        findings.unchecked("words", f"{CLAIM_FILE} is {form}: its sentences are compared with nothing")
+        form = (
+            "of an earlier form" if earlier else f"of agt {claimed.agt}, and this is {__version__}"
+        )
+        findings.unchecked(
+            "words", f"{CLAIM_FILE} is {form}: its sentences are compared with nothing"
+        )
         return
     made = claimed.written()
     if not rendered_alike((claimed.words, claimed.outside), (made.words, made.outside)):
@@ -271,28 +343,47 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
 
 
 def _of_earlier_form(claim: Claim) -> Claim:
-    """A claim without what an earlier version recorded as sentences; it had no total of answers that come one by one."""
+    """A claim without what an earlier version recorded as sentences; it had no total of answers
+    that come one by one.
+    """
     reasons: tuple[Reason, ...] | None = () if claim.proved else None
     claim = replace(claim, reasons=reasons, declared=None, noisy=None)
-    return replace(claim, one_by_one=False, most=None, totals=(), curve=None) if claim.one_by_one else claim
+    return (
+        replace(claim, one_by_one=False, most=None, totals=(), curve=None)
+        if claim.one_by_one
+        else claim
+    )
 
 
 def _declares_as_text(claimed: Claim, derived: Claim) -> bool:
-    """Whether a claim has all that the record has as text, and declarations about the same conditions."""
+    """Whether a claim has all that the record has as text, and declarations about the same
+    conditions.
+    """
     told, made = (each.declared or () for each in (claimed, derived))
     letters, expected = ({known.condition for known in each} for each in (told, made))
     return letters == expected and all(known in told for known in made if known.fact.in_words)
 
 
 def _check_free(record: Record) -> tuple[str, ...]:
-    """Nothing was spent only where weights released earlier answer, or a ledger's stored answers do."""
-    config, answered, stored = record.config, record.metrics.get("answered"), record.metrics.get("stored")
+    """Nothing was spent only where weights released earlier answer, or a ledger's stored answers
+    do.
+    """
+    config, answered, stored = (
+        record.config,
+        record.metrics.get("answered"),
+        record.metrics.get("stored"),
+    )
     if config.get("release") or (config.get("mechanism") or {}).get("weights"):
         return (sentences.FREE,)
     free = type(stored) is int and stored == answered
-    free = free and (not answered or (config.get("ledger") != NO_LEDGER and config.get("seed") is None))
+    free = free and (
+        not answered or (config.get("ledger") != NO_LEDGER and config.get("seed") is None)
+    )
     right = f"all {stored} were stored in a ledger, it says, and spent when they were drawn"
-    wrong = "no spent.json says what these answers spend, and neither a ledger nor weights released earlier gave them"
+    wrong = (
+        "no spent.json says what these answers spend, and neither a ledger nor weights "
+        "released earlier gave them"
+    )
     record.findings.compare("budget", free, right, wrong)
     return (sentences.FREE,) if free else ()
 
@@ -310,19 +401,31 @@ def check_tuned(record: Record, trained: Record | None) -> tuple[str, ...]:
 
 
 def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
-    """What was measured of a table: its budget and claim, and the price that whoever trains with it is told."""
+    """What was measured of a table: its budget and claim, and the price that whoever trains with
+    it is told.
+    """
     with record.findings.looking(DATASET_FILE):
-        noted = parse_yaml(record.read(DATASET_FILE, MAX_TEXT_BYTES), DATASET_FILE).get("measurement") or {}
+        noted = (
+            parse_yaml(record.read(DATASET_FILE, MAX_TEXT_BYTES), DATASET_FILE).get("measurement")
+            or {}
+        )
         mechanism = measurement(record.config)
         price = sentences.price(str(mechanism.guarantee), neighbours_of(mechanism.relation))
         if record.environment.get("agt") != __version__:
-            record.findings.unchecked("words", f"those of {DATASET_FILE} are of agt {record.environment.get('agt')}")
+            record.findings.unchecked(
+                "words", f"those of {DATASET_FILE} are of agt {record.environment.get('agt')}"
+            )
         elif not rendered_alike(noted.get("claim"), price):
-            raise Broken(f"{DATASET_FILE} says that it was measured for {noted.get('claim')}, and it was for {price}")
+            raise Broken(
+                f"{DATASET_FILE} says that it was measured for {noted.get('claim')}, and it was "
+                f"for {price}"
+            )
         record.findings.ok(DATASET_FILE, f"measured, as it says: {price}")
     if not record.spent:
         if record.holds(CLAIM_FILE):
-            record.findings.problem("budget", f"{CLAIM_FILE} claims a release, and no spent.json says what it spends")
+            record.findings.problem(
+                "budget", f"{CLAIM_FILE} claims a release, and no spent.json says what it spends"
+            )
         return ()
     simulated = _is_simulated(record, None)
     with record.findings.looking("claim"):
@@ -345,7 +448,8 @@ def _is_simulated(record: Record, seed: object) -> bool:
     if in_spent is not simulated or in_metrics != int(simulated):
         findings.problem(
             "draws",
-            f"simulated is {simulated} by the seed of config.yaml, {in_spent!r} in spent.json and {in_metrics!r} in "
+            f"simulated is {simulated} by the seed of config.yaml, {in_spent!r} in spent.json and "
+            f"{in_metrics!r} in "
             "metrics.json",
         )
     elif simulated:
@@ -353,7 +457,8 @@ def _is_simulated(record: Record, seed: object) -> bool:
     return simulated
 
 
-# -- labels and weights ----------------------------------------------------------------------------------------------------
+# -- labels and weights
+# ----------------------------------------------------------------------------------------------------
 
 
 def check_labels(record: Record, trained: Record | None) -> str | None:
@@ -363,7 +468,10 @@ def check_labels(record: Record, trained: Record | None) -> str | None:
         return None
     answered, left = (record.metrics.get(key) for key in ("answered", "unanswered"))
     if answered is not None and answered + left != record.metrics["n_queries"]:
-        raise Broken(f"metrics.json counts {answered} answered and {left} not, of {record.metrics['n_queries']}")
+        raise Broken(
+            f"metrics.json counts {answered} answered and {left} not, of "
+            f"{record.metrics['n_queries']}"
+        )
     if len(labels) != (count := _counted(record)):
         raise Broken(f"the labels have {len(labels)} rows, and {count} labels were counted")
     classes = [] if trained is None else trained.classes
@@ -379,10 +487,12 @@ def _counted(record: Record) -> Any:
 
 
 def labels_of(record: Record) -> pa.DictionaryArray | None:
-    """[n] the labels that were released, in their order, each class's name once; None: there are none.
+    """[n] the labels that were released, in their order, each class's name once; None: there are
+    none.
 
     Raises:
-        Broken: the table is none that agt writes, or a parquet file of other rows than were counted.
+        Broken: the table is none that agt writes, or a parquet file of other rows than were
+            counted.
     """
     name = next((name for name in LABEL_FILES if record.holds(name)), None)
     if name is None:
@@ -391,25 +501,41 @@ def labels_of(record: Record) -> pa.DictionaryArray | None:
     try:
         if name == LABEL_FILES[0]:
             rows = csv.reader(TextIOWrapper(BytesIO(content), "utf-8", newline=""), strict=True)
-            columns, labels = next(rows), pa.array((label for _, label in rows), pa.string()).dictionary_encode()
-        else:  # a row that agt writes holds a name in plain, 4 bytes and its letters; Snappy unpacks 3 bytes to 64 at most
+            columns, labels = (
+                next(rows),
+                pa.array((label for _, label in rows), pa.string()).dictionary_encode(),
+            )
+        else:
+            # a row that agt writes holds a name in plain, 4 bytes and its letters; Snappy unpacks 3
+            # bytes to 64 at most
             file = open_parquet(content, named, _counted(record), 6)
             columns, table = file.schema_arrow.names, file.read(named).unify_dictionaries()
             labels = table.column(0).combine_chunks()
         if columns != LABEL_COLUMNS or len(labels.dictionary) > MAX_CLASSES or labels.null_count:
-            raise ValueError(f"its columns are not {' and '.join(LABEL_COLUMNS)}, each label one of a few classes")
+            raise ValueError(
+                f"its columns are not {' and '.join(LABEL_COLUMNS)}, each label one of a few "
+                "classes"
+            )
     except (csv.Error, ValueError, OSError, IndexError, StopIteration, pa.ArrowException) as error:
-        raise Broken(f"{name} is no proper {'table' if name == LABEL_FILES[0] else 'parquet file'} ({error})") from None
+        raise Broken(
+            f"{name} is no proper {'table' if name == LABEL_FILES[0] else 'parquet file'} ({error})"
+        ) from None
     return labels
 
 
 def check_weights(record: Record, trained: Record | None) -> str | None:
-    """Released weights lie on their lattice; their noise is what their mechanism takes for this head."""
+    """Released weights lie on their lattice; their noise is what their mechanism takes for this
+    head.
+    """
     if not record.holds(WEIGHTS_FILE):
         return None
     noise = record.json(WEIGHTS_FILE)
     check_lattice(read_released_weight(record), noise, record.findings)
-    head = None if trained is None or trained.rebuilt_model is None else trained.rebuilt_model.release_head
+    head = (
+        None
+        if trained is None or trained.rebuilt_model is None
+        else trained.rebuilt_model.release_head
+    )
     if head is None:
         return None
     mechanism = cast(WeightsMechanism, asked_of(record).mechanism(head.problem.classes, 1))
@@ -421,7 +547,10 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
 
 
 def read_released_weight(record: Record) -> np.ndarray:
-    """Return [1 or classes, outputs] the weights that a release drew. Raises Broken: they cannot be read."""
+    """Return [1 or classes, outputs] the weights that a release drew.
+
+    Raises Broken: they cannot be read.
+    """
     try:
         return load_arrays(record.read(RELEASED_ARRAYS))["weight"]
     except SafetensorError as error:
@@ -429,7 +558,9 @@ def read_released_weight(record: Record) -> np.ndarray:
 
 
 def check_lattice(weight: np.ndarray, noise: Any, findings: Findings) -> None:
-    """Released weights are multiples of a step that sigma alone decides: what is not was changed after the draw."""
+    """Released weights are multiples of a step that sigma alone decides: what is not was changed
+    after the draw.
+    """
     sigma, step = float(noise["sigma"]), float(noise["step"])
     if not (sigma > 0 and step == step_of(sigma)):
         raise Broken(f"step = {step!r} is not the one of sigma = {sigma!r}")

@@ -1,4 +1,6 @@
-"""From a path to what lies there and everything that it rests on, each part checked as far as it is still there."""
+"""From a path to what lies there and everything that it rests on, each part checked as far as it
+is still there.
+"""
 
 import os
 from collections.abc import Callable
@@ -25,7 +27,14 @@ from agt_cli.verify.erasure import (
 )
 from agt_cli.verify.folders import OnFile, Record, VerifiedItem, data_items
 from agt_cli.verify.ledgers import NotedHead, is_ledger, ledgers_of, look_at_ledger
-from agt_cli.verify.pages import certified, check_audit, check_certified, check_data, check_descent, check_noise
+from agt_cli.verify.pages import (
+    certified,
+    check_audit,
+    check_certified,
+    check_data,
+    check_descent,
+    check_noise,
+)
 from agt_cli.verify.portable import RunsBehind, check_portable
 from agt_cli.verify.release import (
     check_labels,
@@ -37,17 +46,20 @@ from agt_cli.verify.release import (
 
 ERASURE = "unlearn"
 MAKER_LIMIT = (
-    "who made it: hashes and seals are no signature; only a digest that was kept elsewhere, at the time, "
+    "who made it: hashes and seals are no signature; only a digest that was kept elsewhere, at the "
+    "time, "
     "or a signature of manifest.json by a key that came another way (ssh-keygen -Y verify), "
     "tells this folder from one that was made to look like it"
 )
 PAGES_LIMIT = (
-    "that the sentences of report.md and report.html are true: these pages are held by their hashes, "
+    "that the sentences of report.md and report.html are true: these pages are held by their "
+    "hashes, "
     "and their words were not compared with the other files"
 )
 ACCOUNT_LIMITS = (
     PAGES_LIMIT,
-    "that the model after it was computed as is said: whoever doubts it trains on the records that are left, and compares",
+    "that the model after it was computed as is said: whoever doubts it trains on the records that "
+    "are left, and compares",
     "that the log holds every request: one that was never given to agt is in no file",
     MAKER_LIMIT,
     "that the code which ran was agt's: version and revision are words in the record",
@@ -55,15 +67,24 @@ ACCOUNT_LIMITS = (
 )
 HALF_COMMITTED = (
     "an erasure was carried out whose files are not all in their places yet (unlearning/commit)",
-    "any agt command on the run brings them there (agt certify run=..., say), and an audit writes nothing; then verify "
+    "any agt command on the run brings them there (agt certify run=..., say), and an audit writes "
+    "nothing; then verify "
     "again",
 )
 RELEASE_FOLDER = "release"  # of a record: what may be handed on
 MAX_STEPS = 4  # steps from what is audited to what it rests on
-ITEM_NAMES = {"train": "training run", ERASURE: "erasure", RELEASE: "released weights", "agt.save": "saved model"}
+ITEM_NAMES = {
+    "train": "training run",
+    ERASURE: "erasure",
+    RELEASE: "released weights",
+    "agt.save": "saved model",
+}
 Check = Callable[[Record, Record | None], str | None]
-"""Of a record, and of the training run that it was made from: what holds, in words (``Record.look``)."""
-CHECKS: tuple[tuple[str, str, Check], ...] = (  # which command's records, the check's name, the check
+"""Of a record, and of the training run that it was made from: what holds, in words
+(``Record.look``).
+"""
+# which command's records, the check's name, the check
+CHECKS: tuple[tuple[str, str, Check], ...] = (
     ("", "env.json", check_environment),
     ("", "conditions", check_descent),
     ("", "data digest", check_data),
@@ -76,7 +97,8 @@ CHECKS: tuple[tuple[str, str, Check], ...] = (  # which command's records, the c
     ("predict", "noise", check_weights),
     ("certify", "certificates", check_certified),
 )
-CLAIMS: dict[str, Callable[[Record, Record | None], tuple[str, ...]]] = {  # what is certified or guaranteed, a line each
+# what is certified or guaranteed, a line each
+CLAIMS: dict[str, Callable[[Record, Record | None], tuple[str, ...]]] = {
     "train": lambda record, trained: (*certified(record, trained), *erased_words(record)),
     "tune": check_tuned,
     "measure": check_measured,
@@ -109,7 +131,8 @@ class Verification:
     Attributes:
         progress: told how many files of the present folder are hashed, and of how many.
         ledger: where the account of a release lies, by name or path; None: where it says itself.
-        head: of a ledger: where its chain ended at some time, as somebody noted it, or where its second head lies.
+        head: of a ledger: where its chain ended at some time, as somebody noted it, or where its
+            second head lies.
         steps: how far the present folder is from the first.
     """
 
@@ -131,10 +154,15 @@ class Verification:
             raise ConfigError(f"{path}: no such file or folder")
         if is_ledger(path):
             if digest is not None:
-                raise ConfigError("digest: a ledger grows and has none: give head=COUNT:HASH, as agt ledger show prints it")
+                raise ConfigError(
+                    "digest: a ledger grows and has none: give head=COUNT:HASH, as agt ledger show "
+                    "prints it"
+                )
             return look_at_ledger(path, self.head)
         if not path.is_dir():
-            raise ConfigError(f"{path}: expected the folder of a run or of a release, or a ledger's file")
+            raise ConfigError(
+                f"{path}: expected the folder of a run or of a release, or a ledger's file"
+            )
         if not os.path.lexists(path / MANIFEST_FILE):
             return _unfinished(path)
         return self._folder(path, digest).item
@@ -156,9 +184,15 @@ class Verification:
         item, training = self._run(record)
         return VerifiedFolder(item, record if digest in (None, record.digest) else None, training)
 
-    def _release(self, record: Record, below: tuple[VerifiedItem, ...], runs: RunsBehind) -> VerifiedItem:
+    def _release(
+        self, record: Record, below: tuple[VerifiedItem, ...], runs: RunsBehind
+    ) -> VerifiedItem:
         portable = check_portable(record, runs)
-        facts = (("dataset", portable.name), ("classes", ", ".join(portable.classes))) if portable else ()
+        facts = (
+            (("dataset", portable.name), ("classes", ", ".join(portable.classes)))
+            if portable
+            else ()
+        )
         words = portable.words if portable else ()
         return VerifiedItem(
             f"{ITEM_NAMES[RELEASE]} {record.folder}",
@@ -196,7 +230,9 @@ class Verification:
         )
         return item, training
 
-    def _made(self, record: Record) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...], Record | None]:
+    def _made(
+        self, record: Record
+    ) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...], Record | None]:
         """What something was made from, what it claims, a line each, and its training run."""
         trained = record if record.command == "train" else None
         below = () if trained is None else data_items(record)
@@ -209,12 +245,21 @@ class Verification:
                 record.look(name, check, trained)
         claims = CLAIMS.get(record.command, certified)(record, trained)
         published = self._published(record, trained)
-        return (*below, *published, *ledgers_of(record, trained, self.ledger, self.head)), claims, trained
+        return (
+            (*below, *published, *ledgers_of(record, trained, self.ledger, self.head)),
+            claims,
+            trained,
+        )
 
     def _erasure(self, record: Record) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...]]:
-        """The account of an erasure: the run that it is about, as it is now, and what it says, a line each."""
+        """The account of an erasure: the run that it is about, as it is now, and what it says, a
+        line each.
+        """
         record.look("env.json", check_environment)
-        account, place = read_account_of(record), record.environment.get("trained_run") or record.config.get("run")
+        account, place = (
+            read_account_of(record),
+            record.environment.get("trained_run") or record.config.get("run"),
+        )
         if account is None:
             return (), ()
         if not isinstance(place, str):
@@ -222,9 +267,16 @@ class Verification:
         subject, run = self._source("training run", Path(place), account.state.after, record.folder)
         return (subject,), check_account(account, record, run)
 
-    def _source(self, name: str, place: Path, digest: str | None, home: Path) -> tuple[VerifiedItem, Record | None]:
-        """A folder that a run was made from, and its record, if it is what was recorded or came after it by erasures."""
-        findings, folder = Findings(), _whereabouts(place, digest, home) if self.steps < MAX_STEPS else None
+    def _source(
+        self, name: str, place: Path, digest: str | None, home: Path
+    ) -> tuple[VerifiedItem, Record | None]:
+        """A folder that a run was made from, and its record, if it is what was recorded or came
+        after it by erasures.
+        """
+        findings, folder = (
+            Findings(),
+            _whereabouts(place, digest, home) if self.steps < MAX_STEPS else None,
+        )
         if folder is None:
             findings.unchecked("folder", "not there", "copy it beside this one, and verify again")
             return VerifiedItem(f"{name} {place}", findings.checks, digest=digest or ""), None
@@ -234,7 +286,9 @@ class Verification:
             return found.item, found.record
         findings.note("state", earlier, "what follows is the run as it is now")
         now = self._deeper._folder(folder, None)
-        return VerifiedItem(f"{name} {place}", findings.checks, rests_on=(now.item,), digest=digest or ""), now.record
+        return VerifiedItem(
+            f"{name} {place}", findings.checks, rests_on=(now.item,), digest=digest or ""
+        ), now.record
 
     @property
     def _deeper(self) -> "Verification":
@@ -251,28 +305,40 @@ class Verification:
         return (self._release(inside, (), RunsBehind(record, training)),)
 
     def _owner(self, record: Record) -> VerifiedFolder | None:
-        """The run that released these weights, verified: the owner's, not the public's. None: they lie elsewhere."""
+        """The run that released these weights, verified: the owner's, not the public's.
+
+        None: they lie elsewhere.
+        """
         inside, listed = record.folder.resolve(), record.digest.removeprefix("sha256:")
         try:
             manifest = Manifest.open(inside.parent)
         except Broken:
             return None
         lies_there = manifest.files.get(f"{inside.name}/{MANIFEST_FILE}") == listed
-        return self._deeper._folder(record.folder.parent, None) if lies_there and self.steps < MAX_STEPS else None
+        return (
+            self._deeper._folder(record.folder.parent, None)
+            if lies_there and self.steps < MAX_STEPS
+            else None
+        )
 
 
 def _whereabouts(recorded: Path, digest: str | None, home: Path) -> Path | None:
-    """Where a folder lies that a run names: where it did then, or beside that run, in a copy of the whole.
+    """Where a folder lies that a run names: where it did then, or beside that run, in a copy of the
+    whole.
 
-    None: nowhere; a folder of another digest counts only where that gave way there in an erasure, or where the folder lies
-    at the very place that was recorded.
+    None: nowhere; a folder of another digest counts only where that gave way there in an erasure,
+    or where the folder lies at the very place that was recorded.
 
     Args:
         digest: that it must have; None: any.
         home: the run's own folder.
     """
     home = home.resolve()
-    places = (recorded, home.parent.parent / recorded.parent.name / recorded.name, home.parent / recorded.name)
+    places = (
+        recorded,
+        home.parent.parent / recorded.parent.name / recorded.name,
+        home.parent / recorded.name,
+    )
     for folder in places:
         try:
             if digest in (None, Manifest.open(folder).digest):
@@ -290,24 +356,41 @@ def _unfinished(folder: Path) -> VerifiedItem:
         ConfigError: it is no run at all.
     """
     if not os.path.lexists(folder / "status.json"):
-        runs = sorted(path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{MANIFEST_FILE}"))
+        runs = sorted(
+            path.parent
+            for depth in ("*", "*/*")
+            for path in folder.glob(f"{depth}/{MANIFEST_FILE}")
+        )
         below = f"; below it are {len(runs)}, such as {runs[-1]}" if runs else ""
-        raise ConfigError(f"{folder}: neither a run nor a release: {MANIFEST_FILE} is not there, nor status.json{below}")
+        raise ConfigError(
+            f"{folder}: neither a run nor a release: {MANIFEST_FILE} is not there, nor "
+            f"status.json{below}"
+        )
     findings = Findings()
     with findings.looking("status"):
         run = Run.at(folder)
         run.json("status.json")  # says why it cannot be read
         state = run.state
         if state == "done":
-            raise Broken(f"status.json says it is finished, and {MANIFEST_FILE} is gone: nothing binds its files together")
-        known = {"running": "a process is at work on it", "killed": "nobody works on it any more, it was killed"}
+            raise Broken(
+                f"status.json says it is finished, and {MANIFEST_FILE} is gone: nothing binds its "
+                "files together"
+            )
+        known = {
+            "running": "a process is at work on it",
+            "killed": "nobody works on it any more, it was killed",
+        }
         why = f": {words}" if (words := known.get(state, run.error)) else ""
-        findings.problem("status", f"not finished ({state}{why}), so nothing binds its files together")
+        findings.problem(
+            "status", f"not finished ({state}{why}), so nothing binds its files together"
+        )
     if os.path.lexists(folder / "spent.json"):
         with findings.looking("budget"):
             spent = unseal_manifest(read_file(folder / "spent.json"), "spent.json")
             words = "; ".join(spent_lines(spent))
             findings.problem(
-                "budget", f"{spent['what']} may have been drawn at {spent['time']}: count it as spent: {words}"
+                "budget",
+                f"{spent['what']} may have been drawn at {spent['time']}: count it as spent: "
+                f"{words}",
             )
     return VerifiedItem(f"unfinished run {folder}", findings.checks)

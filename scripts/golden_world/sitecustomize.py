@@ -1,11 +1,13 @@
-"""A world that stands still, for golden records: Python imports this module at start, where it is on PYTHONPATH.
+"""A world that stands still, for golden records: Python imports this module at start, where it is
+on PYTHONPATH.
 
-Everything that two runs of the same command legitimately differ in is fixed here, at its source, as hashes of one file are
-written into others; each with its reason:
+Everything that two runs of the same command legitimately differ in is fixed here, at its source, as
+hashes of one file are written into others; each with its reason:
 
     the date            GOLDEN_NOW: folders, records and ledgers are named and dated by it
     durations           none passes, as far as agt's own modules see: they are written into metrics and states
-    the system's draws  a stream for each command (GOLDEN_SEED) and each size of a draw, for agt's own modules alone
+    the system's draws  a stream for each command (GOLDEN_SEED) and each size of a draw, for agt's
+    own modules alone
     the revision        ``git`` finds the same everywhere: env.json names it
     digests of code     the same everywhere: the code is what changes
     hashes of pages     one for all pages and pictures: their wording and drawing may change, and manifests list them
@@ -94,7 +96,9 @@ class Sha256:
         return other
 
     def digest(self):
-        return real_sha256(b"prose").digest() if self._start.startswith(PROSE) else self._hash.digest()
+        return (
+            real_sha256(b"prose").digest() if self._start.startswith(PROSE) else self._hash.digest()
+        )
 
     def hexdigest(self):
         return self.digest().hex()
@@ -105,14 +109,17 @@ def fixed_git(real):
 
     def run(command, *rest, **options):
         if not isinstance(command, str) and command[:1] == ["git"]:
-            return subprocess.CompletedProcess(command, 0, "0" * 40 if "rev-parse" in command else "", "")
+            return subprocess.CompletedProcess(
+                command, 0, "0" * 40 if "rev-parse" in command else "", ""
+            )
         return real(command, *rest, **options)
 
     return run
 
 
 class FixedModules:
-    """Finds modules as Python does, and fixes what ours, and Hydra's, hold in their names once they are loaded.
+    """Finds modules as Python does, and fixes what ours, and Hydra's, hold in their names once they
+    are loaded.
 
     Compiled modules of others rely on the true ``datetime``.
     """
@@ -120,7 +127,11 @@ class FixedModules:
     @staticmethod
     def find_spec(name, path=None, target=None):
         """As ``PathFinder``; None for what is not to be fixed."""
-        spec = PathFinder.find_spec(name, path, target) if name.partition(".")[0] in (*OURS, "hydra") else None
+        spec = (
+            PathFinder.find_spec(name, path, target)
+            if name.partition(".")[0] in (*OURS, "hydra")
+            else None
+        )
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
             spec.loader.exec_module = lambda module: (execute(module), fix(module))[0]
@@ -144,7 +155,9 @@ if "GOLDEN_NOW" in os.environ:
         setattr(time, tick, fixed_clock(getattr(time, tick)))
     os.urandom = random._urandom = fixed_draws(os.urandom)
     hashlib.sha256 = Sha256
-    hashlib.new = lambda name, *rest, **more: Sha256(*rest) if name == "sha256" else real_new(name, *rest, **more)
+    hashlib.new = lambda name, *rest, **more: (
+        Sha256(*rest) if name == "sha256" else real_new(name, *rest, **more)
+    )
     subprocess.run = fixed_git(subprocess.run)
     os.fsync = lambda file: None
     sys.meta_path.insert(0, FixedModules)

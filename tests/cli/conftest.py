@@ -71,7 +71,9 @@ def process(tmp_path: Path) -> Agt:
 
 @pytest.fixture(scope="session")
 def trained_as(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, tuple[str, ...]], Path]:
-    """The folder of a run of that name with these settings, trained when first asked for; no test changes it."""
+    """The folder of a run of that name with these settings, trained when first asked for; no
+    test changes it.
+    """
     home, folders = tmp_path_factory.mktemp("trained"), dict[tuple[str, tuple[str, ...]], Path]()
 
     def folder(name: str, settings: tuple[str, ...]) -> Path:

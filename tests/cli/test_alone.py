@@ -1,4 +1,6 @@
-"""Runs that stand on their own: what certify, plan and predict need to answer a file of queries, and what they do not."""
+"""Runs that stand on their own: what certify, plan and predict need to answer a file of queries,
+and what they do not.
+"""
 
 import json
 import shutil
@@ -23,28 +25,63 @@ N = 80
 LABELS = np.array(["no", "yes"])[np.arange(N) % 2]
 AGE = np.where(np.arange(N) % 2, 60.0, 30.0) + RNG.uniform(-8, 8, N).round(1)
 TABLE = {"age": AGE, "town": RNG.choice(["a", "b", "c"], N), "same": np.full(N, 3.0), "y": LABELS}
-VECTORS = {"x": RNG.normal(size=(N, 4)).astype(np.float32) + (np.arange(N) % 2)[:, None], "label": np.arange(N) % 2}
+VECTORS = {
+    "x": RNG.normal(size=(N, 4)).astype(np.float32) + (np.arange(N) % 2)[:, None],
+    "label": np.arange(N) % 2,
+}
 HEAD = ("compute.threads=1", "training=generic", "training.lr=0.1", "training.chosen_on=public")
-LINEAR = (*HEAD, "certificate=stability", "training.loss=binary_cross_entropy", "training.clip=0.5", "model=linear")
+LINEAR = (
+    *HEAD,
+    "certificate=stability",
+    "training.loss=binary_cross_entropy",
+    "training.clip=0.5",
+    "model=linear",
+)
 BOX = (*HEAD, "certificate=box", "training.epochs=2", "kgrid.max=3", "compute.kernel=reference")
 OF_TABLE = ("dataset=table", "dataset.path=t.csv", "dataset.label=y", "dataset.declared_size=60")
 DERIVED = ("+dataset.numeric={age: null, same: null}", "+dataset.categorical={town: [a, b]}")
-GIVEN = ("+dataset.numeric={age: [18, 100]}", "+dataset.categorical={town: [a, b]}", "dataset.classes=[no, yes]")
-OF_VECTORS = ("dataset=embeddings", "dataset.path=e.npz", "dataset.declared_size=60", "+dataset.center=middle")
+GIVEN = (
+    "+dataset.numeric={age: [18, 100]}",
+    "+dataset.categorical={town: [a, b]}",
+    "dataset.classes=[no, yes]",
+)
+OF_VECTORS = (
+    "dataset=embeddings",
+    "dataset.path=e.npz",
+    "dataset.declared_size=60",
+    "+dataset.center=middle",
+)
 SOURCES = {
     "given constants": (*OF_TABLE, *GIVEN, *LINEAR),
     "constants found in the data": (*OF_TABLE, *DERIVED, *LINEAR),
     "a size that nobody declared": (*OF_TABLE, *GIVEN, *LINEAR, "dataset.declared_size=null"),
     "boxes": (*OF_TABLE, *DERIVED, *BOX, "model=mlp", "model.hidden=[3]"),
     "an ensemble": (*OF_TABLE, *GIVEN, *LINEAR, "ensemble.members=2"),
-    "an ensemble of no declared size": (*OF_TABLE, *GIVEN, *LINEAR, "ensemble.members=2", "dataset.declared_size=null"),
-    "a network of one's own": (*OF_TABLE, "dataset.bins=0", *GIVEN, *BOX, "model=custom", "model._target_=ownnet.network"),
+    "an ensemble of no declared size": (
+        *OF_TABLE,
+        *GIVEN,
+        *LINEAR,
+        "ensemble.members=2",
+        "dataset.declared_size=null",
+    ),
+    "a network of one's own": (
+        *OF_TABLE,
+        "dataset.bins=0",
+        *GIVEN,
+        *BOX,
+        "model=custom",
+        "model._target_=ownnet.network",
+    ),
     "vectors with a center of their file": (*OF_VECTORS, *LINEAR),
     "digits": ("dataset=digits", "dataset.declared_size=300", *LINEAR),
     "points": ("dataset=blobs", "dataset.n_train=80", *LINEAR),
 }
-SWEPT = ("a size that nobody declared", "an ensemble of no declared size", "digits", "points")  # by make sweep
-OWN = "from torch import nn\n\n\ndef network():\n    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))\n"
+# by make sweep
+SWEPT = ("a size that nobody declared", "an ensemble of no declared size", "digits", "points")
+OWN = (
+    "from torch import nn\n\n\ndef network():\n    return nn.Sequential(nn.Linear(4, 3), "
+    "nn.Tanh(), nn.Linear(3, 2))\n"
+)
 
 
 @pytest.fixture
@@ -92,16 +129,28 @@ def certified(run: Path, inputs: str) -> list[Any]:
     with RunRecord(Path(f"asked {run.name}"), "certify", config) as record:
         opened = TrainedRun.of(config).open(record, Console(quiet=True))
         found = opened.model.certify(opened.queries.features)
-    standings = [(condition.letter, condition.standing, condition.why) for condition in opened.conditions]
+    standings = [
+        (condition.letter, condition.standing, condition.why) for condition in opened.conditions
+    ]
     return [
-        *zip(opened.queries.ids, opened.queries.labels, found.prediction, found.stable_distance, strict=True),
+        *zip(
+            opened.queries.ids,
+            opened.queries.labels,
+            found.prediction,
+            found.stable_distance,
+            strict=True,
+        ),
         standings,
     ]
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.sweep] * (name in SWEPT)) for name in SOURCES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.sweep] * (name in SWEPT)) for name in SOURCES]
+)
 def test_a_file_of_queries_needs_the_runs_folder_alone(trained: Trained, name: str) -> None:
-    """As the same run answered with the data at hand, from a copy elsewhere, its data and code gone."""
+    """As the same run answered with the data at hand, from a copy elsewhere, its data and code
+    gone.
+    """
     run, inputs = trained(name), queries(name)
     with_data = Path("old")
     shutil.copytree(run, with_data)
@@ -118,23 +167,50 @@ def test_a_file_of_queries_needs_the_runs_folder_alone(trained: Trained, name: s
 def test_every_command_says_that_it_did_not_look_at_the_data(trained: Trained, agt: Agt) -> None:
     run, inputs = trained("given constants"), queries("given constants")
     shutil.rmtree("data")
-    commands = {"certify": (), "plan": ("eps=[1]", "queries=[10]"), "predict": ("mechanism.eps=1", "force=true")}
+    commands = {
+        "certify": (),
+        "plan": ("eps=[1]", "queries=[10]"),
+        "predict": ("mechanism.eps=1", "force=true"),
+    }
     for command, more in commands.items():
         said = agt(command, f"run={run}", f"inputs={inputs}", *more, "--json", "-q").ended(0)
-        now, then = (json.loads((folder / "env.json").read_text()) for folder in (Path(said.json["run"]), run))
+        now, then = (
+            json.loads((folder / "env.json").read_text())
+            for folder in (Path(said.json["run"]), run)
+        )
         assert now["training_data"].startswith("not read")
         assert now["data_digest"] == then["data_digest"]
-        conditions = [json.loads((folder / "conditions.json").read_text()) for folder in (Path(said.json["run"]), run)]
+        conditions = [
+            json.loads((folder / "conditions.json").read_text())
+            for folder in (Path(said.json["run"]), run)
+        ]
         assert conditions[0] == conditions[1]
 
 
 @pytest.mark.usefixtures("trained")  # for its data
 def test_a_claim_names_the_rows_that_settings_were_chosen_on(agt: Agt) -> None:
-    """A release about a file of queries looks at no training data, and still lists what the run declared of it."""
+    """A release about a file of queries looks at no training data, and still lists what the run
+    declared of it.
+    """
     given = ("dataset=table", *OF_TABLE[1:], *GIVEN, "certificate=erm", "compute.threads=1")
-    agt("tune", *given, "tune.public=test", "tune.folds=2", "tune.name=mine", "tune.grid={training.caution: [4]}").ended(0)
+    agt(
+        "tune",
+        *given,
+        "tune.public=test",
+        "tune.folds=2",
+        "tune.name=mine",
+        "tune.grid={training.caution: [4]}",
+    ).ended(0)
     run = agt("train", "experiment=mine", "compute.threads=1", "--json", "-q").json["run"]
-    said = agt("predict", f"run={run}", f"inputs={queries('')}", "mechanism.eps=1", "force=true", "--json", "-q")
+    said = agt(
+        "predict",
+        f"run={run}",
+        f"inputs={queries('')}",
+        "mechanism.eps=1",
+        "force=true",
+        "--json",
+        "-q",
+    )
     (choice,) = [line for line in said.json["words"] if "training.chosen_on" in line]
     assert "on the test records, digest" in choice
     assert "or one of those rows is private" in choice
@@ -146,13 +222,16 @@ def test_test_records_need_the_data_as_it_was(trained: Trained, agt: Agt) -> Non
     agt("certify", f"run={run}", "-q").ended(2, "the data is not what the run was trained on")
     assert certified(run, inputs), "what queries need is in the run"
     Path("data/t.csv").unlink()
-    (run / "source.json").unlink()  # a run that is older than this file needs its data for queries, too
+    # a run that is older than this file needs its data for queries, too
+    (run / "source.json").unlink()
     reseal(run)
     for more in ((), (f"inputs={inputs}",)):
         agt("certify", f"run={run}", *more, "-q").ended(4, "t.csv")
 
 
-def test_a_source_holds_no_record_and_is_refused_when_it_was_edited(trained: Trained, agt: Agt) -> None:
+def test_a_source_holds_no_record_and_is_refused_when_it_was_edited(
+    trained: Trained, agt: Agt
+) -> None:
     """Constants, facts and, where nobody declared a size, a number of records."""
     run, inputs = trained("given constants"), queries("given constants")
     whole = (run / "source.json").read_text()
@@ -164,7 +243,10 @@ def test_a_source_holds_no_record_and_is_refused_when_it_was_edited(trained: Tra
     assert node["source"]["settled"] == {"classes": ["no", "yes"], "ranges": {}}
     for edit, value in (("format", 99), ("names", None), ("source", None)):
         (run / "source.json").write_text(json.dumps({**node, edit: value}))
-        assert "source.json is not what manifest.json says" in agt("certify", f"run={run}", f"inputs={inputs}").err
+        assert (
+            "source.json is not what manifest.json says"
+            in agt("certify", f"run={run}", f"inputs={inputs}").err
+        )
         reseal(run)
         said = agt("certify", f"run={run}", f"inputs={inputs}", "-q").ended(2)
         assert "source.json" in said.err or "dataset" in said.err
@@ -173,14 +255,22 @@ def test_a_source_holds_no_record_and_is_refused_when_it_was_edited(trained: Tra
 
 
 @pytest.mark.parametrize(
-    "name", ["boxes", *(pytest.param(n, marks=pytest.mark.sweep) for n in ("given constants", "an ensemble"))]
+    "name",
+    [
+        "boxes",
+        *(pytest.param(n, marks=pytest.mark.sweep) for n in ("given constants", "an ensemble")),
+    ],
 )
 def test_a_large_file_is_answered_as_a_small_one(
     trained: Trained, agt: Agt, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Eleven rows at once: the same certificates, scores up to rounding, and the same labels from the same draws."""
+    """Eleven rows at once: the same certificates, scores up to rounding, and the same labels
+    from the same draws.
+    """
     run, n = trained(name), 150
-    asked = pd.DataFrame({"age": RNG.uniform(0, 110, n), "town": RNG.choice(["a", "b", "x"], n), "same": 3.0})
+    asked = pd.DataFrame(
+        {"age": RNG.uniform(0, 110, n), "town": RNG.choice(["a", "b", "x"], n), "same": 3.0}
+    )
     asked.assign(y=RNG.choice(["no", "yes"], n)).to_csv("q.csv", index=False)
     found = []
     for large in (False, True):
@@ -191,7 +281,9 @@ def test_a_large_file_is_answered_as_a_small_one(
             monkeypatch.setattr("agt.data.files._PARSED_BYTES", 500)
             monkeypatch.setattr("agt.data.labelled.is_large", lambda path: True)
             monkeypatch.setattr("agt_cli.releasing.label_table.MAX_LABELS_SHOWN", 100)
-        certified = agt("certify", f"run={run}", "inputs=q.csv", "map_resolution=0", "--json", "-q").ended(0)
+        certified = agt(
+            "certify", f"run={run}", "inputs=q.csv", "map_resolution=0", "--json", "-q"
+        ).ended(0)
         simulated = ("accounting=paper", "mechanism.eps=1", "seed=1", "--json", "-q")
         predicted = agt("predict", f"run={run}", "inputs=q.csv", *simulated).ended(0)
         certificates = Path(certified.json["run"]) / "certificates.parquet"
@@ -213,7 +305,17 @@ def test_a_certificate_names_its_row_of_the_table(trained: Trained, agt: Agt) ->
     """No column names the records; those of queries are numbered as labels.csv numbers them."""
     part = RNG.choice(["train", "test"], N, p=[0.7, 0.3])
     pd.DataFrame({**TABLE, "part": part}).to_csv("data/t.csv", index=False)
-    run = Path(agt("train", *SOURCES["given constants"], "dataset.split=part", "--json", "-q").ended(0).json["run"])
-    for more, rows in (((), np.flatnonzero(part == "test")), ((f"inputs={queries('table')}",), np.arange(3))):
+    run = Path(
+        agt("train", *SOURCES["given constants"], "dataset.split=part", "--json", "-q")
+        .ended(0)
+        .json["run"]
+    )
+    for more, rows in (
+        ((), np.flatnonzero(part == "test")),
+        ((f"inputs={queries('table')}",), np.arange(3)),
+    ):
         said = agt("certify", f"run={run}", *more, "map_resolution=0", "--json", "-q").ended(0)
-        assert pd.read_parquet(Path(said.json["run"]) / "certificates.parquet")["row"].tolist() == rows.tolist()
+        assert (
+            pd.read_parquet(Path(said.json["run"]) / "certificates.parquet")["row"].tolist()
+            == rows.tolist()
+        )

@@ -1,4 +1,6 @@
-"""agt audit: records, exit codes and pages; a run that changes meanwhile; many audits on one page; the auditor itself."""
+"""agt audit: records, exit codes and pages; a run that changes meanwhile; many audits on one
+page; the auditor itself.
+"""
 
 import json
 import shutil
@@ -23,7 +25,10 @@ from .conftest import TINY, Agt
 
 OTHER = f"sha256:{'0' * 64}".encode()
 RUN = Path("outputs/train/one")
-CONF = "# a toy of one's own\n_target_: cli.toy_audits.Toy\nfound: 0.5  # what it finds\naccident: none\n"
+CONF = (
+    "# a toy of one's own\n_target_: cli.toy_audits.Toy\nfound: 0.5  # what it finds\naccident: "
+    "none\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +60,11 @@ def test_a_violation_ends_with_3_and_a_record_that_is_whole(audited: Agt) -> Non
     assert said.json["error"] == "claims VIOLATED, by 1 of 2 attacks; 1 attack not made"
     assert said.json["audit"]["findings"][0]["outcome"] == "violated"
     audit = read_audit((folder / "audit.json").read_bytes())
-    assert (audit.kind, len(audit.violations), audit.digest) == ("toy", 1, said.json["audit"]["digest"])
+    assert (audit.kind, len(audit.violations), audit.digest) == (
+        "toy",
+        1,
+        said.json["audit"]["digest"],
+    )
     assert json.loads((folder / "status.json").read_text())["state"] == "done"
     assert "VIOLATED" in audited("runs", "command=audit").out
     seen = audited("verify", str(folder)).ended(0)
@@ -73,7 +82,8 @@ def test_the_page_says_what_was_found_and_no_word_of_it_is_a_proof(audited: Agt)
         "epsilon ≥ 0.981 (95 %)",
         "epsilon about 1.01 (95 %, Katz)",
         "The audit could have noticed: a loss above 1.1",
-        "whoever is 50 % sure that a person's record was used can be at most 73.2 % sure after seeing the answer "
+        "whoever is 50 % sure that a person's record was used can be at most 73.2 % sure after "
+        "seeing the answer "
         "(1 % sure: 2.7 %); no attack names more than 46.3 more of 100",
         "that a claim holds: it was not contradicted by these attacks, this hard",
         "Thresholds: the first 8 of 9 rows of tables/thresholds.csv",
@@ -84,14 +94,23 @@ def test_the_page_says_what_was_found_and_no_word_of_it_is_a_proof(audited: Agt)
     assert not {"proved that", "safe", "passed"} & {word.strip(".,") for word in page.split()}
     html = (audits()[0] / "report.html").read_text()
     assert 'class="standing declared">not tested' in html
-    assert "proved" not in html.split("<body>")[1].split("not contradicted</strong>")[0].rpartition("<td>")[2]
+    assert (
+        "proved"
+        not in html.split("<body>")[1].split("not contradicted</strong>")[0].rpartition("<td>")[2]
+    )
 
 
 def test_help_of_a_kind_tells_its_settings(audited: Agt) -> None:
     text = audited("audit", "toy", "--help").out
-    assert "settings of audit=toy:\n  audit.found=0.5      what it finds\n  audit.accident=none\n" in text
+    assert (
+        "settings of audit=toy:\n  audit.found=0.5      what it finds\n  audit.accident=none\n"
+        in text
+    )
     assert "settings of" not in audited("audit", "--help").out
-    assert "settings of mechanism=gaussian_margin" in audited("audit", "mechanism=gaussian_margin", "--help").out
+    assert (
+        "settings of mechanism=gaussian_margin"
+        in audited("audit", "mechanism=gaussian_margin", "--help").out
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,8 +121,12 @@ def test_help_of_a_kind_tells_its_settings(audited: Agt) -> None:
         ("interrupted", 130, "interrupted"),
     ],
 )
-def test_an_audit_that_does_not_end_says_nothing_of_the_claims(audited: Agt, accident: str, code: int, words: str) -> None:
-    said = audited("audit", "toy", "run=latest", "audit.found=1.2", f"audit.accident={accident}").ended(code, words)
+def test_an_audit_that_does_not_end_says_nothing_of_the_claims(
+    audited: Agt, accident: str, code: int, words: str
+) -> None:
+    said = audited(
+        "audit", "toy", "run=latest", "audit.found=1.2", f"audit.accident={accident}"
+    ).ended(code, words)
     assert "VIOLATED" not in said.out + said.err
     status = json.loads((audits()[0] / "status.json").read_text())
     assert (status["state"], status["exit_code"]) == ("failed", code)
@@ -129,7 +152,9 @@ def test_an_edited_audit_does_not_verify(audited: Agt) -> None:
     assert "and env.json names" in audited("verify", str(path.parent)).ended(3).out
 
 
-@pytest.mark.parametrize("parts", [[], [{"kind": "toy", "folder": "one", "digest": OTHER.decode()}]])
+@pytest.mark.parametrize(
+    "parts", [[], [{"kind": "toy", "folder": "one", "digest": OTHER.decode()}]]
+)
 def test_an_audit_of_0_5_0_verifies_and_a_summary_is_said_to_be_of_that_version(
     audited: Agt, parts: list[dict[str, str]]
 ) -> None:
@@ -137,7 +162,13 @@ def test_an_audit_of_0_5_0_verifies_and_a_summary_is_said_to_be_of_that_version(
     folder = audits()[0]
     node = json.loads((folder / "audit.json").read_text())
     findings = [{**each, "part": 1 if parts else None} for each in node["findings"]]
-    node |= {"schema": "agt.audit/1", "by": "0.5.0", "findings": findings, "parts": parts, "unaudited": []}
+    node |= {
+        "schema": "agt.audit/1",
+        "by": "0.5.0",
+        "findings": findings,
+        "parts": parts,
+        "unaudited": [],
+    }
     environment = json.loads((folder / "env.json").read_text())
     (folder / "env.json").write_text(json.dumps(environment | {"agt": "0.5.0"}))
     reseal(folder, json.dumps(node).encode())
@@ -150,31 +181,56 @@ def test_an_audit_of_0_5_0_verifies_and_a_summary_is_said_to_be_of_that_version(
 def test_agt_runs_tells_a_summary_of_an_earlier_version(audited: Agt) -> None:
     audited("audit", "toy", "run=latest")
     path = audits()[0] / "env.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "audits": [["outputs/audit/one", OTHER.decode()]]}))
+    path.write_text(
+        json.dumps(
+            {**json.loads(path.read_text()), "audits": [["outputs/audit/one", OTHER.decode()]]}
+        )
+    )
     (run,) = audited("runs", "command=audit", "--json").ended(0).json["runs"]
     assert run["result"].startswith("summary by an earlier version: ")
 
 
 REMOVED = {
-    ("summary", "run=latest"): "agt runs command=audit lists the audits of all runs, with their verdicts",
+    (
+        "summary",
+        "run=latest",
+    ): "agt runs command=audit lists the audits of all runs, with their verdicts",
     ("summary", "run=latest", "audit.audits=[one]"): "agt runs command=audit lists",
-    ("shadows", "run=latest", "audit.part=0", "audit.parts=2"): "agt audit membership trains the shadow models",
-    ("prediction", "run=latest", "audit.poisons=0"): "agt audit prediction has no poisoned records any more",
-    ("prediction", "run=latest", "audit.retrainings=9"): "agt audit prediction has no poisoned records any more",
+    (
+        "shadows",
+        "run=latest",
+        "audit.part=0",
+        "audit.parts=2",
+    ): "agt audit membership trains the shadow models",
+    (
+        "prediction",
+        "run=latest",
+        "audit.poisons=0",
+    ): "agt audit prediction has no poisoned records any more",
+    (
+        "prediction",
+        "run=latest",
+        "audit.retrainings=9",
+    ): "agt audit prediction has no poisoned records any more",
 }
 
 
 @pytest.mark.parametrize(("line", "words"), REMOVED.items(), ids=map(" ".join, REMOVED))
-def test_what_was_removed_says_what_to_type_instead(audited: Agt, line: tuple[str, ...], words: str) -> None:
+def test_what_was_removed_says_what_to_type_instead(
+    audited: Agt, line: tuple[str, ...], words: str
+) -> None:
     said = audited("audit", *line).ended(2)
     assert words in said.err
     assert not Path("outputs/audit").exists()
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"), [("summary", "agt runs command=audit lists"), ("shadows", "agt audit membership trains")]
+    ("kind", "words"),
+    [("summary", "agt runs command=audit lists"), ("shadows", "agt audit membership trains")],
 )
-def test_a_configuration_that_names_a_removed_kind_says_so_too(audited: Agt, kind: str, words: str) -> None:
+def test_a_configuration_that_names_a_removed_kind_says_so_too(
+    audited: Agt, kind: str, words: str
+) -> None:
     Path("conf/audit/mine.yaml").write_text(f"defaults: [{kind}, _self_]\n")
     assert words in audited("audit", "mine", "run=latest").ended(2).err
 
@@ -192,7 +248,9 @@ def test_what_a_killed_audit_left_is_removed_and_a_living_ones_stays(audited: Ag
 
 
 def test_where_requests_wait_nothing_is_trained_as_a_neighbour(audited: Agt) -> None:
-    """The model is of all records and its data of those alone that do not wait: what is trained is no neighbour."""
+    """The model is of all records and its data of those alone that do not wait: what is trained
+    is no neighbour.
+    """
     ids = Blobs(center=1.25, std=0.35, n_train=80).load().train.ids[:40].tolist()
     erase(RUN, ids, pending)
     answers = ("mechanism=randomized_response", "mechanism.eps=1")
@@ -203,7 +261,9 @@ def test_where_requests_wait_nothing_is_trained_as_a_neighbour(audited: Agt) -> 
     }.items():
         said = audited("audit", kind, "run=latest", *given).ended(2)
         assert "40 people asked to be erased and are still in the model" in said.err, kind
-    assert "audit.methods" in audited("audit", "unlearning", "run=latest", "audit.methods=[none]").err, "it is not refused"
+    assert (
+        "audit.methods" in audited("audit", "unlearning", "run=latest", "audit.methods=[none]").err
+    ), "it is not refused"
 
 
 EARLIER_NAMES = {
@@ -232,7 +292,12 @@ def test_a_kind_is_found_by_the_name_that_its_class_had(earlier: str, kind: str)
 ANSWERS = ("mechanism=randomized_response", "mechanism.eps=1")
 REFUSED = {
     **dict.fromkeys(
-        [("certificate", "run=null"), ("membership", "run=null"), ("unlearning", "run=null"), ("dpsgd", "run=null")],
+        [
+            ("certificate", "run=null"),
+            ("membership", "run=null"),
+            ("unlearning", "run=null"),
+            ("dpsgd", "run=null"),
+        ],
         "run: give the folder",
     ),
     ("certificate", "inputs=rows.csv"): "inputs=rows.csv: the audit asks",
@@ -248,13 +313,21 @@ REFUSED = {
     ("mechanism", *ANSWERS, "audit.values=[0,5]"): "audit.values",
     ("mechanism", "run=null"): "mechanism: name what is audited",
     ("mechanism", "run=null", "mechanism=release_weights", "mechanism.mu=1"): "agt audit weights",
-    ("mechanism", "run=null", "mechanism=noisy_argmax", "mechanism.eps=1", "audit.values=[0,5]"): "votes have no grid",
+    (
+        "mechanism",
+        "run=null",
+        "mechanism=noisy_argmax",
+        "mechanism.eps=1",
+        "audit.values=[0,5]",
+    ): "votes have no grid",
     ("weights", "run=null"): "mechanism=release_weights",
 }
 
 
 @pytest.mark.parametrize(("line", "words"), REFUSED.items(), ids=map(" ".join, REFUSED))
-def test_what_cannot_be_audited_is_refused_by_key(audited: Agt, line: tuple[str, ...], words: str) -> None:
+def test_what_cannot_be_audited_is_refused_by_key(
+    audited: Agt, line: tuple[str, ...], words: str
+) -> None:
     said = audited("audit", line[0], *(() if "run=null" in line else ("run=latest",)), *line[1:])
     assert (said.code, words in said.err) == (2, True), said.err
 
@@ -263,7 +336,15 @@ CAUGHT = PLANTED["smooth_cauchy on evidence that jumps, by its table"]
 
 
 def missed(seed: int) -> Finding:
-    about = ("twice the noise", "claims", "attack", "effort", Outcome.STANDS, "nothing was seen", "epsilon")
+    about = (
+        "twice the noise",
+        "claims",
+        "attack",
+        "effort",
+        Outcome.STANDS,
+        "nothing was seen",
+        "epsilon",
+    )
     return Finding(*about, 1.0, 0.0, 0.2, confidence=0.95)
 
 
@@ -276,10 +357,17 @@ def missed(seed: int) -> Finding:
     ],
 )
 def test_the_auditor_is_broken_where_it_misses_or_accuses_one(
-    agt: Agt, monkeypatch: pytest.MonkeyPatch, planted: list[Plant], sound: list[Plant], code: int, words: str
+    agt: Agt,
+    monkeypatch: pytest.MonkeyPatch,
+    planted: list[Plant],
+    sound: list[Plant],
+    code: int,
+    words: str,
 ) -> None:
     for name, plants in (("PLANTED", planted), ("SOUND", sound)):
-        monkeypatch.setattr(f"agt_audit.selftest.{name}", {f"{name} {at}": plant for at, plant in enumerate(plants)})
+        monkeypatch.setattr(
+            f"agt_audit.selftest.{name}", {f"{name} {at}": plant for at, plant in enumerate(plants)}
+        )
     agt("audit", "selftest", "--json").ended(code)
     page = (audits()[-1] / "report.md").read_text()
     assert f"**{words}**" in page

@@ -12,7 +12,13 @@ from agt.training.checkpoint import header_of
 
 from .conftest import Agt
 
-LITTLE = ("audit.units=15", "audit.neighbours=24", "audit.bounded=1", "audit.queries=8", "audit.lines=3")
+LITTLE = (
+    "audit.units=15",
+    "audit.neighbours=24",
+    "audit.bounded=1",
+    "audit.queries=8",
+    "audit.lines=3",
+)
 
 
 def narrow(run: Path, share: float) -> None:
@@ -23,7 +29,8 @@ def narrow(run: Path, share: float) -> None:
     for path in (run / "bounds").iterdir():
         box, k = load(path.read_bytes()), header_of(path.read_bytes())["k"]
         narrower = {
-            name: (point := nominal[name.split(".", 1)[1]]) + (1 - share) * (end - point) for name, end in box.items()
+            name: (point := nominal[name.split(".", 1)[1]]) + (1 - share) * (end - point)
+            for name, end in box.items()
         }
         path.write_bytes(save(narrower, metadata={"k": k}))
         files[f"bounds/{path.name}"] = sha256(path.read_bytes()).hexdigest()
@@ -39,17 +46,40 @@ def test_a_run_as_it_is_and_one_whose_boxes_were_narrowed(agt: Agt, trained: Pat
     table = pd.read_csv(next((Path(said.json["run"]) / "tables").glob("certificate_edits.csv")))
     assert table["trained"].sum() == said.json["metrics"]["neighbours"]
     narrow(trained, 0.01)
-    said = agt("audit", "certificate", f"run={trained}", *LITTLE, "audit.again=false", "--json").ended(3)
+    said = agt(
+        "audit", "certificate", f"run={trained}", *LITTLE, "audit.again=false", "--json"
+    ).ended(3)
     assert "VIOLATED" in said.err
-    said = agt("audit", "certificate", f"run={trained}", "audit.units=0", "audit.neighbours=0", "audit.bounded=0").ended(3)
+    said = agt(
+        "audit",
+        "certificate",
+        f"run={trained}",
+        "audit.units=0",
+        "audit.neighbours=0",
+        "audit.bounded=0",
+    ).ended(3)
     assert "the record was changed" in said.out
 
 
 def test_data_that_changed_or_is_gone(agt: Agt, tmp_path: Path) -> None:
-    rows = pd.DataFrame({"id": range(60), "x": [i / 60 for i in range(60)], "y": [i % 2 for i in range(60)]})
+    rows = pd.DataFrame(
+        {"id": range(60), "x": [i / 60 for i in range(60)], "y": [i % 2 for i in range(60)]}
+    )
     rows.to_csv(tmp_path / "rows.csv", index=False)
-    table = ("dataset=table", "dataset.path=rows.csv", "dataset.label=y", "dataset.id=id", "+dataset.numeric={x: [0, 1]}")
-    small = ("training=generic", "training.epochs=1", "training.momentum=0", "certificate=box", "kgrid.max=2")
+    table = (
+        "dataset=table",
+        "dataset.path=rows.csv",
+        "dataset.label=y",
+        "dataset.id=id",
+        "+dataset.numeric={x: [0, 1]}",
+    )
+    small = (
+        "training=generic",
+        "training.epochs=1",
+        "training.momentum=0",
+        "certificate=box",
+        "kgrid.max=2",
+    )
     said = agt("train", *table, *small, "--json", "-q").ended(0)
     run = said.json["run"]
     rows.assign(x=0.5).to_csv(tmp_path / "rows.csv", index=False)
@@ -57,7 +87,10 @@ def test_data_that_changed_or_is_gone(agt: Agt, tmp_path: Path) -> None:
     assert "not what the run was trained on" in said.err
     (tmp_path / "rows.csv").unlink()
     answers = ("mechanism=randomized_response", "mechanism.eps=1")
-    assert "audits the mechanism by itself" in agt("audit", "mechanism", f"run={run}", *answers).ended(4).err
+    assert (
+        "audits the mechanism by itself"
+        in agt("audit", "mechanism", f"run={run}", *answers).ended(4).err
+    )
     assert "rows.csv" in agt("audit", "certificate", f"run={run}", *LITTLE).ended(4).err
     folder = max((tmp_path / "outputs" / "audit").iterdir())
     assert json.loads((folder / "status.json").read_text())["state"] == "failed"

@@ -10,9 +10,21 @@ from agt_audit import dpsgd
 
 from .conftest import TINY, Agt
 
-SMALL = ("audit.trials=48", "audit.step_runs=2", "audit.canaries=10", "audit.records=40", "compute.kernel=reference", "-q")
+SMALL = (
+    "audit.trials=48",
+    "audit.step_runs=2",
+    "audit.canaries=10",
+    "audit.records=40",
+    "compute.kernel=reference",
+    "-q",
+)
 NOISY = (
-    *("noise.epsilon=4", "training.clip=0.05", "training.chosen_on=public", "training.batch.count=2"),
+    *(
+        "noise.epsilon=4",
+        "training.clip=0.05",
+        "training.chosen_on=public",
+        "training.batch.count=2",
+    ),
     "training.epochs=2",
 )
 
@@ -34,5 +46,9 @@ def test_a_run_with_noise_is_audited(agt: Agt, monkeypatch: pytest.MonkeyPatch) 
     assert "cannot debug the composition" in (folder / "report.md").read_text()
     assert "a side are the least" in agt(*asked, "audit.trials=5").ended(2).err
     drawn = dpsgd.draw_noise
-    monkeypatch.setattr(dpsgd, "draw_noise", lambda p, plan, *rest: drawn(p, replace(plan, sigma=plan.sigma / 100), *rest))
+    monkeypatch.setattr(
+        dpsgd,
+        "draw_noise",
+        lambda p, plan, *rest: drawn(p, replace(plan, sigma=plan.sigma / 100), *rest),
+    )
     assert agt(*asked).code == 3

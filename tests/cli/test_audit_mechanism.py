@@ -1,4 +1,6 @@
-"""agt audit mechanism and agt audit weights, from the command line: exit codes, records, and what is refused."""
+"""agt audit mechanism and agt audit weights, from the command line: exit codes, records, and
+what is refused.
+"""
 
 import json
 from pathlib import Path
@@ -12,7 +14,8 @@ from tests.cli.conftest import TINY, Agt
 
 QUICK = ("compute.kernel=reference", "audit.neighbours=2", "audit.segments=3")
 CHOSEN = "training.chosen_on=public"
-SURE = "confidence=0.999999"  # draws are the operating system's: at 95 % a sound mechanism fails one test in twenty
+# draws are the operating system's: at 95 % a sound mechanism fails one test in twenty
+SURE = "confidence=0.999999"
 
 
 def findings(said: Any) -> list[dict[str, Any]]:
@@ -31,13 +34,18 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     made = {}
     for name, given in settings.items():
-        assert main(("train", *TINY[:2], TINY[4], *given, f"output_dir={home / name}", "-q", "--json")) == 0
+        assert (
+            main(("train", *TINY[:2], TINY[4], *given, f"output_dir={home / name}", "-q", "--json"))
+            == 0
+        )
         (made[name],) = (home / name / "train").iterdir()
     return made
 
 
 def test_the_planted_violation(agt: Agt, runs: dict[str, Path]) -> None:
-    """A grid with a gap, distances counted in records: by the table and by draws, exit code 3, the record finished."""
+    """A grid with a gap, distances counted in records: by the table and by draws, exit code 3,
+    the record finished.
+    """
     given = ("run=" + str(runs["sparse"]), "mechanism=smooth_cauchy", "mechanism.eps=1")
     said = agt("audit", "mechanism", *given, *QUICK, SURE, "accounting=paper", "--json").ended(3)
     audit = json.loads((Path(said.json["run"]) / "audit.json").read_bytes())
@@ -50,7 +58,12 @@ def test_the_planted_violation(agt: Agt, runs: dict[str, Path]) -> None:
 
 
 def test_none_on_the_dense_grid(agt: Agt, runs: dict[str, Path]) -> None:
-    given = ("run=" + str(runs["dense"]), "mechanism=randomized_response", "mechanism.eps=1", "audit.trials=300")
+    given = (
+        "run=" + str(runs["dense"]),
+        "mechanism=randomized_response",
+        "mechanism.eps=1",
+        "audit.trials=300",
+    )
     said = agt("audit", "mechanism", *given, *QUICK, SURE, "--json").ended(0)
     certain, drawn, *others = findings(said)
     assert certain["found"] == pytest.approx(1)
@@ -62,13 +75,25 @@ def test_none_on_the_dense_grid(agt: Agt, runs: dict[str, Path]) -> None:
 
 def test_one_number_of_a_run(agt: Agt, runs: dict[str, Path]) -> None:
     """K_q of one query moves by the gap of the grid."""
-    given = ("mechanism=certified_quantile", "mechanism.eps=1", "audit.trials=300", "accounting=paper", *QUICK, "--json")
+    given = (
+        "mechanism=certified_quantile",
+        "mechanism.eps=1",
+        "audit.trials=300",
+        "accounting=paper",
+        *QUICK,
+        "--json",
+    )
     said = agt("audit", "mechanism", f"run={runs['sparse']}", *given).ended(3)
     assert findings(said)[0]["found"] == pytest.approx(20)
 
 
 def test_weights(agt: Agt, runs: dict[str, Path]) -> None:
-    given = ("mechanism=release_weights", "mechanism.mu=1", "audit.trials=100", "audit.neighbours=1")
+    given = (
+        "mechanism=release_weights",
+        "mechanism.mu=1",
+        "audit.trials=100",
+        "audit.neighbours=1",
+    )
     said = agt("audit", "weights", f"run={runs['stability']}", *given, SURE, "--json").ended(0)
     certain, drawn = findings(said)[:2]
     assert 0.1 < certain["found"] <= 1
@@ -84,7 +109,11 @@ def test_weights(agt: Agt, runs: dict[str, Path]) -> None:
         (("mechanism=randomized_response", "mechanism.eps=1"), 0, "not contradicted:"),
         (("mechanism=smooth_cauchy", "mechanism.eps=1", "audit.values=[0,50]"), 3, "VIOLATED"),
         (("mechanism=certified_quantile", "mechanism.eps=1"), 0, "not contradicted:"),
-        (("mechanism=randomized_response", "mechanism.eps=1", "audit.trials=5"), 0, "12 a side are the least"),
+        (
+            ("mechanism=randomized_response", "mechanism.eps=1", "audit.trials=5"),
+            0,
+            "12 a side are the least",
+        ),
     ],
 )
 def test_without_a_run(agt: Agt, words: tuple[str, ...], code: int, part: str) -> None:
@@ -113,7 +142,12 @@ def test_no_neighbour_is_no_mistake_of_the_settings(
 ) -> None:
     monkeypatch.setattr(weights, "farthest", lambda *about: None)
     said = agt(
-        "audit", "weights", f"run={runs['stability']}", "mechanism=release_weights", "mechanism.mu=1", "--json"
+        "audit",
+        "weights",
+        f"run={runs['stability']}",
+        "mechanism=release_weights",
+        "mechanism.mu=1",
+        "--json",
     ).ended(0)
     (nowhere,) = findings(said)
     assert (nowhere["outcome"], nowhere["measure"]) == ("not tested", "mu")

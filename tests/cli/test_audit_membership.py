@@ -37,7 +37,10 @@ def test_a_run_is_attacked(agt: Agt, trained: Path) -> None:
         assert (folder / f"figures/{name}.png").is_file()
     table = pd.read_csv(folder / "tables/membership.csv").set_index("attack")
     assert table.loc["lira_online", "AUC_on_halves"] == pytest.approx(0.5, abs=0.2)
-    assert set(pd.read_csv(folder / "tables/by_stable_distance.csv")["stable_distance"]) >= {"0", "1 or more"}
+    assert set(pd.read_csv(folder / "tables/by_stable_distance.csv")["stable_distance"]) >= {
+        "0",
+        "1 or more",
+    }
     notes = json.loads((folder / "audit.json").read_text())["notes"]
     assert any("too few for 0.1 %" in note for note in notes)
     assert said.json["metrics"]["shadows_reused"] == 0
@@ -45,14 +48,30 @@ def test_a_run_is_attacked(agt: Agt, trained: Path) -> None:
 
 def test_labels_may_pass_through_a_mechanism(agt: Agt, trained: Path) -> None:
     given = ("mechanism=randomized_response", "mechanism.eps=1.0", "accounting=paper")
-    said = agt("audit", "membership", f"run={trained}", "audit.shadows=0", "audit.pairs=0", *given, "--json", "-q").ended(0)
-    assert any("labels released by randomized_response" in note for note in said.json["audit"]["notes"])
+    said = agt(
+        "audit",
+        "membership",
+        f"run={trained}",
+        "audit.shadows=0",
+        "audit.pairs=0",
+        *given,
+        "--json",
+        "-q",
+    ).ended(0)
+    assert any(
+        "labels released by randomized_response" in note for note in said.json["audit"]["notes"]
+    )
     found = outcomes(said.json)
     assert (found["membership by loss"], found["membership by rmia"]) == ("reported", "not tested")
 
 
 def test_labels_of_a_training_that_drew_noise_are_not_compared(agt: Agt) -> None:
-    noise = ("noise.epsilon=1", "training.batch.count=2", "training.clip=0.05", "training.chosen_on=public")
+    noise = (
+        "noise.epsilon=1",
+        "training.batch.count=2",
+        "training.clip=0.05",
+        "training.chosen_on=public",
+    )
     run = agt("train", *TINY, *noise, "--json", "-q").json["run"]
     said = agt("audit", "membership", f"run={run}", *SMALL, "--json", "-q").ended(0)
     found = {finding["subject"]: finding for finding in said.json["audit"]["findings"]}

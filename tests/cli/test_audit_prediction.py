@@ -1,4 +1,6 @@
-"""agt audit prediction: agt predict end to end on neighbouring runs; what it finds, refuses, and leaves behind."""
+"""agt audit prediction: agt predict end to end on neighbouring runs; what it finds, refuses, and
+leaves behind.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,19 +15,43 @@ from agt_audit.prediction import Stage
 from .conftest import Agt, Said
 
 HEAD = (
-    *("dataset=digits", "model=linear", "training=generic", "training.loss=binary_cross_entropy", "certificate=stability"),
-    *("training.clip=0.5", "training.epochs=20", "training.lr=4", "training.decay=0", "training.chosen_on=public"),
+    *(
+        "dataset=digits",
+        "model=linear",
+        "training=generic",
+        "training.loss=binary_cross_entropy",
+        "certificate=stability",
+    ),
+    *(
+        "training.clip=0.5",
+        "training.epochs=20",
+        "training.lr=4",
+        "training.decay=0",
+        "training.chosen_on=public",
+    ),
 )
-BLOBS = ("model=linear", "training.decay=0", "compute.kernel=reference", "training.chosen_on=public")
+BLOBS = (
+    "model=linear",
+    "training.decay=0",
+    "compute.kernel=reference",
+    "training.chosen_on=public",
+)
 RUNS = {
     "head": HEAD,
     "remove": (*BLOBS, "dataset.n_train=80", "training.epochs=1", "kgrid.max=3", "relation=remove"),
-    "replaced": (*HEAD, "training.lr=3", "ensemble.members=3", "compute.threads=1", "relation=substitute"),
+    "replaced": (
+        *HEAD,
+        "training.lr=3",
+        "ensemble.members=3",
+        "compute.threads=1",
+        "relation=substitute",
+    ),
 }
 RESPONSE = ("mechanism=randomized_response", "mechanism.eps=1")
 Run = Callable[[str], Path]
 SMALL = ("audit.trials=400", "audit.targets=1")
-SURE = "confidence=0.999999"  # draws are the operating system's: at 95 % a sound release fails one test in twenty
+# draws are the operating system's: at 95 % a sound release fails one test in twenty
+SURE = "confidence=0.999999"
 ADVERSARIES = ["natural records, natural query", "natural records, chosen query"]
 
 
@@ -51,7 +77,11 @@ Audit = Callable[..., Said]
 def nothing_left(place: Path = Path()) -> bool:
     """No neighbouring run, test ledger or label lies anywhere below a folder."""
     names = {path.name for path in place.rglob("*")}
-    return not [n for n in names if n.startswith(".stage") or n.endswith(".ledger") or n in ("labels.csv", "spent.json")]
+    return not [
+        n
+        for n in names
+        if n.startswith(".stage") or n.endswith(".ledger") or n in ("labels.csv", "spent.json")
+    ]
 
 
 def test_a_head_end_to_end(audit: Audit, run: Run, agt: Agt) -> None:
@@ -69,7 +99,9 @@ def test_a_head_end_to_end(audit: Audit, run: Run, agt: Agt) -> None:
     assert table["adversary"].tolist() == ADVERSARIES
     assert not (table["found"] > 1).any()
     assert (table["found"][1:] > 0).all()
-    assert not table["found"][0] >= table["found"][1], "less, or nothing: both models answer all natural queries alike"
+    assert not table["found"][0] >= table["found"][1], (
+        "less, or nothing: both models answer all natural queries alike"
+    )
     assert nothing_left()
     assert not Path("ledgers").exists()
     assert before == {path: path.read_bytes() for path in run("head").rglob("*") if path.is_file()}
@@ -85,25 +117,39 @@ def test_an_ensemble_under_substitution(audit: Audit) -> None:
     audit("replaced", *RESPONSE, SURE, "audit.trials=400", "audit.targets=1", "--json").ended(0)
 
 
-# -- a release path that is broken on purpose --------------------------------------------------------------------------
+# -- a release path that is broken on purpose
+# --------------------------------------------------------------------------
 
 
-def test_labels_without_noise_are_caught(audit: Audit, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_without_noise_are_caught(
+    audit: Audit, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run("head")  # trained before anything is broken
-    monkeypatch.setattr(Mechanism, "release", lambda self, predictions, *others: predictions.astype(np.int64))
+    monkeypatch.setattr(
+        Mechanism, "release", lambda self, predictions, *others: predictions.astype(np.int64)
+    )
     said = audit("head", *RESPONSE, "audit.trials=400", "audit.targets=1", "--json").ended(3)
     violated = [each for each in said.json["audit"]["findings"] if each["outcome"] == "violated"]
     assert "natural records, chosen query" in violated[0]["attack"]
 
 
-# -- what is refused, and what is left ---------------------------------------------------------------------------------
+# -- what is refused, and what is left
+# ---------------------------------------------------------------------------------
 
 REFUSED = {
     ("head", "mechanism=randomized_response"): "no budget",
     ("head", "mechanism=release_weights", "mechanism.mu=1"): "audit prediction is of labels",
-    ("head", *RESPONSE, "audit.trials=12"): "too few to contradict epsilon 1 with confidence 0.95 over 4 events",
+    (
+        "head",
+        *RESPONSE,
+        "audit.trials=12",
+    ): "too few to contradict epsilon 1 with confidence 0.95 over 4 events",
     ("remove", *RESPONSE): "condition g",
-    ("head", *RESPONSE, "audit.scratch=nowhere"): "audit.scratch=nowhere: neighbouring runs and test ledgers cannot be",
+    (
+        "head",
+        *RESPONSE,
+        "audit.scratch=nowhere",
+    ): "audit.scratch=nowhere: neighbouring runs and test ledgers cannot be",
 }
 
 
@@ -120,7 +166,9 @@ def test_an_interrupted_audit_leaves_nothing(
     seen = []
 
     def interrupted(self: Stage, *others: object) -> np.ndarray:
-        seen.append((len(list(self.folder.iterdir())), self.folder.is_relative_to(tmp_path / "local")))
+        seen.append(
+            (len(list(self.folder.iterdir())), self.folder.is_relative_to(tmp_path / "local"))
+        )
         raise KeyboardInterrupt
 
     (tmp_path / "local").mkdir()

@@ -9,7 +9,13 @@ from tests.cli.conftest import TINY, Agt
 
 QUICK = ("compute.kernel=reference", "audit.queries=20", "--json")
 LABELS = ("mechanism=smooth_cauchy", "mechanism.eps=1")
-NOISY = ("noise.epsilon=4", "training.clip=0.05", "training.batch.count=2", "training.epochs=2", "kgrid.max=0")
+NOISY = (
+    "noise.epsilon=4",
+    "training.clip=0.05",
+    "training.batch.count=2",
+    "training.epochs=2",
+    "kgrid.max=0",
+)
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +27,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "noisy": NOISY,
     }
     for name, given in settings.items():
-        words = ("train", *TINY[:2], TINY[4], *given, "training.chosen_on=public", f"output_dir={home / name}")
+        words = (
+            "train",
+            *TINY[:2],
+            TINY[4],
+            *given,
+            "training.chosen_on=public",
+            f"output_dir={home / name}",
+        )
         assert main((*words, "-q", "--json")) == 0
         (made[name],) = (home / name / "train").iterdir()
     return made
@@ -36,7 +49,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ("sparse", (*LABELS, "accounting=paper"), 3),
     ],
 )
-def test_a_run_is_replayed(agt: Agt, runs: dict[str, Path], run: str, given: tuple[str, ...], code: int) -> None:
+def test_a_run_is_replayed(
+    agt: Agt, runs: dict[str, Path], run: str, given: tuple[str, ...], code: int
+) -> None:
     said = agt("audit", "replay", f"run={runs[run]}", *given, *QUICK).ended(code)
     findings = said.json["audit"]["findings"]
     assert len(findings) == 4
@@ -54,7 +69,11 @@ def test_a_run_is_replayed(agt: Agt, runs: dict[str, Path], run: str, given: tup
         ("noisy", LABELS, "drew noise, and is what is replayed"),
         ("stability", (), "mechanism: name what is audited"),
         ("sparse", LABELS, "condition a (dense grid) does not hold"),
-        ("stability", ("mechanism=objective_perturbation", "mechanism.eps=1", "mechanism.delta=1e-3"), "certificate=erm"),
+        (
+            "stability",
+            ("mechanism=objective_perturbation", "mechanism.eps=1", "mechanism.delta=1e-3"),
+            "certificate=erm",
+        ),
     ],
 )
 def test_what_cannot_be_replayed_is_refused(

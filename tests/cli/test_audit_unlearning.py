@@ -1,4 +1,6 @@
-"""agt audit unlearning and memorisation on small runs: what is found, what is caught, and that the run stays as it was."""
+"""agt audit unlearning and memorisation on small runs: what is found, what is caught, and that
+the run stays as it was.
+"""
 
 import csv
 import json
@@ -18,12 +20,35 @@ from agt_cli.unlearn.methods import ErasureJob, sisa
 from .conftest import Agt
 
 TABLE = (
-    *("dataset=table", "dataset.path=t.csv", "dataset.id=person", "dataset.label=y", "dataset.classes=[no,yes]"),
-    *("+dataset.numeric={a: [-3, 3], b: [-3, 3]}", "dataset.declared_size=120", "dataset.bins=0", "kgrid.max=20"),
-    *("dataset.id_permanent=true", "dataset.from_data=[]", "compute.threads=1", "training.chosen_on=public"),
+    *(
+        "dataset=table",
+        "dataset.path=t.csv",
+        "dataset.id=person",
+        "dataset.label=y",
+        "dataset.classes=[no,yes]",
+    ),
+    *(
+        "+dataset.numeric={a: [-3, 3], b: [-3, 3]}",
+        "dataset.declared_size=120",
+        "dataset.bins=0",
+        "kgrid.max=20",
+    ),
+    *(
+        "dataset.id_permanent=true",
+        "dataset.from_data=[]",
+        "compute.threads=1",
+        "training.chosen_on=public",
+    ),
 )
 HEAD = (*TABLE, "certificate=removal", "training.weight_decay=0.05", "certificate.sigma=0.05")
-QUICK = ("audit.trials=1", "audit.releases=400", "audit.records=4", "audit.queries=50", "confidence=0.999999", "-q")
+QUICK = (
+    "audit.trials=1",
+    "audit.releases=400",
+    "audit.records=4",
+    "audit.queries=50",
+    "confidence=0.999999",
+    "-q",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -44,13 +69,19 @@ def train(agt: Agt, *settings: str) -> Path:
     with Path("t.csv").open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(("person", "a", "b", "y"))
-        table.writerows((*row, "yes" if row[1] + row[2] / 2 + rng.normal() / 2 > 0 else "no") for row in rows)
+        table.writerows(
+            (*row, "yes" if row[1] + row[2] / 2 + rng.normal() / 2 > 0 else "no") for row in rows
+        )
     agt("train", *settings, "hydra.run.dir=run", "-q").ended(0)
     return Path("run")
 
 
 def files(folder: Path) -> dict[str, str]:
-    return {str(path): sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path): sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def audited() -> Path:
@@ -68,7 +99,9 @@ def test_methods_of_a_removal_head_pass_and_the_run_stays(agt: Agt) -> None:
     agt("audit", "unlearning", "run=run", *QUICK).ended(0)
     assert files(Path("run")) == before
     assert not list(audited().glob(".copies-*"))
-    outcomes = {(str(each["subject"]).split()[0], each["measure"]): each["outcome"] for each in findings()}
+    outcomes = {
+        (str(each["subject"]).split()[0], each["measure"]): each["outcome"] for each in findings()
+    }
     assert outcomes["method=newton", "epsilon"] == "not contradicted"
     assert outcomes["method=newton", "distance/claimed"] == "not contradicted"
     assert outcomes["method=retrain", "values that differ"] == "not contradicted"
@@ -78,9 +111,13 @@ def test_methods_of_a_removal_head_pass_and_the_run_stays(agt: Agt) -> None:
     assert "x," not in (audited() / "tables/attacks.csv").read_text(), "no record is named"
 
 
-def test_an_ensemble_passes_and_a_method_that_keeps_the_shard_is_caught(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ensemble_passes_and_a_method_that_keeps_the_shard_is_caught(
+    agt: Agt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = files(train(agt, *TABLE, "ensemble.members=3", "training.lr=0.5", "training.epochs=3"))
-    said = agt("audit", "unlearning", "run=run", "audit.methods=[certificate,sisa]", *QUICK).ended(0)
+    said = agt("audit", "unlearning", "run=run", "audit.methods=[certificate,sisa]", *QUICK).ended(
+        0
+    )
     assert [each["outcome"] for each in findings()] == ["not contradicted"] * 2
 
     def forgetful(job: ErasureJob, record, console):  # type: ignore[no-untyped-def]
@@ -92,13 +129,17 @@ def test_an_ensemble_passes_and_a_method_that_keeps_the_shard_is_caught(agt: Agt
         return removal
 
     monkeypatch.setitem(erasure.METHODS, "sisa", forgetful)
-    said = agt("audit", "unlearning", "run=run", "audit.methods=[sisa]", "hydra.run.dir=caught", *QUICK).ended(3)
+    said = agt(
+        "audit", "unlearning", "run=run", "audit.methods=[sisa]", "hydra.run.dir=caught", *QUICK
+    ).ended(3)
     assert "VIOLATED" in said.err
     assert json.loads(Path("caught/audit.json").read_text())["findings"][0]["outcome"] == "violated"
     assert files(Path("run")) == before
 
 
-def test_interrupted_it_leaves_neither_copies_nor_changes(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_it_leaves_neither_copies_nor_changes(
+    agt: Agt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = files(train(agt, *HEAD))
 
     def stop(*given: object) -> None:
@@ -117,10 +158,14 @@ def test_without_its_data_nothing_is_unlearned(agt: Agt) -> None:
 
 
 @pytest.mark.parametrize(("models", "enough"), [(80, False), (84, True)])
-def test_influence_is_counted_where_the_clearest_pair_would_be_sure(models: int, enough: bool) -> None:
+def test_influence_is_counted_where_the_clearest_pair_would_be_sure(
+    models: int, enough: bool
+) -> None:
     sure = Contrast(*(np.array([models / 4 * share]) for share in (1, 1, 0, 1)))
     finding = influence_finding(sure, 20_000, 200, models, 0.95)
-    assert (finding.outcome, finding.found) == ((Outcome.REPORTED, 1.0) if enough else (Outcome.UNTESTED, None))
+    assert (finding.outcome, finding.found) == (
+        (Outcome.REPORTED, 1.0) if enough else (Outcome.UNTESTED, None)
+    )
     assert ("84 are the least" in finding.meaning) != enough
     assert finding.noticeable
 

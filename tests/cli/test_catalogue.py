@@ -1,8 +1,8 @@
 """A catalogue of bad input: what every command answers to it, and that nothing is lost.
 
-A case is a command line, its exit code, and what the message must name. ``@name`` is a file or run that ``home`` makes.
-Whatever the case, there is one message without a traceback, what was there stays as it was, and no run is left that says
-neither done nor failed.
+A case is a command line, its exit code, and what the message must name. ``@name`` is a file or run
+that ``home`` makes. Whatever the case, there is one message without a traceback, what was there
+stays as it was, and no run is left that says neither done nor failed.
 """
 
 import json
@@ -47,7 +47,10 @@ LEARNER = "train certificate=votes ensemble.members=5 +certificate.learner._targ
 STARTED = "start @twice.csv label=y public=yes purpose=both eps=2 "
 VECTORS = "train dataset=embeddings dataset.path="
 BLOBS = "train dataset.n_train=80 training.epochs=1 model=linear kgrid.max=2 "
-HEAD = "train dataset=digits model=linear training=generic certificate=stability training.loss=binary_cross_entropy "
+HEAD = (
+    "train dataset=digits model=linear training=generic certificate=stability "
+    "training.loss=binary_cross_entropy "
+)
 WEIGHTS = "predict run=@head mechanism=release_weights "
 
 CONFIGURED = f"""
@@ -650,7 +653,8 @@ train dataset=digits model=linear training.loss=squared_error certificate=stabil
 train training.batch.n_max=100 | 2 | n_max=100 | raise n_max
 """
 """What the command line itself, Hydra, or the data refuse."""
-QUICK = 4  # each so many-th whole line is in make test, the refused releases all; the others are in make sweep
+# each so many-th whole line is in make test, the refused releases all; the others are in make sweep
+QUICK = 4
 
 
 def cases(table: str) -> list[Case]:
@@ -673,7 +677,13 @@ def _table(name: str, **changes: object) -> None:
 def _files() -> None:
     for name in ("ok", "no_label", "one_class", "header", "two_rows"):
         _table(f"{name}.csv")
-    for name, value in {"missing": np.nan, "inf": "inf", "huge": "1e400", "thousands": "1,234.5", "text": "abc"}.items():
+    for name, value in {
+        "missing": np.nan,
+        "inf": "inf",
+        "huge": "1e400",
+        "thousands": "1,234.5",
+        "text": "abc",
+    }.items():
         _table(f"{name}.csv", a=value)
     _table("twice.csv", id="p4")
     _table("spaces.csv", id="p4 ")
@@ -731,12 +741,25 @@ def _runs() -> None:
     head = HEAD + "training.clip=0.5 training.epochs=5 training.chosen_on=public"
     run(f"{tiny} training.chosen_on=public hydra.run.dir=box")
     run(f"{tiny} hydra.run.dir=undeclared")
-    run(f"{tiny} training.chosen_on=public kgrid=sparse kgrid.max=null kgrid.values=[0,2] hydra.run.dir=sparse")
+    run(
+        f"{tiny} training.chosen_on=public kgrid=sparse kgrid.max=null kgrid.values=[0,2] "
+        "hydra.run.dir=sparse"
+    )
     run(f"{tiny} training.batch.n_max=3 hydra.run.dir=failed", 2)
     run(f"{head} hydra.run.dir=head")
     run("certify run=box map_resolution=0 hydra.run.dir=certified")
-    run("predict run=head mechanism=release_weights total.eps=1 total.delta=1e-5 hydra.run.dir=released")
-    for name in ("edited_manifest", "edited_metrics", "edited_config", "no_bounds", "no_manifest", "killed"):
+    run(
+        "predict run=head mechanism=release_weights total.eps=1 total.delta=1e-5 "
+        "hydra.run.dir=released"
+    )
+    for name in (
+        "edited_manifest",
+        "edited_metrics",
+        "edited_config",
+        "no_bounds",
+        "no_manifest",
+        "killed",
+    ):
         shutil.copytree("box", name)
     for name, old, new in (
         ("edited_manifest/manifest.json", "bounds", "bounts"),
@@ -782,7 +805,9 @@ def check_whole(folder: Path) -> None:
     """Every run that was begun says how it ended, and nothing lies about half written."""
     assert not [path for path in folder.rglob("*") if ".part" in path.name]
     runs = [path for path in folder.glob("outputs/*/2*") if not path.name.endswith("_sweep")]
-    runs += [path for path in folder.glob("outputs/*/*_sweep/*") if path.is_dir() and path.name[0] != "."]
+    runs += [
+        path for path in folder.glob("outputs/*/*_sweep/*") if path.is_dir() and path.name[0] != "."
+    ]
     for run in runs:
         status = json.loads((run / "status.json").read_text())
         assert status["state"] in ("done", "failed"), run
@@ -792,12 +817,16 @@ def check_whole(folder: Path) -> None:
 def _marked() -> Iterator[Any]:
     for number, case in enumerate(cases(WHOLE)):
         slow = number % QUICK and not case[0].startswith(("predict", "ledger", "certify"))
-        yield pytest.param(*case, id=case[0].replace("@", ""), marks=[pytest.mark.sweep] * bool(slow))
+        yield pytest.param(
+            *case, id=case[0].replace("@", ""), marks=[pytest.mark.sweep] * bool(slow)
+        )
 
 
 @cache
 def chosen(command: str, groups: tuple[str, ...]) -> bytes:
-    """The configuration with these options of groups, pickled: reading it is faster than a deep copy."""
+    """The configuration with these options of groups, pickled: reading it is faster than a deep
+    copy.
+    """
     return pickle.dumps(OmegaConf.create(composed(command, groups, complete=False)))
 
 
@@ -805,9 +834,15 @@ def refuse(words: list[str]) -> None:
     """Configure a command as its line would."""
     name, *rest = words
     rest = usage.settings_from_words(name, rest)
-    groups = tuple(word for word in rest if word.partition("=")[0] in config_files.groups(usage.COMMANDS[name].config))
+    groups = tuple(
+        word
+        for word in rest
+        if word.partition("=")[0] in config_files.groups(usage.COMMANDS[name].config)
+    )
     config = pickle.loads(chosen(name, groups))
-    for override in OverridesParser.create().parse_overrides([word for word in rest if word not in groups]):
+    for override in OverridesParser.create().parse_overrides(
+        [word for word in rest if word not in groups]
+    ):
         OmegaConf.update(config, override.key_or_group, override.value())
     given = OmegaConf.to_container(config, resolve=True)
     settings = resolve_settings(name, given, rest, Console(quiet=True))
@@ -815,17 +850,24 @@ def refuse(words: list[str]) -> None:
         import_module(usage.COMMANDS[name].module).configure(settings)
 
 
-def test_what_configure_refuses(unchanged_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_configure_refuses(
+    unchanged_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for line, code, names in cases(CONFIGURED):
         with pytest.raises(AgtError) as refused:
             refuse(shlex.split(line.replace("@", f"{unchanged_home}/")))
-        assert (refused.value.exit_code, [name for name in names if name not in str(refused.value)]) == (code, []), line
+        assert (
+            refused.value.exit_code,
+            [name for name in names if name not in str(refused.value)],
+        ) == (code, []), line
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("line", "code", "names"), [*_marked()])
-def test_refusal(agt: Agt, tmp_path: Path, unchanged_home: Path, line: str, code: int, names: tuple[str, ...]) -> None:
+def test_refusal(
+    agt: Agt, tmp_path: Path, unchanged_home: Path, line: str, code: int, names: tuple[str, ...]
+) -> None:
     said = agt(*shlex.split(line.replace("@", f"{unchanged_home}/")), "--json").ended(code)
     assert "Traceback" not in said.err
     assert "Warning" not in said.err
@@ -843,10 +885,13 @@ def test_every_command_is_in_the_catalogue() -> None:
     assert {line.split()[0] for line, _, _ in cases(CONFIGURED + WHOLE)} >= set(usage.COMMANDS)
 
 
-# -- what takes more than a line -------------------------------------------------------------------------------------------
+# -- what takes more than a line
+# -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "conditions.json", "k=00002.safetensors", "manifest.json"])
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "conditions.json", "k=00002.safetensors", "manifest.json"]
+)
 def test_a_full_disk_says_where_and_leaves_a_failed_run(
     agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -859,7 +904,9 @@ def test_a_full_disk_says_where_and_leaves_a_failed_run(
 
     monkeypatch.setattr(Pending, "opened", opened)
     agt("train", *TINY, "--json").ended(
-        1, f"{name}: No space left on device: make room there, or choose another place with output_dir=FOLDER"
+        1,
+        f"{name}: No space left on device: make room there, or choose another place with "
+        "output_dir=FOLDER",
     )
     check_whole(tmp_path)
     monkeypatch.setattr(Pending, "opened", real)
@@ -884,9 +931,23 @@ def test_a_file_that_changes_between_check_and_use(
 
 
 def test_settings_that_nothing_reads_are_said(agt: Agt) -> None:
-    erm = "training=recipe certificate=erm training.lr=3 training.seed=2 kgrid.max=5 certificate.features.seed=1"
-    said = agt(*shlex.split(f"train dataset=digits model=linear {erm} model.activation=tanh ensemble.key=x")).ended(0)
-    keys = ("training.lr", "training.seed", "kgrid.max", "certificate.features.seed", "model.activation", "ensemble.key")
+    erm = (
+        "training=recipe certificate=erm training.lr=3 training.seed=2 kgrid.max=5 "
+        "certificate.features.seed=1"
+    )
+    said = agt(
+        *shlex.split(
+            f"train dataset=digits model=linear {erm} model.activation=tanh ensemble.key=x"
+        )
+    ).ended(0)
+    keys = (
+        "training.lr",
+        "training.seed",
+        "kgrid.max",
+        "certificate.features.seed",
+        "model.activation",
+        "ensemble.key",
+    )
     for key in keys:
         assert sum(line.startswith(f"note: {key} ") for line in said.err.splitlines()) == 1, key
     assert "note: training" not in agt("train", *TINY).err

@@ -37,7 +37,10 @@ WORDS = [
     ("train data", {"dataset="}),
     ("train dataset=", {"dataset=blobs", "dataset=digits", "dataset=table"}),
     ("train certificate=erm certificate.t", set()),
-    ("train certificate=stability model=linear certificate/features=la", {"certificate/features=landmarks"}),
+    (
+        "train certificate=stability model=linear certificate/features=la",
+        {"certificate/features=landmarks"},
+    ),
     ("train --js", {"--json"}),
     ("data ", {"prepare", "inspect"}),
     ("data prepare im", {"imdb"}),
@@ -90,6 +93,10 @@ def test_commands_and_groups_are_answered_without_anything_heavy() -> None:
         "print(sorted({'torch', 'numpy', 'hydra', 'omegaconf', 'pydantic'} & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": SOURCE}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": SOURCE},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.splitlines() == ["digits", "[]"]

@@ -1,4 +1,6 @@
-"""Every option of every group composes and validates; every dataset has training settings and says what its keys are."""
+"""Every option of every group composes and validates; every dataset has training settings and
+says what its keys are.
+"""
 
 from dataclasses import asdict, fields
 from functools import cache
@@ -51,7 +53,9 @@ def dataset(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("group", ["model", "relation", "kgrid", "training", "experiment"])
 def test_every_option_of_a_group_validates(group: str) -> None:
     for option in config_files.options(group):
-        name = option if group == "training" and option in config_files.options("dataset") else "blobs"
+        name = (
+            option if group == "training" and option in config_files.options("dataset") else "blobs"
+        )
         chosen = () if group == "experiment" else (f"dataset={name}", *REQUIRED.get(name, ()))
         own = OWN.get((group, option), ())
         if option == "recipe":  # for closed forms: what the datasets choose that choose it
@@ -69,8 +73,14 @@ def test_every_dataset_has_training_settings_and_explains_its_keys() -> None:
 def explained(name: str) -> set[str]:
     """The keys that an option says something about, or one that it starts from."""
     text = config_files.options("dataset")[name]
-    starts = [start for start in yaml.safe_load(text).get("defaults", []) if isinstance(start, str) and start != "_self_"]
-    keys = {line.split(":")[0] for line in text.splitlines() if line[:1].isalpha() and " # " in line}
+    starts = [
+        start
+        for start in yaml.safe_load(text).get("defaults", [])
+        if isinstance(start, str) and start != "_self_"
+    ]
+    keys = {
+        line.split(":")[0] for line in text.splitlines() if line[:1].isalpha() and " # " in line
+    }
     return keys.union(*map(explained, starts))
 
 
@@ -79,7 +89,8 @@ def test_files_write_out_every_key_so_that_each_can_be_overridden(group: str) ->
     for option in config_files.options(group):
         own = OWN.get((group, option), ()) if group == "relation" else ()
         node = composed("train", [f"{group}={option}", *own])[group]
-        known = set(asdict(validate(PARTS[group], node, group))) - {"by_recipe"}  # what is called recipe, listed
+        # what is called recipe, listed
+        known = set(asdict(validate(PARTS[group], node, group))) - {"by_recipe"}
         assert set(node) | {"caution"} == known | {"caution"}  # the recipe's own knob
 
 
@@ -87,14 +98,19 @@ def test_files_write_out_every_key_so_that_each_can_be_overridden(group: str) ->
 def test_general_datasets_show_every_setting(name: str) -> None:
     """But what loading settles, and what relation=flip sets."""
     source = build(dataset(name), "dataset")
-    assert {field.name for field in fields(source)} - {"settled", "label_free"} == set(dataset(name)) - {"_target_"}
+    assert {field.name for field in fields(source)} - {"settled", "label_free"} == set(
+        dataset(name)
+    ) - {"_target_"}
 
 
 def test_an_option_of_a_packed_group_is_the_package_s_and_a_folder_of_the_user_s_adds_to_it(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, text in {"dense": "max: 1", "mine": "defaults: [sparse, _self_]\nvalues: [2]"}.items():
+    for name, text in {
+        "dense": "max: 1",
+        "mine": "defaults: [sparse, _self_]\nvalues: [2]",
+    }.items():
         path = tmp_path / "conf" / "kgrid" / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -105,31 +121,64 @@ def test_an_option_of_a_packed_group_is_the_package_s_and_a_folder_of_the_user_s
 
 def test_entries_of_packed_groups_are_those_that_yaml_reads() -> None:
     for group, entries in config_files.packed().items():
-        folders = (config_files.config_dir() / "groups", config_files.experiments_dir() / "conf" / "groups")
+        folders = (
+            config_files.config_dir() / "groups",
+            config_files.experiments_dir() / "conf" / "groups",
+        )
         paths = [path for folder in folders if (path := folder / f"{group}.yaml").exists()]
-        whole = {name: node for path in paths for name, node in yaml.safe_load(path.read_text()).items()}
+        whole = {
+            name: node for path in paths for name, node in yaml.safe_load(path.read_text()).items()
+        }
         if group == "relation":  # whose other entries are the default's by another name
             default = {"defaults": ["add_remove", "_self_"]}
             whole |= {name: default | {"name": name} for name in entries.keys() - whole.keys()}
         assert {name: yaml.safe_load(text) for name, text in entries.items()} == whole
-        assert all(OmegaConf.create(text) == OmegaConf.create(whole[name]) for name, text in entries.items())
+        assert all(
+            OmegaConf.create(text) == OmegaConf.create(whole[name])
+            for name, text in entries.items()
+        )
 
 
 def test_published_settings() -> None:
     """papers.md's table, where a slip would go unnoticed."""
-    for experiment, ks, last in [("blobs_separable", 200, 199), ("octmnist", 34, 200), ("imdb_minilm", 4, 50)]:
+    for experiment, ks, last in [
+        ("blobs_separable", 200, 199),
+        ("octmnist", 34, 200),
+        ("imdb_minilm", 4, 50),
+    ]:
         grid = settings(f"experiment={experiment}").kgrid.ks
         assert (len(grid), grid[-1]) == (ks, last)
     blobs = settings("experiment=blobs_overlapping").training
-    assert (blobs.lr, blobs.decay, blobs.lr_min, blobs.clip, blobs.epochs) == (2.0, 0.6, 1e-3, 0.06, 4)
+    assert (blobs.lr, blobs.decay, blobs.lr_min, blobs.clip, blobs.epochs) == (
+        2.0,
+        0.6,
+        1e-3,
+        0.06,
+        4,
+    )
     imdb = settings("experiment=imdb_minilm")
-    assert (imdb.training.lr, imdb.training.decay, imdb.training.clip, imdb.training.epochs) == (1.0, 0.5, 0.04, 3)
-    assert (imdb.training.momentum, imdb.training.dampening, imdb.model.hidden) == (0.99, 0.3, (100,))
+    assert (imdb.training.lr, imdb.training.decay, imdb.training.clip, imdb.training.epochs) == (
+        1.0,
+        0.5,
+        0.04,
+        3,
+    )
+    assert (imdb.training.momentum, imdb.training.dampening, imdb.model.hidden) == (
+        0.99,
+        0.3,
+        (100,),
+    )
     oct_mnist = settings("experiment=octmnist")
-    assert (oct_mnist.training.lr, oct_mnist.training.clip, oct_mnist.training.momentum) == (0.06, 0.9, 0.95)
+    assert (oct_mnist.training.lr, oct_mnist.training.clip, oct_mnist.training.momentum) == (
+        0.06,
+        0.9,
+        0.95,
+    )
     assert oct_mnist.training.nesterov
     assert oct_mnist.model.encoder is not None
-    separable, overlapping = (build(dataset(name), "dataset") for name in ("blobs", "blobs_overlapping"))
+    separable, overlapping = (
+        build(dataset(name), "dataset") for name in ("blobs", "blobs_overlapping")
+    )
     assert separable == Blobs(center=1.25, std=0.35, n_train=3000, test_fraction=0.25, seed=0)
     assert overlapping == Blobs(center=1.0, std=0.75, n_train=3000, test_fraction=0.25, seed=0)
     images = build(dataset("octmnist"), "dataset")
@@ -138,10 +187,16 @@ def test_published_settings() -> None:
 
 def test_what_is_composed_quickly_here_is_what_hydra_composes() -> None:
     """Of the shortcut in tests/commands.py."""
-    lines = [("dataset=blobs",), ("experiment=digits", "model=linear", "kgrid.max=4"), ("~noise", "+a.b=3")]
+    lines = [
+        ("dataset=blobs",),
+        ("experiment=digits", "model=linear", "kgrid.max=4"),
+        ("~noise", "+a.b=3"),
+    ]
 
     def made() -> list[str]:
-        return [OmegaConf.to_yaml(compose_with_hydra("train", line)) for line in lines for _ in range(2)]
+        return [
+            OmegaConf.to_yaml(compose_with_hydra("train", line)) for line in lines for _ in range(2)
+        ]
 
     quick = made()
     with pytest.MonkeyPatch.context() as patch:

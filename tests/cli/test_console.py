@@ -62,7 +62,8 @@ def test_tables_are_not_cut_where_there_is_no_terminal(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    "arguments", [("runs",), ("runs", "--json"), ("nösuch",), ("train", "résumé=1"), ("train", "--help")]
+    "arguments",
+    [("runs",), ("runs", "--json"), ("nösuch",), ("train", "résumé=1"), ("train", "--help")],
 )
 def test_every_command_writes_to_an_ascii_terminal(
     agt: Agt, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
@@ -82,7 +83,9 @@ def test_every_command_writes_to_an_ascii_terminal(
         assert "\\xe9\\u65e5" in said
 
 
-def test_a_terminal_gets_a_live_bar_with_the_time_left(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_a_live_bar_with_the_time_left(
+    agt: Agt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The real command with stderr on a pseudo-terminal."""
     master, slave = pty.openpty()
     monkeypatch.setenv("TERM", "xterm")

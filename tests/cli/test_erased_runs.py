@@ -1,4 +1,6 @@
-"""Runs from which records were erased, or wait to be: their data, answers and ledger, and whoever is asked meanwhile."""
+"""Runs from which records were erased, or wait to be: their data, answers and ledger, and
+whoever is asked meanwhile.
+"""
 
 import io
 import json
@@ -29,14 +31,36 @@ from tests.erasing import QUIET, again, erase
 from .conftest import TINY, Agt
 from .test_service import entries, open_ledger, points
 
-CERTIFIED = (*TINY, "kgrid.max=8", "training.epochs=3", "training.lr=1", "training.chosen_on=public")
+CERTIFIED = (
+    *TINY,
+    "kgrid.max=8",
+    "training.epochs=3",
+    "training.lr=1",
+    "training.chosen_on=public",
+)
 IDS = [str(name) for name in Blobs(center=1.25, std=0.35, n_train=80).load().train.ids]
 EACH = ("mechanism.eps=0.1",)
 LINE = np.stack([np.linspace(-0.6, 0.6, 25)] * 2, axis=1)
 TABLE = (
-    *("dataset=table", "dataset.path=people.csv", "dataset.label=rich", "dataset.id=name", "dataset.classes=[no,yes]"),
-    *("+dataset.numeric={age: [0, 100]}", "+dataset.categorical={job: [a, b]}", "dataset.declared_size=45"),
-    *("model=linear", "training.epochs=2", "kgrid.max=6", "compute.kernel=reference", "training.chosen_on=public"),
+    *(
+        "dataset=table",
+        "dataset.path=people.csv",
+        "dataset.label=rich",
+        "dataset.id=name",
+        "dataset.classes=[no,yes]",
+    ),
+    *(
+        "+dataset.numeric={age: [0, 100]}",
+        "+dataset.categorical={job: [a, b]}",
+        "dataset.declared_size=45",
+    ),
+    *(
+        "model=linear",
+        "training.epochs=2",
+        "kgrid.max=6",
+        "compute.kernel=reference",
+        "training.chosen_on=public",
+    ),
 )
 
 
@@ -51,14 +75,19 @@ def certified(agt: Agt, *more: str, run: str = "run") -> tuple[dict[str, Any], p
     return said.json, pd.read_parquet(Path(said.json["run"]) / "certificates.parquet")
 
 
-# -- data --------------------------------------------------------------------------------------------------------------
+# -- data
+# --------------------------------------------------------------------------------------------------------------
 
 
 def people() -> pd.DataFrame:
     rng = np.random.default_rng(0)
     n = 60
     age = 18 + rng.permutation(72)[:n]
-    columns = {"name": [f"p{i * 7919 % 1009}" for i in range(n)], "age": age, "job": rng.choice(["a", "b"], n)}
+    columns = {
+        "name": [f"p{i * 7919 % 1009}" for i in range(n)],
+        "age": age,
+        "job": rng.choice(["a", "b"], n),
+    }
     return pd.DataFrame(columns).assign(rich=np.where(age > 50, "yes", "no"))
 
 
@@ -69,7 +98,9 @@ def training_records(run: Path) -> Records:
 
 
 def test_rows_may_be_deleted_or_not(agt: Agt) -> None:
-    """Also where a range was found in the data; where it is stated: tests/unit/test_data_erasure.py."""
+    """Also where a range was found in the data; where it is stated:
+    tests/unit/test_data_erasure.py.
+    """
     table = people()
     table.to_csv("people.csv", index=False)
     found = ("dataset.classes=null", "++dataset.numeric.age=null")
@@ -112,7 +143,8 @@ def test_whoever_was_erased_before_is_not_erased_again(run: Path) -> None:
     assert len(open_run(run, "train").environment["earlier_data"]) == 2
 
 
-# -- what waits --------------------------------------------------------------------------------------------------------
+# -- what waits
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_stable_is_answered_and_the_rest_is_owed(agt: Agt, run: Path) -> None:
@@ -129,9 +161,16 @@ def test_what_is_stable_is_answered_and_the_rest_is_owed(agt: Agt, run: Path) ->
     assert (table.prediction == np.where(stable, plain.prediction, "")).all()
     assert set(table.answer[~stable]) == {"abstains: owes an answer after the next update"}
     assert table.score[~stable].isna().all()
-    assert said["metrics"]["abstained"] == (~stable).sum() == abstentions(run, {open_run(run, "train").digest})
+    assert (
+        said["metrics"]["abstained"]
+        == (~stable).sum()
+        == abstentions(run, {open_run(run, "train").digest})
+    )
     assert "2 people asked to be erased" in said["owed"]
-    assert "are of all queries, those that abstain among them" in Path(said["run"], "report.md").read_text()
+    assert (
+        "are of all queries, those that abstain among them"
+        in Path(said["run"], "report.md").read_text()
+    )
     job, _ = erase(run, IDS[2:3])
     assert (job.units, len(job.erased)) == (3, 3)
     assert abstentions(run, {open_run(run, "train").digest}) == 0, "its answers are whole again"
@@ -169,7 +208,9 @@ def test_nothing_private_is_released_meanwhile(agt: Agt, run: Path) -> None:
     ],
     ids=["size", "from_data", "compared"],
 )
-def test_certificates_that_do_not_cover_a_removal(agt: Agt, settings: tuple[str, ...], why: str) -> None:
+def test_certificates_that_do_not_cover_a_removal(
+    agt: Agt, settings: tuple[str, ...], why: str
+) -> None:
     people().to_csv("people.csv", index=False)
     assert agt("train", *TABLE, *settings, "hydra.run.dir=run", "-q").code == 0
     train = training_records(Path("run"))
@@ -183,7 +224,8 @@ def test_certificates_that_do_not_cover_a_removal(agt: Agt, settings: tuple[str,
     assert open_run(Path("run"), "train").digest == before
 
 
-# -- earlier answers ---------------------------------------------------------------------------------------------------
+# -- earlier answers
+# ---------------------------------------------------------------------------------------------------
 
 
 def judged(run: Path, ids: list[str]) -> dict[str, dict[bool, str]]:
@@ -198,17 +240,28 @@ def judged(run: Path, ids: list[str]) -> dict[str, dict[bool, str]]:
 def test_which_earlier_answers_stand(agt: Agt, run: Path) -> None:
     said, table = certified(agt, points(LINE))
     labels = agt("predict", "run=run", points(LINE), *EACH, "force=true", "-q", "--json").json
-    simulated = agt("predict", "run=run", points(LINE), *EACH, "force=true", "seed=3", "-q", "--json").json
+    simulated = agt(
+        "predict", "run=run", points(LINE), *EACH, "force=true", "seed=3", "-q", "--json"
+    ).json
     before = {path: path.read_bytes() for path in Path("outputs").rglob("*") if path.is_file()}
     now = judged(run, IDS[:2])
     name = f"certify/{Path(said['run']).name}"
-    assert now[name][True].startswith(f"{(table.stable_distance >= 2).sum()} of 25 answers are what training without")
-    assert now[name][False].startswith(f"{(table.stable_distance < 2).sum()} of 25 answers are not certified")
+    assert now[name][True].startswith(
+        f"{(table.stable_distance >= 2).sum()} of 25 answers are what training without"
+    )
+    assert now[name][False].startswith(
+        f"{(table.stable_distance < 2).sum()} of 25 answers are not certified"
+    )
     released = f"predict/{Path(labels['run']).name}"
     assert now[released].keys() == {True}
-    assert "25 labels by randomized_response, each 0.2-differentially private for 2 people" in now[released][True]
+    assert (
+        "25 labels by randomized_response, each 0.2-differentially private for 2 people"
+        in now[released][True]
+    )
     assert now[f"predict/{Path(simulated['run']).name}"].keys() == {False}
-    assert before == {path: path.read_bytes() for path in Path("outputs").rglob("*") if path.is_file()}
+    assert before == {
+        path: path.read_bytes() for path in Path("outputs").rglob("*") if path.is_file()
+    }
     later = judged(run, IDS[2:5])  # of a state that is two updates old
     assert later[name][True].startswith(f"{(table.stable_distance >= 5).sum()} of 25")
     assert "0.5-differentially private for 5 people" in later[released][True]
@@ -220,7 +273,9 @@ def test_what_was_answered_while_they_waited_stands(agt: Agt, run: Path) -> None
     given = (table.prediction != "").sum()
     name = f"certify/{Path(said['run']).name}"
     assert judged(run, [])[name].keys() == {True}
-    assert judged(run, IDS[3:4])[name][True].startswith(f"{(table.stable_distance >= 4).sum()} of {given} answers")
+    assert judged(run, IDS[3:4])[name][True].startswith(
+        f"{(table.stable_distance >= 4).sum()} of {given} answers"
+    )
 
 
 def test_records_that_are_damaged_are_void(agt: Agt, run: Path) -> None:
@@ -243,12 +298,16 @@ def test_groups() -> None:
 
 
 def test_a_group_of_two_against_the_exact_loss() -> None:
-    """Two people, one leaked with probability d: the loss over both steps is beyond d, and within what the sum says."""
+    """Two people, one leaked with probability d: the loss over both steps is beyond d, and
+    within what the sum says.
+    """
     eps, delta = 0.7, 0.01
     p = [np.array([1 - delta, 0, delta]), None, None]
     step = np.exp(eps)
     middle = np.array([(1 - delta) / step, 1 - (1 - delta) / step, 0.0])
-    far = np.array([((1 - delta) / step - delta) / step, 1 - ((1 - delta) / step - delta) / step, 0.0])
+    far = np.array(
+        [((1 - delta) / step - delta) / step, 1 - ((1 - delta) / step - delta) / step, 0.0]
+    )
     loss = max((p[0] - np.exp(2 * eps) * far).clip(min=0).sum(), 0)  # type: ignore[operator]
     for one, other in ((p[0], middle), (middle, far)):
         assert (one - step * other).clip(min=0).sum() <= delta + 1e-12  # type: ignore[operator]
@@ -257,7 +316,8 @@ def test_a_group_of_two_against_the_exact_loss() -> None:
     assert delta < loss <= told.delta
 
 
-# -- the ledger --------------------------------------------------------------------------------------------------------
+# -- the ledger
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_the_account_goes_on(agt: Agt, run: Path) -> None:
@@ -274,14 +334,17 @@ def test_the_account_goes_on(agt: Agt, run: Path) -> None:
     with Ledger.open(path) as ledger:
         assert float(ledger.book.spent.pure) == pytest.approx(5.0)
     assert agt("verify", "ledgers/people.ledger", "-q").code == 0
-    agt("ledger", "init", "twice", "run=run", "total.eps=1", "unit=one person").ended(2, "have a ledger already")
+    agt("ledger", "init", "twice", "run=run", "total.eps=1", "unit=one person").ended(
+        2, "have a ledger already"
+    )
     assert Path(first["run"], "labels.csv").exists()
     erase(run, IDS[2:3])
     assert agt(*ask, "ledger=people").code == 0
     assert len(entries(path, "admit")) == 3
 
 
-# -- changed while it is asked -----------------------------------------------------------------------------------------
+# -- changed while it is asked
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -315,18 +378,25 @@ def test_a_session_stops(agt: Agt, run: Path, monkeypatch: pytest.MonkeyPatch) -
                 erase(run, IDS[:1])
             return super().readline(*given)
 
-    sent = b"".join(json.dumps({"id": id, "features": [1.25, 1.0]}).encode() + b"\n" for id in range(5))
+    sent = b"".join(
+        json.dumps({"id": id, "features": [1.25, 1.0]}).encode() + b"\n" for id in range(5)
+    )
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Lines(sent)))
     said = agt("predict", "run=run", "inputs=-", *EACH).ended(3)
     answers = [json.loads(line) for line in said.out.splitlines()][1:]
     assert ["label" in answer for answer in answers] == [True, True, False]
-    assert answers[2] == {"id": 2, "error": "no more questions are answered here", "code": 3}, "to be passed on"
+    assert answers[2] == {"id": 2, "error": "no more questions are answered here", "code": 3}, (
+        "to be passed on"
+    )
     assert "the run was changed while it was asked" in said.err
 
 
 @pytest.mark.parametrize(
     ("place", "spent"),
-    [(("agt_cli.releasing.file", "judge"), False), (("agt_cli.releasing.file", "doubt_worth"), True)],
+    [
+        (("agt_cli.releasing.file", "judge"), False),
+        (("agt_cli.releasing.file", "doubt_worth"), True),
+    ],
 )
 def test_a_file_of_queries_is_not_answered_from_an_earlier_state(
     agt: Agt, run: Path, changing: Callable[[str, str], None], place: tuple[str, str], spent: bool
@@ -336,7 +406,9 @@ def test_a_file_of_queries_is_not_answered_from_an_earlier_state(
         1 if spent else 3, "the run was changed while it was asked"
     )
     assert bool(list(Path().glob("outputs/predict/*/spent.json"))) == spent
-    written = [path.read_text().splitlines() for path in Path().glob("outputs/predict/*/labels.csv")]
+    written = [
+        path.read_text().splitlines() for path in Path().glob("outputs/predict/*/labels.csv")
+    ]
     assert all(len(lines) <= 1 for lines in written)
     assert agt("predict", "run=run", points(LINE), *EACH, "force=true", "-q").code == 0
 

@@ -1,4 +1,6 @@
-"""Requests to erase as the command reads them: who is meant, what is refused, and what is found afterwards."""
+"""Requests to erase as the command reads them: who is meant, what is refused, and what is found
+afterwards.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,14 @@ from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_
 from agt_cli.unlearn.traces import TraceTargets, other_runs
 from tests.cli.conftest import Agt
 
-TABLE = ("train", "dataset=table", "dataset.path=t.csv", "dataset.label=y", "dataset.classes=[0,1]", "kgrid.max=2")
+TABLE = (
+    "train",
+    "dataset=table",
+    "dataset.path=t.csv",
+    "dataset.label=y",
+    "dataset.classes=[0,1]",
+    "kgrid.max=2",
+)
 TABLE += (
     "+dataset.numeric={a: [-3,3], b: null}",
     "compute.kernel=reference",
@@ -30,8 +39,15 @@ PEOPLE = ("dataset.id=id", "dataset.unit=person", "relation.unit_rows=3")
 
 def people(n: int = 60) -> pd.DataFrame:
     chance = np.random.default_rng(0)
-    names = {"id": [f"rec{i:03}" for i in range(n)], "person": [f"person{i // 3:02}" for i in range(n)]}
-    numbers = {"a": chance.normal(size=n), "b": chance.normal(size=n), "y": chance.integers(0, 2, n)}
+    names = {
+        "id": [f"rec{i:03}" for i in range(n)],
+        "person": [f"person{i // 3:02}" for i in range(n)],
+    }
+    numbers = {
+        "a": chance.normal(size=n),
+        "b": chance.normal(size=n),
+        "y": chance.integers(0, 2, n),
+    }
     return pd.DataFrame({**names, **numbers})
 
 
@@ -56,19 +72,27 @@ def test_requests_of_people(agt: Agt) -> None:
     one, other, tested = str(train.units[0]), str(train.units[5]), str(test.units[0])
     assert (len(ask(of, one, one, "").records), ask(of, one, one).asked) == (3, 1)
     assert "repeated: 1 of 2 lines" in ask(of, one, one).notes[0]
-    assert "of test records, on which nothing was trained: 1 of 2 ids (line 2)" in ask(of, one, tested).notes[0]
+    assert (
+        "of test records, on which nothing was trained: 1 of 2 ids (line 2)"
+        in ask(of, one, tested).notes[0]
+    )
     assert len(ask(of, str(train.ids[0]), by="id").records) == 1
     for words, message in (
         ((tested,), "there is nothing to erase"),
         (("x", one), r"no unit of the run's data: 1 of 2 ids \(line 1\).*by=id"),
         (("",), "holds no id"),
         (tuple(train.units), "names every training record"),
-        (tuple(train.units[train.labels == 1]), "(the last training records of every class but|names every)"),
+        (
+            tuple(train.units[train.labels == 1]),
+            "(the last training records of every class but|names every)",
+        ),
     ):
         with pytest.raises(ConfigError, match=message) as raised:
             ask(of, *words)
         assert one not in str(raised.value)
-    public = replace(of, data=replace(of.data, train=replace(train, public=np.ones(len(train), dtype=bool))))
+    public = replace(
+        of, data=replace(of.data, train=replace(train, public=np.ones(len(train), dtype=bool)))
+    )
     with pytest.raises(ConfigError, match="3 of the records that it names are marked public"):
         ask(public, one)
     table[table.person != one].to_csv("t.csv", index=False)
@@ -129,7 +153,8 @@ def test_of_copies_the_last_one_goes(agt: Agt) -> None:
     assert set(both.records) == {of.index.words[copies[1]], of.index.words[copies[2]]}
     path, name = Path("t.csv"), str(train.ids[copies[0]])
     lines = path.read_text().splitlines(keepends=True)
-    for line in dict.fromkeys(lines[1:]):  # the row of these copies: the one without which their ids are gone
+    # the row of these copies: the one without which their ids are gone
+    for line in dict.fromkeys(lines[1:]):
         path.write_text("".join(other for other in lines if other != line))
         if name not in of.source.load().train.ids:
             break
@@ -143,7 +168,9 @@ def test_of_copies_the_last_one_goes(agt: Agt) -> None:
         ask(later, alone)
 
 
-def test_other_runs_say_whether_they_were_trained_on_erased_records(agt: Agt, tmp_path: Path) -> None:
+def test_other_runs_say_whether_they_were_trained_on_erased_records(
+    agt: Agt, tmp_path: Path
+) -> None:
     people().to_csv("t.csv", index=False)
     assert agt(*TABLE, *PEOPLE).code == 0
     assert agt(*TABLE[:-2], *PEOPLE, "hydra.run.dir=outputs/train/other", "-q").code == 0
@@ -154,7 +181,10 @@ def test_other_runs_say_whether_they_were_trained_on_erased_records(agt: Agt, tm
 
 def test_trainings_that_were_stopped_are_named(tmp_path: Path) -> None:
     """A checkpoint holds weights of whoever it was trained on, and nothing tells who that was."""
-    left = ("train/a/checkpoint/run.json", "train/b/checkpoint/members/003/step=000000000017.0.safetensors")
+    left = (
+        "train/a/checkpoint/run.json",
+        "train/b/checkpoint/members/003/step=000000000017.0.safetensors",
+    )
     left += ("own/step=000000000001.0.safetensors",)
     for number, name in enumerate(left, 1):
         (tmp_path / name).parent.mkdir(parents=True)
@@ -165,4 +195,6 @@ def test_trainings_that_were_stopped_are_named(tmp_path: Path) -> None:
     assert Remark("training_stopped", stopped) in place.remarks
     for name in left:
         (tmp_path / name).unlink()
-    assert other_runs(TraceTargets(()), tmp_path, Path("run")).remarks == (Remark("none_trained_on_erased"),)
+    assert other_runs(TraceTargets(()), tmp_path, Path("run")).remarks == (
+        Remark("none_trained_on_erased"),
+    )

@@ -1,20 +1,32 @@
-"""relation=flip on the command line: trained, certified, released and verified, and refused where records come and go."""
+"""relation=flip on the command line: trained, certified, released and verified, and refused
+where records come and go.
+"""
 
 from pathlib import Path
 
 from .conftest import Agt
 
-TRAIN = ("train", "dataset.n_train=60", "certificate=votes", "relation=flip", "training.chosen_on=public")
+TRAIN = (
+    "train",
+    "dataset.n_train=60",
+    "certificate=votes",
+    "relation=flip",
+    "training.chosen_on=public",
+)
 
 
 def test_one_head_is_certified_released_and_verified(agt: Agt) -> None:
     trained = agt(*TRAIN, "--json").ended(0)
-    assert trained.json["metrics"]["members"] == 1  # and not the recipe's number, which a declared size brings elsewhere
+    # and not the recipe's number, which a declared size brings elsewhere
+    assert trained.json["metrics"]["members"] == 1
     certified = agt("certify", "run=latest").ended(0)
     assert "k counts up to k records given other labels" in certified.out
-    told = agt("predict", "run=latest", "mechanism=randomized_response", "mechanism.eps=1", "ledger=none").ended(0)
+    told = agt(
+        "predict", "run=latest", "mechanism=randomized_response", "mechanism.eps=1", "ledger=none"
+    ).ended(0)
     assert (
-        "1-differentially private per query for flip neighbours (one record given another label; its features" in told.out
+        "1-differentially private per query for flip neighbours (one record given another label; "
+        "its features" in told.out
     )
     agt("plan", "run=latest").ended(0)
     for folder in ("train", "certify", "predict"):
@@ -23,14 +35,23 @@ def test_one_head_is_certified_released_and_verified(agt: Agt) -> None:
 
 def test_its_certificates_are_audited_by_changing_labels(agt: Agt) -> None:
     assert agt(*TRAIN).code == 0
-    audit = agt("audit", "certificate", "run=latest", "audit.neighbours=8", "audit.queries=10", "--json").ended(0)
-    found = {finding["subject"].partition(":")[0]: finding["outcome"] for finding in audit.json["audit"]["findings"]}
+    audit = agt(
+        "audit", "certificate", "run=latest", "audit.neighbours=8", "audit.queries=10", "--json"
+    ).ended(0)
+    found = {
+        finding["subject"].partition(":")[0]: finding["outcome"]
+        for finding in audit.json["audit"]["findings"]
+    }
     assert found["certified labels"] == "not contradicted"
 
 
 def test_audits_and_erasures_are_refused_before_any_data_is_read(agt: Agt) -> None:
     agt(*TRAIN).ended(0)
-    for command in (("audit", "memorisation"), ("audit", "membership"), ("unlearn", "ids=none.csv")):
+    for command in (
+        ("audit", "memorisation"),
+        ("audit", "membership"),
+        ("unlearn", "ids=none.csv"),
+    ):
         agt(*command, "run=latest").ended(2, "relation=flip: its certificates count changed labels")
 
 
@@ -42,7 +63,14 @@ def test_data_that_cannot_be_named_without_labels_is_refused(agt: Agt) -> None:
         2, "relation=flip: Mnist names records by hashes"
     )  # before its file is missed
     agt(*TRAIN, "dataset.label_free=false").ended(2, "give dataset.label_free=true")
-    agt("train", "+dataset.label_free=true").ended(2, "dataset.label_free=true is for relation=flip alone")
-    agt("train", "relation=flip", "model=linear", "certificate=removal", "training=recipe", "dataset.n_train=60").ended(
-        2, "use certificate=votes learner=ridge"
+    agt("train", "+dataset.label_free=true").ended(
+        2, "dataset.label_free=true is for relation=flip alone"
     )
+    agt(
+        "train",
+        "relation=flip",
+        "model=linear",
+        "certificate=removal",
+        "training=recipe",
+        "dataset.n_train=60",
+    ).ended(2, "use certificate=votes learner=ridge")

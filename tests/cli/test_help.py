@@ -34,7 +34,14 @@ print(json.dumps([codes, sorted({{"torch", "hydra", "numpy"}} & set(sys.modules)
 
 def test_help_and_a_wrong_path_import_neither_torch_nor_hydra(tmp_path: Path) -> None:
     home = {**os.environ, "PYTHONPATH": str(Path(agt_cli.__file__).parents[1])}
-    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True, cwd=tmp_path, env=home)
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env=home,
+    )
     assert json.loads(done.stdout.splitlines()[-1]) == [[0, 0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4], []]
 
 
@@ -52,9 +59,15 @@ def test_help_lists_the_commands_that_exist(agt: Agt) -> None:
 
 def test_every_group_belongs_to_a_command() -> None:
     home = config_files.config_dir()
-    folders = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_dir()} | set(config_files.packed())
+    folders = {
+        path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_dir()
+    } | set(config_files.packed())
     folders = {folder for folder in folders if not folder.startswith(("hydra", "groups"))}
-    assert {group for command in usage.COMMANDS.values() for group in config_files.groups(command.config)} == folders
+    assert {
+        group
+        for command in usage.COMMANDS.values()
+        for group in config_files.groups(command.config)
+    } == folders
 
 
 @pytest.mark.parametrize("name", list(usage.COMMANDS))
@@ -64,13 +77,22 @@ def test_command_help_lists_every_group_and_option(agt: Agt, name: str) -> None:
         section = text.split(f"\n{group}=:\n")[1].split("\n\n")[0]
         listed = {line.split()[0] for line in section.splitlines()}
         assert listed == set(config_files.options(group))
-        assert all(len(line.split()) > 1 for line in section.splitlines()), "every option says what it is"
+        assert all(len(line.split()) > 1 for line in section.splitlines()), (
+            "every option says what it is"
+        )
 
 
 def test_a_setting_is_told_by_all_of_its_comment(agt: Agt) -> None:
-    line = next(line for line in agt("predict", "--help").out.splitlines() if line.startswith("  ledger=null "))
+    line = next(
+        line
+        for line in agt("predict", "--help").out.splitlines()
+        if line.startswith("  ledger=null ")
+    )
     comment = (
-        (config_files.config_dir() / "predict.yaml").read_text().split("\nledger: null")[0].rpartition("\n# What pays")[2]
+        (config_files.config_dir() / "predict.yaml")
+        .read_text()
+        .split("\nledger: null")[0]
+        .rpartition("\n# What pays")[2]
     )
     assert line.endswith("What pays" + comment.replace("\n# ", " "))
 
@@ -81,7 +103,9 @@ def test_examples_in_help_name_real_options() -> None:
             for word in example.split():
                 group, _, option = word.partition("=")
                 if option and group in config_files.groups(command.config):
-                    assert option in (*config_files.options(group), "loans"), "or what agt data inspect loans.csv writes"
+                    assert option in (*config_files.options(group), "loans"), (
+                        "or what agt data inspect loans.csv writes"
+                    )
 
 
 PIPES = [
@@ -92,14 +116,20 @@ PIPES = [
 
 
 @pytest.mark.parametrize(("arguments", "streams"), PIPES)
-def test_a_reader_that_stops_reading_is_no_traceback(tmp_path: Path, arguments: tuple[str, ...], streams: str) -> None:
-    """``agt --help | head`` closes the pipe that help is written to, ``agt ... 2>&1 | head`` both."""
+def test_a_reader_that_stops_reading_is_no_traceback(
+    tmp_path: Path, arguments: tuple[str, ...], streams: str
+) -> None:
+    """``agt --help | head`` closes the pipe that help is written to, ``agt ... 2>&1 | head``
+    both.
+    """
     done = unheard(tmp_path, arguments, streams)
     assert done.stderr in ("", None) or done.stderr.startswith("agt: error: ")
     assert done.returncode in (1, 2)
 
 
-def unheard(folder: Path, arguments: Sequence[str], streams: str) -> subprocess.CompletedProcess[str]:
+def unheard(
+    folder: Path, arguments: Sequence[str], streams: str
+) -> subprocess.CompletedProcess[str]:
     """A command whose output nobody reads."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -108,7 +138,14 @@ def unheard(folder: Path, arguments: Sequence[str], streams: str) -> subprocess.
     error = writer if streams == "both" else subprocess.PIPE
     try:
         return subprocess.run(
-            command, cwd=folder, env=path, stdout=writer, stderr=error, text=True, timeout=120, check=False
+            command,
+            cwd=folder,
+            env=path,
+            stdout=writer,
+            stderr=error,
+            text=True,
+            timeout=120,
+            check=False,
         )
     finally:
         os.close(writer)
@@ -128,11 +165,18 @@ def test_a_disk_too_full_for_the_output_is_named() -> None:
         pytest.skip("no /dev/full")
     command = [sys.executable, "-m", "agt_cli", "--help"]
     with open("/dev/full", "w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (1, "agt: error: standard output: No space left on device\n")
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "agt: error: standard output: No space left on device\n",
+    )
 
 
-@pytest.mark.parametrize("arguments", [("help", "train"), ("train", "help"), ("--help", "train"), ("-q", "train", "-h")])
+@pytest.mark.parametrize(
+    "arguments", [("help", "train"), ("train", "help"), ("--help", "train"), ("-q", "train", "-h")]
+)
 def test_help_is_asked_for_in_any_order(agt: Agt, arguments: tuple[str, ...]) -> None:
     assert agt(*arguments).out.startswith("agt train: ")
 
@@ -154,9 +198,16 @@ def test_options_and_settings_stand_in_any_order(agt: Agt, tmp_path: Path) -> No
 
 def test_text_with_any_sign_needs_no_second_pair_of_quotes(agt: Agt) -> None:
     for name in ("données (1).csv", "a=b.csv", "~home#1;&!.csv", "naïve/日本.csv"):
-        agt("train", "dataset=table", "dataset.label=y", "+dataset.numeric={a: [0, 1]}", f"dataset.path={name}").ended(
-            4, name.removeprefix("~")
-        )
+        agt(
+            "train",
+            "dataset=table",
+            "dataset.label=y",
+            "+dataset.numeric={a: [0, 1]}",
+            f"dataset.path={name}",
+        ).ended(4, name.removeprefix("~"))
     assert f"{Path.home()}/nowhere: no such folder" in agt("certify", "run=~/nowhere").err
-    assert agt("train", "training.lr=${training.clip}", "--cfg", "job", "--resolve").out.count("0.06") == 2
+    assert (
+        agt("train", "training.lr=${training.clip}", "--cfg", "job", "--resolve").out.count("0.06")
+        == 2
+    )
     agt("train", *TINY, "training.lr=${training.clip}", "-q").ended(0)

@@ -1,4 +1,6 @@
-"""agt data inspect FILE: what is written trains as it stands, and is not public until its owner says so."""
+"""agt data inspect FILE: what is written trains as it stands, and is not public until its owner
+says so.
+"""
 
 import json
 import re
@@ -14,7 +16,9 @@ TRAIN = ("kgrid.max=3", "compute.kernel=reference", "-q", "--json")
 
 
 def people(path: Path, rows: int = 400) -> Path:
-    """A table as an office exports it: semicolons, a byte order mark, odd names, two words for a missing value."""
+    """A table as an office exports it: semicolons, a byte order mark, odd names, two words for a
+    missing value.
+    """
     rng = np.random.default_rng(0)
     age, wage = rng.integers(18, 80, rows), np.round(rng.lognormal(7.5, 1.2, rows), 2)
     town = rng.choice(["Köln", "Bonn, Süd", "?"], rows)
@@ -53,18 +57,25 @@ def test_the_ranges_are_not_public_until_the_owner_says_so(agt: Agt, tmp_path: P
     assert (inspected["label"], inspected["id"]) == ("default", None)
     assert inspected["from_data"] == ["Größe (cm)", "net.income", "Wohn ort", "1", "yes", "classes"]
     path = tmp_path / "conf" / "dataset" / "t.yaml"
-    path.write_text(path.read_text(encoding="utf-8").replace("declared_size: null", "declared_size: 300"), encoding="utf-8")
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("declared_size: null", "declared_size: 300"),
+        encoding="utf-8",
+    )
     first = agt("train", "dataset=t", *TRAIN).ended(0)
     assert of(first, "e") == "not held"
     assert "was read off the records" in (Path(first.json["run"]) / "report.md").read_text()
-    declared = agt("train", "dataset=t", "dataset.from_data=[]", "training.chosen_on=public", *TRAIN)
+    declared = agt(
+        "train", "dataset=t", "dataset.from_data=[]", "training.chosen_on=public", *TRAIN
+    )
     assert of(declared, "e") == "declared"
 
 
 def test_what_is_there_is_not_written_over(agt: Agt, tmp_path: Path) -> None:
     people(tmp_path / "t.csv")
     agt("data", "inspect", "t.csv", "-q").ended(0)
-    agt("data", "inspect", "t.csv", "-q").ended(2, "conf/dataset/t.yaml is there already", "force=true")
+    agt("data", "inspect", "t.csv", "-q").ended(
+        2, "conf/dataset/t.yaml is there already", "force=true"
+    )
     agt("data", "inspect", "t.csv", "-q", "force=true").ended(0)
     agt("data", "inspect", "t.csv", "-q", "name=other", "id='Nr.'", "label=yes").ended(0)
     other = (tmp_path / "conf" / "dataset" / "other.yaml").read_text(encoding="utf-8")
@@ -72,7 +83,9 @@ def test_what_is_there_is_not_written_over(agt: Agt, tmp_path: Path) -> None:
     assert 'label: "yes"' in other
 
 
-def test_a_run_is_found_from_another_folder(agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_found_from_another_folder(
+    agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "data").mkdir()
     people(tmp_path / "data" / "t.csv")  # not in the working directory: under data_dir
     agt("data", "inspect", "t.csv", "-q")
@@ -98,7 +111,9 @@ def test_a_run_is_found_from_another_folder(agt: Agt, tmp_path: Path, monkeypatc
         ("label: \x01\n", "mine.yaml: no text in UTF-8 without control characters"),
     ],
 )
-def test_a_broken_file_is_named_with_its_line(agt: Agt, tmp_path: Path, text: str, says: str) -> None:
+def test_a_broken_file_is_named_with_its_line(
+    agt: Agt, tmp_path: Path, text: str, says: str
+) -> None:
     (tmp_path / "conf" / "dataset").mkdir(parents=True)
     (tmp_path / "conf" / "dataset" / "mine.yaml").write_text(text)
     said = agt("train", "dataset=mine").ended(2)
@@ -107,36 +122,80 @@ def test_a_broken_file_is_named_with_its_line(agt: Agt, tmp_path: Path, text: st
 
 
 def test_odd_names_on_the_command_line(agt: Agt, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("a.b,c d,y\n" + "".join(f"{n},{n},{n % 2}\n" for n in range(60)))
-    table = ("train", "dataset=table", "dataset.path=t.csv", "dataset.label=y", "dataset.declared_size=45", *TRAIN)
+    (tmp_path / "t.csv").write_text(
+        "a.b,c d,y\n" + "".join(f"{n},{n},{n % 2}\n" for n in range(60))
+    )
+    table = (
+        "train",
+        "dataset=table",
+        "dataset.path=t.csv",
+        "dataset.label=y",
+        "dataset.declared_size=45",
+        *TRAIN,
+    )
     for size in (45, 5000):
         line = [word.replace("=45", f"={size}") for word in table if word != "-q"]
         said = agt(*line, "+dataset.numeric={a.b: [0, 60], c d: [0, 60]}").ended(0)
-        assert ("certificate=votes certified more" in said.err) == (size == 5000)  # as docs/recipe.md has it
-    agt(*table, '+dataset.numeric={"a.b": [0, 60]}').ended(2, "names in a mapping take no quotes: {a.b: [0, 1]")
+        # as docs/recipe.md has it
+        assert ("certificate=votes certified more" in said.err) == (size == 5000)
+    agt(*table, '+dataset.numeric={"a.b": [0, 60]}').ended(
+        2, "names in a mapping take no quotes: {a.b: [0, 1]"
+    )
 
 
-HOSTILE = ("\x1b]0;owned\x07\x1b[2J", "\u202eevil\u2066", "\x9b31m\x85", "two\n\n# Forged: proved\n\nlines")
+HOSTILE = (
+    "\x1b]0;owned\x07\x1b[2J",
+    "\u202eevil\u2066",
+    "\x9b31m\x85",
+    "two\n\n# Forged: proved\n\nlines",
+)
 
 
 def test_nothing_in_a_table_acts_on_a_terminal_or_a_page(agt: Agt, tmp_path: Path) -> None:
-    """Names of columns, values, classes and ids with escapes, C1 controls, bidi marks and line ends, through every page."""
+    """Names of columns, values, classes and ids with escapes, C1 controls, bidi marks and line
+    ends, through every page.
+    """
     size = 120
     table = {name: np.arange(size) % (5 + at) for at, name in enumerate(HOSTILE)}
     words = {f"word {HOSTILE[0]}": np.resize(np.array(HOSTILE), size)}
     ids = np.array([f"{row:03d}x{HOSTILE[row % 4]}" for row in range(size)])
-    label = np.where(table[HOSTILE[0]] + np.arange(size) % 3 > 3, f"yes{HOSTILE[0]}", f"no{HOSTILE[1]}")
-    pd.DataFrame({f"id{HOSTILE[1]}": ids, **table, **words, f"y {HOSTILE[2]}": label}).to_parquet("t.parquet")
+    label = np.where(
+        table[HOSTILE[0]] + np.arange(size) % 3 > 3, f"yes{HOSTILE[0]}", f"no{HOSTILE[1]}"
+    )
+    pd.DataFrame({f"id{HOSTILE[1]}": ids, **table, **words, f"y {HOSTILE[2]}": label}).to_parquet(
+        "t.parquet"
+    )
     said = [agt("data", "inspect", "t.parquet", f"label='y {HOSTILE[2]}'", f"id='id{HOSTILE[1]}'")]
-    line = ("dataset=t", "dataset.declared_size=90", "dataset.from_data=[]", "training.chosen_on=public")
-    said.append(agt("train", *line, f"dataset.name='set {HOSTILE[0]}'", "kgrid.max=3", "compute.kernel=reference"))
+    line = (
+        "dataset=t",
+        "dataset.declared_size=90",
+        "dataset.from_data=[]",
+        "training.chosen_on=public",
+    )
+    said.append(
+        agt(
+            "train",
+            *line,
+            f"dataset.name='set {HOSTILE[0]}'",
+            "kgrid.max=3",
+            "compute.kernel=reference",
+        )
+    )
     said.append(agt("certify", "run=latest"))
     said.append(agt("plan", "run=latest", "eps=[1.0]", "queries=[10]", "-q"))
     said += [agt("runs"), agt("train", "dataset=t", f"dataset.label='{HOSTILE[3]}{HOSTILE[0]}'")]
     assert [one.code for one in said] == [0, 0, 0, 0, 0, 2], [one.err for one in said]
-    pages = [path.read_text("utf-8") for path in Path("outputs").rglob("*") if path.suffix in (".md", ".html")]
+    pages = [
+        path.read_text("utf-8")
+        for path in Path("outputs").rglob("*")
+        if path.suffix in (".md", ".html")
+    ]
     assert len(pages) >= 8
-    for text in [*pages, *(one.out + one.err for one in said), Path("conf/dataset/t.yaml").read_text("utf-8")]:
+    for text in [
+        *pages,
+        *(one.out + one.err for one in said),
+        Path("conf/dataset/t.yaml").read_text("utf-8"),
+    ]:
         assert not {letter for letter in text if not letter.isprintable()} - {"\n"}
         assert not re.search("^# Forged|<h1>.*Forged", text.partition("<td")[0], re.MULTILINE)
     assert "\\x1b]0;owned" in said[0].out

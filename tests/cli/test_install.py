@@ -18,7 +18,9 @@ def test_configuration_is_found_in_the_source_tree() -> None:
     assert config_files.config_dir() == ROOT / "conf"
 
 
-def test_configuration_inside_the_package_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration_inside_the_package_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = tmp_path / "agt_cli"
     (package / "_conf").mkdir(parents=True)
     (tmp_path / "conf").mkdir()

@@ -12,11 +12,18 @@ from agt_cli.report.found import newest, runs_of
 from .conftest import TINY, Agt
 
 
-def kept(folder: str, state: str = "done", started: str = "2026-01-02T00:00:00+00:00", command: str = "train") -> Path:
+def kept(
+    folder: str,
+    state: str = "done",
+    started: str = "2026-01-02T00:00:00+00:00",
+    command: str = "train",
+) -> Path:
     """A run folder of which there is nothing but its status."""
     path = Path(folder)
     path.mkdir(parents=True)
-    (path / "status.json").write_text(json.dumps({"command": command, "state": state, "started": started, "error": "why"}))
+    (path / "status.json").write_text(
+        json.dumps({"command": command, "state": state, "started": started, "error": "why"})
+    )
     return path
 
 
@@ -31,7 +38,8 @@ def test_time_as_recorded_decides_and_neither_names_nor_files_times(home: Path) 
     new = kept("outputs/train/a_first_by_name", started="2026-01-01T12:00:00.000002+00:00")
     os.utime(old / "status.json", (2e9, 2e9))
     assert newest(home, "train").folder == new  # type: ignore[union-attr]
-    elsewhere = kept("outputs/train/zone", started="2026-01-01T14:00:00.5+01:00")  # an hour later in UTC
+    # an hour later in UTC
+    elsewhere = kept("outputs/train/zone", started="2026-01-01T14:00:00.5+01:00")
     assert newest(home, "train").folder == elsewhere  # type: ignore[union-attr]
 
 
@@ -45,7 +53,12 @@ def test_names_settle_what_the_record_leaves_open_jobs_of_sweeps_by_number(home:
 def test_other_commands_and_broken_records_do_not_count(home: Path) -> None:
     assert newest(home, "train") is None
     kept("outputs/train/other", command="certify")
-    for name, content in {"empty": b"", "list": b"[]", "binary": b"\xff\x00", "dateless": b'{"command": "train"}'}.items():
+    for name, content in {
+        "empty": b"",
+        "list": b"[]",
+        "binary": b"\xff\x00",
+        "dateless": b'{"command": "train"}',
+    }.items():
         (home / name).mkdir()
         (home / name / "status.json").write_bytes(content)
     assert runs_of(home, "train") == []
@@ -54,7 +67,9 @@ def test_other_commands_and_broken_records_do_not_count(home: Path) -> None:
 def test_where_none_is_finished_the_newest_is_named_with_its_reason(agt: Agt, home: Path) -> None:
     kept("outputs/train/broken", state="failed")
     agt("certify", "run=latest").ended(2, "(not finished: outputs/train/broken, failed (why))")
-    agt("certify", "run=latest", "output_dir=other").ended(2, "no finished training run in other/train")
+    agt("certify", "run=latest", "output_dir=other").ended(
+        2, "no finished training run in other/train"
+    )
 
 
 def test_latest_is_recorded_as_the_folder_it_was(agt: Agt, trained: Path) -> None:

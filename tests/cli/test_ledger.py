@@ -27,29 +27,49 @@ def environment(run: Path) -> dict[str, str]:
 
 def spend(run: Path, size: int, path: str = "ledgers/people.ledger") -> None:
     data = environment(run)["data_digest"]
-    charge = Charge(GaussianDP(0.01), "labels", "gaussian_margin", "sha256:" + "a" * 64, data, "add_remove")
+    charge = Charge(
+        GaussianDP(0.01), "labels", "gaussian_margin", "sha256:" + "a" * 64, data, "add_remove"
+    )
     with Ledger.open(Path(path)) as ledger:
         ledger.answer(ledger.debit(charge, size), {bytes([n]) * 32: n % 2 for n in range(size)})
 
 
 def test_a_day_of_it(agt: Agt, trained: Path, tmp_path: Path) -> None:
-    made = agt("ledger", "init", "people", f"run={trained}", *BUDGET, "unit='one customer'", "head=away.head").ended(0)
+    made = agt(
+        "ledger",
+        "init",
+        "people",
+        f"run={trained}",
+        *BUDGET,
+        "unit='one customer'",
+        "head=away.head",
+    ).ended(0)
     assert "ledger: ledgers/people.ledger, eps = 1, delta = 1e-05 for good" in made.out
     assert "declared, not checked: in the table" in made.out
     assert "each record is one customer" in made.out
-    assert "of delta, 1e-06 is for releases with a delta of their own, the rest for Gaussian ones" in made.out
+    assert (
+        "of delta, 1e-06 is for releases with a delta of their own, the rest for Gaussian ones"
+        in made.out
+    )
     nothing = agt("ledger", "show", "people")
     assert "spent: nothing yet" in nothing.out
     spend(trained, 20)
     shown = agt("ledger", "show", "people").ended(0)
-    assert "people: eps = 1, delta = 1e-05 over all that is ever released on this ledger" in shown.out
+    assert (
+        "people: eps = 1, delta = 1e-05 over all that is ever released on this ledger" in shown.out
+    )
     assert "mu = 0.01" in shown.out
     assert "labels by gaussian_margin" in shown.out
     assert "of releases like the last, " in shown.out
     assert "the second head lies on the ledger's own disk" in shown.out
     assert f"agt ledger verify {Path('ledgers/people.ledger')} head=COUNT:HASH" in shown.err
     told = agt("ledger", "show", "people", "--json").json
-    assert (told["entries"], told["answers"], told["debits"][0]["size"], told["exit_code"]) == (4, 20, 20, 0)
+    assert (told["entries"], told["answers"], told["debits"][0]["size"], told["exit_code"]) == (
+        4,
+        20,
+        20,
+        0,
+    )
     assert 0 < told["eps_so_far"] < 1
     assert told["second_head"] == str(tmp_path / "away.head")
     verified = agt("ledger", "verify", "people", f"head={told['head'][:24]}", "--json").json
@@ -65,7 +85,9 @@ def test_what_is_wrong_ends_with_3(agt: Agt, trained: Path, tmp_path: Path) -> N
     path = tmp_path / "ledgers" / "people.ledger"
     older = path.read_bytes()
     spend(trained, 3)
-    agt("ledger", "verify", "people", f"head=9:{'a' * 64}").ended(3, "older than the head that was noted")
+    agt("ledger", "verify", "people", f"head=9:{'a' * 64}").ended(
+        3, "older than the head that was noted"
+    )
     path.write_bytes(older)
     for verb in ("show", "verify"):
         said = agt("ledger", verb, "people", "--json")
@@ -75,8 +97,12 @@ def test_what_is_wrong_ends_with_3(agt: Agt, trained: Path, tmp_path: Path) -> N
 
 def test_tables_share_their_people(agt: Agt, trained: Path, tmp_path: Path) -> None:
     agt("ledger", "init", "people", f"run={trained}", *BUDGET)
-    agt("ledger", "init", "again", f"run={trained}", *BUDGET).ended(2, "have a ledger already: ledgers/people.ledger")
-    agt("ledger", "init", "others", *BUDGET, "unit='one farm'").ended(0, "next: agt ledger admit others run=FOLDER")
+    agt("ledger", "init", "again", f"run={trained}", *BUDGET).ended(
+        2, "have a ledger already: ledgers/people.ledger"
+    )
+    agt("ledger", "init", "others", *BUDGET, "unit='one farm'").ended(
+        0, "next: agt ledger admit others run=FOLDER"
+    )
     assert "have a ledger already" in agt("ledger", "admit", "others", f"run={trained}").err
     admitted = agt("ledger", "admit", "people", f"data={'e' * 32}", "table=accounts", "--json").json
     assert "the units of all of them are the same people" in admitted["words"][0]
@@ -84,7 +110,9 @@ def test_tables_share_their_people(agt: Agt, trained: Path, tmp_path: Path) -> N
         2, "relation=add_remove: the ledger of third counts"
     )
     assert "run=latest is outputs/train/" in agt("ledger", "admit", "people", "run=latest").err
-    assert agt("ledger", "show", "people", "--json").json["entries"] == 3, "what was admitted is admitted"
+    assert agt("ledger", "show", "people", "--json").json["entries"] == 3, (
+        "what was admitted is admitted"
+    )
 
 
 def test_a_second_head_comes_later_moves_and_is_lost(agt: Agt, tmp_path: Path) -> None:
@@ -100,7 +128,11 @@ def test_a_second_head_comes_later_moves_and_is_lost(agt: Agt, tmp_path: Path) -
     assert agt("verify", path).code == 3, "nobody knows whether it is an older copy"
     copy = agt("verify", path, f"head={noted}", "--json").json
     stands = {check["check"]: check["state"] for check in copy["checks"]}
-    assert (copy["exit_code"], stands["noted head"], stands["second head"]) == (0, "ok", "not checked")
+    assert (copy["exit_code"], stands["noted head"], stands["second head"]) == (
+        0,
+        "ok",
+        "not checked",
+    )
     agt("verify", path, f"head=3:{noted[2:]}").ended(3)
     agt("verify", path, "head=elsewhere").ended(0)
     said = agt("ledger", "admit", "people", "head=next.head", "lost=true")
@@ -116,7 +148,9 @@ def test_looking_needs_no_place_to_write(agt: Agt, trained: Path, tmp_path: Path
 def test_the_environment_may_insist_on_the_head(
     agt: Agt, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another ledger was put in the place of this one: it names no head, and whoever knows where it lies notices."""
+    """Another ledger was put in the place of this one: it names no head, and whoever knows where
+    it lies notices.
+    """
     for name in ("one", "two"):
         agt(
             "ledger",
@@ -127,7 +161,9 @@ def test_the_environment_may_insist_on_the_head(
             *([f"head={name}.head"] if name == "one" else []),
         )
     ask = ("predict", f"run={trained}", "ledger=one/people.ledger", "mechanism.eps=0.01")
-    (tmp_path / "one" / "people.ledger").write_bytes((tmp_path / "two" / "people.ledger").read_bytes())
+    (tmp_path / "one" / "people.ledger").write_bytes(
+        (tmp_path / "two" / "people.ledger").read_bytes()
+    )
     agt("ledger", "show", "one/people.ledger").ended(3, "another ledger than the one that was here")
     Path(os.environ["XDG_STATE_HOME"], "agt/ledgers").unlink()
     agt("ledger", "show", "one/people.ledger").ended(0)
@@ -154,19 +190,31 @@ BY_CUSTOMER = ("dataset.unit=customer", "relation.unit_rows=4")
 
 @pytest.fixture(scope="module")
 def visits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One table of visits, four of each customer: a run that counts customers, and one that counts visits."""
+    """One table of visits, four of each customer: a run that counts customers, and one that
+    counts visits.
+    """
     home = tmp_path_factory.mktemp("visits")
     rows = np.random.default_rng(0).normal(size=80).clip(-4, 4).round(3)
-    columns = {"id": [f"v{n}" for n in range(80)], "customer": [f"c{n // 4}" for n in range(80)], "a": rows}
-    pd.DataFrame({**columns, "y": np.where(rows > 0, "yes", "no")}).to_csv(home / "t.csv", index=False)
+    columns = {
+        "id": [f"v{n}" for n in range(80)],
+        "customer": [f"c{n // 4}" for n in range(80)],
+        "a": rows,
+    }
+    pd.DataFrame({**columns, "y": np.where(rows > 0, "yes", "no")}).to_csv(
+        home / "t.csv", index=False
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         for name, more in {"customers": BY_CUSTOMER, "visits": ()}.items():
-            assert main(["train", *VISITS, *more, f"hydra.run.dir={home / name}", "-q", "--json"]) == 0
+            assert (
+                main(["train", *VISITS, *more, f"hydra.run.dir={home / name}", "-q", "--json"]) == 0
+            )
     return home
 
 
-def test_a_ledger_of_customers_does_not_pay_for_a_run_that_counts_visits(agt: Agt, visits: Path) -> None:
+def test_a_ledger_of_customers_does_not_pay_for_a_run_that_counts_visits(
+    agt: Agt, visits: Path
+) -> None:
     made = agt("ledger", "init", "people", f"run={visits / 'customers'}", *BUDGET).ended(0)
     assert "a unit is one customer: the records with one value of customer, up to 4" in made.out
     for more in ((), ("unit=one customer",)):
@@ -178,13 +226,21 @@ def test_a_ledger_of_customers_does_not_pay_for_a_run_that_counts_visits(agt: Ag
     agt("predict", f"run={visits / 'visits'}", "ledger=people", "mechanism.eps=0.01").ended(2)
     entry = {"unit": {"column": "customer", "rows": 4}}.items()
     paid = agt(
-        "predict", f"run={visits / 'customers'}", "ledger=people", "mechanism.eps=0.01", "hydra.run.dir=paid", "--json"
+        "predict",
+        f"run={visits / 'customers'}",
+        "ledger=people",
+        "mechanism.eps=0.01",
+        "hydra.run.dir=paid",
+        "--json",
     ).ended(0)
     assert entry <= agt("ledger", "show", "people", "--json").json["debits"][0].items()
     assert "a unit being one customer (up to 4 records)" in str(paid.json["words"])
     claim = json.loads(Path("paid/claim.json").read_text())
     account = claim["account"]
-    assert (account["unit"], [table["rows"] for table in account["ledger"]["tables"]]) == ("one customer", [4])
+    assert (account["unit"], [table["rows"] for table in account["ledger"]["tables"]]) == (
+        "one customer",
+        [4],
+    )
     assert claim["relation"]["unit_rows"] == 4
 
 
@@ -194,7 +250,9 @@ def test_releases_that_no_ledger_counts_are_named(agt: Agt, visits: Path) -> Non
         agt("predict", run, "mechanism.eps=0.01", *more, "force=true", "-q").ended(0)
     (spent, _) = sorted(Path("outputs/predict").iterdir())
     agt("ledger", "init", "people", run, *BUDGET).ended(
-        0, f"released about this data on no ledger, so this one does not count it: {spent}: losses add up"
+        0,
+        f"released about this data on no ledger, so this one does not count it: {spent}: losses "
+        "add up",
     )
     agt("predict", run, "ledger=people", "mechanism.eps=0.01", "force=true", "-q").ended(0)
     assert f"count it: {spent}: losses" in agt("ledger", "admit", "people", run).err
@@ -202,7 +260,9 @@ def test_releases_that_no_ledger_counts_are_named(agt: Agt, visits: Path) -> Non
     assert f"count it: {spent}: losses" in agt("ledger", "admit", "people", run).ended(0).err
 
 
-def test_the_same_people_in_another_order_have_no_second_budget(agt: Agt, visits: Path, tmp_path: Path) -> None:
+def test_the_same_people_in_another_order_have_no_second_budget(
+    agt: Agt, visits: Path, tmp_path: Path
+) -> None:
     rows = pd.read_csv(visits / "t.csv").iloc[::-1]
     pd.concat([rows, rows[:1].assign(id="v80", customer="c99")]).to_csv("t.csv", index=False)
     agt("train", *VISITS, *BY_CUSTOMER, "hydra.run.dir=again", "-q").ended(0)
@@ -212,9 +272,14 @@ def test_the_same_people_in_another_order_have_no_second_budget(agt: Agt, visits
         "the people of t have a ledger already: ledgers/people.ledger",
         "names that were compared); the losses under two budgets add up",
     )
-    agt("predict", "run=again", "mechanism.eps=0.01").ended(2, "are in the ledger of people: give ledger=people")
+    agt("predict", "run=again", "mechanism.eps=0.01").ended(
+        2, "are in the ledger of people: give ledger=people"
+    )
     declared = agt("ledger", "init", "others", "run=again", *BUDGET, "another_population=true")
-    assert (declared.code, "these are other people than those of ledgers beside it" in declared.out) == (0, True)
+    assert (
+        declared.code,
+        "these are other people than those of ledgers beside it" in declared.out,
+    ) == (0, True)
     paid = agt("predict", "run=again", "ledger=others", "mechanism.eps=0.01", "--json").ended(0)
     assert "these are other people" in str(paid.json["words"])
     (tmp_path / "away" / "ledgers").mkdir(parents=True)
@@ -222,13 +287,27 @@ def test_the_same_people_in_another_order_have_no_second_budget(agt: Agt, visits
         0, f"{tmp_path}/ledgers/people.ledger has a table t, with the same people ("
     )
     Path("again/unlearning/key").write_bytes(b"another's")
-    assert agt("predict", "run=again", "ledger=others", "mechanism.eps=0.01", "-q").code == 0, "the key is its owner's"
-    assert "t are not compared with other ledgers'" in agt("ledger", "admit", "others", "run=again").err
-    plain = agt("ledger", "admit", "away/ledgers/theirs.ledger", f"data={'e' * 32}", "table=t", "unit=one customer")
+    assert agt("predict", "run=again", "ledger=others", "mechanism.eps=0.01", "-q").code == 0, (
+        "the key is its owner's"
+    )
+    assert (
+        "t are not compared with other ledgers'"
+        in agt("ledger", "admit", "others", "run=again").err
+    )
+    plain = agt(
+        "ledger",
+        "admit",
+        "away/ledgers/theirs.ledger",
+        f"data={'e' * 32}",
+        "table=t",
+        "unit=one customer",
+    )
     assert "ledgers/people.ledger has a table t, with the same name" in plain.err
 
 
-def test_a_table_of_another_unit_is_declared_in_so_many_words(agt: Agt, visits: Path, trained: Path) -> None:
+def test_a_table_of_another_unit_is_declared_in_so_many_words(
+    agt: Agt, visits: Path, trained: Path
+) -> None:
     agt("ledger", "init", "people", f"run={visits / 'customers'}", *BUDGET)
     agt("ledger", "admit", "people", f"run={trained}").ended(
         2, "each record is one customer, give unit='one customer' to declare it"
@@ -238,8 +317,20 @@ def test_a_table_of_another_unit_is_declared_in_so_many_words(agt: Agt, visits: 
     )
     assert agt("ledger", "show", "people", "--json").json["entries"] == 2
     said = agt("ledger", "admit", "people", f"run={trained}", "unit=one customer")
-    assert (said.code, "each record is one customer; and the units of all of them" in said.out) == (0, True)
-    rows = agt("ledger", "init", "rows", *BUDGET, "unit=one visit", f"data={'e' * 32}", "table=t", "unit_column=visit")
+    assert (said.code, "each record is one customer; and the units of all of them" in said.out) == (
+        0,
+        True,
+    )
+    rows = agt(
+        "ledger",
+        "init",
+        "rows",
+        *BUDGET,
+        "unit=one visit",
+        f"data={'e' * 32}",
+        "table=t",
+        "unit_column=visit",
+    )
     assert (rows.code, "the records with one value of visit, up to 1" in rows.out) == (0, True)
     for more, words in (
         (("unit_rows=3",), "are for data=DIGEST"),
@@ -252,7 +343,9 @@ def test_a_table_of_another_unit_is_declared_in_so_many_words(agt: Agt, visits: 
 
 def test_what_draws_before_it_is_trained_carries_its_unit(agt: Agt, visits: Path) -> None:
     shutil.copy(visits / "t.csv", "t.csv")
-    agt("ledger", "init", "people", f"run={visits / 'customers'}", "total.eps=9", "total.delta=1e-3").ended(0)
+    agt(
+        "ledger", "init", "people", f"run={visits / 'customers'}", "total.eps=9", "total.delta=1e-3"
+    ).ended(0)
     noise = (
         "train",
         *VISITS,

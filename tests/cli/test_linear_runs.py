@@ -1,4 +1,6 @@
-"""Linear heads from the command line: certificate=stability and erm, their records, and what they refuse."""
+"""Linear heads from the command line: certificate=stability and erm, their records, and what
+they refuse.
+"""
 
 import json
 import shutil
@@ -14,9 +16,26 @@ from safetensors.numpy import load_file, save_file
 from .conftest import Agt
 
 BASE = ("model=linear", "kgrid.max=30", "training.momentum=0", "-q", "--json")
-DIGITS = ("dataset=digits", "training=generic", "training.loss=binary_cross_entropy", "training.chosen_on=public", *BASE)
-SGD = ("certificate=stability", "training.clip=0.5", "training.epochs=60", "training.lr=5", "training.decay=0")
-ERM = ("certificate=erm", "training.clip=0.5", "training.weight_decay=0.01", "certificate.tolerance=1e-7")
+DIGITS = (
+    "dataset=digits",
+    "training=generic",
+    "training.loss=binary_cross_entropy",
+    "training.chosen_on=public",
+    *BASE,
+)
+SGD = (
+    "certificate=stability",
+    "training.clip=0.5",
+    "training.epochs=60",
+    "training.lr=5",
+    "training.decay=0",
+)
+ERM = (
+    "certificate=erm",
+    "training.clip=0.5",
+    "training.weight_decay=0.01",
+    "certificate.tolerance=1e-7",
+)
 
 
 def certified(agt: Agt, run: str, *more: str) -> tuple[pd.DataFrame, Path]:
@@ -36,7 +55,14 @@ def test_train_and_certify_in_closed_form(agt: Agt, how: tuple[str, ...]) -> Non
     assert constants["rho"] <= constants["rho_fp"] <= constants["per_k"] <= constants["sensitivity"]
     assert metrics["moved_by_one_k"] == constants["per_k"]
     each, folder = certified(agt, str(run))
-    assert list(each.columns) == ["row", "record_id", "label", "prediction", "stable_distance", "score"]
+    assert list(each.columns) == [
+        "row",
+        "record_id",
+        "label",
+        "prediction",
+        "stable_distance",
+        "score",
+    ]
     weight = load_file(run / "model.safetensors")["weight"]
     assert weight.shape == (1, 65)
     rows = pd.read_csv(folder / "tables" / "certified.csv")
@@ -51,13 +77,22 @@ def test_train_and_certify_in_closed_form(agt: Agt, how: tuple[str, ...]) -> Non
 
 def test_distances_are_the_margins_over_what_one_record_moves(agt: Agt) -> None:
     """Recomputed here from the record's own files, in plain numpy."""
-    said = agt("train", "dataset.n_train=100", *BASE, *SGD, "training.lr=4", "training.loss=binary_cross_entropy").ended(0)
+    said = agt(
+        "train",
+        "dataset.n_train=100",
+        *BASE,
+        *SGD,
+        "training.lr=4",
+        "training.loss=binary_cross_entropy",
+    ).ended(0)
     run = Path(said.json["run"])
     points = np.random.default_rng(0).normal(size=(200, 2)) * 2
     pd.DataFrame(points, columns=["x1", "x2"]).to_csv("queries.csv", index=False)
     each, _ = certified(agt, str(run), "inputs=queries.csv", "map_resolution=0")
     x = np.concatenate([points, points**2, points**3], axis=1).astype(np.float32).astype(float)
-    phi = np.concatenate([x / np.linalg.norm(x, axis=1, keepdims=True), np.full((200, 1), 0.1)], axis=1) / np.sqrt(1.01)
+    phi = np.concatenate(
+        [x / np.linalg.norm(x, axis=1, keepdims=True), np.full((200, 1), 0.1)], axis=1
+    ) / np.sqrt(1.01)
     logits = phi @ load_file(run / "model.safetensors")["weight"][0]
     rho = 60 * 4 * 0.5 / 100
     assert json.loads((run / "stability.json").read_text())["rho"] == pytest.approx(rho)
@@ -70,7 +105,9 @@ def test_distances_are_the_margins_over_what_one_record_moves(agt: Agt) -> None:
 
 def test_plane_map_and_public_features(agt: Agt) -> None:
     features = ("certificate.features.map=relu", "certificate.features.count=40")
-    said = agt("train", "dataset.n_train=200", *BASE, *SGD, *features, "training.clip=1", "training.lr=2").ended(0)
+    said = agt(
+        "train", "dataset.n_train=200", *BASE, *SGD, *features, "training.clip=1", "training.lr=2"
+    ).ended(0)
     assert "40 random relu features" in (Path(said.json["run"]) / "report.md").read_text()
     _, folder = certified(agt, said.json["run"], "map_resolution=24")
     data = pd.read_csv(folder / "figures" / "plane_map.csv")
@@ -101,7 +138,9 @@ def undefined(run: Path) -> None:
 
 
 def set_to(old: str, new: str) -> Callable[[Path], object]:
-    return lambda run: (run / "config.yaml").write_text((run / "config.yaml").read_text().replace(old, new))
+    return lambda run: (run / "config.yaml").write_text(
+        (run / "config.yaml").read_text().replace(old, new)
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,7 +160,11 @@ def test_a_record_that_was_changed_is_refused(
     shutil.copytree(digits, run)
     spoil(run)
     said = agt("certify", f"run={run}", "-q").ended(2)
-    assert "is gone" in said.err or "is not what was written" in said.err or "manifest.json" in said.err
+    assert (
+        "is gone" in said.err
+        or "is not what was written" in said.err
+        or "manifest.json" in said.err
+    )
     reseal(run)  # what lies behind the manifest
     agt("certify", f"run={run}", "-q").ended(code, text)
 

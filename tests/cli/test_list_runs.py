@@ -33,16 +33,35 @@ def job(rate: str) -> str:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sweep of two, a run that failed, one that was killed, a certificate of the first, and folders that are no runs."""
+    """A sweep of two, a run that failed, one that was killed, a certificate of the first, and
+    folders that are no runs.
+    """
     home = tmp_path_factory.mktemp("history")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
-        assert main(["train", "-m", *TINY, "training.lr=0.5,0.25", "sweep=rates", "-q", "--json"]) == 0
+        assert (
+            main(["train", "-m", *TINY, "training.lr=0.5,0.25", "sweep=rates", "-q", "--json"]) == 0
+        )
         run = f"run={job('0.5')}"
-        assert main(["certify", run, "map_resolution=0", "hydra.run.dir=outputs/certify/map", "-q", "--json"]) == 0
+        assert (
+            main(
+                [
+                    "certify",
+                    run,
+                    "map_resolution=0",
+                    "hydra.run.dir=outputs/certify/map",
+                    "-q",
+                    "--json",
+                ]
+            )
+            == 0
+        )
         patch.setattr(train, "fit", None)
         assert main(["train", *TINY, "hydra.run.dir=outputs/train/failed", "-q", "--json"]) == 1
-    statuses = {"train/killed": {"command": "train", "state": "running", "started": "2020-01-01T00:00"}, "other/torn": []}
+    statuses = {
+        "train/killed": {"command": "train", "state": "running", "started": "2020-01-01T00:00"},
+        "other/torn": [],
+    }
     for place, status in statuses.items():
         folder = home / "outputs" / place
         folder.mkdir(parents=True)
@@ -58,7 +77,14 @@ def history(agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch) -> Agt:
     return lambda *arguments: agt("runs", *arguments, "--json")
 
 
-ALL = ["train/failed", "certify/map", "the sweep's 0.25", "the sweep's 0.5", "train/killed", "other/torn"]
+ALL = [
+    "train/failed",
+    "certify/map",
+    "the sweep's 0.25",
+    "the sweep's 0.5",
+    "train/killed",
+    "other/torn",
+]
 
 
 @pytest.mark.parametrize(

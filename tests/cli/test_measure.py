@@ -1,4 +1,6 @@
-"""agt measure: what a table's records tell with noise, and what is then claimed, counted and refused."""
+"""agt measure: what a table's records tell with noise, and what is then claimed, counted and
+refused.
+"""
 
 import json
 import re
@@ -50,18 +52,27 @@ def test_who_calls_nothing_public_can_still_release(agt: Agt, tmp_path: Path, ta
     assert 2000 < made["declared_size"] < 2500
     assert not made["from_data"]
     agt("measure", "dataset=shop_measured", *BUDGET, "name=more").ended(2, "were measured already")
-    (folder,) = (path for path in (tmp_path / "outputs" / "measure").iterdir() if (path / "claim.json").exists())
+    (folder,) = (
+        path
+        for path in (tmp_path / "outputs" / "measure").iterdir()
+        if (path / "claim.json").exists()
+    )
     said = agt("verify", str(folder)).ended(0)
     assert "(4, 1e-05)-differentially private" in said.out
     agt("train", "dataset=shop_measured", "-q").ended(0)
-    said = agt("predict", "run=latest", "mechanism=noisy_statistics", "total.eps=1", "total.delta=1e-5").ended(0)
+    said = agt(
+        "predict", "run=latest", "mechanism=noisy_statistics", "total.eps=1", "total.delta=1e-5"
+    ).ended(0)
     assert "agt measure told age, spent" in said.out
     assert "(4, 1e-05)-differentially private for add_remove" in said.out
 
 
 EDITS: dict[str, tuple[str, dict[str, Edit]]] = {  # the check that tells, and the files
     "a lower price in the file": ("dataset.yaml", {"dataset.yaml": ("claim: (4,", "claim: (0.1,")}),
-    "no price in the file": ("dataset.yaml", {"dataset.yaml": lambda made: made.update(measurement=None)}),
+    "no price in the file": (
+        "dataset.yaml",
+        {"dataset.yaml": lambda made: made.update(measurement=None)},
+    ),
     "nothing spent": ("budget", {"spent.json": None}),
     "words left out": (
         "claim",
@@ -81,7 +92,9 @@ def test_a_record_that_was_edited_contradicts_itself(agt: Agt, tmp_path: Path, t
 
 
 def test_a_word_that_no_configuration_holds_is_left_out(agt: Agt, tmp_path: Path) -> None:
-    rows = "\n".join(f"{7919 * i},{i % 70},{('a', '???')[i % 2]},{'ny'[i % 70 > 30]}" for i in range(2000))
+    rows = "\n".join(
+        f"{7919 * i},{i % 70},{('a', '???')[i % 2]},{'ny'[i % 70 > 30]}" for i in range(2000)
+    )
     (tmp_path / "odd.csv").write_text(f"id,x,w,y\n{rows}\n")
     agt("data", "inspect", "odd.csv", "label=y", "id=id").ended(0)
     agt("measure", "dataset=odd", "dataset.id_permanent=true", *BUDGET).ended(0)
@@ -103,14 +116,20 @@ def test_what_is_public_is_not_paid_for(agt: Agt, tmp_path: Path, table: Path) -
     agt("measure", "dataset=public", *BUDGET, "name=nothing").ended(2, "nothing to measure")
 
 
-def test_a_new_ledger_names_a_measurement_of_the_same_file(agt: Agt, tmp_path: Path, table: Path) -> None:
+def test_a_new_ledger_names_a_measurement_of_the_same_file(
+    agt: Agt, tmp_path: Path, table: Path
+) -> None:
     """Whatever its coding was: the table's data has another digest since."""
     measured = Path(agt("measure", "dataset=shop", *BUDGET, "--json").ended(0).json["run"])
     agt("train", "dataset=shop_measured", "hydra.run.dir=run", "-q").ended(0)
     given = ("run=run", "total.eps=5", "total.delta=1e-4", "unit=a member")
     said = agt("ledger", "init", "people", *given).ended(0)
-    assert f"released about this data on no ledger, so this one does not count it: {measured}: losses" in said.err
-    for text in ("", "[]", '{"data_files": [1], "data_digest": {}}'):  # unreadable: nobody can tell what it was about
+    assert (
+        f"released about this data on no ledger, so this one does not count it: {measured}: losses"
+        in said.err
+    )
+    # unreadable: nobody can tell what it was about
+    for text in ("", "[]", '{"data_files": [1], "data_digest": {}}'):
         (measured / "env.json").write_text(text)
         named = str(measured) in agt("ledger", "admit", "people", "run=run").ended(0).err
         assert named == (text in ("", "[]"))
@@ -118,15 +137,31 @@ def test_a_new_ledger_names_a_measurement_of_the_same_file(agt: Agt, tmp_path: P
 
 def test_a_ledger_counts_it_before_it_is_drawn(agt: Agt, tmp_path: Path, table: Path) -> None:
     agt(
-        "ledger", "init", "people", "run=latest", "total.eps=5", "total.delta=1e-4", "total.leaks=5e-5", "unit=a member"
+        "ledger",
+        "init",
+        "people",
+        "run=latest",
+        "total.eps=5",
+        "total.delta=1e-4",
+        "total.leaks=5e-5",
+        "unit=a member",
     ).ended(0)
     agt("measure", "dataset=shop", *BUDGET).ended(2, "are in the ledger of people")
     said = agt("measure", "dataset=shop", *BUDGET, "ledger=people").ended(0)
     assert re.search(r"entry (\d+) of it counts this", said.out)
-    (folder,) = (path for path in (tmp_path / "outputs" / "measure").iterdir() if (path / "spent.json").exists())
-    assert f"entry {json.loads((folder / 'claim.json').read_text())['account']['entry']} of it" in said.out
+    (folder,) = (
+        path
+        for path in (tmp_path / "outputs" / "measure").iterdir()
+        if (path / "spent.json").exists()
+    )
+    assert (
+        f"entry {json.loads((folder / 'claim.json').read_text())['account']['entry']} of it"
+        in said.out
+    )
     agt("verify", str(folder)).ended(0)
-    agt("measure", "dataset=shop", *BUDGET, "ledger=people", "name=more").ended(3, "has no room for a release")
+    agt("measure", "dataset=shop", *BUDGET, "ledger=people", "name=more").ended(
+        3, "has no room for a release"
+    )
 
 
 def test_mistakes_are_told_before_anything_is_spent(agt: Agt, tmp_path: Path, table: Path) -> None:
@@ -137,21 +172,37 @@ def test_mistakes_are_told_before_anything_is_spent(agt: Agt, tmp_path: Path, ta
     assert not list(tmp_path.glob("outputs/measure/*/spent.json"))
     made = agt(*by_home, "relation.unit_rows=2", "name=homes", "--json").ended(0).json["measured"]
     assert (made["unit"], made["unit_rows"]) == ("home", 2)
-    agt("train", "dataset=homes", "relation.unit_rows=3").ended(2, "was paid for units of up to 2 records")
+    agt("train", "dataset=homes", "relation.unit_rows=3").ended(
+        2, "was paid for units of up to 2 records"
+    )
 
 
-def test_where_nothing_stands_out_it_is_spent_and_said(agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_stands_out_it_is_spent_and_said(
+    agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(0)
     rows = "\n".join(f"{x:.3f},{'ab'[int(x > 0)]}" for x in rng.normal(size=60))
     (tmp_path / "few.csv").write_text(f"x,y\n{rows}\n")
     agt("data", "inspect", "few.csv", "label=y").ended(0)
     line = ("measure", "dataset=few", "total.eps=0.1", "total.delta=1e-6")
     for more in ((), ("ledger=none",)):
-        agt(*line, *more).ended(2, "two classes would hardly stand out of the noise", "nothing was spent")
+        agt(*line, *more).ended(
+            2, "two classes would hardly stand out of the noise", "nothing was spent"
+        )
     assert not list(tmp_path.glob("outputs/measure/*/spent.json"))
     agt("train", "dataset=few", "hydra.run.dir=run", "-q").ended(0)
-    agt("ledger", "init", "people", "run=run", "total.eps=5", "total.delta=1e-4", "total.leaks=.5", "unit=a row").ended(0)
-    said = agt(*line, "ledger=people").ended(1, "stands out of the noise is no data set")  # it is debited unseen
+    agt(
+        "ledger",
+        "init",
+        "people",
+        "run=run",
+        "total.eps=5",
+        "total.delta=1e-4",
+        "total.leaks=.5",
+        "unit=a row",
+    ).ended(0)
+    # it is debited unseen
+    said = agt(*line, "ledger=people").ended(1, "stands out of the noise is no data set")
     assert "says what to count as spent" in said.err
     monkeypatch.setenv("AGT_LEDGER", "people")
     agt(*line).ended(1, "stands out of the noise is no data set")

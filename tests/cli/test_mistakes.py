@@ -1,4 +1,6 @@
-"""Users' mistakes: each ends with its exit code and a message that names the key or file and the nearest name."""
+"""Users' mistakes: each ends with its exit code and a message that names the key or file and the
+nearest name.
+"""
 
 import json
 import os
@@ -31,13 +33,19 @@ def test_bug_hides_its_traceback_unless_asked(agt: Agt, monkeypatch: pytest.Monk
         raise ZeroDivisionError("oops")
 
     monkeypatch.setattr(prepare, "prepare", broken)
-    said = agt("train", *TINY).ended(1, "ZeroDivisionError: oops (this is a bug in agt; run again with -v")
+    said = agt("train", *TINY).ended(
+        1, "ZeroDivisionError: oops (this is a bug in agt; run again with -v"
+    )
     assert "Traceback" not in said.err
     assert "Traceback" in agt("train", *TINY, "-v").err
 
 
-def test_a_kernel_with_wrong_numbers_stops_the_run(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(select.CASES, "sum", lambda kernel, at: (torch.tensor(int(kernel.name == "cpu")),))
+def test_a_kernel_with_wrong_numbers_stops_the_run(
+    agt: Agt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        select.CASES, "sum", lambda kernel, at: (torch.tensor(int(kernel.name == "cpu")),)
+    )
     select._first_working.cache_clear()
     said = agt("train", *TINY, "compute.kernel=auto")
     select._first_working.cache_clear()
@@ -59,7 +67,11 @@ def test_interrupt(agt: Agt, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "error",
-    [MemoryError(), torch.OutOfMemoryError("CUDA"), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate")],
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate"),
+    ],
 )
 def test_out_of_memory_names_the_settings(error: Exception) -> None:
     known = explain(error, "train", [])

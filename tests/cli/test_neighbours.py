@@ -1,6 +1,8 @@
-"""Whole commands on a file and on its neighbours: parameters stay in the recorded boxes, certified labels stay as they are.
+"""Whole commands on a file and on its neighbours: parameters stay in the recorded boxes, certified
+labels stay as they are.
 
-The same claims as tests/soundness/adversary.py, through the command line: ids from the content, files read and scaled.
+The same claims as tests/soundness/adversary.py, through the command line: ids from the content,
+files read and scaled.
 """
 
 import json
@@ -14,12 +16,30 @@ from safetensors.numpy import load_file
 from .conftest import TINY, Agt
 
 SETTINGS = (
-    *("dataset=table", "dataset.path=train.csv", "dataset.test=test.csv", "dataset.label=y", "dataset.classes=['0','1']"),
-    *("+dataset.numeric={a: [-3, 3], b: [-3, 3]}", "dataset.declared_size=60", "data_dir=.", "kgrid.max=3", "-q", "--json"),
+    *(
+        "dataset=table",
+        "dataset.path=train.csv",
+        "dataset.test=test.csv",
+        "dataset.label=y",
+        "dataset.classes=['0','1']",
+    ),
+    *(
+        "+dataset.numeric={a: [-3, 3], b: [-3, 3]}",
+        "dataset.declared_size=60",
+        "data_dir=.",
+        "kgrid.max=3",
+        "-q",
+        "--json",
+    ),
 )
 TINY_BOX = (word for word in TINY if not word.startswith(("dataset", "kgrid")))
 BOXES = (*TINY_BOX, "training=generic", "certificate=box")
-SGD = ("training.loss=binary_cross_entropy", "training.clip=0.5", "training.lr=1.0", "training.batch.n_max=90")
+SGD = (
+    "training.loss=binary_cross_entropy",
+    "training.clip=0.5",
+    "training.lr=1.0",
+    "training.batch.n_max=90",
+)
 HEADS = ("model=linear", "training=generic", "certificate=stability", *SGD)
 RECIPE = ("training.caution=40", "dataset.crosses=16")
 VOTES = (*HEADS, "ensemble.members=3", "compute.threads=1")
@@ -33,7 +53,9 @@ def points(n: int, seed: int) -> pd.DataFrame:
 
 
 def neighbours(whole: pd.DataFrame, relation: str) -> list[tuple[int, pd.DataFrame]]:
-    """(distance, file): rows in another order; the first one gone, doubled or replaced by a far one."""
+    """(distance, file): rows in another order; the first one gone, doubled or replaced by a far
+    one.
+    """
     shuffled, less = whole.sample(frac=1, random_state=0), whole.iloc[1:]
     far = pd.DataFrame({"a": [-1e6, 1e6], "b": [-1e6, 1e6], "y": [1, 0]})
     if relation == "add_remove":
@@ -58,7 +80,12 @@ def train(agt: Agt, data: pd.DataFrame, *settings: str) -> tuple[Path, pd.DataFr
         pytest.param(BOXES, "add_remove", id="boxes"),
         pytest.param(HEADS, "add_remove", id="head", marks=pytest.mark.sweep),
         pytest.param(RECIPE, "add_remove", id="recipe", marks=pytest.mark.sweep),
-        pytest.param(VOTES, "substitute", id="votes of heads where records are replaced", marks=pytest.mark.sweep),
+        pytest.param(
+            VOTES,
+            "substitute",
+            id="votes of heads where records are replaced",
+            marks=pytest.mark.sweep,
+        ),
     ],
 )
 def test_neighbouring_files(agt: Agt, settings: tuple[str, ...], relation: str) -> None:
@@ -72,10 +99,19 @@ def test_neighbouring_files(agt: Agt, settings: tuple[str, ...], relation: str) 
         assert (known.prediction == there.prediction)[held].all()
         assert (abs(known.stable_distance - there.stable_distance) <= k).all()
         if settings is BOXES:
-            box, point = load_file(folder / "bounds" / f"k={k:05d}.safetensors"), load_file(other / "model.safetensors")
-            assert all((box[f"lower.{n}"] <= v).all() and (v <= box[f"upper.{n}"]).all() for n, v in point.items())
+            box, point = (
+                load_file(folder / "bounds" / f"k={k:05d}.safetensors"),
+                load_file(other / "model.safetensors"),
+            )
+            assert all(
+                (box[f"lower.{n}"] <= v).all() and (v <= box[f"upper.{n}"]).all()
+                for n, v in point.items()
+            )
         if settings is HEADS:
-            moved = load_file(other / "model.safetensors")["weight"] - load_file(folder / "model.safetensors")["weight"]
+            moved = (
+                load_file(other / "model.safetensors")["weight"]
+                - load_file(folder / "model.safetensors")["weight"]
+            )
             constants = json.loads((folder / "stability.json").read_text())
             assert np.linalg.norm(moved) <= max(k * constants["per_k"], constants["rounding"])
     assert (known.stable_distance > 0).any()

@@ -1,4 +1,6 @@
-"""agt unlearn method=newton: steps, budgets, rows that are gone, training from scratch where the budget is exceeded."""
+"""agt unlearn method=newton: steps, budgets, rows that are gone, training from scratch where the
+budget is exceeded.
+"""
 
 import json
 from pathlib import Path
@@ -68,7 +70,9 @@ def account():
 
 
 def true_gradient(folder, loss="logistic"):
-    """Of the state's weights over the records that remain, features as the run's head takes them."""
+    """Of the state's weights over the records that remain, features as the run's head takes
+    them.
+    """
     from agt.models.fitting import load
     from agt.models.removal import training_rows
     from agt_cli.report.console import Console
@@ -84,7 +88,9 @@ def true_gradient(folder, loss="logistic"):
     phi, labels = training_rows(problem, model.features)
     objective = Objective(loss, numbers(folder)["strength"])
     targets = objective.targets(labels, 2)
-    return float(np.linalg.norm(objective.slope(model.state.weight, phi, targets, model.state.tilt).gradient)), len(phi)
+    return float(
+        np.linalg.norm(objective.slope(model.state.weight, phi, targets, model.state.tilt).gradient)
+    ), len(phi)
 
 
 def page() -> str:
@@ -123,7 +129,9 @@ def test_rows_that_are_gone_already_are_not_needed(agt, trained):
 
 
 def test_a_budget_that_would_be_exceeded(agt, trained):
-    folder = trained("certificate.masking=loss", "certificate.bound=worst", "certificate.sigma=0.02")
+    folder = trained(
+        "certificate.masking=loss", "certificate.bound=worst", "certificate.sigma=0.02"
+    )
     digest = (folder / "manifest.json").read_bytes()
     agt("unlearn", f"run={folder}", "ids=ids.txt", "forbid_retraining=true").ended(
         3, "removal budget", "Nothing was changed"
@@ -133,7 +141,8 @@ def test_a_budget_that_would_be_exceeded(agt, trained):
     agt("unlearn", f"run={folder}", "ids=ids.txt").ended(0)
     assert account()["removal"]["promise"]["method"] == "retrain"
     assert "removal budget" in page()
-    assert not np.array_equal(before["tilt"], load_file(folder / "removal.safetensors")["tilt"])  # noise drawn anew
+    # noise drawn anew
+    assert not np.array_equal(before["tilt"], load_file(folder / "removal.safetensors")["tilt"])
 
 
 def test_a_budget_is_kept_by_measuring(agt, trained):
@@ -145,10 +154,17 @@ def test_a_budget_is_kept_by_measuring(agt, trained):
 
 @pytest.mark.parametrize("factorisation", ["maintained", "fresh"])
 def test_noise_on_what_is_served_is_drawn_anew(agt, trained, factorisation):
-    folder = trained("certificate.masking=output", "certificate.sigma=0.1", f"certificate.factorisation={factorisation}")
+    folder = trained(
+        "certificate.masking=output",
+        "certificate.sigma=0.1",
+        f"certificate.factorisation={factorisation}",
+    )
     before = load_file(folder / "removal.safetensors")
     said = agt("unlearn", f"run={folder}", "ids=ids.txt").ended(0)
-    after, served = load_file(folder / "removal.safetensors"), load_file(folder / "model.safetensors")["weight"]
+    after, served = (
+        load_file(folder / "removal.safetensors"),
+        load_file(folder / "model.safetensors")["weight"],
+    )
     assert not np.isclose(before["noise"], after["noise"]).any()
     assert np.array_equal(served - after["weight"], after["noise"])
     assert not np.fmod(served, step_of(0.1)).any()

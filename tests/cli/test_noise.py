@@ -1,4 +1,6 @@
-"""agt train with DP-SGD's noise in its steps: what it claims of the weights, and what it refuses."""
+"""agt train with DP-SGD's noise in its steps: what it claims of the weights, and what it
+refuses.
+"""
 
 import json
 from pathlib import Path
@@ -12,7 +14,13 @@ from agt_cli.cli import main
 from .conftest import TINY, Agt
 
 PUBLIC = ("training.chosen_on=public",)
-NOISE = (*TINY, "noise.epsilon=1", "training.epochs=3", "training.batch.count=2", "training.clip=0.05")
+NOISE = (
+    *TINY,
+    "noise.epsilon=1",
+    "training.epochs=3",
+    "training.batch.count=2",
+    "training.clip=0.05",
+)
 
 
 def weights(folder: Path) -> np.ndarray:
@@ -28,12 +36,16 @@ def noisy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_weights_claim_what_the_noise_gives(noisy: Path) -> None:
-    metrics, report = json.loads((noisy / "metrics.json").read_text()), (noisy / "report.md").read_text()
+    metrics, report = (
+        json.loads((noisy / "metrics.json").read_text()),
+        (noisy / "report.md").read_text(),
+    )
     assert "the weights in model.safetensors are (1, 1e-05)-DP for add_remove neighbours" in report
     assert "model.safetensors alone" in report
     assert "3 of the 6 steps" in report
     assert "publish such labels or the noisy weights, never both" in report
-    # mu of (1, 1e-5) by an independent table: Gaussian noise of 3.7306 sensitivities, and three steps see a record.
+    # mu of (1, 1e-5) by an independent table: Gaussian noise of 3.7306 sensitivities, and three
+    # steps see a record.
     assert metrics["noise_mu"] == pytest.approx(1 / 3.7306, rel=1e-3)
     moves = 0.05 * np.sqrt(metrics["parameters"]) / metrics["normalizer"]
     assert metrics["noise_sigma"] == pytest.approx(np.sqrt(3) * moves * 3.7306, rel=1e-3)
@@ -47,23 +59,36 @@ def test_every_run_draws_anew_and_a_seed_is_a_simulation(agt: Agt, noisy: Path) 
     assert np.array_equal(*(weights(Path(one["run"])) for one in said))
     for one in said:
         assert one["words"][0].startswith("SIMULATION")
-        assert all(line.startswith("drawn without a seed it would be: ") for line in one["words"][1:])
+        assert all(
+            line.startswith("drawn without a seed it would be: ") for line in one["words"][1:]
+        )
         assert one["metrics"]["noise_proved"] == 0
 
 
 def test_boxes_hold_the_noisy_weights_and_can_be_certified(agt: Agt, noisy: Path) -> None:
     nominal = load_file(noisy / "model.safetensors")
     box = load_file(noisy / "bounds/k=00003.safetensors")
-    assert all((box[f"lower.{n}"] <= w).all() and (w <= box[f"upper.{n}"]).all() for n, w in nominal.items())
+    assert all(
+        (box[f"lower.{n}"] <= w).all() and (w <= box[f"upper.{n}"]).all()
+        for n, w in nominal.items()
+    )
     said = agt("certify", f"run={noisy}", "map_resolution=0", "-q")
     assert "certify nothing about retraining" in said.out, said.err
     (folder,) = Path("outputs/certify").iterdir()
     conditions = json.loads((folder / "conditions.json").read_text())
-    given = [c["letter"] for c in conditions if "given_the_draw" in [fact["code"] for fact in c["facts"]]]
+    given = [
+        c["letter"] for c in conditions if "given_the_draw" in [fact["code"] for fact in c["facts"]]
+    ]
     assert given == ["d"]
     assert "certify nothing about retraining or unlearning" in (folder / "report.md").read_text()
     said = agt(
-        "predict", f"run={noisy}", "mechanism=randomized_response", "total.eps=1", "force=true", "--json", "-q"
+        "predict",
+        f"run={noisy}",
+        "mechanism=randomized_response",
+        "total.eps=1",
+        "force=true",
+        "--json",
+        "-q",
     ).ended(0)
     assert "never both" in said.json["words"][-2]
 

@@ -1,4 +1,6 @@
-"""agt predict mechanism=objective_perturbation or noisy_statistics: from a run's records to weights that answer alone."""
+"""agt predict mechanism=objective_perturbation or noisy_statistics: from a run's records to
+weights that answer alone.
+"""
 
 import json
 import os
@@ -16,7 +18,13 @@ from agt.mechanisms import objective
 from agt_cli.cli import main
 from cli.conftest import Agt
 
-TABLE = ("dataset=table", "dataset.path=data.csv", "dataset.label=label", "dataset.id=id", "dataset.classes=[a,b]")
+TABLE = (
+    "dataset=table",
+    "dataset.path=data.csv",
+    "dataset.label=label",
+    "dataset.id=id",
+    "dataset.classes=[a,b]",
+)
 DATA = (
     *TABLE,
     "dataset.id_permanent=true",
@@ -25,8 +33,19 @@ DATA = (
     "model=linear",
     "kgrid.max=3",
 )
-HEAD = ("training=generic", "training.loss=binary_cross_entropy", "training.clip=0.5", "training.momentum=0")
-HOW = (*HEAD, "training.epochs=1", "training.decay=0", "training.weight_decay=0.05", "training.chosen_on=public")
+HEAD = (
+    "training=generic",
+    "training.loss=binary_cross_entropy",
+    "training.clip=0.5",
+    "training.momentum=0",
+)
+HOW = (
+    *HEAD,
+    "training.epochs=1",
+    "training.decay=0",
+    "training.weight_decay=0.05",
+    "training.chosen_on=public",
+)
 ERM, VOTES = ("train", *DATA, *HOW, "certificate=erm"), ("certificate=votes", "ensemble.members=5")
 TILTED, TOTAL = "mechanism=objective_perturbation", ("total.eps=2", "total.delta=1e-5")
 SUMS = "mechanism=noisy_statistics"
@@ -71,9 +90,16 @@ def read(path: Path) -> Any:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize(("mechanism", "run"), [(TILTED, "erm"), (TILTED, "votes"), (SUMS, "stability"), (SUMS, "votes")])
-def test_released_from_the_records_and_verified(agt: Agt, home: Path, mechanism: str, run: str) -> None:
-    """Twice: fresh noise each time. The folder answers alone, and an auditor works both noises out again."""
+@pytest.mark.parametrize(
+    ("mechanism", "run"), [(TILTED, "erm"), (TILTED, "votes"), (SUMS, "stability"), (SUMS, "votes")]
+)
+def test_released_from_the_records_and_verified(
+    agt: Agt, home: Path, mechanism: str, run: str
+) -> None:
+    """Twice: fresh noise each time.
+
+    The folder answers alone, and an auditor works both noises out again.
+    """
     weights = []
     for name in ("first", "second"):
         said = agt(
@@ -89,12 +115,19 @@ def test_released_from_the_records_and_verified(agt: Agt, home: Path, mechanism:
         assert said.code == 0, said.err
         assert "(2, 1e-05)-differentially private" in " ".join(said.json["words"][:2])
         assert read(home / name / "env.json")["training_data"] == "read"
-        assert read(home / name / "conditions.json")[2]["standing"] == "declared", "the size, which votes do without"
+        assert read(home / name / "conditions.json")[2]["standing"] == "declared", (
+            "the size, which votes do without"
+        )
         weights.append(np.load(home / name / "release" / "weights.npz")["weight"])
         assert agt("verify", name).code == 0
     assert (weights[0] != weights[1]).all()
-    assert agt("predict", "release=first/release", "inputs=queries.csv", "hydra.run.dir=alone").code == 0
-    assert (home / "alone" / "labels.csv").read_text() == (home / "first" / "labels.csv").read_text()
+    assert (
+        agt("predict", "release=first/release", "inputs=queries.csv", "hydra.run.dir=alone").code
+        == 0
+    )
+    assert (home / "alone" / "labels.csv").read_text() == (
+        home / "first" / "labels.csv"
+    ).read_text()
     assert agt("verify", "first/release").code == 0
 
 
@@ -103,7 +136,10 @@ def test_an_auditor_sees_that_a_claim_beside_votes_leaves_out_the_size(
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(release, "weaker", lambda head, known: tuple(known))
-        assert agt("predict", "run=votes", TILTED, *TOTAL, "force=true", "hydra.run.dir=less").code == 0
+        assert (
+            agt("predict", "run=votes", TILTED, *TOTAL, "force=true", "hydra.run.dir=less").code
+            == 0
+        )
     assert "condition c" not in (home / "less" / "claim.json").read_text()
     said = agt("verify", "less")
     assert said.code != 0
@@ -111,7 +147,9 @@ def test_an_auditor_sees_that_a_claim_beside_votes_leaves_out_the_size(
 
 
 def test_votes_forget_whom_their_run_has_erased(agt: Agt, home: Path) -> None:
-    """What is drawn from the run is drawn as from one that never had the record; so is the plan's number."""
+    """What is drawn from the run is drawn as from one that never had the record; so is the
+    plan's number.
+    """
     rows = (home / "data.csv").read_text().splitlines(keepends=True)
     gone = rows.pop(4)
     (home / "less.csv").write_text("".join(rows))
@@ -120,7 +158,15 @@ def test_votes_forget_whom_their_run_has_erased(agt: Agt, home: Path) -> None:
     assert agt(*ERM, *VOTES, "dataset.path=less.csv", "hydra.run.dir=never", "-q").code == 0
     drawn = []
     for run in ("votes", "never", "erm"):
-        said = agt("predict", f"run={run}", "inputs=queries.csv", TILTED, *TOTAL, "seed=1", f"hydra.run.dir=from_{run}")
+        said = agt(
+            "predict",
+            f"run={run}",
+            "inputs=queries.csv",
+            TILTED,
+            *TOTAL,
+            "seed=1",
+            f"hydra.run.dir=from_{run}",
+        )
         assert said.code == 0, said.err
         drawn.append(load_file(home / f"from_{run}" / "released_weights.safetensors")["weight"])
     assert (drawn[0] == drawn[1]).all()
@@ -128,10 +174,14 @@ def test_votes_forget_whom_their_run_has_erased(agt: Agt, home: Path) -> None:
 
 
 @pytest.mark.parametrize(("mechanism", "noise"), [(TILTED, "tilt"), (SUMS, "gram")])
-def test_an_auditor_sees_other_noise_than_the_constants_make(agt: Agt, home: Path, mechanism: str, noise: str) -> None:
+def test_an_auditor_sees_other_noise_than_the_constants_make(
+    agt: Agt, home: Path, mechanism: str, noise: str
+) -> None:
     from records import reseal
 
-    assert agt("predict", "run=erm", mechanism, *TOTAL, "force=true", "hydra.run.dir=edited").code == 0
+    assert (
+        agt("predict", "run=erm", mechanism, *TOTAL, "force=true", "hydra.run.dir=edited").code == 0
+    )
     path = home / "edited" / "released_weights.json"
     path.write_text(json.dumps(read(path) | {noise: 1.0}))
     reseal(home / "edited")
@@ -143,15 +193,30 @@ def test_an_auditor_sees_other_noise_than_the_constants_make(agt: Agt, home: Pat
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (("run=stability",), ("certificate=stability has no minimiser", "train with certificate=erm")),
+        (
+            ("run=stability",),
+            ("certificate=stability has no minimiser", "train with certificate=erm"),
+        ),
         (("run=erm", "total.eps=0.02"), ("eps = 0.02", "mechanism.weight_decay=0.06263 at least")),
         (("run=erm", "total.delta=0"), ("give total.delta",)),
         (("run=erm", "counting=index"), ("counting=index: mechanism=objective_perturbation",)),
-        (("run=erm", "total.eps=null"), ("no budget", "mechanism.eps and mechanism.delta for the one release")),
-        (("run=votes", "total.eps=0.02"), ("eps = 0.02", "mechanism.weight_decay=0.06263 at least")),
+        (
+            ("run=erm", "total.eps=null"),
+            ("no budget", "mechanism.eps and mechanism.delta for the one release"),
+        ),
+        (
+            ("run=votes", "total.eps=0.02"),
+            ("eps = 0.02", "mechanism.weight_decay=0.06263 at least"),
+        ),
         (("run=votes", "counting=index"), ("counting=index: mechanism=objective_perturbation",)),
-        (("run=votes", "mechanism=release_weights"), ("mechanism=release_weights is for one linear head",)),
-        (("run=unsized",), ("condition c (public constants) does not hold", "declare dataset.declared_size")),
+        (
+            ("run=votes", "mechanism=release_weights"),
+            ("mechanism=release_weights is for one linear head",),
+        ),
+        (
+            ("run=unsized",),
+            ("condition c (public constants) does not hold", "declare dataset.declared_size"),
+        ),
         (("run=flips",), ("relation=flip with unit_rows=1",)),
     ],
 )
@@ -163,14 +228,25 @@ def test_refused(agt: Agt, home: Path, words: tuple[str, ...], parts: tuple[str,
 
 
 def test_a_weight_decay_of_its_own(agt: Agt, home: Path) -> None:
-    given = ("total.eps=0.02", "total.delta=1e-5", "mechanism.weight_decay=0.06263", "force=true", "hydra.run.dir=own")
+    given = (
+        "total.eps=0.02",
+        "total.delta=1e-5",
+        "mechanism.weight_decay=0.06263",
+        "force=true",
+        "hydra.run.dir=own",
+    )
     assert agt("predict", "run=erm", TILTED, *given).code == 0
     assert agt("verify", "own").code == 0
 
 
-def test_other_records_than_those_trained_on_are_refused(agt: Agt, home: Path, trained_here: Path) -> None:
+def test_other_records_than_those_trained_on_are_refused(
+    agt: Agt, home: Path, trained_here: Path
+) -> None:
     """The run knows where its data lay."""
-    data, asked = trained_here / "data.csv", ("predict", "run=erm", "inputs=queries.csv", TILTED, *TOTAL)
+    data, asked = (
+        trained_here / "data.csv",
+        ("predict", "run=erm", "inputs=queries.csv", TILTED, *TOTAL),
+    )
     whole = data.read_text()
     try:
         data.write_text(table(range(150)))
@@ -197,7 +273,18 @@ def test_while_an_erasure_waits_nothing_is_released(agt: Agt, home: Path) -> Non
 def test_a_ledger_pays_each_release_and_a_failed_one_stays_spent(
     agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch, run: str
 ) -> None:
-    assert agt("ledger", "init", "people", f"run={run}", "total.eps=4.5", "total.delta=1e-3", "unit=one person").code == 0
+    assert (
+        agt(
+            "ledger",
+            "init",
+            "people",
+            f"run={run}",
+            "total.eps=4.5",
+            "total.delta=1e-3",
+            "unit=one person",
+        ).code
+        == 0
+    )
     paid = (f"run={run}", "inputs=queries.csv", TILTED, *TOTAL, "ledger=people")
 
     def fails(*about: object) -> np.ndarray:
@@ -216,35 +303,86 @@ def test_a_ledger_pays_each_release_and_a_failed_one_stays_spent(
 
 
 def test_a_plan_names_it_beside_the_others(agt: Agt, home: Path) -> None:
-    said = agt("plan", "run=erm", "eps=[0.3]", "queries=[10]", "mechanisms=[gaussian_margin]", "--json", "-q")
+    said = agt(
+        "plan",
+        "run=erm",
+        "eps=[0.3]",
+        "queries=[10]",
+        "mechanisms=[gaussian_margin]",
+        "--json",
+        "-q",
+    )
     assert said.code == 0, said.err
     expected = {row["mechanism"]: row["expected_accuracy"] for row in said.json["table"]}
-    assert expected.keys() == {"gaussian_margin", "release_weights", "objective_perturbation", "noisy_statistics"}
+    assert expected.keys() == {
+        "gaussian_margin",
+        "release_weights",
+        "objective_perturbation",
+        "noisy_statistics",
+    }
     assert expected["objective_perturbation"] > expected["release_weights"]
-    assert expected["noisy_statistics"] == max(expected.values()) == pytest.approx(said.json["metrics"]["majority_rate"])
-    assert said.json["recommendation"].startswith("Nothing here is worth a release"), "as good is one answer to all"
+    assert (
+        expected["noisy_statistics"]
+        == max(expected.values())
+        == pytest.approx(said.json["metrics"]["majority_rate"])
+    )
+    assert said.json["recommendation"].startswith("Nothing here is worth a release"), (
+        "as good is one answer to all"
+    )
     assert expected["noisy_statistics"] > expected["release_weights"]
-    said = agt("plan", "run=votes", "eps=[0.3]", "queries=[10]", "mechanisms=[gaussian_argmax]", "--json", "-q")
+    said = agt(
+        "plan",
+        "run=votes",
+        "eps=[0.3]",
+        "queries=[10]",
+        "mechanisms=[gaussian_argmax]",
+        "--json",
+        "-q",
+    )
     beside = {row["mechanism"]: row["expected_accuracy"] for row in said.json["table"]}
     assert beside.keys() == {"gaussian_argmax", "objective_perturbation", "noisy_statistics"}
-    assert beside["objective_perturbation"] == pytest.approx(expected["objective_perturbation"], abs=1e-6)
+    assert beside["objective_perturbation"] == pytest.approx(
+        expected["objective_perturbation"], abs=1e-6
+    )
 
 
 @pytest.mark.sweep
 def test_audits_attack_what_is_released(agt: Agt, home: Path) -> None:
-    audit = ("audit", "weights", TILTED, "mechanism.eps=1", "mechanism.delta=1e-5", "confidence=0.9999", "--json")
+    audit = (
+        "audit",
+        "weights",
+        TILTED,
+        "mechanism.eps=1",
+        "mechanism.delta=1e-5",
+        "confidence=0.9999",
+        "--json",
+    )
     for more in ((), ("run=erm", "audit.neighbours=2"), ("run=votes", "audit.neighbours=2")):
         found = agt(*audit, "audit.trials=40", *more)
         assert found.code == 0, found.err
         assert any(
-            "likelihood ratio" in str(finding) for finding in read(Path(found.json["run"]) / "audit.json")["findings"]
+            "likelihood ratio" in str(finding)
+            for finding in read(Path(found.json["run"]) / "audit.json")["findings"]
         )
 
 
 def test_a_ledger_is_debited_the_mu_of_noisy_statistics(agt: Agt, home: Path) -> None:
     """Before the sums are taken: what fails then stays spent."""
-    assert agt("ledger", "init", "people", "run=stability", "total.eps=3", "total.delta=1e-4", "unit=one person").code == 0
+    assert (
+        agt(
+            "ledger",
+            "init",
+            "people",
+            "run=stability",
+            "total.eps=3",
+            "total.delta=1e-4",
+            "unit=one person",
+        ).code
+        == 0
+    )
     paid = ("predict", "run=stability", "inputs=queries.csv", SUMS, "ledger=people")
     assert agt(*paid, "mechanism.mu=0.5", "hydra.run.dir=paid").code == 0
-    assert float(read(home / "paid" / "claim.json")["account"]["spent"]["square"]) == pytest.approx(0.25)
+    assert float(read(home / "paid" / "claim.json")["account"]["spent"]["square"]) == pytest.approx(
+        0.25
+    )
     assert agt(*paid, "mechanism.mu=0.7").code == 3

@@ -1,4 +1,6 @@
-"""Classes with letters that no terminal should be sent: labels of them are told, weights are refused before they cost."""
+"""Classes with letters that no terminal should be sent: labels of them are told, weights are
+refused before they cost.
+"""
 
 from pathlib import Path
 
@@ -26,7 +28,10 @@ declared_size: 120
 def run(agt: Agt) -> str:
     """A run on people with such a class."""
     y, draw = np.arange(120) % 2, np.random.default_rng(0)
-    rows = (f"{value:.6f},{('no', ESCAPE)[c]}" for value, c in zip(draw.normal(size=120) + y, y, strict=True))
+    rows = (
+        f"{value:.6f},{('no', ESCAPE)[c]}"
+        for value, c in zip(draw.normal(size=120) + y, y, strict=True)
+    )
     Path("people.csv").write_text("\n".join(("x,y", *rows)))
     Path("conf/dataset").mkdir(parents=True)
     Path("conf/dataset/people.yaml").write_text(DATASET)
@@ -38,7 +43,9 @@ def test_weights_are_refused_before_they_are_paid_for_and_labels_verify(agt: Agt
     agt("ledger", "init", "people", run, "total.eps=1", "total.delta=1e-4").ended(0)
     before = Path("ledgers/people.ledger").read_bytes()
     asked = ("mechanism=release_weights", "total.eps=0.5", "total.delta=1e-5", "ledger=people")
-    agt("predict", run, *asked).ended(2, "\\x1b[31myes", "has control characters", "rename the class")
+    agt("predict", run, *asked).ended(
+        2, "\\x1b[31myes", "has control characters", "rename the class"
+    )
     assert Path("ledgers/people.ledger").read_bytes() == before
     labels = ("mechanism=randomized_response", "mechanism.eps=0.01", "force=true", "ledger=people")
     agt("predict", run, *labels, "hydra.run.dir=outputs/predict/a").ended(0)
@@ -46,7 +53,9 @@ def test_weights_are_refused_before_they_are_paid_for_and_labels_verify(agt: Agt
 
 
 @pytest.mark.parametrize("name", [ESCAPE, "a\nb", "a\0b", "a\u202eb", "a\u2028b"])
-def test_weights_are_refused_from_python_before_they_are_drawn(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_refused_from_python_before_they_are_drawn(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x, y = np.random.default_rng(0).normal(size=(80, 2)), np.array(["no", name] * 40, dtype=object)
     said = library.Declared(classes=["no", name], size=80, features=True, settings=True)
     model = library.fit(x, y, declared=said)

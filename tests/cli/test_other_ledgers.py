@@ -1,4 +1,6 @@
-"""What else lies in ./ledgers: files that cannot be opened, other programs', and another ledger in the place of one."""
+"""What else lies in ./ledgers: files that cannot be opened, other programs', and another ledger
+in the place of one.
+"""
 
 import json
 import os
@@ -77,7 +79,9 @@ def other(agt: Agt, trained: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", UNREADABLE)
-def test_a_ledger_that_cannot_be_opened_is_not_taken_for_none(agt: Agt, other: Path, kind: str) -> None:
+def test_a_ledger_that_cannot_be_opened_is_not_taken_for_none(
+    agt: Agt, other: Path, kind: str
+) -> None:
     UNREADABLE[kind](OTHER)
     line = f"unreadable={OTHER}"
     predict(agt, other).ended(3, line, "give ledger=none")
@@ -89,10 +93,14 @@ def test_a_ledger_that_cannot_be_opened_is_not_taken_for_none(agt: Agt, other: P
     assert "entry 2 declares that other.ledger beside the ledger" in str(said["words"])
 
 
-def test_a_claim_that_no_ledger_pays_for_says_that_others_could_not_be_opened(agt: Agt, other: Path) -> None:
+def test_a_claim_that_no_ledger_pays_for_says_that_others_could_not_be_opened(
+    agt: Agt, other: Path
+) -> None:
     UNREADABLE["random bytes"](OTHER)
     agt("ledger", "init", "people", f"run={other}", *BUDGET, f"unreadable={OTHER}").ended(0)
-    assert "of others that could not be opened" in str(predict(agt, other, "ledger=none", "--json").ended(0).json["words"])
+    assert "of others that could not be opened" in str(
+        predict(agt, other, "ledger=none", "--json").ended(0).json["words"]
+    )
 
 
 def test_a_declaration_is_of_that_very_file(agt: Agt, other: Path) -> None:
@@ -104,7 +112,9 @@ def test_a_declaration_is_of_that_very_file(agt: Agt, other: Path) -> None:
     agt(*admit).ended(0)
     for content in (b"\0", bytes(5000)):
         OTHER.write_bytes(content)
-        predict(agt, other, "ledger=people").ended(3, "agt ledger admit NAME unreadable=ledgers/other.ledger")
+        predict(agt, other, "ledger=people").ended(
+            3, "agt ledger admit NAME unreadable=ledgers/other.ledger"
+        )
     OTHER.unlink()
     OTHER.mkdir()
     predict(agt, other, "ledger=people").ended(3)
@@ -116,12 +126,21 @@ def test_several_files_are_declared_at_once(agt: Agt, trained: Path) -> None:
     for name in ("a b", "c"):
         Path(f"ledgers/{name}.ledger").touch()
     files = "unreadable=['ledgers/a b.ledger', ledgers/c.ledger]"
-    words = agt("ledger", "init", "people", f"run={trained}", *BUDGET, files, "--json").ended(0).json["words"]
-    assert [line[:27] for line in words[1:3]] == ["entry 2 declares that a b.l", "entry 3 declares that c.led"]
+    words = (
+        agt("ledger", "init", "people", f"run={trained}", *BUDGET, files, "--json")
+        .ended(0)
+        .json["words"]
+    )
+    assert [line[:27] for line in words[1:3]] == [
+        "entry 2 declares that a b.l",
+        "entry 3 declares that c.led",
+    ]
 
 
 @pytest.mark.parametrize("kind", ["text", "another program's"])
-def test_what_is_surely_another_program_s_is_named_once_and_skipped(agt: Agt, trained: Path, kind: str) -> None:
+def test_what_is_surely_another_program_s_is_named_once_and_skipped(
+    agt: Agt, trained: Path, kind: str
+) -> None:
     """The ledger program writes journals of this name as text."""
     Path("ledgers").mkdir()
     if kind == "text":
@@ -129,13 +148,17 @@ def test_what_is_surely_another_program_s_is_named_once_and_skipped(agt: Agt, tr
     else:
         sql(OTHER, "CREATE TABLE entries (x); PRAGMA application_id=7")
     before = OTHER.read_bytes()
-    words = f"other.ledger: is {'text' if kind == 'text' else 'an SQLite file of another program'}, and"
+    words = (
+        f"other.ledger: is {'text' if kind == 'text' else 'an SQLite file of another program'}, and"
+    )
     for said in (predict(agt, trained), agt("ledger", "init", "people", f"run={trained}", *BUDGET)):
         assert (said.code, said.err.count(words)) == (0, 1), said.err
     assert OTHER.read_bytes() == before
 
 
-@pytest.mark.parametrize("make", [lambda path: path.symlink_to("/nowhere/ledgers"), lambda path: path.touch()])
+@pytest.mark.parametrize(
+    "make", [lambda path: path.symlink_to("/nowhere/ledgers"), lambda path: path.touch()]
+)
 def test_a_folder_of_ledgers_that_cannot_be_listed_is_not_taken_for_none(
     agt: Agt, trained: Path, make: Callable[[Path], object]
 ) -> None:
@@ -145,7 +168,8 @@ def test_a_folder_of_ledgers_that_cannot_be_listed_is_not_taken_for_none(
     predict(agt, trained, "ledger=none").ended(0)
 
 
-# -- another ledger in the place of one ----------------------------------------------------------------------------
+# -- another ledger in the place of one
+# ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -166,19 +190,27 @@ def test_a_ledger_that_is_deleted_and_made_again_is_another_one(agt: Agt, listed
     first = first_entry()
     Path("ledgers/people.ledger").unlink()
     init = ("ledger", "init", "people", f"run={listed}", *BUDGET)
-    agt(*init).ended(3, "this is another ledger than the one that was here", f"init replaces={first}")
+    agt(*init).ended(
+        3, "this is another ledger than the one that was here", f"init replaces={first}"
+    )
     assert not os.listdir("ledgers")
     agt(*init, f"replaces={'0' * 16}").ended(3)
     made = agt(*init, f"replaces={first}", "--json").ended(0).json
     assert f"whose first entry begins with {first}" in str(made["words"])
     said = predict(agt, listed, "ledger=people", "hydra.run.dir=paid", "--json").ended(0).json
     assert f"another, whose first entry begins with {first}" in str(said["words"])
-    assert json.loads(Path("paid/claim.json").read_text())["account"]["first_entry"] == first_entry() != first
+    assert (
+        json.loads(Path("paid/claim.json").read_text())["account"]["first_entry"]
+        == first_entry()
+        != first
+    )
     agt("ledger", "verify", "people").ended(0)
     agt("verify", "paid").ended(0)
 
 
-def test_a_ledger_that_was_put_in_the_place_of_another_is_another_one(agt: Agt, listed: Path) -> None:
+def test_a_ledger_that_was_put_in_the_place_of_another_is_another_one(
+    agt: Agt, listed: Path
+) -> None:
     people, first = Path("ledgers/people.ledger"), first_entry()
     agt("ledger", "init", "away/new.ledger", f"run={listed}", *BUDGET, "-q").ended(0)
     shutil.copy("away/new.ledger", people)
@@ -186,7 +218,9 @@ def test_a_ledger_that_was_put_in_the_place_of_another_is_another_one(agt: Agt, 
     predict(agt, listed, "ledger=people").ended(3, words, f"admit replaces={first}")
     agt("ledger", "show", "people").ended(3, words)
     agt("ledger", "verify", "people").ended(3, words)
-    agt("ledger", "admit", "people", f"data={'e' * 32}", "table=more", "unit=one record").ended(3, words)
+    agt("ledger", "admit", "people", f"data={'e' * 32}", "table=more", "unit=one record").ended(
+        3, words
+    )
     checks = agt("verify", str(people), "--json").ended(3).json["checks"]
     assert [c["check"] for c in checks if c["state"] == "PROBLEM"] == ["first entry"]
     with Ledger.open(people, writing=False) as ledger:
@@ -198,7 +232,9 @@ def test_a_ledger_that_was_put_in_the_place_of_another_is_another_one(agt: Agt, 
 
 
 def test_a_ledger_is_listed_before_it_pays(agt: Agt, listed: Path) -> None:
-    """As a kill between its making and its listing leaves it; a line that a power cut tore is left out."""
+    """As a kill between its making and its listing leaves it; a line that a power cut tore is
+    left out.
+    """
     place = LIST.read_text()
     for left in ("", place[:-9], '{"/x": "'):
         LIST.write_text(left)
@@ -212,13 +248,19 @@ def test_a_ledger_is_listed_before_it_pays(agt: Agt, listed: Path) -> None:
     assert first_entry() in LIST.read_text()
 
 
-def test_a_list_that_cannot_be_written_is_said(agt: Agt, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_that_cannot_be_written_is_said(
+    agt: Agt, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Path("file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(Path("file").absolute()))
-    agt("ledger", "init", "people", f"run={trained}", *BUDGET).ended(0, "the list of ledgers cannot be written")
+    agt("ledger", "init", "people", f"run={trained}", *BUDGET).ended(
+        0, "the list of ledgers cannot be written"
+    )
 
 
-def test_a_claim_says_which_ledger_unless_an_earlier_version_made_it(agt: Agt, listed: Path) -> None:
+def test_a_claim_says_which_ledger_unless_an_earlier_version_made_it(
+    agt: Agt, listed: Path
+) -> None:
     predict(agt, listed, "ledger=people", "hydra.run.dir=paid", "mechanism.eps=0.02").ended(0)
     claim = json.loads(Path("paid/claim.json").read_text())
     claim["words"] = ["the words of another version"]
@@ -262,7 +304,8 @@ def test_a_ledger_that_a_stopped_process_has_is_not_checked(
     agt("verify", "paid").ended(0)
 
 
-# -- names are text ------------------------------------------------------------------------------------------------
+# -- names are text
+# ------------------------------------------------------------------------------------------------
 
 
 NAME = "odd/${oc.env:HOME}.ledger"
@@ -277,7 +320,9 @@ def test_an_interpolation_in_a_name_is_not_resolved(agt: Agt, typed: str) -> Non
         agt("verify", typed).ended(0)
 
 
-def test_an_interpolation_in_the_name_of_a_ledger_that_pays_is_not_resolved(agt: Agt, trained: Path) -> None:
+def test_an_interpolation_in_the_name_of_a_ledger_that_pays_is_not_resolved(
+    agt: Agt, trained: Path
+) -> None:
     agt("ledger", "init", NAME, f"run={trained}", *BUDGET).ended(0)
     for typed in (f"ledger={NAME}", f"ledger='{NAME}'"):
         predict(agt, trained, typed, "hydra.run.dir=paid", "--json").ended(0)

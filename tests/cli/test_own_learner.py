@@ -1,4 +1,6 @@
-"""certificate=votes with a learner of one's own, from the command line: what is imported, kept, answered and refused."""
+"""certificate=votes with a learner of one's own, from the command line: what is imported, kept,
+answered and refused.
+"""
 
 import json
 import sys
@@ -16,7 +18,14 @@ from agt_cli.runs.queries import TrainedRun
 from .conftest import Agt
 
 LEARNER = "certificate.learner._target_="
-SOME = ("dataset=blobs_overlapping", "dataset.n_train=200", "certificate=votes", "ensemble.members=5", "-q", "--json")
+SOME = (
+    "dataset=blobs_overlapping",
+    "dataset.n_train=200",
+    "certificate=votes",
+    "ensemble.members=5",
+    "-q",
+    "--json",
+)
 TREE = (*SOME, f"{LEARNER}sklearn.tree.DecisionTreeClassifier", "certificate.learner.max_depth=2")
 OWN = """
 def stump(x, y, cut=0.0):
@@ -26,15 +35,22 @@ def stump(x, y, cut=0.0):
 
 @pytest.fixture(autouse=True)
 def not_trained_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparison with a fresh process takes seconds; tests/soundness/test_own_learners.py asks for it."""
+    """The comparison with a fresh process takes seconds; tests/soundness/test_own_learners.py
+    asks for it.
+    """
     monkeypatch.setattr(own_votes, "check_again", lambda *_: None)
 
 
-def test_a_run_keeps_votes_and_answers_its_test_records(agt: Agt, finished_runs: FinishedRuns) -> None:
+def test_a_run_keeps_votes_and_answers_its_test_records(
+    agt: Agt, finished_runs: FinishedRuns
+) -> None:
     run = finished_runs.copy("train/trees", Path("run"))
     assert not (run / "model.safetensors").exists()
     constants = json.loads((run / "votes.json").read_text())
-    assert constants["learner"] == {"_target_": "sklearn.tree.DecisionTreeClassifier", "max_depth": 2}
+    assert constants["learner"] == {
+        "_target_": "sklearn.tree.DecisionTreeClassifier",
+        "max_depth": 2,
+    }
     assert load_file(run / "ballots.safetensors")["votes"].shape == (5, constants["queries"])
     said = agt("certify", f"run={run}", "map_resolution=0", "-q", "--json").ended(0)
     assert said.json["metrics"]["accuracy"] > 0.7
@@ -42,22 +58,40 @@ def test_a_run_keeps_votes_and_answers_its_test_records(agt: Agt, finished_runs:
     for more in (("inputs=queries.csv", "map_resolution=0"), ()):
         said = agt("certify", f"run={run}", "-q", "--json", *more).ended(2)
         assert "queries were not asked when the model was made" in said.json["error"]
-    said = agt("predict", f"run={run}", "inputs=queries.csv", "mechanism=noisy_argmax", "mechanism.eps=1", "-q", "--json")
+    said = agt(
+        "predict",
+        f"run={run}",
+        "inputs=queries.csv",
+        "mechanism=noisy_argmax",
+        "mechanism.eps=1",
+        "-q",
+        "--json",
+    )
     assert "queries were not asked" in said.json["error"]
     said = agt("audit", "certificate", f"run={run}", "-q", "--json").ended(2)
     assert "queries were not asked" in said.json["error"]
 
 
-def test_what_a_folder_names_is_imported_by_nothing(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_folder_names_is_imported_by_nothing(
+    agt: Agt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(str(Path.cwd()))
     Path("my_learner.py").write_text(OWN)
     said = agt(
-        "train", *SOME, f"{LEARNER}my_learner.stump", "certificate.learner.cut=0.5", "training.chosen_on=public"
+        "train",
+        *SOME,
+        f"{LEARNER}my_learner.stump",
+        "certificate.learner.cut=0.5",
+        "training.chosen_on=public",
     ).ended(0)
     run = said.json["run"]
     Path("my_learner.py").write_text("raise RuntimeError('imported')")
     del sys.modules["my_learner"]
-    for command in (("verify", run), ("certify", f"run={run}", "map_resolution=0"), ("plan", f"run={run}")):
+    for command in (
+        ("verify", run),
+        ("certify", f"run={run}", "map_resolution=0"),
+        ("plan", f"run={run}"),
+    ):
         agt(*command, "-q", "--json").ended(0)
     assert "my_learner" not in sys.modules
     ids = TrainedRun.of({"run": run, "compute": {}}).settings.source.load().train.ids
@@ -89,14 +123,20 @@ def test_a_folder_alone_imports_no_learner(agt: Agt, monkeypatch: pytest.MonkeyP
         assert agt("train", *TREE, "hydra.run.dir=begun").code != 0
     Path("evil.py").write_text("raise RuntimeError('imported')")
     config = Path("begun/config.yaml")
-    config.write_text(config.read_text().replace("sklearn.tree.DecisionTreeClassifier", "evil.learner"))
+    config.write_text(
+        config.read_text().replace("sklearn.tree.DecisionTreeClassifier", "evil.learner")
+    )
     said = agt("train", "resume=begun", "-q", "--json").ended(2)
     assert "trust=[evil.learner]" in said.json["error"]
     assert "evil" not in sys.modules
 
 
 @pytest.mark.parametrize(
-    "named", [[word for word in TREE if word.startswith(LEARNER)], ["trust=[sklearn.tree.DecisionTreeClassifier]"]]
+    "named",
+    [
+        [word for word in TREE if word.startswith(LEARNER)],
+        ["trust=[sklearn.tree.DecisionTreeClassifier]"],
+    ],
 )
 def test_a_run_goes_on_where_its_line_names_the_learner_again(
     agt: Agt, named: list[str], monkeypatch: pytest.MonkeyPatch

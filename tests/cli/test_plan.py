@@ -33,13 +33,21 @@ def run(trained_as: Callable[..., Path]) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="module")
 def plans(run: Callable[[str], Path]) -> Callable[[str], Path]:
-    """The folder of a finished plan of that run, made when first asked for; with figures of the ensemble alone."""
+    """The folder of a finished plan of that run, made when first asked for; with figures of the
+    ensemble alone.
+    """
 
     def folder(name: str) -> Path:
         path = run(name).with_name(f"{name} plan")
         if not path.exists():
             with figures_drawn() if name == "ensemble" else nullcontext():
-                line = ["plan", f"run={run(name)}", *ASKED, "published=true", f"hydra.run.dir={path}"]
+                line = [
+                    "plan",
+                    f"run={run(name)}",
+                    *ASKED,
+                    "published=true",
+                    f"hydra.run.dir={path}",
+                ]
                 assert main([*line, "-q", "--json"]) == 0
         return path
 
@@ -67,11 +75,20 @@ def test_table_of_every_mechanism_that_the_model_can_use(
 ) -> None:
     table = pd.read_csv(plans(name) / "tables" / "plan.csv")
     assert set(table["mechanism"]) == set(MECHANISMS) - without | more
-    assert set(zip(table["total_eps"], table["queries"], strict=True)) == {(1, 1), (1, 100), (10, 1), (10, 100)}
+    assert set(zip(table["total_eps"], table["queries"], strict=True)) == {
+        (1, 1),
+        (1, 100),
+        (10, 1),
+        (10, 100),
+    }
     assert table["expected_accuracy"].between(0, 1).all()
     assert (table["total_delta"] == 1e-5).all()
     one = table.set_index(["mechanism", "total_eps", "queries"])["expected_accuracy"]
-    assert one["randomized_response", 10, 1] >= one["randomized_response", 1, 1] > one["randomized_response", 1, 100]
+    assert (
+        one["randomized_response", 10, 1]
+        >= one["randomized_response", 1, 1]
+        > one["randomized_response", 1, 100]
+    )
     assert (one.loc[["randomized_response"]] >= one.loc[["smooth_cauchy"]].to_numpy() - 1e-12).all()
 
 
@@ -89,13 +106,31 @@ def test_expected_accuracy_is_that_of_the_certified_distances(
 ) -> None:
     """Recomputed from certify's record: p = exp(-eps L) / (1 + exp(eps))."""
     assert (
-        main(["certify", f"run={run('box')}", "map_resolution=0", f"hydra.run.dir={tmp_path / 'c'}", "-q", "--json"]) == 0
+        main(
+            [
+                "certify",
+                f"run={run('box')}",
+                "map_resolution=0",
+                f"hydra.run.dir={tmp_path / 'c'}",
+                "-q",
+                "--json",
+            ]
+        )
+        == 0
     )
     each = pd.read_parquet(tmp_path / "c" / "certificates.parquet")
-    rows = pd.read_csv(plans("box") / "tables" / "plan.csv").query("mechanism == 'randomized_response'")
+    rows = pd.read_csv(plans("box") / "tables" / "plan.csv").query(
+        "mechanism == 'randomized_response'"
+    )
     assert len(rows) == 4
     for row in rows.itertuples():
-        eps = float(re.match(r"([\d.e-]+)-differentially private", str(row.each))[1])  # type: ignore[index]
+        eps = float(
+            re.match(
+                r"([\d.e-]+)-differentially "
+                r"private",
+                str(row.each),
+            )[1]
+        )  # type: ignore[index]
         flip = np.exp(-eps * each["stable_distance"]) / (1 + np.exp(eps))
         right = np.where(each["label"] == each["prediction"], 1 - flip, flip)
         assert row.expected_accuracy == pytest.approx(right.mean(), rel=1e-5)
@@ -105,7 +140,9 @@ def test_the_figure_with_its_data(plans: Callable[[str], Path]) -> None:
     folder, report = plans("ensemble") / "figures", (plans("ensemble") / "report.md").read_text()
     figure = folder / "accuracy_by_queries"
     assert figure.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
-    assert np.asarray(Image.open(figure.with_suffix(".png")).convert("L")).min() < 120, "something was drawn"
+    assert np.asarray(Image.open(figure.with_suffix(".png")).convert("L")).min() < 120, (
+        "something was drawn"
+    )
     assert len(pd.read_csv(figure.with_suffix(".csv"))) > 5
     assert "figures/accuracy_by_queries.png" in report
 
@@ -115,14 +152,18 @@ def test_a_linear_head_is_advised_to_release_its_weights(plans: Callable[[str], 
     verdict, facts, figure = report.split("\n\n")[1:4]
     advice = facts.splitlines()[1].removeprefix("- ")
     table = pd.read_csv(plans("head") / "tables" / "plan.csv").set_index(["mechanism", "total_eps"])
-    once = table.loc[["release_weights", "noisy_statistics"]]["expected_accuracy"].groupby(level=[0, 1])
+    once = table.loc[["release_weights", "noisy_statistics"]]["expected_accuracy"].groupby(
+        level=[0, 1]
+    )
     assert advice.startswith("Release the weights once")
     found = once.max().groupby(level=1).max()
     for eps, accuracy in found.items():
         assert f"{rate_words(accuracy)} at total eps = {eps:g}" in advice
     assert f"{rate_words(found[1.0])} right at total eps = 1 (" in verdict
     assert once.nunique().max() == 1, "whatever the number of queries"
-    assert figure.endswith("(figures/accuracy_by_queries.png)"), "the answer, then the figure, then what it rests on"
+    assert figure.endswith("(figures/accuracy_by_queries.png)"), (
+        "the answer, then the figure, then what it rests on"
+    )
 
 
 def test_what_is_advised_for_boxes_is_as_many_queries_as_stay_within_a_point(
@@ -144,16 +185,31 @@ def test_what_is_advised_for_boxes_is_as_many_queries_as_stay_within_a_point(
 
 def test_it_says_which_condition_would_stop_a_release(plan: Callable[..., Said]) -> None:
     said = plan("remove", *ONE, "-q").ended(0)
-    assert "condition g of a guarantee: not held here, so accounting=rigorous will refuse to release from it" in said.out
+    assert (
+        "condition g of a guarantee: not held here, so accounting=rigorous will refuse to release "
+        "from it" in said.out
+    )
     whole = plan("box", *ONE, "-q")
     assert "will refuse" not in whole.out
 
 
 def test_json_is_one_object(plan: Callable[..., Said]) -> None:
     value = plan("box", *ONE, "--json", "-q").json
-    assert set(value) == {"command", "run", "digest", "metrics", "verdict", "recommendation", "table", "exit_code"}
+    assert set(value) == {
+        "command",
+        "run",
+        "digest",
+        "metrics",
+        "verdict",
+        "recommendation",
+        "table",
+        "exit_code",
+    }
     assert {row["mechanism"] for row in value["table"]} == {"smooth_cauchy"}
-    assert json.loads((Path(value["run"]) / "metrics.json").read_text())["mechanisms"] == "smooth_cauchy"
+    assert (
+        json.loads((Path(value["run"]) / "metrics.json").read_text())["mechanisms"]
+        == "smooth_cauchy"
+    )
 
 
 def test_labelled_queries_of_a_file(plan: Callable[..., Said]) -> None:

@@ -10,10 +10,28 @@ import pytest
 
 from .conftest import Agt, Said
 
-BLOBS = ("dataset.n_train=200", "model=linear", "training.epochs=20", "training.decay=0", "compute.kernel=reference")
+BLOBS = (
+    "dataset.n_train=200",
+    "model=linear",
+    "training.epochs=20",
+    "training.decay=0",
+    "compute.kernel=reference",
+)
 PUBLIC = "training.chosen_on=public"
-DIGITS = ("dataset=digits", "model=linear", "training=generic", "training.loss=binary_cross_entropy")
-HEAD = (*DIGITS, "certificate=stability", "training.clip=0.5", "training.epochs=40", "training.lr=5", "training.decay=0")
+DIGITS = (
+    "dataset=digits",
+    "model=linear",
+    "training=generic",
+    "training.loss=binary_cross_entropy",
+)
+HEAD = (
+    *DIGITS,
+    "certificate=stability",
+    "training.clip=0.5",
+    "training.epochs=40",
+    "training.lr=5",
+    "training.decay=0",
+)
 TEN = (*HEAD, "dataset.classes=null", "dataset.declared_size=1350", "training.chosen_on=public")
 FIVE = ("ensemble.members=5", "compute.threads=1", "kgrid.max=6")
 RUNS = {
@@ -65,7 +83,8 @@ def folder_of(said: Said) -> Path:
     return Path(re.search(r"^labels: (.+)/labels\.csv$", said.out, re.M)[1])  # type: ignore[index]
 
 
-# -- what it says and writes -----------------------------------------------------------------------------------------------
+# -- what it says and writes
+# -----------------------------------------------------------------------------------------------
 
 
 def test_labels_with_their_claim_and_total(predict: Predict) -> None:
@@ -74,7 +93,10 @@ def test_labels_with_their_claim_and_total(predict: Predict) -> None:
     labels = pd.read_csv(folder / "labels.csv")
     assert labels["label"].tolist() == ["right", "left", "right"]
     assert labels["record_id"].is_unique
-    claim = "20-differentially private per query for add_remove neighbours (one record added or removed)"
+    claim = (
+        "20-differentially private per query for add_remove neighbours (one record added or "
+        "removed)"
+    )
     total = "all 3 together: (60, 0)-differentially private in all, by the basic composition"
     report = (folder / "report.md").read_text()
     for text in (said.out, report):
@@ -89,18 +111,42 @@ def test_labels_with_their_claim_and_total(predict: Predict) -> None:
 
 def test_a_total_budget_is_divided_over_the_queries_that_may_come(predict: Predict) -> None:
     few = predict("box", "inputs=points.csv", "total.eps=1", "force=true", "--json", "-q").json
-    many = predict("box", "inputs=points.csv", "total.eps=1", "total.queries=1000", "force=true", "--json", "-q").json
+    many = predict(
+        "box",
+        "inputs=points.csv",
+        "total.eps=1",
+        "total.queries=1000",
+        "force=true",
+        "--json",
+        "-q",
+    ).json
     assert few["metrics"]["eps"] == pytest.approx(1 / 3, rel=1e-6)
     assert many["metrics"]["eps"] == pytest.approx(1e-3, rel=1e-6)
     loose = predict(
-        "box", "inputs=points.csv", "total.eps=1", "total.queries=1000", "total.delta=1e-5", "force=true", "--json", "-q"
+        "box",
+        "inputs=points.csv",
+        "total.eps=1",
+        "total.queries=1000",
+        "total.delta=1e-5",
+        "force=true",
+        "--json",
+        "-q",
     ).json
-    assert loose["metrics"]["eps"] > 5 * many["metrics"]["eps"], "delta lets the optimal composition help"
+    assert loose["metrics"]["eps"] > 5 * many["metrics"]["eps"], (
+        "delta lets the optimal composition help"
+    )
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian_margin", "smooth_laplace", "propose_test_release"])
 def test_what_the_total_says_is_what_was_asked_for(predict: Predict, mechanism: str) -> None:
-    said = predict("box", "inputs=points.csv", f"mechanism={mechanism}", "total.eps=1", "total.delta=1e-5", "force=true")
+    said = predict(
+        "box",
+        "inputs=points.csv",
+        f"mechanism={mechanism}",
+        "total.eps=1",
+        "total.delta=1e-5",
+        "force=true",
+    )
     assert "all 3 together: (1, 1e-05)-differentially private in all" in said.out
 
 
@@ -118,12 +164,23 @@ def test_a_terminal_shows_a_claim_in_brief_and_the_page_all_of_it(predict: Predi
     for line, brief in zip(written, shown, strict=False):
         first, *_ = re.split(r", among data that|; broken if|; how long it takes", line)
         assert brief.startswith(first)
-        assert set(re.findall(r"[\w.]+", brief)) <= set(re.findall(r"[\w.]+", line)), "and nothing is added"
+        assert set(re.findall(r"[\w.]+", brief)) <= set(re.findall(r"[\w.]+", line)), (
+            "and nothing is added"
+        )
 
 
 def test_json_is_one_object_without_accuracy_or_distances(predict: Predict) -> None:
     value = predict("box", "mechanism.eps=20", "--json").json
-    assert set(value) == {"command", "run", "digest", "metrics", "claim", "words", "labels", "exit_code"}
+    assert set(value) == {
+        "command",
+        "run",
+        "digest",
+        "metrics",
+        "claim",
+        "words",
+        "labels",
+        "exit_code",
+    }
     assert set(value["metrics"]) == {
         "n_queries",
         "proved",
@@ -153,18 +210,24 @@ def test_a_delta_of_its_own_is_never_forgotten(predict: Predict) -> None:
 
 def test_draws_come_from_the_operating_system(predict: Predict) -> None:
     """Fifty fair coins agree twice with probability 2^-50."""
-    one, two = (predict("box", "mechanism.eps=1e-9", "force=true", "--json", "-q").json["labels"] for _ in range(2))
+    one, two = (
+        predict("box", "mechanism.eps=1e-9", "force=true", "--json", "-q").json["labels"]
+        for _ in range(2)
+    )
     assert one != two
 
 
 def test_labels_near_those_drawn_by_lot_are_not_drawn_unasked(predict: Predict) -> None:
-    said = predict("box", "mechanism.eps=1e-3").ended(2, "of labels drawn by lot: nothing was spent; force=true")
+    said = predict("box", "mechanism.eps=1e-3").ended(
+        2, "of labels drawn by lot: nothing was spent; force=true"
+    )
     assert "labels.csv" not in said.out
     assert predict("box", "mechanism.eps=1e-3", "force=true").code == 0
     assert predict("box", "mechanism.eps=1e-3", "seed=3").code == 0, "a simulation spends nothing"
 
 
-# -- simulations and published accounting ----------------------------------------------------------------------------------
+# -- simulations and published accounting
+# ----------------------------------------------------------------------------------
 
 
 def test_a_seed_marks_everything_as_a_simulation(predict: Predict) -> None:
@@ -174,15 +237,24 @@ def test_a_seed_marks_everything_as_a_simulation(predict: Predict) -> None:
     assert (metrics["proved"], metrics["simulated"]) == (0, 1)
     report = (folder / "report.md").read_text()
     for text in (said.out, report):
-        assert "SIMULATION: the draws come from a seed and can be predicted; this is not a private release" in text
+        assert (
+            "SIMULATION: the draws come from a seed and can be predicted; this is not a private "
+            "release" in text
+        )
     assert "may be published\n\nNothing: no guarantee holds." in report
     for line in said.out.splitlines():
         if "differentially private" in line:
             assert line.startswith("  - drawn without a seed it would be: ")
     again = predict("box", "mechanism.eps=0.001", "seed=7", "--json", "-q").json
     assert "SIMULATION" in again["claim"]
-    assert again["labels"] == predict("box", "mechanism.eps=0.001", "seed=7", "--json", "-q").json["labels"]
-    assert again["labels"] != predict("box", "mechanism.eps=0.001", "seed=8", "--json", "-q").json["labels"]
+    assert (
+        again["labels"]
+        == predict("box", "mechanism.eps=0.001", "seed=7", "--json", "-q").json["labels"]
+    )
+    assert (
+        again["labels"]
+        != predict("box", "mechanism.eps=0.001", "seed=8", "--json", "-q").json["labels"]
+    )
 
 
 def test_paper_accounting_says_everywhere_that_it_proves_nothing(predict: Predict) -> None:
@@ -191,30 +263,43 @@ def test_paper_accounting_says_everywhere_that_it_proves_nothing(predict: Predic
     report = (folder / "report.md").read_text()
     for text in (said.out, report):
         assert (
-            "NO PROOF OF PRIVACY: condition a does not hold. As its paper has it, 1-differentially private per query"
-            in text
+            "NO PROOF OF PRIVACY: condition a does not hold. As its paper has it, 1-differentially "
+            "private per query" in text
         )
         assert "together" not in text, "a total of what is not proved"
     assert "may be published\n\nNothing: no guarantee holds." in report
     assert json.loads((folder / "metrics.json").read_text())["proved"] == 0
 
 
-def test_published_vote_of_an_ensemble_proves_nothing_and_the_certified_one_does(predict: Predict) -> None:
+def test_published_vote_of_an_ensemble_proves_nothing_and_the_certified_one_does(
+    predict: Predict,
+) -> None:
     published = predict("ensemble", "mechanism.eps=1", "accounting=paper")
     assert "NO PROOF OF PRIVACY: the published ensemble distance (001 Theorem 5.3)" in published.out
     certified = predict("ensemble", "mechanism.eps=20", "inputs=points.csv")
-    assert pd.read_csv(folder_of(certified) / "labels.csv")["label"].tolist() == ["right", "left", "right"]
+    assert pd.read_csv(folder_of(certified) / "labels.csv")["label"].tolist() == [
+        "right",
+        "left",
+        "right",
+    ]
     votes = predict("ensemble", "mechanism=noisy_argmax", "mechanism.eps=1")
     assert "1-differentially private per query for add_remove neighbours" in votes.out
 
 
 def test_an_ensemble_that_votes_by_margins(predict: Predict, run: Run) -> None:
     """The members are those of a vote of labels; noisy_argmax counts labels all the same."""
-    labels, margins = ((run(name) / "members/000/model.safetensors").read_bytes() for name in ("ensemble", "margins"))
+    labels, margins = (
+        (run(name) / "members/000/model.safetensors").read_bytes()
+        for name in ("ensemble", "margins")
+    )
     assert labels == margins
     certified = predict("margins", "mechanism.eps=20", "inputs=points.csv")
     assert "20-differentially private per query for add_remove neighbours" in certified.out
-    assert pd.read_csv(folder_of(certified) / "labels.csv")["label"].tolist() == ["right", "left", "right"]
+    assert pd.read_csv(folder_of(certified) / "labels.csv")["label"].tolist() == [
+        "right",
+        "left",
+        "right",
+    ]
     votes = predict("margins", "mechanism=noisy_argmax", "mechanism.eps=1")
     assert "1-differentially private per query for add_remove neighbours" in votes.out
     conditions = json.loads((run("margins") / "conditions.json").read_text())
@@ -225,11 +310,21 @@ def test_an_ensemble_that_votes_by_margins(predict: Predict, run: Run) -> None:
 def test_an_ensemble_whose_records_may_be_replaced(predict: Predict, run: Run) -> None:
     """The certified vote counts two members for each k, and noise on votes covers two."""
     said = predict("replaced ensemble", "mechanism.eps=20", "inputs=points.csv")
-    assert "20-differentially private per query for substitute neighbours (one record replaced by another)" in said.out
-    assert pd.read_csv(folder_of(said) / "labels.csv")["label"].tolist() == ["right", "left", "right"]
+    assert (
+        "20-differentially private per query for substitute neighbours (one record replaced by "
+        "another)" in said.out
+    )
+    assert pd.read_csv(folder_of(said) / "labels.csv")["label"].tolist() == [
+        "right",
+        "left",
+        "right",
+    ]
     said = predict("replaced ensemble", "mechanism=noisy_argmax", "mechanism.eps=1")
     assert "1-differentially private per query for substitute neighbours" in said.out
-    one, two = (json.loads((run(name) / "conditions.json").read_text()) for name in ("ensemble", "replaced ensemble"))
+    one, two = (
+        json.loads((run(name) / "conditions.json").read_text())
+        for name in ("ensemble", "replaced ensemble")
+    )
     assert "shards_by_hash" in [fact["code"] for fact in one[1]["facts"]]
     (several,) = (fact for fact in two[1]["facts"] if fact["code"] == "shards_by_hash_several")
     assert several["values"]["touches"] == 2
@@ -238,7 +333,11 @@ def test_an_ensemble_whose_records_may_be_replaced(predict: Predict, run: Run) -
 def test_counting_steps_of_a_sparse_grid_is_proved(predict: Predict) -> None:
     said = predict("sparse", "mechanism.eps=20", "inputs=points.csv", "counting=index")
     assert "20-differentially private per query" in said.out
-    assert pd.read_csv(folder_of(said) / "labels.csv")["label"].tolist() == ["right", "left", "right"]
+    assert pd.read_csv(folder_of(said) / "labels.csv")["label"].tolist() == [
+        "right",
+        "left",
+        "right",
+    ]
 
 
 def test_ten_classes(predict: Predict) -> None:
@@ -248,20 +347,29 @@ def test_ten_classes(predict: Predict) -> None:
 
 def test_one_number_about_all_certificates(predict: Predict) -> None:
     said = predict("box", "mechanism=certified_quantile", "mechanism.eps=1").ended(0)
-    found = re.search(r"^0\.5 of the queries are certified up to a distance of about (\d+)$", said.out, re.M)
+    found = re.search(
+        r"^0\.5 of the queries are certified up to a distance of about (\d+)$", said.out, re.M
+    )
     assert found, said.out
     assert 0 <= int(found[1]) <= 20, "the public end of the grid"
     assert "1-differentially private for this one number" in said.out
-    assert not [*Path("outputs").rglob("labels.csv"), *Path("outputs").rglob("certificates.parquet")]
+    assert not [
+        *Path("outputs").rglob("labels.csv"),
+        *Path("outputs").rglob("certificates.parquet"),
+    ]
     assert "That number, once." in next(Path("outputs").rglob("report.md")).read_text()
 
 
-# -- the weights of a linear head ------------------------------------------------------------------------------------------
+# -- the weights of a linear head
+# ------------------------------------------------------------------------------------------
 
 
 def test_released_weights_answer_any_number_of_queries(predict: Predict) -> None:
     first = predict("head", *WEIGHTS, "hydra.run.dir=release")
-    assert "the released weights are 0.268051-Gaussian differentially private for add_remove neighbours" in first.out
+    assert (
+        "the released weights are 0.268051-Gaussian differentially private for add_remove "
+        "neighbours" in first.out
+    )
     assert "for any number of queries: (1, 1e-05)-differentially private in all" in first.out
     assert (
         "`labels.csv`, `released_weights.safetensors` and the folder `release`, once."
@@ -269,31 +377,72 @@ def test_released_weights_answer_any_number_of_queries(predict: Predict) -> None
     )
 
 
-# -- refusals --------------------------------------------------------------------------------------------------------------
+# -- refusals
+# --------------------------------------------------------------------------------------------------------------
 
 PAPER = "or use accounting=paper, which proves nothing"
 REFUSED = [
-    ("remove", ("mechanism.eps=1",), ("relation=remove: condition g", "train with relation=add_remove")),
-    ("remove", ("mechanism.eps=1", "accounting=paper"), ("condition g", "no release mechanism takes them")),
-    ("sparse", ("mechanism.eps=1",), ("condition a (dense grid) does not hold", "counting=index", "kgrid=dense", PAPER)),
+    (
+        "remove",
+        ("mechanism.eps=1",),
+        ("relation=remove: condition g", "train with relation=add_remove"),
+    ),
+    (
+        "remove",
+        ("mechanism.eps=1", "accounting=paper"),
+        ("condition g", "no release mechanism takes them"),
+    ),
+    (
+        "sparse",
+        ("mechanism.eps=1",),
+        ("condition a (dense grid) does not hold", "counting=index", "kgrid=dense", PAPER),
+    ),
     ("sparse", ("mechanism=certified_quantile", "mechanism.eps=1"), ("condition a",)),
     ("chosen", ("mechanism.eps=1",), ("condition e", "chosen by looking at results", PAPER)),
     (
         "profile",
         ("mechanism.eps=1",),
-        ("condition e", "for other settings (what differs: dataset, model, training, kgrid)", PAPER),
+        (
+            "condition e",
+            "for other settings (what differs: dataset, model, training, kgrid)",
+            PAPER,
+        ),
     ),
     ("ensemble", WEIGHTS, ("for one linear head", "no ensemble")),
-    ("head by results", WEIGHTS, ("condition e", "chosen by looking at results", "choose settings on public data")),
-    ("undeclared head", WEIGHTS, ("condition c (public constants)", "declare dataset.declared_size")),
-    ("ten", ("mechanism=gaussian_margin", "mechanism.mu=1"), ("has 10 classes: use mechanism=randomized_response",)),
-    ("ensemble of ten", ("mechanism.eps=1", "accounting=paper"), ("of two classes", "use accounting=rigorous")),
-    ("margins", ("mechanism.eps=1", "accounting=paper"), ("is of labels", "train with ensemble.vote=labels")),
+    (
+        "head by results",
+        WEIGHTS,
+        ("condition e", "chosen by looking at results", "choose settings on public data"),
+    ),
+    (
+        "undeclared head",
+        WEIGHTS,
+        ("condition c (public constants)", "declare dataset.declared_size"),
+    ),
+    (
+        "ten",
+        ("mechanism=gaussian_margin", "mechanism.mu=1"),
+        ("has 10 classes: use mechanism=randomized_response",),
+    ),
+    (
+        "ensemble of ten",
+        ("mechanism.eps=1", "accounting=paper"),
+        ("of two classes", "use accounting=rigorous"),
+    ),
+    (
+        "margins",
+        ("mechanism.eps=1", "accounting=paper"),
+        ("is of labels", "train with ensemble.vote=labels"),
+    ),
 ]
 
 
-@pytest.mark.parametrize(("name", "arguments", "words"), REFUSED, ids=[" ".join([n, *a]) for n, a, _ in REFUSED])
-def test_refused(predict: Predict, name: str, arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"), REFUSED, ids=[" ".join([n, *a]) for n, a, _ in REFUSED]
+)
+def test_refused(
+    predict: Predict, name: str, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
     said = predict(name, *arguments).ended(2)
     assert len(said.err.splitlines()) == 1, said.err
     for word in words:

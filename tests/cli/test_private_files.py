@@ -1,4 +1,6 @@
-"""What commands write beside their records is nobody else's to read: temporary files, checkpoints, copies, logs."""
+"""What commands write beside their records is nobody else's to read: temporary files,
+checkpoints, copies, logs.
+"""
 
 import os
 import stat
@@ -24,7 +26,9 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 class Watch:
-    """Files that this process opens for writing, and which of them others could read while they were there."""
+    """Files that this process opens for writing, and which of them others could read while they
+    were there.
+    """
 
     def __init__(self) -> None:
         self.seen: set[Path] = set()
@@ -34,13 +38,20 @@ class Watch:
         if path.is_file() and not path.is_symlink():
             self.seen.add(path)
             inside = [parent for parent in path.parents if below in parent.parents]
-            if path.stat().st_mode & stat.S_IROTH and all(parent.stat().st_mode & stat.S_IXOTH for parent in inside):
+            if path.stat().st_mode & stat.S_IROTH and all(
+                parent.stat().st_mode & stat.S_IXOTH for parent in inside
+            ):
                 self.exposed.add(path)
 
 
 def _hook(event: str, given: tuple[object, ...]) -> None:
     for watch in WATCHES:
-        if event == "open" and isinstance(given[0], str | Path) and isinstance(given[2], int) and given[2] & WRITES:
+        if (
+            event == "open"
+            and isinstance(given[0], str | Path)
+            and isinstance(given[2], int)
+            and given[2] & WRITES
+        ):
             PENDING.append(Path(os.path.abspath(given[0])))
         elif event in ("os.rename", "os.remove", "os.chmod", "os.rmdir") and PENDING:
             for path in PENDING:
@@ -55,7 +66,9 @@ sys.addaudithook(_hook)
 
 @contextmanager
 def watched(folder: Path) -> Iterator[Watch]:
-    """Under the usual mask, where everybody may look into folders; temporary files go to a folder of everybody's."""
+    """Under the usual mask, where everybody may look into folders; temporary files go to a
+    folder of everybody's.
+    """
     before, watch, there = os.umask(0o022), Watch(), set(SHARED.glob("*"))
     WATCHES.append(watch)
     try:
@@ -80,13 +93,22 @@ def everybodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.sweep
 def test_temporary_files_checkpoints_and_logs_are_for_their_owner(
-    agt: Agt, tmp_path: Path, everybodys: Path, finished_runs: FinishedRuns, monkeypatch: pytest.MonkeyPatch
+    agt: Agt,
+    tmp_path: Path,
+    everybodys: Path,
+    finished_runs: FinishedRuns,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Training, its resumption, a sweep, an erasure and its rehearsal, requests that wait, an audit, a paid release."""
+    """Training, its resumption, a sweep, an erasure and its rehearsal, requests that wait, an
+    audit, a paid release.
+    """
     finished_runs.copy("train/box", Path("box"))
     for name in ("ids.txt", "queries.npz"):
         Path(name).write_bytes((finished_runs.home / name).read_bytes())
-    often, offer = (*TINY, "training.epochs=4", "compute.checkpoint_seconds=1e-6", "-q"), CheckpointFolder.offer
+    often, offer = (
+        (*TINY, "training.epochs=4", "compute.checkpoint_seconds=1e-6", "-q"),
+        CheckpointFolder.offer,
+    )
 
     def offered(self: CheckpointFolder, step: int, tensors: object, last: bool = False) -> None:
         offer(self, step, tensors, last)  # type: ignore[arg-type]
@@ -96,7 +118,12 @@ def test_temporary_files_checkpoints_and_logs_are_for_their_owner(
     with watched(tmp_path) as watch:
         with monkeypatch.context() as patch:
             patch.setattr(CheckpointFolder, "offer", offered)
-            assert agt("train", *often, "noise.epsilon=1", "training.clip=0.05", "hydra.run.dir=run").code == 1
+            assert (
+                agt(
+                    "train", *often, "noise.epsilon=1", "training.clip=0.05", "hydra.run.dir=run"
+                ).code
+                == 1
+            )
         assert (tmp_path / "run" / "checkpoint" / "noise.json").exists()
         watch.look(tmp_path / "run" / "checkpoint" / "noise.json", tmp_path)
         lines = [
@@ -104,7 +131,14 @@ def test_temporary_files_checkpoints_and_logs_are_for_their_owner(
             ("train", *often, "training.lr=1,2", "-m", "hydra.sweep.dir=sweep"),
             ("unlearn", "run=box", "ids=ids.txt", "method=retrain", "rehearse=true", "-q"),
             ("ledger", "init", "people", "run=box", *BUDGET, "unit=one person", "-q"),
-            ("predict", "run=box", "inputs=queries.npz", "ledger=people", "mechanism.eps=0.1", "-q"),
+            (
+                "predict",
+                "run=box",
+                "inputs=queries.npz",
+                "ledger=people",
+                "mechanism.eps=0.1",
+                "-q",
+            ),
             (
                 "audit",
                 "prediction",
@@ -119,11 +153,20 @@ def test_temporary_files_checkpoints_and_logs_are_for_their_owner(
         ]
         for line in lines:
             agt(*line).ended(0)
-    hidden = {path for path in watch.exposed if any(part.startswith(".") or part == "checkpoint" for part in path.parts)}
+    hidden = {
+        path
+        for path in watch.exposed
+        if any(part.startswith(".") or part == "checkpoint" for part in path.parts)
+    }
     assert hidden == set()
-    assert not {path for path in watch.exposed if everybodys in path.parents or SHARED in path.parents}
+    assert not {
+        path for path in watch.exposed if everybodys in path.parents or SHARED in path.parents
+    }
     kinds = {
-        part.split("-")[0] for path in watch.seen for part in path.parts if part.startswith(".") or part == "checkpoint"
+        part.split("-")[0]
+        for path in watch.seen
+        for part in path.parts
+        if part.startswith(".") or part == "checkpoint"
     }
     assert {"checkpoint", ".copies", ".stage"} <= kinds, "none of them was looked at"
 
@@ -134,13 +177,21 @@ def test_a_folder_for_checkpoints_that_was_there_is_closed(tmp_path: Path) -> No
     place.mkdir()
     place.chmod(0o755)
     x, y = np.arange(40.0).reshape(20, 2) / 40, np.arange(20) % 2
-    agt.fit(x, y, checkpoint=place, epochs=2, on_progress=lambda at: modes.append(stat.S_IMODE(place.stat().st_mode)))
+    agt.fit(
+        x,
+        y,
+        checkpoint=place,
+        epochs=2,
+        on_progress=lambda at: modes.append(stat.S_IMODE(place.stat().st_mode)),
+    )
     assert set(modes) == {0o700}
 
 
 def test_logs_of_jobs_are_for_their_owner(tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     with watched(tmp_path) as watch, pytest.warns(RuntimeWarning, match="No submission"):
-        assert LAUNCH["LocalLauncher"]({"submitit_folder": f"{tmp_path}/sweep/.submitit/%j"}, []) == []
+        assert (
+            LAUNCH["LocalLauncher"]({"submitit_folder": f"{tmp_path}/sweep/.submitit/%j"}, []) == []
+        )
     assert stat.S_IMODE((tmp_path / "sweep" / ".submitit").stat().st_mode) == 0o700
     assert not watch.exposed

@@ -1,4 +1,6 @@
-"""What the commands say of how good a model is: the first line on a useless one, groups, a forecast kept by no file."""
+"""What the commands say of how good a model is: the first line on a useless one, groups, a
+forecast kept by no file.
+"""
 
 import json
 import re
@@ -26,12 +28,16 @@ DATASET = (
 
 
 def people(path: Path, kind: str) -> None:
-    """800 rows: of "noise" the label is yes for one in twenty, whatever the rest; of "signal" it follows the sign of a."""
+    """800 rows: of "noise" the label is yes for one in twenty, whatever the rest; of "signal" it
+    follows the sign of a.
+    """
     rng = np.random.default_rng(4)
     a = rng.normal(size=800)
     yes = rng.random(800) < 0.05 if kind == "noise" else a + 0.3 * rng.normal(size=800) > 0
     g, h = rng.choice(["x", "y", ""], 800), rng.choice(["left", "right"], 800)
-    pd.DataFrame({"a": a, "g": g, "h": h, "y": np.where(yes, "yes", "no")}).to_csv(path, index=False)
+    pd.DataFrame({"a": a, "g": g, "h": h, "y": np.where(yes, "yes", "no")}).to_csv(
+        path, index=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +49,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         if not (home / kind / "run").exists():
             (home / kind).mkdir()
             people(home / kind / "people.csv", kind)
-            where = (f"dataset.path={home / kind / 'people.csv'}", f"hydra.run.dir={home / kind / 'run'}")
+            where = (
+                f"dataset.path={home / kind / 'people.csv'}",
+                f"hydra.run.dir={home / kind / 'run'}",
+            )
             assert main(["train", *DATASET, *where, "-q", "--json"]) == 0
         return home / kind / "run"
 
@@ -58,13 +67,17 @@ MORE = {
 
 
 @pytest.mark.parametrize("command", [*MORE])
-def test_a_constant_is_named_before_anything_else(agt: Agt, run: Callable[[str], Path], command: str) -> None:
+def test_a_constant_is_named_before_anything_else(
+    agt: Agt, run: Callable[[str], Path], command: str
+) -> None:
     said = agt(command, f"run={run('noise')}", *MORE[command]).ended(0)
     named = (
-        r"This model answers 'no' for every one of the 191 test records: it is constant, and a constant answer is certif"
+        r"This model answers 'no' for every one of the 191 test records: it is constant, and a "
+        r"constant answer is certif"
     )
     assert re.match(named, said.err if command == "predict" else said.out)
-    assert ("it promises next to nothing" in said.err) == (command == "predict")  # its epsilon is large
+    # its epsilon is large
+    assert ("it promises next to nothing" in said.err) == (command == "predict")
     if command == "predict":
         assert "is constant" not in said.out
         return
@@ -93,7 +106,11 @@ def test_groups_are_recomputed_from_the_record(agt: Agt, run: Callable[[str], Pa
     assert said.json["verdict"] == ""
     folder = Path(said.json["run"])
     each = pd.read_parquet(folder / "certificates.parquet")
-    table = pd.read_csv(folder / "tables" / "quality.csv").set_index(["column", "value", "class"]).sort_index()
+    table = (
+        pd.read_csv(folder / "tables" / "quality.csv")
+        .set_index(["column", "value", "class"])
+        .sort_index()
+    )
     rows = {
         (np.nan, np.nan, np.nan): each,
         (np.nan, np.nan, "yes"): each[each["label"] == "yes"],
@@ -134,11 +151,14 @@ def test_queries_without_labels_or_subgroups(agt: Agt, run: Callable[[str], Path
     said = agt("certify", f"run={run('signal')}", "inputs=q.csv").ended(0)
     assert "queries of q.csv, unlabelled" in said.out
     assert "outside the public ranges" in said.err
-    metrics = json.loads((Path(re.search(r"^run folder: (.+)$", said.out, re.M)[1]) / "metrics.json").read_text())  # type: ignore[index]
+    metrics = json.loads(
+        (Path(re.search(r"^run folder: (.+)$", said.out, re.M)[1]) / "metrics.json").read_text()
+    )  # type: ignore[index]
     assert "majority_rate" not in metrics
 
 
-# -- whether labels are worth their budget ---------------------------------------------------------------------------------
+# -- whether labels are worth their budget
+# ---------------------------------------------------------------------------------
 
 
 def files(folder: Path) -> str:
@@ -147,30 +167,60 @@ def files(folder: Path) -> str:
 
 def test_an_estimate_is_for_the_owner_alone(agt: Agt, run: Callable[[str], Path]) -> None:
     said = agt("predict", f"run={run('signal')}", "total.eps=0.1", "force=true").ended(0)
-    found = re.search(r"^labels would be right at a rate of (\.\d+), of (\.\d+) without noise", said.err, re.M)
+    found = re.search(
+        r"^labels would be right at a rate of (\.\d+), of (\.\d+) without noise", said.err, re.M
+    )
     assert found
     assert 0.4 < float(found[1]) < float(found[2])
-    folder = Path(re.search(r"^labels: (.+)/labels\.csv$", said.out, re.M)[1])  # type: ignore[index]
+    folder = Path(
+        re.search(
+            r"^labels: "
+            r"(.+)/labels\.csv$",
+            said.out,
+            re.M,
+        )[1]
+    )  # type: ignore[index]
     for word in ("rate of", "without noise", "one answer", "accuracy", "AUC"):
         assert word not in said.out + files(folder)
 
 
 def test_the_estimate_is_what_plan_expects(agt: Agt, run: Callable[[str], Path]) -> None:
     count = json.loads((run("signal") / "metrics.json").read_text())["n_test"]
-    line = (f"run={run('signal')}", "eps=[0.01]", "delta=1e-5", f"queries=[{count}]", "--json", "-q")
-    expected = {row["mechanism"]: row["expected_accuracy"] for row in agt("plan", *line).json["table"]}
+    line = (
+        f"run={run('signal')}",
+        "eps=[0.01]",
+        "delta=1e-5",
+        f"queries=[{count}]",
+        "--json",
+        "-q",
+    )
+    expected = {
+        row["mechanism"]: row["expected_accuracy"] for row in agt("plan", *line).json["table"]
+    }
     for name in ("gaussian_margin", "release_weights"):
-        said = agt("predict", f"run={run('signal')}", f"mechanism={name}", "total.eps=0.01", "total.delta=1e-5")
+        said = agt(
+            "predict",
+            f"run={run('signal')}",
+            f"mechanism={name}",
+            "total.eps=0.01",
+            "total.delta=1e-5",
+        )
         said.ended(2, f"at a rate of {expected[name]:.3f}".replace(" 0.", " ."))
 
 
-def test_a_constant_model_is_named_before_unlabelled_queries_are_answered(agt: Agt, run: Callable[[str], Path]) -> None:
+def test_a_constant_model_is_named_before_unlabelled_queries_are_answered(
+    agt: Agt, run: Callable[[str], Path]
+) -> None:
     Path("q.csv").write_text("a\n0.1\n2\n")
     said = agt("predict", f"run={run('noise')}", "mechanism.eps=1", "inputs=q.csv")
-    assert said.err.startswith("This model answers 'no' for every one of the 191 test records: it is constant")
+    assert said.err.startswith(
+        "This model answers 'no' for every one of the 191 test records: it is constant"
+    )
 
 
-@pytest.mark.parametrize("more", [("mechanism.eps=0.01", "-q"), ("mechanism=certified_quantile", "mechanism.eps=1")])
+@pytest.mark.parametrize(
+    "more", [("mechanism.eps=0.01", "-q"), ("mechanism=certified_quantile", "mechanism.eps=1")]
+)
 def test_nothing_is_said_where_nobody_listens_or_no_label_is_drawn(
     agt: Agt, run: Callable[[str], Path], more: tuple[str, ...]
 ) -> None:

@@ -1,4 +1,6 @@
-"""Which queries a run answers: of its own population, better than a constant, and joined by the right column."""
+"""Which queries a run answers: of its own population, better than a constant, and joined by the
+right column.
+"""
 
 import io
 import json
@@ -18,7 +20,11 @@ from .test_service import entries, labels_of, open_ledger
 
 TABLE = (
     *("dataset=table", "dataset.label=y", "dataset.classes=[no,yes]", "dataset.declared_size=450"),
-    *("+dataset.numeric={age: [0, 100]}", "+dataset.categorical={town: [Graz, Linz]}", "training.chosen_on=public"),
+    *(
+        "+dataset.numeric={age: [0, 100]}",
+        "+dataset.categorical={town: [Graz, Linz]}",
+        "training.chosen_on=public",
+    ),
 )
 EACH = ("mechanism.eps=1",)
 ABROAD = "1 of 1 values of column 'town' lie outside the 2 listed, as of another population"
@@ -28,7 +34,9 @@ WEAK = "mechanism.eps=0.1"  # two of three labels stay as they are, and three of
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on 600 people named by ``client``, of whom about a fifth have the label yes: those above 80."""
+    """A run on 600 people named by ``client``, of whom about a fifth have the label yes: those
+    above 80.
+    """
     home = tmp_path_factory.mktemp("clients")
     rng = np.random.default_rng(0)
     age, town = rng.uniform(0, 100, 600).round(1), rng.choice(["Graz", "Linz"], 600)
@@ -69,10 +77,13 @@ HERE: dict[str, Any] = {"age": 37, "town": "Graz"}
 WIEN: dict[str, Any] = {"age": 37, "town": "Wien"}
 OLD: dict[str, Any] = {"age": 1e6, "town": "Graz"}
 
-# -- of another population ---------------------------------------------------------------------------------------------
+# -- of another population
+# ---------------------------------------------------------------------------------------------
 
 
-def test_a_line_of_another_population_costs_nothing_and_the_next_is_answered(talk: Talk, run: Path) -> None:
+def test_a_line_of_another_population_costs_nothing_and_the_next_is_answered(
+    talk: Talk, run: Path
+) -> None:
     path = open_ledger(run, 100)
     near = {"age": 190, "town": "Linz"}
     said, answers = talk([WIEN, OLD, HERE, near], "ledger=people")
@@ -109,7 +120,8 @@ def test_weights_that_were_released_answer_no_other_population_unasked(agt: Agt,
     assert agt("predict", release, queries(HERE)).code == 0
 
 
-# -- no better than a constant -----------------------------------------------------------------------------------------
+# -- no better than a constant
+# -----------------------------------------------------------------------------------------
 
 
 def many(labelled: bool = False, count: int = 40) -> str:
@@ -119,35 +131,56 @@ def many(labelled: bool = False, count: int = 40) -> str:
     return "inputs=q.csv"
 
 
-LEAVES = {"labelled": "a rate of", "unlabelled": "an estimated rate of", "few labels": "an estimated rate of"}
+LEAVES = {
+    "labelled": "a rate of",
+    "unlabelled": "an estimated rate of",
+    "few labels": "an estimated rate of",
+}
 
 
 @pytest.mark.parametrize("kind", LEAVES)
 def test_labels_that_a_constant_beats_are_not_drawn_unasked(agt: Agt, run: Path, kind: str) -> None:
-    asked = ("predict", f"run={run}", many(kind != "unlabelled", 5 if kind == "few labels" else 60), WEAK)
+    asked = (
+        "predict",
+        f"run={run}",
+        many(kind != "unlabelled", 5 if kind == "few labels" else 60),
+        WEAK,
+    )
     refused = agt(*asked).ended(
         2, f"labels would be right at {LEAVES[kind]} .", "of one answer to all", "nothing was spent"
     )
     assert "one answer to all would do at least as well as these labels" in refused.err
     assert not list(Path("outputs").rglob("spent.json"))
-    forced = agt(*asked, "force=true", "hydra.run.dir=forced").ended(0, "one answer to all would do at least as well")
-    written = "".join(file.read_text(errors="replace") for file in Path("forced").rglob("*") if file.is_file())
+    forced = agt(*asked, "force=true", "hydra.run.dir=forced").ended(
+        0, "one answer to all would do at least as well"
+    )
+    written = "".join(
+        file.read_text(errors="replace") for file in Path("forced").rglob("*") if file.is_file()
+    )
     assert "one answer" not in forced.out + written
     assert agt(*asked[:-1], *EACH).code == 0
 
 
 def test_test_records_are_refused_alike(agt: Agt, run: Path) -> None:
-    agt("predict", f"run={run}", WEAK).ended(2, "labels would be right at a rate of", "of one answer to all")
+    agt("predict", f"run={run}", WEAK).ended(
+        2, "labels would be right at a rate of", "of one answer to all"
+    )
 
 
-def test_under_a_ledger_whose_debit_comes_first_the_estimate_is_the_owner_s_alone(agt: Agt, run: Path) -> None:
+def test_under_a_ledger_whose_debit_comes_first_the_estimate_is_the_owner_s_alone(
+    agt: Agt, run: Path
+) -> None:
     open_ledger(run, 100)
-    said = agt("predict", f"run={run}", many(), WEAK, "ledger=people").ended(0, "at an estimated rate of .")
+    said = agt("predict", f"run={run}", many(), WEAK, "ledger=people").ended(
+        0, "at an estimated rate of ."
+    )
     assert "one answer to all would do at least as well as these labels" in said.err
     assert "one answer" not in said.out
 
 
-def test_where_few_test_records_were_kept_nothing_is_said_of_the_constant(agt: Agt, run: Path) -> None:
+def test_where_few_test_records_were_kept_nothing_is_said_of_the_constant(
+    agt: Agt, run: Path
+) -> None:
     """An estimate needs records, as a verdict does."""
     people = pd.read_csv(run.parent / "people.csv").assign(part="train")
     people.loc[:4, "part"] = "test"
@@ -157,7 +190,8 @@ def test_where_few_test_records_were_kept_nothing_is_said_of_the_constant(agt: A
     assert agt("predict", "run=few", many(), WEAK).code == 0
 
 
-# -- which column joins answers to queries -----------------------------------------------------------------------------
+# -- which column joins answers to queries
+# -----------------------------------------------------------------------------
 
 NAMED = {"client": ["x1", "x2"], "id": ["a", "b"]}
 
@@ -167,8 +201,12 @@ NAMED = {"client": ["x1", "x2"], "id": ["a", "b"]}
     [(["client"], "client"), (["id"], "id"), (["id", "client"], "client"), ([], None)],
     ids=["the dataset's", "id", "both", "none"],
 )
-def test_answers_are_joined_by_the_dataset_s_id_or_by_id(agt: Agt, run: Path, columns: list[str], used: str | None) -> None:
-    pd.DataFrame({"age": [1, 99], "town": "Graz"} | {name: NAMED[name] for name in columns}).to_csv("q.csv", index=False)
+def test_answers_are_joined_by_the_dataset_s_id_or_by_id(
+    agt: Agt, run: Path, columns: list[str], used: str | None
+) -> None:
+    pd.DataFrame({"age": [1, 99], "town": "Graz"} | {name: NAMED[name] for name in columns}).to_csv(
+        "q.csv", index=False
+    )
     said = agt("predict", f"run={run}", "inputs=q.csv", *EACH, "hydra.run.dir=answers").ended(0)
     assert labels_of(said)["record_id"].tolist() == (["0", "1"] if used is None else NAMED[used])
     assert json.loads(Path("answers/env.json").read_text())["inputs_id"] == used
@@ -181,11 +219,18 @@ def test_answers_are_joined_by_the_dataset_s_id_or_by_id(agt: Agt, run: Path, co
 def test_certificates_and_weights_join_alike(agt: Agt, run: Path, how: str) -> None:
     asked: tuple[str, ...] = ("certify", f"run={run}")
     if how == "release":
-        weights = ("mechanism=release_weights", "total.eps=5", "total.delta=1e-5", "hydra.run.dir=released")
+        weights = (
+            "mechanism=release_weights",
+            "total.eps=5",
+            "total.delta=1e-5",
+            "hydra.run.dir=released",
+        )
         assert agt("predict", f"run={run}", *weights).code == 0
         asked = ("predict", "release=released/release")
     inputs = queries({**HERE, "id": "q7"})
-    said = agt(*asked, inputs, "hydra.run.dir=answers").ended(0, "answers are joined to queries by column 'id'")
+    said = agt(*asked, inputs, "hydra.run.dir=answers").ended(
+        0, "answers are joined to queries by column 'id'"
+    )
     assert json.loads(Path("answers/env.json").read_text())["inputs_id"] == "id"
     if how == "release":
         assert labels_of(said)["record_id"].tolist() == ["q7"]

@@ -1,4 +1,6 @@
-"""agt reproduce: definitions are valid, runs are kept and found again, absent data ends with exit code 4."""
+"""agt reproduce: definitions are valid, runs are kept and found again, absent data ends with
+exit code 4.
+"""
 
 import json
 import shutil
@@ -38,7 +40,9 @@ def test_every_definition_is_valid_and_has_its_kinds_and_profiles(name: str) -> 
 
 
 def test_a_wrong_definition_names_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bad.yaml").write_text(yaml.safe_dump({"title": "t", "data": "d", "profiles": {}, "artifact": []}))
+    (tmp_path / "bad.yaml").write_text(
+        yaml.safe_dump({"title": "t", "data": "d", "profiles": {}, "artifact": []})
+    )
     monkeypatch.setattr("agt_cli._experiments.kinds.experiments_dir", lambda: tmp_path)
     refused(
         (ConfigError, r"experiments/bad\.yaml", lambda: load_experiment("bad")),
@@ -48,10 +52,17 @@ def test_a_wrong_definition_names_its_key(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_of_two_overrides_of_one_key_the_later_counts_and_relations_are_the_profiles() -> None:
     experiment = load_experiment("blobs")
-    profile = Profile(unlearning="paper_unlearning", overrides=("kgrid.max=5",), final=("kgrid.max=2",))
+    profile = Profile(
+        unlearning="paper_unlearning", overrides=("kgrid.max=5",), final=("kgrid.max=2",)
+    )
     entry = Entry(experiment, experiment.artifacts[0], {"ours": profile}, None)  # type: ignore[arg-type]
     found = entry.overrides("ours", ["relation=@unlearning", "training.lr=1"])
-    assert found == ("training.chosen_on=public", "relation=paper_unlearning", "kgrid.max=2", "training.lr=1")
+    assert found == (
+        "training.chosen_on=public",
+        "relation=paper_unlearning",
+        "kgrid.max=2",
+        "training.lr=1",
+    )
 
 
 def test_a_run_is_kept_and_found_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +96,9 @@ KEPT = [
 ]
 
 
-def test_a_kept_run_that_is_not_whole_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kept_run_that_is_not_whole_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs = Runs(tmp_path, (), Console())
     runs.finished(TINY, "first")
     (folder,) = tmp_path.iterdir()
@@ -93,7 +106,9 @@ def test_a_kept_run_that_is_not_whole_is_refused(tmp_path: Path, capsys: pytest.
         whole = (folder / name).read_bytes()
         assert change(whole) != whole
         (folder / name).write_bytes(change(whole))
-        with pytest.raises(ConfigError, match=rf"{folder.name}: damaged or edited .*delete it to compute") as caught:
+        with pytest.raises(
+            ConfigError, match=rf"{folder.name}: damaged or edited .*delete it to compute"
+        ) as caught:
             runs.finished(TINY, "again")
         assert caught.value.exit_code == 2
         (folder / name).write_bytes(whole)
@@ -103,7 +118,9 @@ def test_a_kept_run_that_is_not_whole_is_refused(tmp_path: Path, capsys: pytest.
     assert "running: again" in capsys.readouterr().err
 
 
-def test_a_run_that_failed_is_made_again_and_its_record_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_failed_is_made_again_and_its_record_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs = Runs(tmp_path, (), Console(quiet=True))
     with monkeypatch.context() as patch:
         patch.setattr(module, "fit", None)
@@ -142,10 +159,17 @@ def test_two_runs_whose_files_changed_places_are_refused(tmp_path: Path) -> None
             runs.finished([*TINY, f"kgrid.max={most}"], "again")
 
 
-def test_signatures_depend_on_all_that_results_come_from_and_not_on_places(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signatures_depend_on_all_that_results_come_from_and_not_on_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     runs = Runs(Path("unused"), (), Console(quiet=True))
     config, prepared = runs.settings(TINY)[0], runs.prepared(TINY)
-    fresh = {**config, "dataset": {**config["dataset"], "path": "b", "data_dir": "c"}, "output_dir": "p", "data_dir": "d"}
+    fresh = {
+        **config,
+        "dataset": {**config["dataset"], "path": "b", "data_dir": "c"},
+        "output_dir": "p",
+        "data_dir": "d",
+    }
     encoder = {"channels": [1, 2], "cache_dir": "e", "weights": "w"}
     config = {**config, "model": {**config["model"], "encoder": encoder}}
     fresh["model"] = {**config["model"], "encoder": {**encoder, "cache_dir": "f", "weights": "v"}}
@@ -171,16 +195,27 @@ def test_signatures_depend_on_all_that_results_come_from_and_not_on_places(monke
         ("declared_size", 7),
         ("selection", grounds(not_held("own_words", text="no"))),
     ):
-        others.append(signature(config, replace(prepared, dataset=replace(prepared.dataset, **{field: value})), "test"))
+        others.append(
+            signature(
+                config,
+                replace(prepared, dataset=replace(prepared.dataset, **{field: value})),
+                "test",
+            )
+        )
     fewer = replace(prepared.dataset, train=prepared.dataset.train.take(np.arange(1, 60)))
-    others += [signature(config, replace(prepared, **{part: fewer}), "test") for part in ("loaded", "dataset")]
+    others += [
+        signature(config, replace(prepared, **{part: fewer}), "test")
+        for part in ("loaded", "dataset")
+    ]
     monkeypatch.setattr(module, "machine", lambda device: {"torch": "1.0"})
     others.append(signature(config, prepared, "test"))
     monkeypatch.undo()
     one, two = of("compute", threads=1), of("compute", threads=None)
     told = signature(one, prepared, "test")
     monkeypatch.setattr(module, "default_threads", lambda: (9, None))
-    assert signature(one, prepared, "test") == told, "the machine's number counts only where none is given"
+    assert signature(one, prepared, "test") == told, (
+        "the machine's number counts only where none is given"
+    )
     others.append(signature(two, prepared, "test"))
     monkeypatch.undo()
     monkeypatch.setattr(module, "_code", lambda targets: "edited")
@@ -192,13 +227,17 @@ def test_smoke_of_one_artifact(agt: Agt, tmp_path: Path) -> None:
     done = agt("reproduce", "blobs", "profile=smoke", "only=[001_fig2]", "--json").ended(0)
     result = json.loads(done.out)
     folder = Path(result["run"])
-    assert {path.name for path in (folder / "figures").iterdir()} == {f"001_fig2.{kind}" for kind in ("pdf", "png", "csv")}
+    assert {path.name for path in (folder / "figures").iterdir()} == {
+        f"001_fig2.{kind}" for kind in ("pdf", "png", "csv")
+    }
     report = (folder / "report.md").read_text()
     assert "001 Fig 2" in report
     assert "synthetic" in report
     assert result["artifacts"] == ["001_fig2"]
     listed = open_run(folder, "reproduce").manifest.files
-    assert {path for path in folder.rglob("*") if path.is_file()} == {folder / name for name in (*listed, "manifest.json")}
+    assert {path for path in folder.rglob("*") if path.is_file()} == {
+        folder / name for name in (*listed, "manifest.json")
+    }
     overview = (folder.parent / "overview.md").read_text()
     assert "Blobs, reproduced" in overview
     assert "k counts up to k records added or removed in all" in overview
@@ -208,7 +247,9 @@ def test_a_forecast_and_progress_are_said_and_what_lacks_data_is_left_out(
     agt: Agt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = load_experiment("blobs")
-    first, second = (next(a for a in experiment.artifacts if a.id == name) for name in ("001_fig2", "001_fig6"))
+    first, second = (
+        next(a for a in experiment.artifacts if a.id == name) for name in ("001_fig2", "001_fig6")
+    )
     absent = replace(second, smoke={**(second.smoke or {}), "run": ["dataset=mnist"]})
     changed = replace(experiment, artifacts=(first, absent))
     monkeypatch.setattr(reproduce, "load_experiment", lambda name: changed)
@@ -225,7 +266,12 @@ def test_a_forecast_and_progress_are_said_and_what_lacks_data_is_left_out(
 @pytest.mark.sweep
 def test_where_a_condition_fails_no_table_claims_privacy(agt: Agt) -> None:
     done = agt(
-        "reproduce", "blobs", "profile=smoke", "only=[001_fig2]", "overrides=['training.chosen_on=data']", "--json"
+        "reproduce",
+        "blobs",
+        "profile=smoke",
+        "only=[001_fig2]",
+        "overrides=['training.chosen_on=data']",
+        "--json",
     ).ended(0)
     folder = Path(json.loads(done.out)["run"])
     assert "no proof of privacy: not held: e" in (folder / "tables" / "001_fig2.csv").read_text()
@@ -239,13 +285,32 @@ def test_where_a_condition_fails_no_table_claims_privacy(agt: Agt) -> None:
     assert "No proof" not in (folder / "report.md").read_text()
 
 
-SMOKE = {"name": "blobs", "profile": "smoke", "data": "either", "only": None, "overrides": [], "runs_dir": "x"}
+SMOKE = {
+    "name": "blobs",
+    "profile": "smoke",
+    "data": "either",
+    "only": None,
+    "overrides": [],
+    "runs_dir": "x",
+}
 
 
 WRONG = [
-    ("001_table1", {"published": (Published("single model, smoth", 1),)}, "no number is called 'single model, smoth'"),
-    ("001_fig2", {"published": (Published("eps", 1),)}, "001_fig2: published: no number is called 'eps'"),
-    ("001_fig6", {"published": (Published("bound", 1),)}, "001_fig6: published: no number is called 'bound'"),
+    (
+        "001_table1",
+        {"published": (Published("single model, smoth", 1),)},
+        "no number is called 'single model, smoth'",
+    ),
+    (
+        "001_fig2",
+        {"published": (Published("eps", 1),)},
+        "001_fig2: published: no number is called 'eps'",
+    ),
+    (
+        "001_fig6",
+        {"published": (Published("bound", 1),)},
+        "001_fig6: published: no number is called 'bound'",
+    ),
     ("001_fig2", {"settings": {"counts": 3}}, "001_fig2.counts.*did you mean 'count'"),
     ("001_fig2", {"smoke": {"count": 1}}, "001_fig2.count"),
 ]
@@ -258,7 +323,9 @@ def test_a_published_number_without_ours_and_a_wrong_setting_are_found_before_an
     """Also in smoke, which leaves out much of what a published number would stand beside."""
     whole = load_experiment("blobs")
     artifacts = tuple(replace(one, **changes) if one.id == id else one for one in whole.artifacts)
-    monkeypatch.setattr(reproduce, "load_experiment", lambda name: replace(whole, artifacts=artifacts))
+    monkeypatch.setattr(
+        reproduce, "load_experiment", lambda name: replace(whole, artifacts=artifacts)
+    )
     with pytest.raises(ConfigError, match=message) as caught:
         reproduce.configure(SMOKE)
     assert caught.value.exit_code == 2
@@ -271,14 +338,22 @@ def test_every_definition_is_taken_in_every_profile(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("imdb", "synthetic"), ("imdb", "stand in"), ("octmnist", "digits"), ("pneumoniamnist", "NOT")]
+    ("name", "words"),
+    [
+        ("imdb", "synthetic"),
+        ("imdb", "stand in"),
+        ("octmnist", "digits"),
+        ("pneumoniamnist", "NOT"),
+    ],
 )
 def test_stand_ins_are_named_wherever_data_is(name: str, words: str) -> None:
     experiment = load_experiment(name)
     assert words in experiment.data + experiment.smoke_data
 
 
-def test_on_the_papers_own_data_settings_are_the_published_ones_and_nothing_is_explained_away(tmp_path: Path) -> None:
+def test_on_the_papers_own_data_settings_are_the_published_ones_and_nothing_is_explained_away(
+    tmp_path: Path,
+) -> None:
     experiment = load_experiment("imdb").on_original()
     assert "GPT-2" in experiment.data
     assert "stand" not in experiment.data
@@ -287,7 +362,9 @@ def test_on_the_papers_own_data_settings_are_the_published_ones_and_nothing_is_e
     entry = Entry(experiment, artifact, {"paper": experiment.profiles["paper"]}, runs)
     training = runs.settings(entry.overrides("paper", artifact.settings["run"]))[1].training
     assert (training.lr, training.decay, training.epochs, training.batch.count) == (0.1, 20, 125, 2)
-    assert {note for one in experiment.artifacts for note in (p.note for p in one.published)} == {""}
+    assert {note for one in experiment.artifacts for note in (p.note for p in one.published)} == {
+        ""
+    }
     assert "stand-in" not in " ".join(note for one in experiment.artifacts for note in one.notes)
     with pytest.raises(ConfigError, match="one data set"):
         load_experiment("blobs").on_original()
@@ -299,11 +376,20 @@ def test_the_users_overrides_win_over_an_experiments(tmp_path: Path) -> None:
     assert config["training"]["lr"] == settings.training.lr == 0.125
 
 
-def test_the_papers_own_data_comes_first_and_absent_data_says_how_to_get_it(agt: Agt, tmp_path: Path) -> None:
+def test_the_papers_own_data_comes_first_and_absent_data_says_how_to_get_it(
+    agt: Agt, tmp_path: Path
+) -> None:
     agt("reproduce", "imdb", "-q").ended(4, "agt data prepare imdb")
     data = tmp_path / "data"
     data.mkdir()
-    request = {"name": "imdb", "profile": "both", "data": "either", "data_dir": str(data), "overrides": [], "runs_dir": "r"}
+    request = {
+        "name": "imdb",
+        "profile": "both",
+        "data": "either",
+        "data_dir": str(data),
+        "overrides": [],
+        "runs_dir": "r",
+    }
 
     def runs_on(**more: object) -> str:
         return reproduce.configure({**request, **more}).experiment.data
@@ -320,5 +406,9 @@ def test_the_papers_own_data_comes_first_and_absent_data_says_how_to_get_it(agt:
     assert "by override" in other
     assert "IMDB" not in other
     assert "by override" in runs_on(overrides=["dataset=digits"], profile="smoke")
-    assert runs_on(overrides=["++dataset.scale=3"], profile="smoke").endswith("(overridden: dataset.scale)")
-    assert runs_on(overrides=["dataset.scale=3"], data="stand_in").endswith("(overridden: dataset.scale)")
+    assert runs_on(overrides=["++dataset.scale=3"], profile="smoke").endswith(
+        "(overridden: dataset.scale)"
+    )
+    assert runs_on(overrides=["dataset.scale=3"], data="stand_in").endswith(
+        "(overridden: dataset.scale)"
+    )

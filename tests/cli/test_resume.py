@@ -1,4 +1,6 @@
-"""agt train resume=FOLDER: a run that was killed or failed goes on in its folder, to the bits of one left alone."""
+"""agt train resume=FOLDER: a run that was killed or failed goes on in its folder, to the bits of
+one left alone.
+"""
 
 import json
 import os
@@ -36,8 +38,20 @@ HEAD = (
     "training.clip=0.5",
     OFTEN,
 )
-SGD = (*HEAD, "certificate=stability", "training.lr=4", "training.epochs=20", "certificate.average=12")
-ERM = (*HEAD, "certificate=erm", "training.weight_decay=0.01", "training.batch.count=1", "certificate.tolerance=1e-7")
+SGD = (
+    *HEAD,
+    "certificate=stability",
+    "training.lr=4",
+    "training.epochs=20",
+    "certificate.average=12",
+)
+ERM = (
+    *HEAD,
+    "certificate=erm",
+    "training.weight_decay=0.01",
+    "training.batch.count=1",
+    "certificate.tolerance=1e-7",
+)
 MEMBERS = (*BOXES, "ensemble.members=3", "compute.threads=1")
 KINDS = {"boxes": BOXES, "linear": SGD, "minimiser": ERM, "ensemble": MEMBERS}
 WITH_SOURCE = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -68,7 +82,9 @@ def stopped(agt: Agt, stop: Stop, *settings: str, after: int = 4, folder: str = 
 
 
 def bits(folder: Path) -> dict[str, bytes]:
-    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()
+    }
     return {name: path.read_bytes() for name, path in files.items() if name not in TIMES}
 
 
@@ -81,7 +97,9 @@ def told(folder: Path, name: str) -> dict[str, object]:
 SLOW = ("minimiser", "ensemble")  # in make sweep
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.sweep] * (n in SLOW)) for n in KINDS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.sweep] * (n in SLOW)) for n in KINDS]
+)
 def test_it_ends_with_the_same_bits(agt: Agt, stop: Stop, name: str) -> None:
     run = stopped(agt, stop, *KINDS[name])
     assert told(run, "status.json")["state"] == "failed"
@@ -95,20 +113,26 @@ def test_it_ends_with_the_same_bits(agt: Agt, stop: Stop, name: str) -> None:
     agt("train", *KINDS[name], "hydra.run.dir=whole", "-q").ended(0)
     assert bits(run) == bits(Path("whole"))
     agt("certify", f"run={run}", "map_resolution=0", f"digest={said.json['digest']}", "-q").ended(0)
-    assert not Path("outputs/train").exists() or not list(Path("outputs/train").iterdir()), "Hydra's own folder is gone"
+    assert not Path("outputs/train").exists() or not list(Path("outputs/train").iterdir()), (
+        "Hydra's own folder is gone"
+    )
 
 
 def killed(folder: Path, after: int, *words: str) -> None:
     """A process that is killed once it has offered a checkpoint so often."""
     code = (
-        "import os, sys\nfrom agt_cli.cli import main\nfrom agt.training.checkpoint import CheckpointFolder\n"
+        "import os, sys\nfrom agt_cli.cli import main\nfrom agt.training.checkpoint import "
+        "CheckpointFolder\n"
         "offer, left = CheckpointFolder.offer, [int(sys.argv.pop(1))]\n"
         "def offered(*given, **more):\n    offer(*given, **more)\n    left[0] -= 1\n"
         "    if not left[0]:\n        os.kill(os.getpid(), 9)\n"
         "CheckpointFolder.offer = offered\nsys.exit(main(sys.argv[1:]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(after), *words], cwd=folder, env=WITH_SOURCE, capture_output=True
+        [sys.executable, "-c", code, str(after), *words],
+        cwd=folder,
+        env=WITH_SOURCE,
+        capture_output=True,
     )
     assert done.returncode == -9, done.stderr
 
@@ -121,7 +145,9 @@ def test_killed_and_stopped_again(agt: Agt, stop: Stop, tmp_path: Path) -> None:
     assert told(run, "status.json")["state"] == "running"
     (run / "model.safetensors.part12-34").write_bytes(b"half")
     agt("certify", f"run={run}").ended(
-        2, f"'running', and its process is gone: it was killed, so there is nothing to use: agt train resume={run}"
+        2,
+        "'running', and its process is gone: it was killed, so there is nothing to use: agt train "
+        f"resume={run}",
     )
     stop(2)
     agt("train", "resume=run", "-q").ended(1)
@@ -132,7 +158,10 @@ def test_killed_and_stopped_again(agt: Agt, stop: Stop, tmp_path: Path) -> None:
     status, environment = told(run, "status.json"), told(run, "env.json")
     assert status["state"] == "done"
     assert len(status["resumed"]) == 2  # type: ignore[arg-type]
-    assert [entry["argv"][1:] for entry in environment["resumed"]] == [["resume=run"], ["resume=run"]]  # type: ignore[attr-defined]
+    assert [entry["argv"][1:] for entry in environment["resumed"]] == [
+        ["resume=run"],
+        ["resume=run"],
+    ]  # type: ignore[attr-defined]
     assert "resumed" not in told(Path("whole"), "status.json")
     assert set(BOXES) <= set(environment["argv"]), "how it was begun"  # type: ignore[call-overload]
 
@@ -141,17 +170,26 @@ def test_a_run_without_a_checkpoint_starts_over_in_its_folder(agt: Agt, stop: St
     run = stopped(agt, stop, *TINY, "training.epochs=3", "compute.checkpoint_seconds=0", after=2)
     assert not list((run / "checkpoint").glob("step=*"))
     said = agt(
-        "train", f"resume={run}", "compute.checkpoint_seconds=null", f"output_dir={Path.cwd()}", "--json", "-q"
+        "train",
+        f"resume={run}",
+        "compute.checkpoint_seconds=null",
+        f"output_dir={Path.cwd()}",
+        "--json",
+        "-q",
     ).ended(0)
     assert said.json["metrics"]["steps"] == 3
-    assert "checkpoint_seconds: null" in (run / "config.yaml").read_text(), "what cannot change a bit may change"
+    assert "checkpoint_seconds: null" in (run / "config.yaml").read_text(), (
+        "what cannot change a bit may change"
+    )
 
 
 @pytest.mark.parametrize("room", [True, False])
 def test_on_a_full_disk_it_has_failed_and_goes_on_once_there_is_room(
     agt: Agt, stop: Stop, monkeypatch: pytest.MonkeyPatch, room: bool
 ) -> None:
-    """No file can be made any more; without ``room``, not even the blocks that are the run's can be written."""
+    """No file can be made any more; without ``room``, not even the blocks that are the run's can
+    be written.
+    """
     opened, offer = Path.open, CheckpointFolder.offer
 
     def full(path: Path, mode: str = "r", *more: object, **named: object) -> object:
@@ -176,12 +214,27 @@ def test_on_a_full_disk_it_has_failed_and_goes_on_once_there_is_room(
 
 
 REFUSED = {
-    "another value": (("training.lr=0.5",), "training.lr: the run was begun with 2.0, and this line has 0.5"),
-    "the usual value": (("training.epochs=4",), "training.epochs: the run was begun with 6, and this line has 4"),
-    "another group": (("model=mlp",), r"model\.hidden: the run was begun with \[\], and this line has \[128"),
+    "another value": (
+        ("training.lr=0.5",),
+        "training.lr: the run was begun with 2.0, and this line has 0.5",
+    ),
+    "the usual value": (
+        ("training.epochs=4",),
+        "training.epochs: the run was begun with 6, and this line has 4",
+    ),
+    "another group": (
+        ("model=mlp",),
+        r"model\.hidden: the run was begun with \[\], and this line has \[128",
+    ),
     "another data set": (("dataset=digits",), r"dataset\..*: the run was begun with"),
-    "a key that it has not": (("+dataset.colour=red",), "dataset.colour: the run was begun with none of it"),
-    "threads": (("compute.threads=7",), "compute.threads: the run was begun with None, and this line has 7"),
+    "a key that it has not": (
+        ("+dataset.colour=red",),
+        "dataset.colour: the run was begun with none of it",
+    ),
+    "threads": (
+        ("compute.threads=7",),
+        "compute.threads: the run was begun with None, and this line has 7",
+    ),
     "a sweep": (("-m",), "goes on with one run, and a sweep starts many"),
 }
 
@@ -192,7 +245,8 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("failed") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "agt_cli.runs.prepare.write_source", lambda *given: (_ for _ in ()).throw(OSError(28, "No space left"))
+            "agt_cli.runs.prepare.write_source",
+            lambda *given: (_ for _ in ()).throw(OSError(28, "No space left")),
         )
         assert main(["train", *BOXES, f"hydra.run.dir={folder}", "-q"]) == 1
     return folder
@@ -210,15 +264,21 @@ def test_other_settings_are_refused_by_name(agt: Agt, failed: Path, name: str) -
 
 def test_a_finished_run_loses_the_checkpoints_that_were_left(agt: Agt, trained: Path) -> None:
     (trained / "checkpoint").mkdir()
-    agt("train", f"resume={trained}").ended(2, "the run is finished, there is nothing to do: agt certify run=")
+    agt("train", f"resume={trained}").ended(
+        2, "the run is finished, there is nothing to do: agt certify run="
+    )
     assert not (trained / "checkpoint").exists(), "killed right after its last word, it left this"
 
 
 def test_a_run_that_hardly_began_is_not_resumed(agt: Agt, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     begun.mkdir()
-    (begun / "status.json").write_text('{"state": "running", "command": "train", "started": "2026-01-31T12:00:00+00:00"}')
-    agt("train", f"resume={begun}").ended(2, "it has no lock, and nobody can tell whether its process lives")
+    (begun / "status.json").write_text(
+        '{"state": "running", "command": "train", "started": "2026-01-31T12:00:00+00:00"}'
+    )
+    agt("train", f"resume={begun}").ended(
+        2, "it has no lock, and nobody can tell whether its process lives"
+    )
     (begun / "lock").touch()
     agt("train", f"resume={begun}").ended(2, "no config.yaml: the run was killed before it began")
 
@@ -226,7 +286,9 @@ def test_a_run_that_hardly_began_is_not_resumed(agt: Agt, tmp_path: Path) -> Non
 def test_a_run_whose_process_lives_is_left_alone(
     agt: Agt, failed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two that resume at once one wins; without locks nobody does; and its own line with resume= goes on."""
+    """Of two that resume at once one wins; without locks nobody does; and its own line with
+    resume= goes on.
+    """
     run = shutil.copytree(failed, tmp_path / "run").relative_to(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr("agt.store.fcntl", None)
@@ -234,13 +296,18 @@ def test_a_run_whose_process_lives_is_left_alone(
     one = open_unfinished(run, "train")
     with pytest.raises(OSError), RunRecord(run, "train", one.config, one):  # noqa: PT011, PT012
         agt("train", f"resume={run}").ended(2, "the run is still going on, in another process")
-        assert "'running' and it is, so there is nothing to use: wait for it" in agt("certify", f"run={run}").err
+        assert (
+            "'running' and it is, so there is nothing to use: wait for it"
+            in agt("certify", f"run={run}").err
+        )
         assert told(run, "status.json")["state"] == "running"
         raise OSError(28, "No space left")
     (run / "lock").touch()  # as a process leaves it that was killed
     other = open_unfinished(run, "train")
     said = agt("train", *BOXES, f"resume={run}", "data_dir=elsewhere", "--json", "-q").ended(0)
-    assert said.json["metrics"]["conditions_held"] == 7, "what it declared of its settings still stands"
+    assert said.json["metrics"]["conditions_held"] == 7, (
+        "what it declared of its settings still stands"
+    )
     with pytest.raises(ConfigError, match="finished"), RunRecord(run, "train", other.config, other):
         pass
 
@@ -260,15 +327,25 @@ def test_another_version_another_machine_another_thread_other_settings(
             assert re.search(message, said.err), said.err
     config = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(config.replace("epochs: 6", "epochs: 5"))
-    assert "training.epochs was 6 when the run began and is 5 now" in agt("train", f"resume={run}").err
+    assert (
+        "training.epochs was 6 when the run began and is 5 now" in agt("train", f"resume={run}").err
+    )
     (run / "config.yaml").write_text(config)
     assert agt("train", f"resume={run}", "-q").code == 0, "none of them did any harm"
 
 
 def test_changed_data_is_refused(agt: Agt, stop: Stop) -> None:
-    frame = pd.DataFrame({"a": [i % 17 for i in range(80)], "y": ["yes" if i % 17 > 8 else "no" for i in range(80)]})
+    frame = pd.DataFrame(
+        {"a": [i % 17 for i in range(80)], "y": ["yes" if i % 17 > 8 else "no" for i in range(80)]}
+    )
     frame.to_csv("rows.csv", index=False)
-    table = ("dataset=table", "dataset.path=rows.csv", "dataset.label=y", "+dataset.numeric={a: [0, 16]}", "data_dir=.")
+    table = (
+        "dataset=table",
+        "dataset.path=rows.csv",
+        "dataset.label=y",
+        "+dataset.numeric={a: [0, 16]}",
+        "data_dir=.",
+    )
     more = ("certificate=box", "training=generic", "training.epochs=6", "kgrid.max=2", OFTEN)
     run = stopped(agt, stop, *table, *more)
     frame.iloc[:-1].to_csv("rows.csv", index=False)
@@ -279,7 +356,8 @@ def test_changed_data_is_refused(agt: Agt, stop: Stop) -> None:
     agt("train", f"resume={run}", "data_dir=moved", "-q").ended(0)
 
 
-# -- private noise: one draw, one release ----------------------------------------------------------------------------------
+# -- private noise: one draw, one release
+# ----------------------------------------------------------------------------------
 
 NOISY = (*BOXES, "noise.epsilon=2")
 
@@ -304,7 +382,8 @@ def test_noise_whose_seed_is_gone_is_not_drawn_again(agt: Agt, stop: Stop, gone:
     for path in (run / "checkpoint").glob(gone):
         path.unlink()
     agt("train", f"resume={run}").ended(
-        2, "noise was drawn for this run, and run/checkpoint/noise.json, which kept its seed, is gone"
+        2,
+        "noise was drawn for this run, and run/checkpoint/noise.json, which kept its seed, is gone",
     )
     said = agt("train", *NOISY).ended(0)
     assert "an earlier attempt (run, " not in said.out, "it was written elsewhere"

@@ -18,7 +18,12 @@ def test_train_then_certify(agt: Agt) -> None:
     assert "test records: accuracy" in train.out
     folder = Path(re.search(r"^run folder: (.+)$", train.out, re.M)[1])  # type: ignore[index]
     assert re.fullmatch(r"outputs/train/\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d-\d{6}", str(folder))
-    digest = re.search(r"^digest: (sha256:[0-9a-f]{64})$", train.out, re.M)[1]  # type: ignore[index]
+    digest = re.search(
+        r"^digest: "
+        r"(sha256:[0-9a-f]{64})$",
+        train.out,
+        re.M,
+    )[1]  # type: ignore[index]
     assert digest == f"sha256:{sha256((folder / 'manifest.json').read_bytes()).hexdigest()}"
     assert f"agt certify run={folder} digest={digest}" in train.err, "says what to type next"
     certify = agt("certify", f"run={folder}", f"digest={digest}", "map_resolution=12").ended(0)
@@ -42,7 +47,9 @@ def test_json_is_alone_on_stdout(trained: Path, agt: Agt) -> None:
         (("experiment=digits", "dataset=blobs"), "cross_entropy", "Blobs"),
     ],
 )
-def test_training_settings_follow_the_dataset(agt: Agt, arguments: tuple[str, ...], loss: str, name: str) -> None:
+def test_training_settings_follow_the_dataset(
+    agt: Agt, arguments: tuple[str, ...], loss: str, name: str
+) -> None:
     said = agt("train", *arguments, "--cfg", "job").ended(0)
     assert f"loss: {loss}\n" in said.out
     assert f".{name}\n" in said.out
@@ -61,7 +68,9 @@ def test_queries_of_a_file_alone_and_among_others(agt: Agt, trained: Path) -> No
     tables = []
     for rows in (points, points[2:3]):
         pd.DataFrame(rows, columns=["x1", "x2"]).to_csv("queries.csv", index=False)
-        said = agt("certify", f"run={trained}", "inputs=queries.csv", "map_resolution=0", "--json", "-q").ended(0)
+        said = agt(
+            "certify", f"run={trained}", "inputs=queries.csv", "map_resolution=0", "--json", "-q"
+        ).ended(0)
         assert "accuracy" not in said.json["metrics"], "unlabelled queries have none"
         tables.append(pd.read_parquet(Path(said.json["run"]) / "certificates.parquet"))
     assert set(tables[0]["label"]) == {""}
@@ -73,7 +82,11 @@ def test_queries_of_a_file_alone_and_among_others(agt: Agt, trained: Path) -> No
 def test_certify_uses_its_own_compute_settings(agt: Agt, trained: Path) -> None:
     """A run trained on a GPU is certified on a machine without one."""
     config = trained / "config.yaml"
-    config.write_text(config.read_text().replace("device: cpu", "device: cuda").replace("memory_mb: 256", "memory_mb: 32"))
+    config.write_text(
+        config.read_text()
+        .replace("device: cpu", "device: cuda")
+        .replace("memory_mb: 256", "memory_mb: 32")
+    )
     reseal(trained)
     agt("certify", f"run={trained}", "map_resolution=0", "-q").ended(0)
     agt("certify", f"run={trained}", "compute.memory_mb=1").ended(2, "compute.memory_mb")
@@ -83,8 +96,16 @@ def test_test_records_may_go_and_training_records_may_not(agt: Agt, tmp_path: Pa
     rng, path = np.random.default_rng(0), tmp_path / "mine.csv"
     frame = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"]).assign(y=np.arange(60) % 2)
     frame.to_csv(path, index=False)
-    table = ("dataset=table", f"dataset.path={path}", "dataset.label=y", "dataset.classes=['0','1']", "training.epochs=1")
-    said = agt("train", *table, "kgrid.max=2", "+dataset.numeric={a: null, b: [-3, 3]}", "--json", "-q").ended(0)
+    table = (
+        "dataset=table",
+        f"dataset.path={path}",
+        "dataset.label=y",
+        "dataset.classes=['0','1']",
+        "training.epochs=1",
+    )
+    said = agt(
+        "train", *table, "kgrid.max=2", "+dataset.numeric={a: null, b: [-3, 3]}", "--json", "-q"
+    ).ended(0)
     run, n_test = said.json["run"], said.json["metrics"]["n_test"]
     codes: set[int] = set()
     for row in range(10):
@@ -93,8 +114,13 @@ def test_test_records_may_go_and_training_records_may_not(agt: Agt, tmp_path: Pa
         frame.drop(index=row).to_csv(path, index=False)
         certified = agt("certify", f"run={run}", "map_resolution=0")
         codes.add(certified.code)
-        went = f"the {n_test - 1} test records are not those that the run was trained beside ({n_test} then)"
-        assert (went if certified.code == 0 else "1 record is gone that nobody asked to erase") in certified.err
+        went = (
+            f"the {n_test - 1} test records are not those that the run was trained beside "
+            f"({n_test} then)"
+        )
+        assert (
+            went if certified.code == 0 else "1 record is gone that nobody asked to erase"
+        ) in certified.err
     assert codes == {0, 2}
 
 
@@ -116,6 +142,11 @@ def test_readers_take_the_digest_of_the_run_that_they_may_read(
     agt: Agt, trained: Path, command: str, given: str, words: str
 ) -> None:
     own = sha256((trained / "manifest.json").read_bytes()).hexdigest()
-    said = agt(command, f"run={trained}", f"digest=SHA256:{own.upper()}", *READERS[command], "--json", "-q").ended(0)
-    assert json.loads((Path(said.json["run"]) / "env.json").read_text())["trained_digest"] == f"sha256:{own}"
+    said = agt(
+        command, f"run={trained}", f"digest=SHA256:{own.upper()}", *READERS[command], "--json", "-q"
+    ).ended(0)
+    assert (
+        json.loads((Path(said.json["run"]) / "env.json").read_text())["trained_digest"]
+        == f"sha256:{own}"
+    )
     agt(command, f"run={trained}", f"digest={given}", *READERS[command]).ended(2, words)

@@ -1,4 +1,6 @@
-"""agt predict under a ledger: debited before anything private is computed, stored answers free, an end told exactly."""
+"""agt predict under a ledger: debited before anything private is computed, stored answers free,
+an end told exactly.
+"""
 
 import io
 import json
@@ -33,11 +35,15 @@ EACH = ("mechanism.eps=0.1",)
 POINTS = np.random.default_rng(0).normal(size=(10, 2)).round(3)
 
 
-def open_ledger(run: Path, eps: float, delta: float = 0.0, name: str = "people", relation: str = "add_remove") -> Path:
+def open_ledger(
+    run: Path, eps: float, delta: float = 0.0, name: str = "people", relation: str = "add_remove"
+) -> Path:
     """A ledger for the data of a run, in the working directory."""
     path = Path(f"ledgers/{name}.ledger")
     table = AdmittedTable("table", json.loads((run / "env.json").read_text())["data_digest"])
-    Ledger.create(path, Population(name, "one person", relation, Allowance(eps, delta)), tables=[table]).close()
+    Ledger.create(
+        path, Population(name, "one person", relation, Allowance(eps, delta)), tables=[table]
+    ).close()
     return path
 
 
@@ -90,16 +96,30 @@ def test_a_repeated_question_gets_its_stored_answer_free(ask: Ask, home: Path) -
 @pytest.mark.parametrize(
     ("name", "one", "other"),
     [
-        ("randomized_response", ("mechanism.eps=0.1", PureDP(0.1)), ("mechanism.eps=0.05", PureDP(0.05))),
-        ("gaussian_margin", ("mechanism.mu=0.1", GaussianDP(0.1)), ("mechanism.mu=0.05", GaussianDP(0.05))),
+        (
+            "randomized_response",
+            ("mechanism.eps=0.1", PureDP(0.1)),
+            ("mechanism.eps=0.05", PureDP(0.05)),
+        ),
+        (
+            "gaussian_margin",
+            ("mechanism.mu=0.1", GaussianDP(0.1)),
+            ("mechanism.mu=0.05", GaussianDP(0.05)),
+        ),
     ],
 )
 def test_the_counter_stands_at_what_the_auditor_works_out(
     ask: Ask, home: Path, name: str, one: tuple[str, Guarantee], other: tuple[str, Guarantee]
 ) -> None:
-    """After a call for a single label, after one in which questions are repeated, and after one of another budget."""
+    """After a call for a single label, after one in which questions are repeated, and after one
+    of another budget.
+    """
     path, paid = open_ledger(home / "box", 10, 1e-5), list[tuple[Guarantee, int]]()
-    calls = [(one, POINTS[:1], 1), (one, np.concatenate([POINTS, POINTS[:3]]), 9), (other, POINTS, 10)]
+    calls = [
+        (one, POINTS[:1], 1),
+        (one, np.concatenate([POINTS, POINTS[:3]]), 9),
+        (other, POINTS, 10),
+    ]
     for (budget, guarantee), rows, new in calls:
         ask(points(rows), f"mechanism={name}", budget, "-q").ended(0)
         paid.append((guarantee, new))
@@ -122,11 +142,14 @@ def test_a_first_lot_that_is_the_whole_budget_says_so(ask: Ask, home: Path) -> N
 def test_the_budget_ends_in_mid_file(ask: Ask, home: Path) -> None:
     path = open_ledger(home / "box", 0.75)
     ask(points(POINTS[[1, 4]], "two.csv"), *EACH, "-q")
-    ask(points(POINTS), *EACH).ended(2, "the budget of people holds 5 of 8 labels: nothing was spent; force=true")
+    ask(points(POINTS), *EACH).ended(
+        2, "the budget of people holds 5 of 8 labels: nothing was spent; force=true"
+    )
     assert [entry["size"] for entry in entries(path, "debit")] == [2]
     said = ask(points(POINTS), *EACH, "force=true").ended(3)
     text = (
-        "answered 7 of 10: 5 drawn now, 2 repeated, which is free; 3 are not answered: rows 8 to 10; the budget of people "
+        "answered 7 of 10: 5 drawn now, 2 repeated, which is free; 3 are not answered: rows 8 "
+        "to 10; the budget of people "
     )
     assert f"agt: error: {text}holds no more labels, each 0.1-differentially private" in said.err
     assert len(labels_of(said)) == 7
@@ -137,13 +160,19 @@ def test_the_budget_ends_in_mid_file(ask: Ask, home: Path) -> None:
     assert again.code == again.json["exit_code"] == 3
     assert again.json["metrics"]["answered"] == again.json["metrics"]["stored"] == 7
     assert "rows 1 to 3" in again.json["error"]
-    ask(points(POINTS[7:], "last.csv"), *EACH).ended(3, "none of 3 is answered, and nothing was drawn")
+    ask(points(POINTS[7:], "last.csv"), *EACH).ended(
+        3, "none of 3 is answered, and nothing was drawn"
+    )
     assert [entry["size"] for entry in entries(path, "debit")] == [2, 5]
     ask(points(POINTS[7:], "last.csv"), "mechanism.eps=0.02", "force=true")
-    assert [entry["size"] for entry in entries(path, "debit")] == [2, 5, 2], "what is cheaper still fits"
+    assert [entry["size"] for entry in entries(path, "debit")] == [2, 5, 2], (
+        "what is cheaper still fits"
+    )
 
 
-def test_debited_before_anything_private_is_computed(ask: Ask, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debited_before_anything_private_is_computed(
+    ask: Ask, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, seen = open_ledger(home / "box", 10), []
     for name in ("certify", "predict"):
         real = getattr(BoxModel, name)
@@ -163,7 +192,9 @@ def test_debited_before_anything_private_is_computed(ask: Ask, home: Path, monke
     assert len(entries(path, "debit")) == 1
 
 
-def test_a_release_that_is_finished_needs_its_ledger_no_more(ask: Ask, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_that_is_finished_needs_its_ledger_no_more(
+    ask: Ask, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     open_ledger(home / "box", 10)
     real = RunRecord.finish
 
@@ -182,8 +213,14 @@ def test_a_release_that_is_finished_needs_its_ledger_no_more(ask: Ask, home: Pat
 
 def test_killed_between_the_debit_and_the_answers(ask: Ask, home: Path) -> None:
     path, inputs = open_ledger(home / "box", 10), points(POINTS)
-    kill = "from agt.mechanisms.mechanism import Mechanism\nMechanism.release = lambda *_: os.kill(os.getpid(), 9)"
-    assert child(kill, "predict", f"run={home / 'box'}", "ledger=people", inputs, *EACH).returncode == -9
+    kill = (
+        "from agt.mechanisms.mechanism import Mechanism\nMechanism.release = lambda *_: "
+        "os.kill(os.getpid(), 9)"
+    )
+    assert (
+        child(kill, "predict", f"run={home / 'box'}", "ledger=people", inputs, *EACH).returncode
+        == -9
+    )
     assert [entry["size"] for entry in entries(path, "debit")] == [10]
     assert not entries(path, "answers")
     said = ask(inputs, *EACH).ended(0)
@@ -192,7 +229,9 @@ def test_killed_between_the_debit_and_the_answers(ask: Ask, home: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "asked"), [("linear", WEIGHTS), ("box", QUANTILE)])
-def test_weights_and_numbers_are_debited(agt: Agt, home: Path, name: str, asked: tuple[str, ...]) -> None:
+def test_weights_and_numbers_are_debited(
+    agt: Agt, home: Path, name: str, asked: tuple[str, ...]
+) -> None:
     path = open_ledger(home / name, 1.2, 2e-5)
     agt("predict", f"run={home / name}", "ledger=people", *asked, "hydra.run.dir=first").ended(0)
     (debit,) = entries(path, "debit")
@@ -206,7 +245,9 @@ def test_weights_and_numbers_are_debited(agt: Agt, home: Path, name: str, asked:
     assert len(entries(path, "debit")) == 1
 
 
-def test_noise_in_training_is_debited_once_whatever_becomes_of_the_run(agt: Agt, home: Path) -> None:
+def test_noise_in_training_is_debited_once_whatever_becomes_of_the_run(
+    agt: Agt, home: Path
+) -> None:
     noisy = ("train", *TINY, "training.chosen_on=public", "noise.epsilon=0.8")
     assert "training without noise releases nothing" in agt(*noisy[:-1], "ledger=people").err
     path = open_ledger(home / "box", 0.9, 1e-4)
@@ -217,8 +258,13 @@ def test_noise_in_training_is_debited_once_whatever_becomes_of_the_run(agt: Agt,
     kill = "from agt.models.box import BoxModel\nBoxModel.save = lambda *_: os.kill(os.getpid(), 9)"
     assert child(kill, *noisy, "ledger=people", "hydra.run.dir=killed").returncode == -9
     (debit,) = entries(path, "debit")
-    assert (debit["guarantee"]["kind"], debit["output"], debit["run"][:5]) == ("gaussian", "weights", "draw:")
-    Path("killed/spent.json").unlink()  # what is paid stands in the ledger, whatever the run's folder says
+    assert (debit["guarantee"]["kind"], debit["output"], debit["run"][:5]) == (
+        "gaussian",
+        "weights",
+        "draw:",
+    )
+    # what is paid stands in the ledger, whatever the run's folder says
+    Path("killed/spent.json").unlink()
     said = agt("train", "resume=killed", "--json", "-q").ended(0)
     assert any("entry 3 of it counts this" in line for line in said.json["words"])
     assert json.loads(Path("killed/spent.json").read_text())["ledger"]["entry"] == 3
@@ -227,29 +273,43 @@ def test_noise_in_training_is_debited_once_whatever_becomes_of_the_run(agt: Agt,
     assert len(entries(path, "debit")) == 1
 
 
-def test_certificates_of_a_noisy_run_are_not_paid_for(agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Labels take the noise as a public constant: whoever holds the noisy weights too holds two functions of one draw."""
+def test_certificates_of_a_noisy_run_are_not_paid_for(
+    agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Labels take the noise as a public constant: whoever holds the noisy weights too holds two
+    functions of one draw.
+    """
     noisy = ("train", *TINY, "training.chosen_on=public", "noise.epsilon=0.8")
     assert agt(*noisy, "hydra.run.dir=before").code == 0
     path = open_ledger(home / "box", 9, 1e-4)
     assert agt(*noisy, "ledger=people", "hydra.run.dir=noisy").code == 0
     for run in ("noisy", "before"):
-        for asked in ((points(POINTS), *EACH), QUANTILE, (points(POINTS), "mechanism=gaussian_margin", "mechanism.mu=0.1")):
+        for asked in (
+            (points(POINTS), *EACH),
+            QUANTILE,
+            (points(POINTS), "mechanism=gaussian_margin", "mechanism.mu=0.1"),
+        ):
             agt("predict", f"run={run}", "ledger=people", *asked).ended(
-                2, "never both, as their losses do not add up, and a ledger adds up: release the noisy"
+                2,
+                "never both, as their losses do not add up, and a ledger adds up: release the "
+                "noisy",
             )
         content = io.TextIOWrapper(io.BytesIO(json.dumps({"features": [1, 2]}).encode()))
         monkeypatch.setattr(sys, "stdin", content)
         said = agt("predict", f"run={run}", "ledger=people", "inputs=-", *EACH)
         assert (said.code, "their losses do not add up" in said.err) == (2, True)
-        outside = agt("predict", f"run={run}", "ledger=none", points(POINTS), *EACH, "force=true").ended(0)
+        outside = agt(
+            "predict", f"run={run}", "ledger=none", points(POINTS), *EACH, "force=true"
+        ).ended(0)
         assert "released outside the ledger of people" in outside.out
         assert "never both" in outside.out
     assert len(entries(path, "debit")) == 1
 
 
 @pytest.mark.sweep  # its sibling kills a noisy run whose ledger knows of it
-def test_a_noisy_run_that_goes_on_has_paid_only_where_the_ledger_says_so(agt: Agt, home: Path) -> None:
+def test_a_noisy_run_that_goes_on_has_paid_only_where_the_ledger_says_so(
+    agt: Agt, home: Path
+) -> None:
     noisy = ("train", *TINY, "training.chosen_on=public", "noise.epsilon=0.8", "ledger=people")
     path = open_ledger(home / "box", 9, 1e-4)
     older = path.read_bytes()
@@ -264,15 +324,22 @@ def test_a_noisy_run_that_goes_on_has_paid_only_where_the_ledger_says_so(agt: Ag
             path.write_bytes(content)
         agt("train", "resume=killed").ended(
             3 if content else 2,
-            "of the ledger of people paid for this run, says its spent.json" if content else "there is no",
+            "of the ledger of people paid for this run, says its spent.json"
+            if content
+            else "there is no",
         )
     path.write_bytes(whole)
 
 
-def test_data_on_an_account_is_not_released_beside_it(agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_on_an_account_is_not_released_beside_it(
+    agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, inputs = f"run={home / 'box'}", points(POINTS)
     free = agt("predict", run, inputs, *EACH)
-    assert "keeps no account of other releases about the same data: their losses add up; agt ledger init" in free.out
+    assert (
+        "keeps no account of other releases about the same data: their losses add up; agt ledger "
+        "init" in free.out
+    )
     path = open_ledger(home / "box", 2)
     agt("predict", run, inputs, *EACH).ended(2, "are in the ledger of people: give ledger=people")
     assert agt("predict", run, inputs, *EACH, "seed=1").code == 0, "a simulation"
@@ -280,13 +347,19 @@ def test_data_on_an_account_is_not_released_beside_it(agt: Agt, home: Path, monk
     assert "released outside the ledger of people (ledger=none)" in outside.out
     assert not entries(path, "debit")
     monkeypatch.setenv("AGT_LEDGER", "people")
-    paid, again = (Path(agt("predict", run, inputs, *EACH, "--json").ended(0).json["run"]) for _ in range(2))
+    paid, again = (
+        Path(agt("predict", run, inputs, *EACH, "--json").ended(0).json["run"]) for _ in range(2)
+    )
     assert len(entries(path, "debit")) == 1
     assert agt("predict", run, inputs, *EACH, "seed=1", "hydra.run.dir=drawn").code == 0
-    assert "ledger" not in json.loads((Path("drawn") / "env.json").read_text()), "a simulation opens none"
+    assert "ledger" not in json.loads((Path("drawn") / "env.json").read_text()), (
+        "a simulation opens none"
+    )
     monkeypatch.delenv("AGT_LEDGER")
     for folder in (paid, again):
-        assert f"└── ledger {path}: note" in agt("verify", str(folder)).ended(0).out, "the record says which ledger paid"
+        assert f"└── ledger {path}: note" in agt("verify", str(folder)).ended(0).out, (
+            "the record says which ledger paid"
+        )
     assert agt("predict", run, inputs, *EACH, "seed=1", "ledger=people").code == 0
     assert len(entries(path, "debit")) == 1
     monkeypatch.setenv("AGT_LEDGER", "")
@@ -300,7 +373,12 @@ def test_data_on_an_account_is_not_released_beside_it(agt: Agt, home: Path, monk
 
 def test_a_total_that_cannot_be_is_refused_before_it_is_paid(ask: Ask, home: Path) -> None:
     path = open_ledger(home / "box", 1, 1e-4)
-    leaking = ("mechanism=propose_test_release", "mechanism.eps=0.001", "mechanism.delta=1e-7", "total.delta=1e-7")
+    leaking = (
+        "mechanism=propose_test_release",
+        "mechanism.eps=0.001",
+        "mechanism.delta=1e-7",
+        "total.delta=1e-7",
+    )
     said = ask(points(POINTS), *leaking)
     assert (said.code, "spend a delta of" in said.err) == (2, True)
     assert not entries(path, "debit")
@@ -348,7 +426,9 @@ def test_a_full_disk_costs_nothing_before_the_debit_and_is_told_after_it(
         return real(self)
 
     monkeypatch.setattr(Pending, "opened", opened)
-    ask(points(POINTS), *EACH).ended(1, "nothing was drawn, and it stays debited (entry 3 of the ledger of people)")
+    ask(points(POINTS), *EACH).ended(
+        1, "nothing was drawn, and it stays debited (entry 3 of the ledger of people)"
+    )
     full = "labels.csv"
     said = ask(points(POINTS), *EACH)
     assert "labels may have been drawn" in said.err
@@ -359,8 +439,12 @@ def test_a_full_disk_costs_nothing_before_the_debit_and_is_told_after_it(
     assert len(entries(path, "debit")) == 2
 
 
-def test_released_weights_are_paid_as_they_are_claimed_and_all_of_them_noisy(agt: Agt, home: Path) -> None:
-    """By the files alone: the entry has the mu of the claim and its square, and no weight is the head's own."""
+def test_released_weights_are_paid_as_they_are_claimed_and_all_of_them_noisy(
+    agt: Agt, home: Path
+) -> None:
+    """By the files alone: the entry has the mu of the claim and its square, and no weight is the
+    head's own.
+    """
     run = home / "linear"
     path = open_ledger(run, 5, 1e-5)
     given = ("mechanism=release_weights", "mechanism.mu=0.3", "ledger=people")

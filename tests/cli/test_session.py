@@ -1,4 +1,6 @@
-"""agt predict inputs=-: questions as JSON lines, each answered by a line, whatever a line may be."""
+"""agt predict inputs=-: questions as JSON lines, each answered by a line, whatever a line may
+be.
+"""
 
 import io
 import json
@@ -24,18 +26,36 @@ from .test_spending import WITH_SOURCE
 
 EACH = ("mechanism.eps=0.1",)
 TABLE = (
-    *("dataset=table", "dataset.path=t.csv", "dataset.label=y", "dataset.classes=[no,yes]", "dataset.declared_size=80"),
-    *("+dataset.numeric={age: [0, 100]}", "+dataset.categorical={town: [Graz, Linz]}", "training.chosen_on=public"),
+    *(
+        "dataset=table",
+        "dataset.path=t.csv",
+        "dataset.label=y",
+        "dataset.classes=[no,yes]",
+        "dataset.declared_size=80",
+    ),
+    *(
+        "+dataset.numeric={age: [0, 100]}",
+        "+dataset.categorical={town: [Graz, Linz]}",
+        "training.chosen_on=public",
+    ),
 )
 ASK = {"id": 1, "record": {"x1": 1.25, "x2": 1.0}}
 
 
 @pytest.fixture
-def talk(agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Said, list[dict[str, Any]]]]:
-    """Sends lines, objects or bytes, to a session; (what it left behind, the answers behind the claim)."""
+def talk(
+    agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[Said, list[dict[str, Any]]]]:
+    """Sends lines, objects or bytes, to a session; (what it left behind, the answers behind the
+    claim).
+    """
 
-    def run(sent: list[Any], *more: str, run: Path | None = None) -> tuple[Said, list[dict[str, Any]]]:
-        content = b"".join(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in sent)
+    def run(
+        sent: list[Any], *more: str, run: Path | None = None
+    ) -> tuple[Said, list[dict[str, Any]]]:
+        content = b"".join(
+            line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in sent
+        )
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
         said = agt("predict", f"run={run or home / 'box'}", "inputs=-", *(more or EACH))
         answers = [json.loads(line) for line in said.out.splitlines()]
@@ -70,7 +90,10 @@ def test_a_line_an_answer(talk: Talk, home: Path) -> None:
     assert (claim["account"]["counts"], claim["one_by_one"]) == ("answers", True)
     folder = next(Path("outputs/predict").iterdir())
     metrics = json.loads((folder / "metrics.json").read_text())
-    assert {key: metrics[key] for key in ("lines", "n_queries", "answered", "stored", "unanswered", "reserved")} == {
+    assert {
+        key: metrics[key]
+        for key in ("lines", "n_queries", "answered", "stored", "unanswered", "reserved")
+    } == {
         "lines": 4,
         "n_queries": 6,
         "answered": 6,
@@ -105,7 +128,10 @@ BAD: list[tuple[Any, str]] = [
     (b'{"id": 7, "record": {"x1": {"a": 1}, "x2": 1}}\n', "expected a number, text"),
     (b'{"id": 7, "record": {"x1": "\\ud800", "x2": 1}}\n', "lone surrogate"),
     (b'{"id": 7, "records": []}\n', "expected a list of them"),
-    (b'{"id": 7, "records": [[1, 2], {"x1": 1, "x2": 2}]}\n', "'x' is in one of the records 1 and 2, and not in the other"),
+    (
+        b'{"id": 7, "records": [[1, 2], {"x1": 1, "x2": 2}]}\n',
+        "'x' is in one of the records 1 and 2, and not in the other",
+    ),
     (b'{"id": 7, "records": [[1, 2], [1]]}\n', "different lengths"),
     (b'{"id": 7, "features": [1, 2, 3]}\n', "3 features, the model was trained on 2"),
     (b'{"id": 7, "features": ["a", 2]}\n', "lists of numbers"),
@@ -120,7 +146,10 @@ BAD: list[tuple[Any, str]] = [
     (b'{"id": 7, "features": [1, true]}\n', "lists of numbers"),
     (b'{"id": 7, "features": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n", ""),
     (b'{"id": 7, "features": [' + b"9" * 5000 + b", 1]}\n", ""),
-    (b'{"id": 7, "records": [{"id": "k", "x1": 1, "x2": 1}, {"id": "k", "x1": 1, "x2": 2}]}\n', "'k' 2 times"),
+    (
+        b'{"id": 7, "records": [{"id": "k", "x1": 1, "x2": 1}, {"id": "k", "x1": 1, "x2": 2}]}\n',
+        "'k' 2 times",
+    ),
     (b"\n", "expected an object, such as"),
     (b"  \r\n", "expected an object, such as"),
     (b'{"features": [1, 2', "as JSON"),
@@ -147,7 +176,11 @@ def test_a_line_longer_than_any_question(talk: Talk, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(lines.read_lines, "__defaults__", (1000,))
     said, answers = talk([b'{"id": 1, "x": "' + b"a" * 5000 + b'"}\r\n', ASK, b"a" * 3000])
     assert said.code == 0
-    assert ["more than 1000 bytes" in answer.get("error", "") for answer in answers] == [True, False, True]
+    assert ["more than 1000 bytes" in answer.get("error", "") for answer in answers] == [
+        True,
+        False,
+        True,
+    ]
     content = io.BytesIO(b"a\r\n\r\n\n" + b"b" * 9 + b"\n" + b"c" * 10 + b"\nd")
     assert list(lines.read_lines(content, 9)) == [
         (1, b"a\r\n"), (2, b"\r\n"), (3, b"\n"), (4, b"b" * 9 + b"\n"), (5, None), (6, b"d"),
@@ -166,21 +199,38 @@ def test_where_the_budget_ends(talk: Talk, home: Path) -> None:
     assert said.code == 3
     assert [answer["left"] for answer in answers] == [4, 3, 2, 1, 0, 0, 0]
     batch, refused, stored = answers[4:]
-    assert (batch["stored"], batch["labels"][2], batch["code"]) == ([True, False, False, False], None, 3)
+    assert (batch["stored"], batch["labels"][2], batch["code"]) == (
+        [True, False, False, False],
+        None,
+        3,
+    )
     assert batch["labels"][1] == batch["labels"][3] is not None
     assert "1 of 4 are not answered: the budget of people holds no more labels" in batch["error"]
     assert (refused["id"], refused["code"], "label" in refused) == (9, 3, False)
     assert stored == {"id": 0, "label": answers[0]["label"], "stored": True, "left": 0}
-    text = "answered 8 of 10 (2 of them from stored answers); 2 are not answered: the budget of people holds no more labels"
+    text = (
+        "answered 8 of 10 (2 of them from stored answers); 2 are not answered: the budget of "
+        "people holds no more labels"
+    )
     assert f"agt: error: {text}, each 0.1-differentially private" in said.err
     assert sum(entry["size"] for entry in entries(path, "debit")) == 5
-    assert json.loads(next(Path("outputs/predict").glob("*/status.json")).read_text())["state"] == "done"
+    assert (
+        json.loads(next(Path("outputs/predict").glob("*/status.json")).read_text())["state"]
+        == "done"
+    )
 
 
-def test_a_lot_is_paid_in_advance_and_what_is_left_of_it_stays_spent(talk: Talk, home: Path) -> None:
+def test_a_lot_is_paid_in_advance_and_what_is_left_of_it_stays_spent(
+    talk: Talk, home: Path
+) -> None:
     path = open_ledger(home / "box", 10)
     asked = [{"id": n, "features": [n, 1]} for n in range(5)]
-    said, answers = talk([*asked, asked[0], {"records": [[1, 1], [7, 7], [8, 8], [9, 9]]}], *EACH, "ledger=people", "lot=6")
+    said, answers = talk(
+        [*asked, asked[0], {"records": [[1, 1], [7, 7], [8, 8], [9, 9]]}],
+        *EACH,
+        "ledger=people",
+        "lot=6",
+    )
     assert said.code == 0, said.err
     assert answers[5] == {**answers[0], "stored": True, "left": answers[4]["left"]}
     assert answers[6]["labels"][0] == answers[1]["label"]
@@ -194,7 +244,9 @@ def test_a_lot_is_paid_in_advance_and_what_is_left_of_it_stays_spent(talk: Talk,
     assert len(entries(path, "debit")) == 2
 
 
-def test_without_a_ledger_each_answer_is_told_before_it_is_drawn(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_ledger_each_answer_is_told_before_it_is_drawn(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen, real = [], Labelling.drawn
 
     def drawn(self: Labelling, features: np.ndarray, *more: Any) -> Iterator[np.ndarray]:
@@ -238,12 +290,19 @@ def test_what_lines_cannot_ask_for(agt: Agt, home: Path, monkeypatch: pytest.Mon
 
 def test_a_line_is_the_question_that_a_file_asks(agt: Agt, talk: Talk) -> None:
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"age": rng.uniform(0, 100, 120).round(2), "town": rng.choice(["Graz", "Linz", "Wien"], 120)})
+    frame = pd.DataFrame(
+        {
+            "age": rng.uniform(0, 100, 120).round(2),
+            "town": rng.choice(["Graz", "Linz", "Wien"], 120),
+        }
+    )
     frame.assign(y=np.where(frame["age"] > 50, "yes", "no")).to_csv("t.csv", index=False)
     assert agt("train", *TABLE, "hydra.run.dir=table", "-q", "--json").code == 0
     open_ledger(Path("table"), 100)
     frame.iloc[:20].to_csv("q.csv", index=False)
-    first = agt("predict", "run=table", "inputs=q.csv", "ledger=people", "force=true", *EACH, "-q", "--json").json["labels"]
+    first = agt(
+        "predict", "run=table", "inputs=q.csv", "ledger=people", "force=true", *EACH, "-q", "--json"
+    ).json["labels"]
     rows = json.loads(frame.iloc[:20].to_json(orient="records"))
     sent = [{"id": n, "record": row} for n, row in enumerate(rows)]
     mixed = [{**rows[0], "age": str(rows[0]["age"])}, {**rows[1], "more": 1}]
@@ -253,7 +312,12 @@ def test_a_line_is_the_question_that_a_file_asks(agt: Agt, talk: Talk) -> None:
     assert [answer["label"] for answer in answers[:20]] == first
     assert answers[20]["labels"] == first
     assert all(np.all(answer["stored"]) for answer in answers)
-    wrong = [{"town": "Graz"}, {"age": None, "town": "Graz"}, {"age": 37, "town": True}, {"agee": 3, "town": "Graz"}]
+    wrong = [
+        {"town": "Graz"},
+        {"age": None, "town": "Graz"},
+        {"age": 37, "town": True},
+        {"agee": 3, "town": "Graz"},
+    ]
     _, answers = talk([{"record": row} for row in wrong], *EACH, "ledger=people", run=Path("table"))
     assert "no column or key 'age'" in answers[0]["error"]
     assert "has no value" in answers[1]["error"] or "no value" in answers[1]["error"]
@@ -262,7 +326,16 @@ def test_a_line_is_the_question_that_a_file_asks(agt: Agt, talk: Talk) -> None:
 
 
 def session(home: Path, *more: str, **how: Any) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "agt_cli", "predict", f"run={home / 'box'}", "inputs=-", *EACH, *more]
+    command = [
+        sys.executable,
+        "-m",
+        "agt_cli",
+        "predict",
+        f"run={home / 'box'}",
+        "inputs=-",
+        *EACH,
+        *more,
+    ]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, **{**pipes, **how}, env=WITH_SOURCE)
 

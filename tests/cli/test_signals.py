@@ -11,21 +11,32 @@ from pathlib import Path
 
 import pytest
 
-LONG = ("model.hidden=[512,512]", "training.epochs=200", "kgrid.max=100", "compute.kernel=reference")
+LONG = (
+    "model.hidden=[512,512]",
+    "training.epochs=200",
+    "kgrid.max=100",
+    "compute.kernel=reference",
+)
 
 
 def listen_to_interrupts() -> None:
-    """Whoever starts the tests in the background may have told them, and so their children, to ignore them."""
+    """Whoever starts the tests in the background may have told them, and so their children, to
+    ignore them.
+    """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
 def running(folder: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """A long run, and its record once it has one; whatever the test finds, it does not outlive it."""
+    """A long run, and its record once it has one; whatever the test finds, it does not outlive
+    it.
+    """
     command = [sys.executable, "-m", "agt_cli", "train", *LONG, *more]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=folder, text=True, preexec_fn=listen_to_interrupts, **pipes) as run:  # type: ignore[call-overload]
+    with subprocess.Popen(
+        command, cwd=folder, text=True, preexec_fn=listen_to_interrupts, **pipes
+    ) as run:  # type: ignore[call-overload]
         try:
             yield run, record_of(run, folder)
         finally:
@@ -53,9 +64,12 @@ def record_of(run: subprocess.Popen[str], folder: Path) -> Path:
         (signal.SIGINT, 130, "interrupted"),  # in this process: test_mistakes
     ],
 )
-def test_a_signal_that_ends_a_run_leaves_a_record(tmp_path: Path, number: signal.Signals, code: int, error: str) -> None:
+def test_a_signal_that_ends_a_run_leaves_a_record(
+    tmp_path: Path, number: signal.Signals, code: int, error: str
+) -> None:
     with running(tmp_path) as (run, record):
-        for _ in range(1 if number == signal.SIGINT else 2):  # whoever asks twice does not cut the record short
+        # whoever asks twice does not cut the record short
+        for _ in range(1 if number == signal.SIGINT else 2):
             run.send_signal(number)
         _, err = run.communicate(timeout=300)
     assert run.returncode == code
@@ -67,7 +81,9 @@ def test_a_signal_that_ends_a_run_leaves_a_record(tmp_path: Path, number: signal
 
 
 def children(process: int) -> list[int]:
-    """The workers of an ensemble, from the kernel itself: ``ps`` cuts a long command line where COLUMNS says so."""
+    """The workers of an ensemble, from the kernel itself: ``ps`` cuts a long command line where
+    COLUMNS says so.
+    """
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it may end while it is looked at
@@ -89,7 +105,12 @@ def until(happens: Callable[[], bool]) -> bool:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_an_ensemble_s_workers_end_with_it(tmp_path: Path, number: signal.Signals) -> None:
     """By a word from their parent, or because they find that it is gone."""
-    more = ("ensemble.members=2", "compute.threads=2", "compute.checkpoint_seconds=0.01", "model.hidden=[8]")
+    more = (
+        "ensemble.members=2",
+        "compute.threads=2",
+        "compute.checkpoint_seconds=0.01",
+        "model.hidden=[8]",
+    )
     with running(tmp_path, *more, "training.epochs=10000", "kgrid.max=2") as (run, record):
         assert until(lambda: len(list(record.glob("checkpoint/members/*/step=*"))) >= 2)
         workers = children(run.pid)

@@ -1,4 +1,6 @@
-"""The exact methods on run folders: the files of the next state are those of a training without the rows."""
+"""The exact methods on run folders: the files of the next state are those of a training without
+the rows.
+"""
 
 import csv
 from pathlib import Path
@@ -19,13 +21,30 @@ from agt_cli.unlearn.methods import ErasureJob, fresh_config, retrain, sisa
 from .conftest import Agt
 
 TABLE = (
-    *("dataset=table", "dataset.path=people.csv", "dataset.id=id", "dataset.unit=person", "dataset.label=answer"),
+    *(
+        "dataset=table",
+        "dataset.path=people.csv",
+        "dataset.id=id",
+        "dataset.unit=person",
+        "dataset.label=answer",
+    ),
     "dataset.id_permanent=true",
-    *("+dataset.numeric={a: [-3, 3], b: [-3, 3]}", "dataset.classes=[no, yes]", "dataset.declared_size=150"),
+    *(
+        "+dataset.numeric={a: [-3, 3], b: [-3, 3]}",
+        "dataset.classes=[no, yes]",
+        "dataset.declared_size=150",
+    ),
     *("relation.unit_rows=2", "compute.threads=1", "dataset.bins=0"),
 )
 MEMBERS = (*TABLE, "ensemble.members=3", "training.epochs=6")
-BOXES = ("model=mlp", "model.hidden=[3]", "training=generic", "certificate=box", "kgrid.max=2", "compute.kernel=reference")
+BOXES = (
+    "model=mlp",
+    "model.hidden=[3]",
+    "training=generic",
+    "certificate=box",
+    "kgrid.max=2",
+    "compute.kernel=reference",
+)
 
 
 def write(folder: Path, without: str = "nobody") -> None:
@@ -34,7 +53,9 @@ def write(folder: Path, without: str = "nobody") -> None:
     with (folder / "people.csv").open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(("id", "person", "a", "b", "answer"))
-        table.writerows((*row, "yes" if row[2] + row[3] / 2 > 0 else "no") for row in rows if row[1] != without)
+        table.writerows(
+            (*row, "yes" if row[2] + row[3] / 2 > 0 else "no") for row in rows if row[1] != without
+        )
 
 
 def job_of(run: Run, fresh: bool = False, may_retrain: bool = True) -> ErasureJob:
@@ -47,19 +68,27 @@ def job_of(run: Run, fresh: bool = False, may_retrain: bool = True) -> ErasureJo
 
 def states(run: Run) -> dict[str, bytes]:
     """The files of the model."""
-    names = [n for n in run.manifest.files if n.endswith((".safetensors", "stability.json", "shard.json", "network.json"))]
+    names = [
+        n
+        for n in run.manifest.files
+        if n.endswith((".safetensors", "stability.json", "shard.json", "network.json"))
+    ]
     return {name: run.read(name) for name in names}
 
 
 def gone(agt: Agt, folder: Path, *settings: str) -> tuple[Run, Run]:
-    """(a run on everybody; the same on everybody but one, whose rows are then no longer in the table)."""
+    """(a run on everybody; the same on everybody but one, whose rows are then no longer in the
+    table).
+    """
     for name, without in (("whole", "nobody"), ("fresh", "p7")):
         write(folder, without)
         agt("train", *settings, f"hydra.run.dir={name}", "-q").ended(0)
     return open_run(folder / "whole", "train"), open_run(folder / "fresh", "train")
 
 
-def test_the_next_state_of_an_ensemble_is_that_of_a_training_without_the_rows(agt: Agt, tmp_path: Path) -> None:
+def test_the_next_state_of_an_ensemble_is_that_of_a_training_without_the_rows(
+    agt: Agt, tmp_path: Path
+) -> None:
     whole, fresh = gone(agt, tmp_path, *MEMBERS, *BOXES)
     with RunRecord(tmp_path / "next", "train", whole.config) as record:
         removal = sisa(job_of(whole), record, Console(quiet=True))
@@ -76,8 +105,12 @@ def test_the_next_state_of_an_ensemble_is_that_of_a_training_without_the_rows(ag
         assert after.metrics[key] == fresh.metrics[key]
 
 
-def test_retraining_is_a_training_without_the_rows_and_fresh_is_another(agt: Agt, tmp_path: Path) -> None:
-    whole, fresh = gone(agt, tmp_path, *TABLE, *BOXES, "training.epochs=2", "training.batch.count=2")
+def test_retraining_is_a_training_without_the_rows_and_fresh_is_another(
+    agt: Agt, tmp_path: Path
+) -> None:
+    whole, fresh = gone(
+        agt, tmp_path, *TABLE, *BOXES, "training.epochs=2", "training.batch.count=2"
+    )
     with RunRecord(tmp_path / "next", "train", whole.config) as record:
         same = retrain(job_of(whole), record, Console(quiet=True))
     after = open_run(tmp_path / "next", "train")
@@ -94,14 +127,28 @@ def test_retraining_is_a_training_without_the_rows_and_fresh_is_another(agt: Agt
     assert (anew.promise.adaptive, anew.promise.terms[1].code) == (True, "keys_drawn_anew")
     with RunRecord(tmp_path / "again", "train", drawn.config) as record:
         retrain(job_of(drawn), record, Console(quiet=True))
-    assert states(open_run(tmp_path / "again", "train")) == states(drawn), "what was drawn is in the record"
+    assert states(open_run(tmp_path / "again", "train")) == states(drawn), (
+        "what was drawn is in the record"
+    )
 
 
 @pytest.mark.parametrize("count", ["1", "recipe"])
-def test_a_training_that_draws_nothing_holds_whoever_asks(agt: Agt, tmp_path: Path, count: str) -> None:
+def test_a_training_that_draws_nothing_holds_whoever_asks(
+    agt: Agt, tmp_path: Path, count: str
+) -> None:
     write(tmp_path)
-    minimum = ("certificate=erm", "training.lr=1.0", "training.weight_decay=0.05", "training.epochs=1")
-    assert agt("train", *TABLE, *minimum, f"training.batch.count={count}", "hydra.run.dir=run", "-q").code == 0
+    minimum = (
+        "certificate=erm",
+        "training.lr=1.0",
+        "training.weight_decay=0.05",
+        "training.epochs=1",
+    )
+    assert (
+        agt(
+            "train", *TABLE, *minimum, f"training.batch.count={count}", "hydra.run.dir=run", "-q"
+        ).code
+        == 0
+    )
     run = open_run(tmp_path / "run", "train")
     with RunRecord(tmp_path / "next", "train", run.config) as record:
         promise = retrain(job_of(run), record, Console(quiet=True)).promise
@@ -111,12 +158,20 @@ def test_a_training_that_draws_nothing_holds_whoever_asks(agt: Agt, tmp_path: Pa
 
 def test_what_cannot_be_kept_is_refused(agt: Agt, tmp_path: Path) -> None:
     write(tmp_path)
-    for name, settings in (("one", TABLE), ("many", MEMBERS), ("noisy", (*TABLE, *BOXES, "noise.epsilon=1"))):
+    for name, settings in (
+        ("one", TABLE),
+        ("many", MEMBERS),
+        ("noisy", (*TABLE, *BOXES, "noise.epsilon=1")),
+    ):
         assert agt("train", *settings, f"hydra.run.dir={name}", "-q").code == 0
     one, many, noisy = (open_run(tmp_path / name, "train") for name in ("one", "many", "noisy"))
     for method, job, words in (
         (sisa, job_of(one), "the run is one model"),
-        (sisa, job_of(many, fresh=True, may_retrain=False), "fresh=true deals every record to a shard anew"),
+        (
+            sisa,
+            job_of(many, fresh=True, may_retrain=False),
+            "fresh=true deals every record to a shard anew",
+        ),
         (retrain, job_of(one, may_retrain=False), "forbid_retraining=true forbids just that"),
         (retrain, job_of(noisy), "a second release about everybody who remains"),
     ):
@@ -125,14 +180,20 @@ def test_what_cannot_be_kept_is_refused(agt: Agt, tmp_path: Path) -> None:
             method(job, record, Console(quiet=True))
 
 
-def test_fresh_keys_keep_a_declaration_that_the_settings_were_public(agt: Agt, tmp_path: Path) -> None:
+def test_fresh_keys_keep_a_declaration_that_the_settings_were_public(
+    agt: Agt, tmp_path: Path
+) -> None:
     write(tmp_path)
     lines = (*MEMBERS, *BOXES, "training.chosen_on=public", "hydra.run.dir=run", "-q")
     assert agt("train", *lines).code == 0
     run = open_run(tmp_path / "run", "train")
     with RunRecord(tmp_path / "anew", "train", run.config) as record:
         promise = sisa(job_of(run, fresh=True), record, Console(quiet=True)).promise
-    assert (promise.method, promise.adaptive, promise.terms[1].code) == ("sisa", True, "keys_drawn_anew")
+    assert (promise.method, promise.adaptive, promise.terms[1].code) == (
+        "sisa",
+        True,
+        "keys_drawn_anew",
+    )
     anew = open_run(tmp_path / "anew", "train")
     assert anew.config["ensemble"]["key"] != run.config["ensemble"]["key"]
     assert settings_of(anew.config).choices.standing is Standing.DECLARED

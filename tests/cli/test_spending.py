@@ -1,4 +1,6 @@
-"""What a release gives away is on disk before it is drawn; the next one says what an unfinished one may have given."""
+"""What a release gives away is on disk before it is drawn; the next one says what an unfinished
+one may have given.
+"""
 
 import json
 import os
@@ -33,7 +35,11 @@ WEIGHTS = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
 QUANTILE = ("mechanism=certified_quantile", "mechanism.eps=1")
 KINDS = {
     "labels": (LABELS, "labels.csv", "all 20 together: (20, 0)-differentially private"),
-    "weights": (WEIGHTS, "released_weights.safetensors", "for any number of queries: (1, 1e-05)-differentially private"),
+    "weights": (
+        WEIGHTS,
+        "released_weights.safetensors",
+        "for any number of queries: (1, 1e-05)-differentially private",
+    ),
     "a number": (QUANTILE, "report.md", "in all: 1-differentially private"),
 }
 
@@ -43,7 +49,9 @@ Break = Callable[[str], None]
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> Break:
-    """Makes every later write of a file of that name fail, as a full disk does; an empty name: none."""
+    """Makes every later write of a file of that name fail, as a full disk does; an empty name:
+    none.
+    """
     real, names = Pending.opened, [""]
 
     def opened(self: Pending) -> AbstractContextManager[BinaryIO]:
@@ -73,7 +81,10 @@ def test_what_is_spent_is_told_before_and_an_attempt_that_failed_is_remembered(
     failed = agt("predict", of(home, what), *asked)
     folder = only("*/spent.json").parent
     assert failed.code == 1
-    assert f"{file}: No space left on device; {what} may have been drawn: {folder}/spent.json" in failed.err
+    assert (
+        f"{file}: No space left on device; {what} may have been drawn: {folder}/spent.json"
+        in failed.err
+    )
     errors = [line.startswith("agt: error: ") for line in failed.err.splitlines()]
     assert errors.index(True) == len(errors) - 1, "one, after what the owner may expect"
     assert json.loads((folder / "status.json").read_text())["state"] == "failed"
@@ -81,21 +92,28 @@ def test_what_is_spent_is_told_before_and_an_attempt_that_failed_is_remembered(
     assert (spent["what"], spent["simulated"], spent["queries"]) == (what, False, 20)
     assert total in spent_lines(spent)[0]
     assert spent["trained_run"] == str(Path(of(home, what)[4:]).resolve())
-    assert spent["trained_digest"] == json.loads((folder / "env.json").read_text())["trained_digest"]
+    assert (
+        spent["trained_digest"] == json.loads((folder / "env.json").read_text())["trained_digest"]
+    )
     broken("")
     again = agt("predict", of(home, what), *asked).ended(0)
     words = (
-        f"an earlier attempt ({folder}, {spent['time']}, failed) may have released {what} by {spent['mechanism']}: count"
+        f"an earlier attempt ({folder}, {spent['time']}, failed) may have released {what} by "
+        f"{spent['mechanism']}: count"
     )
     assert words in again.out.splitlines()[0], "before anything is drawn"
     assert total in again.out.splitlines()[0]
     assert words in max(Path("outputs/predict").glob("*/report.md")).read_text()
     value = agt("predict", of(home, what), *asked, "--json", "-q").json
-    assert sum("an earlier attempt" in line for line in value["words"]) == 1, "the one that ended well is not said"
+    assert sum("an earlier attempt" in line for line in value["words"]) == 1, (
+        "the one that ended well is not said"
+    )
     assert "an earlier attempt" not in value["claim"]
 
 
-def test_another_model_s_attempts_and_simulations_are_not_counted(agt: Agt, home: Path, broken: Break) -> None:
+def test_another_model_s_attempts_and_simulations_are_not_counted(
+    agt: Agt, home: Path, broken: Break
+) -> None:
     broken("labels.csv")
     assert agt("predict", f"run={home / 'linear'}", *LABELS).code == 1
     simulated = agt("predict", f"run={home / 'box'}", *LABELS, "seed=1").ended(1)
@@ -104,17 +122,26 @@ def test_another_model_s_attempts_and_simulations_are_not_counted(agt: Agt, home
     broken("")
     assert "earlier attempt" not in agt("predict", f"run={home / 'box'}", *LABELS).out
     assert "earlier attempt" in agt("predict", f"run={home / 'linear'}", *LABELS).out
-    assert "earlier attempt" not in agt("predict", f"run={home / 'linear'}", *LABELS, "seed=1").out, (
-        "a simulation spends nothing"
-    )
+    assert (
+        "earlier attempt" not in agt("predict", f"run={home / 'linear'}", *LABELS, "seed=1").out
+    ), "a simulation spends nothing"
 
 
-def test_an_attempt_of_an_earlier_version_is_told_in_its_own_sentences(agt: Agt, home: Path, broken: Break) -> None:
+def test_an_attempt_of_an_earlier_version_is_told_in_its_own_sentences(
+    agt: Agt, home: Path, broken: Break
+) -> None:
     broken("labels.csv")
     agt("predict", of(home, "labels"), *LABELS).ended(1)
     path = only("*/spent.json")
-    value = {key: entry for key, entry in json.loads(path.read_text()).items() if key not in ("seal", "format")}
-    sentences = {"guarantee": "1-differentially private", "totals": ["all 20 together: (20, 0)-as it was said"]}
+    value = {
+        key: entry
+        for key, entry in json.loads(path.read_text()).items()
+        if key not in ("seal", "format")
+    }
+    sentences = {
+        "guarantee": "1-differentially private",
+        "totals": ["all 20 together: (20, 0)-as it was said"],
+    }
     path.write_bytes(seal_manifest({**value, **sentences}))
     broken("")
     again = agt("predict", of(home, "labels"), *LABELS).ended(0)
@@ -127,25 +154,40 @@ def test_nothing_is_drawn_unless_what_it_spends_is_on_disk(
     draws = []
     for name in ("words", "below"):
         real = getattr(SystemRandomness, name)
-        monkeypatch.setattr(SystemRandomness, name, lambda self, n, real=real: draws.append(n) or real(self, n))
+        monkeypatch.setattr(
+            SystemRandomness, name, lambda self, n, real=real: draws.append(n) or real(self, n)
+        )
     broken("spent.json")
     for what, (asked, _, _) in KINDS.items():
-        said = agt("predict", of(home, what), *asked).ended(1, "spent.json: No space left on device")
+        said = agt("predict", of(home, what), *asked).ended(
+            1, "spent.json: No space left on device"
+        )
         assert "may have been drawn" not in said.err
     assert not draws
-    assert not list(Path("outputs").rglob("*.part*")), "the room that was taken for the labels is given back"
+    assert not list(Path("outputs").rglob("*.part*")), (
+        "the room that was taken for the labels is given back"
+    )
     broken("")
-    assert "earlier attempt" not in agt("predict", f"run={home / 'box'}", *LABELS).out, "nothing was spent"
+    assert "earlier attempt" not in agt("predict", f"run={home / 'box'}", *LABELS).out, (
+        "nothing was spent"
+    )
     assert draws, "the count would show a draw"
 
 
 def child(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A command line in a process of its own that runs ``code`` first."""
-    code = f"import os, resource, sys\nfrom agt_cli.cli import main\n{code}\nsys.exit(main(sys.argv[1:]))"
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=WITH_SOURCE)
+    code = (
+        f"import os, resource, sys\nfrom agt_cli.cli import main\n{code}\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=WITH_SOURCE
+    )
 
 
-def test_a_disk_too_full_for_the_labels_is_found_out_before_they_are_drawn(agt: Agt, home: Path) -> None:
+def test_a_disk_too_full_for_the_labels_is_found_out_before_they_are_drawn(
+    agt: Agt, home: Path
+) -> None:
     """No file of over 30,000 bytes may be written; 2,000 labels need more."""
     names = [f"query number {place}" for place in range(2000)]
     pd.DataFrame({"id": names, "x1": np.zeros(2000), "x2": 0.0}).to_csv("many.csv", index=False)
@@ -170,18 +212,24 @@ def test_jobs_of_a_sweep_are_remembered(agt: Agt, home: Path, broken: Break) -> 
     assert out.count("an earlier attempt (") == 2
     for total in ("(20, 0)", "(40, 0)"):
         assert f"count it as spent: all 20 together: {total}-differentially private" in out
-    beside = agt("predict", f"run={home / 'box'}", *LABELS, f"output_dir={Path.cwd() / 'other'}").out
+    beside = agt(
+        "predict", f"run={home / 'box'}", *LABELS, f"output_dir={Path.cwd() / 'other'}"
+    ).out
     assert "earlier attempt" not in beside, "runs written elsewhere are not looked at"
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"flipped"])
-def test_a_note_that_cannot_be_read_counts_as_spent(agt: Agt, home: Path, broken: Break, content: bytes) -> None:
+def test_a_note_that_cannot_be_read_counts_as_spent(
+    agt: Agt, home: Path, broken: Break, content: bytes
+) -> None:
     broken("labels.csv")
     assert agt("predict", f"run={home / 'box'}", *LABELS).code == 1
     broken("")
     path = only("*/spent.json")
     good = path.read_bytes()
-    path.write_bytes(good.replace(b'"queries": 20', b'"queries": 10') if content == b"flipped" else content)
+    path.write_bytes(
+        good.replace(b'"queries": 20', b'"queries": 10') if content == b"flipped" else content
+    )
     assert path.read_bytes() != good
     said = agt("predict", f"run={home / 'box'}", *LABELS).ended(0)
     assert f"an earlier attempt ({path.parent}, failed) may have released something" in said.out
@@ -189,7 +237,8 @@ def test_a_note_that_cannot_be_read_counts_as_spent(agt: Agt, home: Path, broken
 
 
 @pytest.mark.parametrize(
-    "classes", [("a", "b"), ("no", "yes, it is"), ('"', "xx"), ("é", "ab"), ("a\nb", "abcd"), ("", "q")]
+    "classes",
+    [("a", "b"), ("no", "yes, it is"), ('"', "xx"), ("é", "ab"), ("a\nb", "abcd"), ("", "q")],
 )
 def test_labels_never_need_more_than_the_room_that_was_taken(classes: tuple[str, ...]) -> None:
     table = LabelTable(np.array(["1", "two", "3,4"]), classes)
@@ -207,11 +256,17 @@ def test_noise_in_training_is_a_release_too(agt: Agt, broken: Break) -> None:
     agt(*noisy).ended(1, "weights may have been drawn")
     (spent,) = Path("outputs/train").glob("*/spent.json")
     told = json.loads(spent.read_text())
-    assert (told["guarantee"], told["totals"]) == ({"kind": "approximate", "eps": 2.0, "delta": 1e-5}, [])
+    assert (told["guarantee"], told["totals"]) == (
+        {"kind": "approximate", "eps": 2.0, "delta": 1e-5},
+        [],
+    )
     broken("")
     again = agt(*noisy).ended(0)
     assert f"an earlier attempt ({spent.parent}, " in again.out.splitlines()[0]
-    assert "count it as spent: the weights: (2, 1e-05)-differentially private" in again.out.splitlines()[0]
+    assert (
+        "count it as spent: the weights: (2, 1e-05)-differentially private"
+        in again.out.splitlines()[0]
+    )
     simulated = agt(*noisy, "noise.seed=1")
     assert "an earlier attempt" not in simulated.out
     plain = agt("train", *TINY).ended(0)
@@ -228,8 +283,12 @@ def test_a_status_alone_does_not_end_an_attempt(agt: Agt, home: Path, broken: Br
     assert "an earlier attempt" in agt("predict", of(home, "labels"), *LABELS).out
 
 
-@pytest.mark.parametrize("content", [b"[" * 100_000, b'{"state": 3}', None], ids=["deep", "odd", "pipe"])
-def test_odd_files_beside_a_run_stop_nothing(agt: Agt, home: Path, broken: Break, content: bytes | None) -> None:
+@pytest.mark.parametrize(
+    "content", [b"[" * 100_000, b'{"state": 3}', None], ids=["deep", "odd", "pipe"]
+)
+def test_odd_files_beside_a_run_stop_nothing(
+    agt: Agt, home: Path, broken: Break, content: bytes | None
+) -> None:
     place = Path("outputs/predict/odd")
     place.mkdir(parents=True)
     (place / "spent.json").write_bytes(b"{}")
@@ -243,7 +302,9 @@ def test_odd_files_beside_a_run_stop_nothing(agt: Agt, home: Path, broken: Break
 
 
 def test_a_preparation_that_is_forgotten_makes_no_claim(agt: Agt) -> None:
-    """prepared.json says that records were not prepared each on its own; without it the run's own record still does."""
+    """prepared.json says that records were not prepared each on its own; without it the run's
+    own record still does.
+    """
     rng = np.random.default_rng(0)
     x = rng.normal(size=(80, 3)).astype(np.float32)
     folder = Path("data/prep")
@@ -252,11 +313,17 @@ def test_a_preparation_that_is_forgotten_makes_no_claim(agt: Agt) -> None:
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
     described = {
-        name: {"shape": a.shape, "dtype": a.dtype.str, "sha256": file_sha256(folder / f"{name}.npy")}
+        name: {
+            "shape": a.shape,
+            "dtype": a.dtype.str,
+            "sha256": file_sha256(folder / f"{name}.npy"),
+        }
         for name, a in arrays.items()
     }
     alone = {"rows": {"held": False, "why": "embedded eight at once"}}
-    (folder / "prepared.json").write_bytes(seal({"format": FORMAT, "arrays": described, "alone": alone}))
+    (folder / "prepared.json").write_bytes(
+        seal({"format": FORMAT, "arrays": described, "alone": alone})
+    )
     settings = (
         "dataset=embeddings",
         "training=generic",
@@ -264,19 +331,32 @@ def test_a_preparation_that_is_forgotten_makes_no_claim(agt: Agt) -> None:
         "dataset.path=prep",
         "dataset.declared_size=60",
     )
-    more = ("dataset.classes=['0','1']", "training.chosen_on=public", "training.epochs=1", "kgrid.max=2")
+    more = (
+        "dataset.classes=['0','1']",
+        "training.chosen_on=public",
+        "training.epochs=1",
+        "kgrid.max=2",
+    )
     run = agt("train", *settings, *more, "--json", "-q").json["run"]
     assert "embedded eight at once" in agt("predict", f"run={run}", *LABELS).err
     (folder / "prepared.json").unlink()
     agt("predict", f"run={run}", *LABELS).ended(2, "condition b", "embedded eight at once")
 
 
-@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
-def test_a_release_that_runs_out_of_memory_says_so_and_that_it_counts(tmp_path: Path, error: Exception) -> None:
-    """Of these, one has no words of its own, and the other the allocator's, which would hide that labels are spent."""
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_a_release_that_runs_out_of_memory_says_so_and_that_it_counts(
+    tmp_path: Path, error: Exception
+) -> None:
+    """Of these, one has no words of its own, and the other the allocator's, which would hide
+    that labels are spent.
+    """
     about = spending.Spending("labels", "randomized_response", "each", (), 1, "blobs", False)
     with RunRecord(tmp_path / "run", "predict", {}) as record:
-        told = pytest.raises(AgtError, match=r"^out of memory: .*; labels may have been drawn: .*as spent")
+        told = pytest.raises(
+            AgtError, match=r"^out of memory: .*; labels may have been drawn: .*as spent"
+        )
         with told, spending.spending(record, {}, about):
             raise error
         record.finish()

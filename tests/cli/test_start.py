@@ -1,4 +1,6 @@
-"""agt start FILE: questions, a trained model and a plan; nothing is claimed that was not said, and nothing is spent."""
+"""agt start FILE: questions, a trained model and a plan; nothing is claimed that was not said,
+and nothing is spent.
+"""
 
 import json
 import os
@@ -24,25 +26,42 @@ WORDS = 300
 
 
 def shop(path: Path, rows: int = 1500) -> Path:
-    """Customers with a name for good, two of them in a household, and a column that is known too late."""
+    """Customers with a name for good, two of them in a household, and a column that is known too
+    late.
+    """
     rng = np.random.default_rng(0)
     age, town = rng.integers(18, 90, rows), rng.choice(["Köln", "Bonn, Süd", "Aachen"], rows)
-    churn = np.where(age / 90 + 0.3 * (town == "Köln") + rng.normal(0, 0.1, rows) > 0.7, "yes", "no")
-    member, home = (
-        [f"{letter}{7919 * (row // of) % 100_003}" for row in range(rows)] for letter, of in (("m", 1), ("h", 2))
+    churn = np.where(
+        age / 90 + 0.3 * (town == "Köln") + rng.normal(0, 0.1, rows) > 0.7, "yes", "no"
     )
-    table = {"member": member, "home": home, "age": age, "spent": np.round(rng.lognormal(5, 1, rows), 2), "town": town}
-    pd.DataFrame({**table, "refund": 1 * (churn == "yes"), "churn": churn}).to_csv(path, index=False)
+    member, home = (
+        [f"{letter}{7919 * (row // of) % 100_003}" for row in range(rows)]
+        for letter, of in (("m", 1), ("h", 2))
+    )
+    table = {
+        "member": member,
+        "home": home,
+        "age": age,
+        "spent": np.round(rng.lognormal(5, 1, rows), 2),
+        "town": town,
+    }
+    pd.DataFrame({**table, "refund": 1 * (churn == "yes"), "churn": churn}).to_csv(
+        path, index=False
+    )
     return path
 
 
-def test_from_a_table_to_a_released_label_by_the_commands_that_it_prints(agt: Agt, tmp_path: Path) -> None:
+def test_from_a_table_to_a_released_label_by_the_commands_that_it_prints(
+    agt: Agt, tmp_path: Path
+) -> None:
     shop(tmp_path / "my shop.csv")
     said = agt("start", "my shop.csv", *ANSWERS, "id=member", "-q").ended(0)
     assert "'refund' alone tells nearly every label" in said.out
     for other in ("this model", "LogisticRegression", "boosting", "always 'no'"):
         assert re.search(rf"^ +{other} +[.1][.\d]+ \[", said.out, re.MULTILINE), other
-    assert re.search(r"Half of the answers would be the same with any \d+ people more or fewer", said.out)
+    assert re.search(
+        r"Half of the answers would be the same with any \d+ people more or fewer", said.out
+    )
     assert said.out.count("<- recommended") == 1
     assert not list(tmp_path.glob("outputs/*/*/spent.json"))
     commands = [shlex.split(line) for line in said.out.splitlines() if line.startswith("  agt ")]
@@ -52,7 +71,9 @@ def test_from_a_table_to_a_released_label_by_the_commands_that_it_prints(agt: Ag
     labels = re.search(r"^labels: (.*)$", done.out, re.MULTILINE)
     assert labels is not None
     assert set(pd.read_csv(labels[1])["label"]) == {"no", "yes"}
-    digests = {(run / "votes.json").read_bytes() for run in (tmp_path / "outputs" / "train").iterdir()}
+    digests = {
+        (run / "votes.json").read_bytes() for run in (tmp_path / "outputs" / "train").iterdir()
+    }
     assert len(digests) == 1, "by hand it is the same model"
 
 
@@ -64,10 +85,22 @@ def uncompared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("uncompared")
 def test_the_data_set_has_what_was_said_and_nothing_else(agt: Agt, tmp_path: Path) -> None:
-    (tmp_path / "answers.yaml").write_text("label: churn\nid: member\npublic: [lists, size]\npurpose: answers\neps: 1\n")
-    told = agt("start", shop(tmp_path / "t.csv").name, "answers=answers.yaml", "purpose=certificates", "--json").json
+    (tmp_path / "answers.yaml").write_text(
+        "label: churn\nid: member\npublic: [lists, size]\npurpose: answers\neps: 1\n"
+    )
+    told = agt(
+        "start",
+        shop(tmp_path / "t.csv").name,
+        "answers=answers.yaml",
+        "purpose=certificates",
+        "--json",
+    ).json
     dataset = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
-    assert (dataset["id"], dataset["id_permanent"], dataset["declared_size"]) == ("member", True, 1100)
+    assert (dataset["id"], dataset["id_permanent"], dataset["declared_size"]) == (
+        "member",
+        True,
+        1100,
+    )
     assert dataset["from_data"] == ["age", "spent", "refund", "classes"]
     assert told["not_public"] == ["ranges", "classes"]
     assert told["commands"][:2] == [
@@ -80,7 +113,11 @@ def test_the_data_set_has_what_was_said_and_nothing_else(agt: Agt, tmp_path: Pat
 def test_people_of_several_rows_are_a_cap_more(agt: Agt, tmp_path: Path) -> None:
     shop(tmp_path / "t.csv")
     given = [word for word in ANSWERS if not word.startswith(("id=", "public="))]
-    told = agt("start", "t.csv", *given, "id=home", "unit_rows=2", "public=[lists,size]", "--json").ended(0).json
+    told = (
+        agt("start", "t.csv", *given, "id=home", "unit_rows=2", "public=[lists,size]", "--json")
+        .ended(0)
+        .json
+    )
     dataset = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
     assert (dataset["id"], dataset["unit"], dataset["unit_rows"]) == (None, "home", 2)
     assert "home" not in {*dataset["numeric"], *dataset["categorical"]}
@@ -97,7 +134,9 @@ def test_people_of_several_rows_are_a_cap_more(agt: Agt, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("uncompared")
-def test_row_numbers_are_said_to_be_some_and_nothing_private_rests_on_them(agt: Agt, tmp_path: Path) -> None:
+def test_row_numbers_are_said_to_be_some_and_nothing_private_rests_on_them(
+    agt: Agt, tmp_path: Path
+) -> None:
     name = "Unnamed: 0"
     table = pd.read_csv(shop(tmp_path / "t.csv", 300))
     table.insert(0, name, np.random.default_rng(0).permutation(300))
@@ -117,52 +156,100 @@ def test_row_numbers_are_said_to_be_some_and_nothing_private_rests_on_them(agt: 
     [("no", "ranges, lists, classes, size"), ("[ranges,lists,classes]", "size")],
     ids=["nothing", "not-the-size"],
 )
-def test_what_was_not_called_public_carries_no_private_answer(agt: Agt, tmp_path: Path, public: str, lacks: str) -> None:
+def test_what_was_not_called_public_carries_no_private_answer(
+    agt: Agt, tmp_path: Path, public: str, lacks: str
+) -> None:
     shop(tmp_path / "t.csv")
     said = agt("start", "t.csv", *ANSWERS, f"public={public}", "-q").ended(0)
-    assert f"No private answer can rest on this run, as nobody called public: {lacks}. Put" in " ".join(said.out.split())
+    assert (
+        f"No private answer can rest on this run, as nobody called public: {lacks}. Put"
+        in " ".join(said.out.split())
+    )
     dataset = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
     assert (dataset["declared_size"], "id_permanent" in dataset) == (None, False)
-    assert dataset["from_data"] == (["age", "spent", "town", "refund", "classes"] if public == "no" else [])
+    assert dataset["from_data"] == (
+        ["age", "spent", "town", "refund", "classes"] if public == "no" else []
+    )
     assert said.out.count("not yet") == 2
     measured = re.search(
-        r"agt measure dataset=t total\.eps=0\.4 .*\n +agt train dataset=t_measured\n +agt predict ", said.out
+        r"agt measure dataset=t total\.eps=0\.4 .*\n +agt train dataset=t_measured\n +agt predict ",
+        said.out,
     )
     assert measured is not None
     assert said.out.count("agt predict") == 1
     assert re.search(r"Next:\n  agt certify run=(.*)\n", said.out)
     run = next((tmp_path / "outputs" / "train").iterdir())
-    told = agt("start", "t.csv", *ANSWERS, f"public={public}", "purpose=answers", "-q", "--json").ended(0).json
+    told = (
+        agt("start", "t.csv", *ANSWERS, f"public={public}", "purpose=answers", "-q", "--json")
+        .ended(0)
+        .json
+    )
     assert told["next"] == told["measuring"][0]
     assert told["recommended"] == told["plan"][0]
     total = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
     agt("predict", f"run={run}", *total, "-q").ended(2)
-    agt("start", "t.csv", *ANSWERS, "-q").ended(2, "conf/dataset/t.yaml is there already", "force=true")
+    agt("start", "t.csv", *ANSWERS, "-q").ended(
+        2, "conf/dataset/t.yaml is there already", "force=true"
+    )
 
 
 @pytest.mark.parametrize(("purpose", "said"), [("both", True), ("answers", False)])
-def test_where_boosting_is_far_ahead_its_votes_are_named(agt: Agt, tmp_path: Path, purpose: str, said: bool) -> None:
+def test_where_boosting_is_far_ahead_its_votes_are_named(
+    agt: Agt, tmp_path: Path, purpose: str, said: bool
+) -> None:
     x, y = np.random.default_rng(0).uniform(-1, 1, (2, 600))
-    pd.DataFrame({"x": x, "y": y, "side": np.where(x * y > 0, "like", "unlike")}).to_csv(tmp_path / "t.csv", index=False)
-    told = agt("start", "t.csv", "label=side", "id=none", "public=yes", f"purpose={purpose}", "eps=1", "--json").json
+    pd.DataFrame({"x": x, "y": y, "side": np.where(x * y > 0, "like", "unlike")}).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    told = agt(
+        "start",
+        "t.csv",
+        "label=side",
+        "id=none",
+        "public=yes",
+        f"purpose={purpose}",
+        "eps=1",
+        "--json",
+    ).json
     assert any("Votes of boosting" in line for line in told["remarks"]) == said
 
 
 @pytest.mark.usefixtures("uncompared")
-def test_a_cap_makes_people_units_whose_rows_do_not_repeat_in_this_file(agt: Agt, tmp_path: Path) -> None:
-    """Which column is the unit is public then, and not whether somebody among the records has two rows."""
+def test_a_cap_makes_people_units_whose_rows_do_not_repeat_in_this_file(
+    agt: Agt, tmp_path: Path
+) -> None:
+    """Which column is the unit is public then, and not whether somebody among the records has
+    two rows.
+    """
     shop(tmp_path / "t.csv", 300)
     given = [word for word in ANSWERS if word != "id=none"]
     run = agt("start", "t.csv", *given, "id=member", "unit_rows=3", "--json").ended(0).json["run"]
     dataset = yaml.safe_load((tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8"))
-    assert [dataset[key] for key in ("id", "unit", "unit_rows", "id_permanent")] == [None, "member", 3, True]
+    assert [dataset[key] for key in ("id", "unit", "unit_rows", "id_permanent")] == [
+        None,
+        "member",
+        3,
+        True,
+    ]
     assert "(units of up to 3 of the " in agt("certify", f"run={run}", "-q").ended(0).out
 
 
 @pytest.mark.usefixtures("uncompared")
-def test_several_classes_are_a_head_s_and_what_is_not_worth_its_budget_says_why(agt: Agt, tmp_path: Path) -> None:
+def test_several_classes_are_a_head_s_and_what_is_not_worth_its_budget_says_why(
+    agt: Agt, tmp_path: Path
+) -> None:
     shop(tmp_path / "t.csv", 300)
-    told = agt("start", "t.csv", "label=town", "id=none", "public=yes", "purpose=answers", "eps=0.1", "--json", "-q").json
+    told = agt(
+        "start",
+        "t.csv",
+        "label=town",
+        "id=none",
+        "public=yes",
+        "purpose=answers",
+        "eps=0.1",
+        "--json",
+        "-q",
+    ).json
     assert told["commands"][1] == "agt train dataset=t certificate=stability"
     assert told["plan"][0].endswith("no better than one answer to all"), "a town is drawn by lot"
     assert told["recommended"] == "nothing: no better than one answer to all"

@@ -1,4 +1,6 @@
-"""Queries of a parquet file too large to be held: answered group by group, as a small file is, and whole or not at all."""
+"""Queries of a parquet file too large to be held: answered group by group, as a small file is,
+and whole or not at all.
+"""
 
 import json
 from collections.abc import Callable
@@ -34,9 +36,31 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home, rng = tmp_path_factory.mktemp("vectors"), np.random.default_rng(0)
     x = rng.normal(size=(400, WIDTH)).astype(np.float32)
     np.savez(home / "train.npz", x=x, label=(x[:, 0] > 0).astype(int))
-    settings = ("dataset=embeddings", f"dataset.path={home / 'train.npz'}", "dataset.classes=[0,1]", "model=linear")
-    more = ("dataset.declared_size=300", "certificate=stability", "training.loss=binary_cross_entropy", "kgrid.max=3")
-    assert main(["train", *settings, *more, "training.chosen_on=public", f"hydra.run.dir={home / 'run'}", "-q"]) == 0
+    settings = (
+        "dataset=embeddings",
+        f"dataset.path={home / 'train.npz'}",
+        "dataset.classes=[0,1]",
+        "model=linear",
+    )
+    more = (
+        "dataset.declared_size=300",
+        "certificate=stability",
+        "training.loss=binary_cross_entropy",
+        "kgrid.max=3",
+    )
+    assert (
+        main(
+            [
+                "train",
+                *settings,
+                *more,
+                "training.chosen_on=public",
+                f"hydra.run.dir={home / 'run'}",
+                "-q",
+            ]
+        )
+        == 0
+    )
     return home
 
 
@@ -45,7 +69,12 @@ def many(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From then on seven rows are many."""
 
     def shrink() -> None:
-        for module in ("agt.data.arrays", "agt.data.ids", "agt.data.files", "agt_cli.releasing.label_table"):
+        for module in (
+            "agt.data.arrays",
+            "agt.data.ids",
+            "agt.data.files",
+            "agt_cli.releasing.label_table",
+        ):
             monkeypatch.setattr(f"{module}.ROWS", ROWS)
         monkeypatch.setattr("agt_cli.releasing.label_table.MAX_LABELS_SHOWN", 10)
         monkeypatch.setattr("agt.data.labelled.is_large", lambda path: True)
@@ -63,7 +92,11 @@ def asked(**columns: object) -> str:
 
 def labels_of(folder: str) -> list[list[str]]:
     csv = Path(folder) / "labels.csv"
-    frame = pd.read_csv(csv, dtype=str) if csv.exists() else pd.read_parquet(Path(folder) / "labels.parquet")
+    frame = (
+        pd.read_csv(csv, dtype=str)
+        if csv.exists()
+        else pd.read_parquet(Path(folder) / "labels.parquet")
+    )
     return [list(frame.columns), *frame.to_numpy().tolist()]
 
 
@@ -74,10 +107,15 @@ def only(pattern: str) -> Path:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("named", [True, False])
-def test_the_same_answers_from_the_same_draws(agt: Agt, home: Path, many: Callable[[], None], named: bool) -> None:
+def test_the_same_answers_from_the_same_draws(
+    agt: Agt, home: Path, many: Callable[[], None], named: bool
+) -> None:
     ids = [f"é,{row}" for row in range(N)] if named else None
     inputs = asked(id=ids) if named else asked()
-    assert agt("predict", f"run={home / 'run'}", inputs, *WEIGHTS, "hydra.run.dir=weights", "-q").code == 0
+    assert (
+        agt("predict", f"run={home / 'run'}", inputs, *WEIGHTS, "hydra.run.dir=weights", "-q").code
+        == 0
+    )
     ways = [(f"run={home / 'run'}", *EACH, "seed=1"), (f"run={home / 'run'}", *WEIGHTS, "seed=1")]
     ways.append((f"release={Path('weights/release').resolve()}",))
     small = [agt("predict", *way, inputs, "--json", "-q").json for way in ways]
@@ -94,7 +132,9 @@ def test_the_same_answers_from_the_same_draws(agt: Agt, home: Path, many: Callab
         metadata = pq.read_metadata(Path(said["run"]) / "labels.parquet")
         assert (metadata.num_rows, metadata.num_row_groups) == (N, -(-N // ROWS))
         assert agt("verify", said["run"], "-q").code == 0
-    assert "`labels.parquet`, once." in Path(said["run"], "report.md").read_text(), "of weights that were released"
+    assert "`labels.parquet`, once." in Path(said["run"], "report.md").read_text(), (
+        "of weights that were released"
+    )
 
 
 def test_a_budget_that_ends_in_the_middle(agt: Agt, home: Path, many: Callable[[], None]) -> None:
@@ -102,11 +142,27 @@ def test_a_budget_that_ends_in_the_middle(agt: Agt, home: Path, many: Callable[[
     inputs, run = asked(), f"run={home / 'run'}"
     assert agt("ledger", "init", "people", run, "total.eps=3", "unit=one person", "-q").code == 0
     many()
-    first = agt("predict", run, inputs, "mechanism.eps=0.1", "ledger=people", "force=true", "hydra.run.dir=first").ended(3)
+    first = agt(
+        "predict",
+        run,
+        inputs,
+        "mechanism.eps=0.1",
+        "ledger=people",
+        "force=true",
+        "hydra.run.dir=first",
+    ).ended(3)
     answered = labels_of("first")
     assert 0 < len(answered) - 1 < N
     assert f"answered {len(answered) - 1} of {N}" in first.err
-    again = agt("predict", run, inputs, "mechanism.eps=0.1", "ledger=people", "force=true", "hydra.run.dir=again")
+    again = agt(
+        "predict",
+        run,
+        inputs,
+        "mechanism.eps=0.1",
+        "ledger=people",
+        "force=true",
+        "hydra.run.dir=again",
+    )
     assert (again.code, labels_of("again")) == (3, answered), "repeated, and free"
 
 
@@ -120,7 +176,14 @@ def test_a_budget_that_ends_in_the_middle(agt: Agt, home: Path, many: Callable[[
         ({"id": ["a"] * N}, "'a' occurs 60 times"),
         ({}, "q.parquet: no rows: at least one query is needed"),
     ],
-    ids=["not a number", "text of numbers", "a column is absent", "a column too many", "an id twice", "no rows"],
+    ids=[
+        "not a number",
+        "text of numbers",
+        "a column is absent",
+        "a column too many",
+        "an id twice",
+        "no rows",
+    ],
 )
 def test_what_is_wrong_is_found_before_anything_is_paid(
     agt: Agt, home: Path, many: Callable[[], None], change: dict[str, object], words: str | None
@@ -137,10 +200,15 @@ def test_what_is_wrong_is_found_before_anything_is_paid(
 def test_a_file_that_is_replaced_under_way(
     agt: Agt, home: Path, many: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After it was looked through and paid for: the debit stands, and nobody sees half of an answer."""
+    """After it was looked through and paid for: the debit stands, and nobody sees half of an
+    answer.
+    """
     real = spending.write_spent
-    monkeypatch.setattr("agt_cli.releasing.worth.MAX_RECORDS_LINEAR", 5)  # an estimate that looks at few holds few
-    monkeypatch.setattr(spending, "write_spent", lambda *given: (real(*given), asked(x0=np.zeros(N))))
+    # an estimate that looks at few holds few
+    monkeypatch.setattr("agt_cli.releasing.worth.MAX_RECORDS_LINEAR", 5)
+    monkeypatch.setattr(
+        spending, "write_spent", lambda *given: (real(*given), asked(x0=np.zeros(N)))
+    )
     many()
     agt("predict", f"run={home / 'run'}", asked(), *EACH).ended(
         1, "q.parquet: changed while it was read: ask again; labels may have been drawn"
@@ -171,14 +239,22 @@ def test_a_disk_that_runs_full_under_way(
 
 @pytest.mark.sweep  # one release is killed in make test (test_spending.py)
 def test_killed_in_the_middle_of_the_answers(agt: Agt, home: Path) -> None:
-    kill = f"{MANY}\nfrom agt.mechanisms.mechanism import Mechanism\nreal, left = Mechanism.release, [3]\n"
+    kill = (
+        f"{MANY}\nfrom agt.mechanisms.mechanism import Mechanism\nreal, left = "
+        "Mechanism.release, [3]\n"
+    )
     kill += "def release(*given, **more):\n  left[0] -= 1\n"
-    kill += "  return os.kill(os.getpid(), 9) if left[0] < 0 else real(*given, **more)\nMechanism.release = release"
+    kill += (
+        "  return os.kill(os.getpid(), 9) if left[0] < 0 else real(*given, **more)\n"
+        "Mechanism.release = release"
+    )
     assert child(kill, "predict", f"run={home / 'run'}", asked(), *EACH).returncode == -9
     folder = only("*/spent.json").parent
     assert json.loads((folder / "status.json").read_text())["state"] == "running"
     assert not (folder / "labels.parquet").exists()
-    assert len(list(folder.glob("labels.parquet.part*"))) == 1, "what it was writing, under a name that nobody reads"
+    assert len(list(folder.glob("labels.parquet.part*"))) == 1, (
+        "what it was writing, under a name that nobody reads"
+    )
     said = agt("predict", f"run={home / 'run'}", asked(), *EACH)
     assert f"an earlier attempt ({folder}, " in said.out
     assert ", running) may have released labels" in said.out

@@ -1,4 +1,6 @@
-"""Sweeps that go on: finished jobs are recognised by what they compute, the others run again, one table holds them all."""
+"""Sweeps that go on: finished jobs are recognised by what they compute, the others run again,
+one table holds them all.
+"""
 
 import json
 import re
@@ -84,7 +86,9 @@ def test_second_call_runs_nothing_and_says_so(swept: Agt, monkeypatch: pytest.Mo
     before = [contents(folder) for folder in folders]
     monkeypatch.setattr(train, "fit", None)  # whatever trains now fails
     second = swept("training.seed=0,1").ended(0)
-    assert second.err.splitlines() == [f"job {n} (training.seed={n}): done before, {folders[n]}" for n in (0, 1)]
+    assert second.err.splitlines() == [
+        f"job {n} (training.seed={n}): done before, {folders[n]}" for n in (0, 1)
+    ]
     assert [job["done_before"] for job in second.json["jobs"]] == [True, True]
     for job in second.json["jobs"]:
         metrics = json.loads((Path(job["run"]) / "metrics.json").read_text())
@@ -105,7 +109,9 @@ def test_jobs_are_known_by_what_they_compute_whatever_their_number(swept: Agt) -
     fourth = Path(other.json["jobs"][0]["run"]).name
     assert len(other.json["earlier"]) == 3
     table = pd.read_csv(SWEEP / "sweep.csv")
-    assert list(zip(table["run"], table["training.seed"], table["training.epochs"], strict=True)) == [
+    assert list(
+        zip(table["run"], table["training.seed"], table["training.epochs"], strict=True)
+    ) == [
         *((fourth, 0, 2), (first[0], 0, 1), (first[1], 1, 1), (third, 2, 1)),
     ]
 
@@ -117,7 +123,10 @@ def test_jobs_that_differ_in_speed_alone_are_two(sweep: Agt) -> None:
     assert (len(set(names.values())), states(first)) == (2, ["done", "done"])
     assert len({name.partition("-")[0] for name in names.values()}) == 1
     second = sweep("compute.kernel=auto,reference")
-    assert (runs(second), [job["done_before"] for job in second.json["jobs"]]) == (names, [True, True])
+    assert (runs(second), [job["done_before"] for job in second.json["jobs"]]) == (
+        names,
+        [True, True],
+    )
 
 
 def test_a_job_that_is_given_twice_runs_once(sweep: Agt) -> None:
@@ -126,7 +135,9 @@ def test_a_job_that_is_given_twice_runs_once(sweep: Agt) -> None:
     assert "job 1: computes what job 0 does, and is left out" in said.err
 
 
-def test_failed_job_runs_again_and_its_old_record_is_kept_by_its_time(sweep: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_job_runs_again_and_its_old_record_is_kept_by_its_time(
+    sweep: Agt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(train, "fit", None)
         first = sweep("training.seed=0,1")
@@ -139,7 +150,9 @@ def test_failed_job_runs_again_and_its_old_record_is_kept_by_its_time(sweep: Agt
     aside = folder_of("training.seed=0", earlier=True)
     assert re.fullmatch(rf"{folder.name}_\d{{4}}-\d\d-\d\d_\d\d-\d\d-\d\d-\d{{6}}", aside.name)
     assert f"job 0 (training.seed=0): failed before, kept in {aside}, and runs again" in second.err
-    assert {Path(path).relative_to(aside): content for path, content in contents(aside).items()} == before
+    assert {
+        Path(path).relative_to(aside): content for path, content in contents(aside).items()
+    } == before
     rows = list(pd.read_csv(SWEEP / "sweep.csv")["run"])
     assert rows == list(runs(second).values()), "an attempt that another replaced is no row"
 
@@ -177,7 +190,9 @@ def test_a_record_of_which_no_lock_tells_stays_where_it_is(swept: Agt) -> None:
 def test_run_that_was_damaged_is_not_taken(swept: Agt) -> None:
     folder = folder_of("training.seed=0")
     (folder / "model.safetensors").write_bytes(b"")
-    said = swept("training.seed=0").ended(0, "done before, and not as it was written, so it runs again")
+    said = swept("training.seed=0").ended(
+        0, "done before, and not as it was written, so it runs again"
+    )
     assert Path(said.json["jobs"][0]["run"]) == folder
     assert (folder_of("training.seed=0", earlier=True) / "model.safetensors").read_bytes() == b""
 
@@ -193,8 +208,21 @@ def test_a_folder_under_another_jobs_name_is_not_taken(swept: Agt) -> None:
 def test_changed_data_are_another_job(agt: Agt, tmp_path: Path) -> None:
     data = tmp_path / "mine.csv"
     rows = pd.DataFrame({"a": [x / 20 - 1 for x in range(40)], "y": [x % 2 for x in range(40)]})
-    table = ("dataset=table", "dataset.path=mine.csv", "dataset.label=y", "dataset.classes=['0','1']")
-    start = ("train", "-m", *table, "+dataset.numeric={a: [-3, 3]}", "training.seed=0", "sweep=seeds", "--json")
+    table = (
+        "dataset=table",
+        "dataset.path=mine.csv",
+        "dataset.label=y",
+        "dataset.classes=['0','1']",
+    )
+    start = (
+        "train",
+        "-m",
+        *table,
+        "+dataset.numeric={a: [-3, 3]}",
+        "training.seed=0",
+        "sweep=seeds",
+        "--json",
+    )
     rows.to_csv(data, index=False)
     first = agt(*start).ended(0).json["jobs"][0]
     rows.assign(a=-rows["a"]).to_csv(data, index=False)
@@ -208,7 +236,10 @@ def test_sweep_that_another_process_runs_is_refused(swept: Agt) -> None:
     assert lock.take()
     said = swept("training.seed=0,1")
     assert (said.code, contents(SWEEP)) == (2, {**before, str(SWEEP / "lock"): b""})
-    assert f"{SWEEP}: another process is running this sweep: wait for it, or give sweep=NAME another name" in said.err
+    assert (
+        f"{SWEEP}: another process is running this sweep: wait for it, or give sweep=NAME another "
+        "name" in said.err
+    )
     lock.release()
 
 
@@ -244,21 +275,32 @@ def test_other_commands_go_on_and_a_release_that_is_queued_again_is_no_second_dr
     (second,) = agt(*line).json["jobs"]
     assert (second["run"], second["done_before"]) == (first.json["jobs"][0]["run"], False)
     again = agt(*line)
-    assert (again.code, again.err.count("done before"), again.json["jobs"][0]["metrics"]["k_max"]) == (0, 1, 3)
+    assert (
+        again.code,
+        again.err.count("done before"),
+        again.json["jobs"][0]["metrics"]["k_max"],
+    ) == (0, 1, 3)
 
 
 def test_job_that_the_launcher_loses_is_told(sweep: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
     here = sweeps.LAUNCH["BasicLauncher"]
     with monkeypatch.context() as patch:
-        patch.setitem(sweeps.LAUNCH, "BasicLauncher", lambda settings, tasks: [{}, *here(settings, tasks[1:])])
+        patch.setitem(
+            sweeps.LAUNCH, "BasicLauncher", lambda settings, tasks: [{}, *here(settings, tasks[1:])]
+        )
         said = sweep("training.seed=0,1")
     assert (said.code, states(said)) == (1, ["lost", "done"])
     folder = said.json["jobs"][0]["run"]
-    lost = f"job 0 (training.seed=0): lost: no record in {folder}: it was not started, or the launcher lost it"
+    lost = (
+        f"job 0 (training.seed=0): lost: no record in {folder}: it was not started, or the "
+        "launcher lost it"
+    )
     assert f"agt: error: {lost}" in said.err.splitlines()
 
 
-def test_launcher_that_breaks_down_starts_what_it_left(sweep: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launcher_that_breaks_down_starts_what_it_left(
+    sweep: Agt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = sweeps.LAUNCH["BasicLauncher"]
 
     def one(settings: Any, tasks: Any) -> Any:
@@ -271,11 +313,17 @@ def test_launcher_that_breaks_down_starts_what_it_left(sweep: Agt, monkeypatch: 
     monkeypatch.setitem(sweeps.LAUNCH, "BasicLauncher", one)
     said = sweep("training.seed=0,1")
     assert (said.code, states(said)) == (0, ["done", "done"])
-    assert "basic broke down (OSError: a worker has gone), and is started again for what it left: 1 jobs" in said.err
+    assert (
+        "basic broke down (OSError: a worker has gone), and is started again for what it left: 1 "
+        "jobs" in said.err
+    )
     monkeypatch.setitem(sweeps.LAUNCH, "BasicLauncher", none)
     said = sweep("training.seed=2,3")
     assert (said.code, states(said)) == (1, ["lost", "lost"])
-    assert said.err.splitlines()[-1] == "agt: error: hydra/launcher=basic: ValueError: n_jobs == 0 has no meaning"
+    assert (
+        said.err.splitlines()[-1]
+        == "agt: error: hydra/launcher=basic: ValueError: n_jobs == 0 has no meaning"
+    )
 
 
 def test_table_is_printed_and_written(agt: Agt) -> None:
@@ -297,14 +345,22 @@ def test_grammar_of_a_sweep() -> None:
 def test_jobs_that_would_read_standard_input_are_refused(agt: Agt, home: Path) -> None:
     """The second call's lines would count as what the first did: never erased, never answered."""
     for command, key in (("unlearn", "ids"), ("predict", "inputs")):
-        agt(command, "-m", f"run={next((home / SWEEP).glob('*/status.json')).parent}", f"{key}=-", "sweep=lines").ended(
-            2, f"{key}=-: jobs of a sweep"
-        )
+        agt(
+            command,
+            "-m",
+            f"run={next((home / SWEEP).glob('*/status.json')).parent}",
+            f"{key}=-",
+            "sweep=lines",
+        ).ended(2, f"{key}=-: jobs of a sweep")
 
 
-def test_launcher_that_is_not_installed_is_named_with_its_remedy(sweep: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launcher_that_is_not_installed_is_named_with_its_remedy(
+    sweep: Agt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sweeps, "find_spec", lambda name: None)
-    sweep("training.seed=0,1", "hydra/launcher=submitit_slurm").ended(2, "pip install 'submitit>=1.5,<2'")
+    sweep("training.seed=0,1", "hydra/launcher=submitit_slurm").ended(
+        2, "pip install 'submitit>=1.5,<2'"
+    )
 
 
 MORTAL = """
@@ -332,9 +388,16 @@ class Mortal(Blobs):
 def test_jobs_of_which_one_is_killed_end_on_the_second_call(tmp_path: Path, launcher: str) -> None:
     """In a process of their own; with the basic launcher, the call is killed with its job."""
     (tmp_path / "mortal.py").write_text(MORTAL)
-    mortal = ("dataset._target_=mortal.Mortal", "+dataset.job=0,1", "+dataset.deadly=[1]", f"hydra/launcher={launcher}")
+    mortal = (
+        "dataset._target_=mortal.Mortal",
+        "+dataset.job=0,1",
+        "+dataset.deadly=[1]",
+        f"hydra/launcher={launcher}",
+    )
     command = [sys.executable, "-m", "agt_cli", *LINE, *mortal]
-    first, second = (subprocess.run(command, cwd=tmp_path, capture_output=True, text=True) for _ in range(2))
+    first, second = (
+        subprocess.run(command, cwd=tmp_path, capture_output=True, text=True) for _ in range(2)
+    )
     assert second.returncode == 0, second.stderr
     after = json.loads(second.stdout)["jobs"]
     assert [job["state"] for job in after] == ["done", "done"]
@@ -344,7 +407,9 @@ def test_jobs_of_which_one_is_killed_end_on_the_second_call(tmp_path: Path, laun
         return
     jobs = json.loads(first.stdout)["jobs"]
     assert (first.returncode, jobs[1]["state"]) == (1, "killed")
-    assert jobs[0]["state"] in ("done", "killed", "lost"), "a job beside a killed one may go with it"
+    assert jobs[0]["state"] in ("done", "killed", "lost"), (
+        "a job beside a killed one may go with it"
+    )
     done = {job["run"]: job["digest"] for job in jobs if job["state"] == "done"}
     assert {job["run"]: job["digest"] for job in after if job["done_before"]} == done
     table = pd.read_csv(tmp_path / SWEEP / "sweep.csv")

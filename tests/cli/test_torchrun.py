@@ -1,4 +1,6 @@
-"""One command by several processes: what one process would have done, once; and what is left where one of them dies."""
+"""One command by several processes: what one process would have done, once; and what is left
+where one of them dies.
+"""
 
 import json
 import os
@@ -20,13 +22,27 @@ from agt_cli.team import Team, word_of_the_first
 from .conftest import TINY, Agt
 
 SCRIPT = Path(__file__).parent.parent / "teams.py"
-TIMES = ("env.json", "status.json", "metrics.json", "report.md", "report.html", "manifest.json", "spent.json")
+TIMES = (
+    "env.json",
+    "status.json",
+    "metrics.json",
+    "report.md",
+    "report.html",
+    "manifest.json",
+    "spent.json",
+)
 KEYED = ("unlearning/key", "records.bin")  # by a secret of each run's own
 PUBLIC = "training.chosen_on=public"
 DIGITS = ("dataset=digits", "training=generic", "model=linear", "training.momentum=0")
 KINDS = {
     "box": ("model=linear", "dataset.n_train=120", "kgrid.max=3", "compute.kernel=reference"),
-    "linear": (*DIGITS, "certificate=stability", "training.loss=binary_cross_entropy", "training.clip=0.5", PUBLIC),
+    "linear": (
+        *DIGITS,
+        "certificate=stability",
+        "training.loss=binary_cross_entropy",
+        "training.clip=0.5",
+        PUBLIC,
+    ),
 }
 GONE = "another process of this job is gone, and what it had to give with it"
 ELSEWHERE = """
@@ -77,7 +93,11 @@ class Teams:
     def __call__(self, size: int, *words: str, kill: tuple[int, str] | None = None) -> Done:
         assert self.script.stdin
         assert self.script.stdout
-        print(json.dumps({"size": size, "words": words, "kill": kill}), file=self.script.stdin, flush=True)
+        print(
+            json.dumps({"size": size, "words": words, "kill": kill}),
+            file=self.script.stdin,
+            flush=True,
+        )
         return Done(**json.loads(self.script.stdout.readline()))
 
     def run(self, name: str) -> Path:
@@ -95,11 +115,17 @@ class Teams:
 def teams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Teams]:
     home = tmp_path_factory.mktemp("teams")
     (home / "elsewhere.py").write_text(ELSEWHERE)
-    usual = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "AGT_DATA")}
+    usual = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("RANK", "WORLD_SIZE", "AGT_DATA")
+    }
     path = os.pathsep.join(filter(None, [str(home), os.getcwd(), os.environ.get("PYTHONPATH")]))
     usual |= {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "PYTHONPATH": path}
     command, pipe = [sys.executable, str(SCRIPT)], subprocess.PIPE
-    with subprocess.Popen(command, cwd=home, env=usual, text=True, stdin=pipe, stdout=pipe) as script:
+    with subprocess.Popen(
+        command, cwd=home, env=usual, text=True, stdin=pipe, stdout=pipe
+    ) as script:
         yield Teams(home, script)
         assert script.stdin
         script.stdin.close()
@@ -107,18 +133,23 @@ def teams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Teams]:
 
 def bits(folder: Path) -> dict[str, bytes]:
     """Every file of a record that tells neither the time nor a secret of its own."""
-    paths = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pdf"]  # which have a date
+    # which have a date
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pdf"]
     files = {path.relative_to(folder).as_posix(): path for path in paths}
     return {name: path.read_bytes() for name, path in files.items() if name not in (*TIMES, *KEYED)}
 
 
 def same(teams: Teams, name: str, *words: str) -> dict[str, Any]:
-    """Run a command line by one process and by two, into NAME1 and NAME2; the second's object, if their files are alike."""
+    """Run a command line by one process and by two, into NAME1 and NAME2; the second's object,
+    if their files are alike.
+    """
     for size in (1, 2):
         result = teams(size, *words, f"hydra.run.dir={name}{size}", "--json", "-q").first
     expected = bits(teams.run(f"{name}1"))
     assert len(expected) > 3
-    different = [key for key, content in bits(teams.run(f"{name}2")).items() if content != expected.pop(key)]
+    different = [
+        key for key, content in bits(teams.run(f"{name}2")).items() if content != expected.pop(key)
+    ]
     assert (different, expected) == ([], {})
     return result
 
@@ -132,7 +163,11 @@ def test_two_processes_make_the_files_of_one(teams: Teams, kind: str) -> None:
 
 def test_the_record_tells_how_many_there_were(teams: Teams) -> None:
     told = json.loads((teams.run("linear2") / "env.json").read_text())
-    assert (told["processes"]["count"], told["processes"]["backend"], told["threads"]) == (2, "gloo", 1)
+    assert (told["processes"]["count"], told["processes"]["backend"], told["threads"]) == (
+        2,
+        "gloo",
+        1,
+    )
     words = "Computed by 2 processes (machines: 1, threads of each process: 1)"
     assert words in (teams.run("linear2") / "report.md").read_text()
     assert "processes" not in json.loads((teams.run("linear1") / "env.json").read_text())
@@ -140,15 +175,25 @@ def test_the_record_tells_how_many_there_were(teams: Teams) -> None:
 
 def test_a_release_is_paid_drawn_and_said_once(teams: Teams) -> None:
     teams(1, "ledger", "init", "people", "run=linear1", "total.eps=5", "--json", "-q").first  # noqa: B018
-    words = ("predict", "run=linear1", "ledger=people", "mechanism=exponential_mechanism", "mechanism.eps=0.01")
+    words = (
+        "predict",
+        "run=linear1",
+        "ledger=people",
+        "mechanism=exponential_mechanism",
+        "mechanism.eps=0.01",
+    )
     said = teams(2, *words, "output_dir=released", "--json", "-q").first
-    assert [path.name for path in teams.run("released/predict").iterdir()] == [Path(said["run"]).name]
+    assert [path.name for path in teams.run("released/predict").iterdir()] == [
+        Path(said["run"]).name
+    ]
     book = teams(1, "ledger", "show", "people", "--json", "-q").first
     assert len(book["debits"]) == 1
 
 
 class Counting(Group):
-    """The first of several processes, as far as it can tell: it notes what it asks the others for."""
+    """The first of several processes, as far as it can tell: it notes what it asks the others
+    for.
+    """
 
     tasks: ClassVar[list[str]] = []
 
@@ -157,13 +202,17 @@ class Counting(Group):
         return value
 
 
-def test_an_estimate_is_worked_out_without_the_others(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_estimate_is_worked_out_without_the_others(
+    agt: Agt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They would be left in the midst of it, where it fails; and a paid release with them."""
     agt("train", *TINY, PUBLIC, "hydra.run.dir=run", "-q").ended(0)
     shared = Team(Counting(), ("here",))
     monkeypatch.setattr(Counting, "tasks", [])
     monkeypatch.setattr("agt_cli.runs.queries.current_team", SimpleNamespace(get=lambda: shared))
-    agt("predict", "run=run", "mechanism.eps=0.01", "force=true").ended(0, "labels would be right at")
+    agt("predict", "run=run", "mechanism.eps=0.01", "force=true").ended(
+        0, "labels would be right at"
+    )
     assert Counting.tasks == ["open", "answer"], "one for the labels, none for the estimate"
 
 
@@ -190,22 +239,42 @@ def test_queries_too_many_to_be_sent_are_compared_where_the_run_finds_them(
     np.savez(tmp_path / "data" / "train.npz", x=x, label=(x[:, 0] > 0).astype(int))
     np.savez(tmp_path / "data" / "q.npz", x=x)
     np.save(tmp_path / "data" / "folder" / "x.npy", x)
-    settings = ("dataset=embeddings", "dataset.path=train.npz", "model=linear", "certificate=stability")
+    settings = (
+        "dataset=embeddings",
+        "dataset.path=train.npz",
+        "model=linear",
+        "certificate=stability",
+    )
     more = ("training.loss=binary_cross_entropy", "kgrid.max=3", "hydra.run.dir=run", "-q")
     agt("train", *settings, *more).ended(0)
     shared = Team(Counting(), ("here",))
     monkeypatch.setattr("agt_cli.runs.queries.current_team", SimpleNamespace(get=lambda: shared))
     monkeypatch.setattr("agt.data.labelled.is_large", lambda path: True)
     for inputs in ("q.npz", "folder"):
-        agt("predict", "run=run", f"inputs={inputs}", "mechanism.eps=1", "accounting=paper", "seed=0", "-q").ended(0)
+        agt(
+            "predict",
+            "run=run",
+            f"inputs={inputs}",
+            "mechanism.eps=1",
+            "accounting=paper",
+            "seed=0",
+            "-q",
+        ).ended(0)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("train", "trainin.lr=3"), "agt: error: unknown key 'trainin.lr'; did you mean 'training.lr'?"),
+        (
+            ("train", "trainin.lr=3"),
+            "agt: error: unknown key 'trainin.lr'; did you mean 'training.lr'?",
+        ),
         (("train", "-m", "training.seed=0,1"), "agt: error: -m: a sweep shares out whole jobs"),
-        (("runs",), "agt: error: agt runs: 2 processes were started, and only train, certify, plan, predict share"),
+        (
+            ("runs",),
+            "agt: error: agt runs: 2 processes were started, and only train, certify, plan, "
+            "predict share",
+        ),
         (
             ("train", *SMALL, "training.batch.normalizer=2", "training.batch.n_max=5"),
             "agt: error: a batch holds 200 records",
@@ -221,7 +290,14 @@ def test_a_mistake_is_told_once(teams: Teams, words: tuple[str, ...], message: s
 
 
 def test_data_that_one_process_does_not_find(teams: Teams) -> None:
-    done = teams(2, "train", "dataset._target_=elsewhere.Elsewhere", "model=linear", "hydra.run.dir=elsewhere", "-q")
+    done = teams(
+        2,
+        "train",
+        "dataset._target_=elsewhere.Elsewhere",
+        "model=linear",
+        "hydra.run.dir=elsewhere",
+        "-q",
+    )
     assert done.codes == [4, 4]
     assert done.said[0]["err"].startswith("agt: error: rank 1 of 2, on ")
     assert done.said[0]["err"].endswith(": data_dir: not on this machine\n")
@@ -230,15 +306,22 @@ def test_data_that_one_process_does_not_find(teams: Teams) -> None:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_killed_process_ends_the_run_which_goes_on_by_another_number(teams: Teams, rank: int) -> None:
+def test_a_killed_process_ends_the_run_which_goes_on_by_another_number(
+    teams: Teams, rank: int
+) -> None:
     """The first leaves a record as a killed run does; another has the first say so."""
     name = f"killed{rank}"
-    done = teams(2, "train", *LONG, f"hydra.run.dir={name}", "-q", kill=(rank, f"{name}/checkpoint/step=*"))
+    done = teams(
+        2, "train", *LONG, f"hydra.run.dir={name}", "-q", kill=(rank, f"{name}/checkpoint/step=*")
+    )
     assert (done.codes[rank], done.codes[1 - rank]) == (-9, 1)
     assert done.said[1] == {"out": "", "err": ""}
     if rank:
         assert done.said[0]["err"] == f"agt: error: {GONE}\n"
-        assert (teams.status(name)["state"], teams.status(name)["error"]) == ("failed", f"PeerLost: {GONE}")
+        assert (teams.status(name)["state"], teams.status(name)["error"]) == (
+            "failed",
+            f"PeerLost: {GONE}",
+        )
     else:
         assert teams.status(name)["state"] == "running"
         assert Run.at(teams.run(name)).is_alive is False

@@ -1,4 +1,6 @@
-"""agt train certificate=removal on the command line: end to end, refused by key, resumed with the draw it began with."""
+"""agt train certificate=removal on the command line: end to end, refused by key, resumed with
+the draw it began with.
+"""
 
 import json
 from collections.abc import Callable
@@ -14,7 +16,13 @@ from agt.training.checkpoint import CheckpointFolder
 
 from .conftest import Agt
 
-HEAD = ("dataset=digits", "training=generic", "model=linear", "certificate=removal", "training.weight_decay=1e-4")
+HEAD = (
+    "dataset=digits",
+    "training=generic",
+    "model=linear",
+    "certificate=removal",
+    "training.weight_decay=1e-4",
+)
 LOSS = ("certificate.masking=loss", "certificate.sigma=1")
 PUBLIC = "training.chosen_on=public"
 
@@ -27,35 +35,63 @@ def test_it_trains_certifies_answers_and_is_verified(agt: Agt) -> None:
     assert "## Removing records later" in Path("run/report.md").read_text()
     state = json.loads(Path("run/removal.json").read_text())
     assert 0 < state["residual"] <= state["allowed"] == 1e-5
-    served, tensors = load_file("run/model.safetensors")["weight"], load_file("run/removal.safetensors")
+    served, tensors = (
+        load_file("run/model.safetensors")["weight"],
+        load_file("run/removal.safetensors"),
+    )
     assert not np.fmod(served, step_of(0.01)).any()
     assert np.array_equal(served - tensors["weight"], tensors["noise"])
     assert not tensors["tilt"].any()
     for words in (
         ("certify", "run=run", "map_resolution=0"),
-        ("predict", "run=run", "mechanism=release_weights", "total.eps=1", "total.delta=1e-5", "force=true"),
+        (
+            "predict",
+            "run=run",
+            "mechanism=release_weights",
+            "total.eps=1",
+            "total.delta=1e-5",
+            "force=true",
+        ),
         ("verify", "run"),
     ):
         agt(*words, "-q").ended(0)
     one = json.loads(Path("run/conditions.json").read_text())
-    assert "given_the_draw" in [fact["code"] for fact in one[3]["facts"]], "as every certificate under noise is"
+    assert "given_the_draw" in [fact["code"] for fact in one[3]["facts"]], (
+        "as every certificate under noise is"
+    )
 
 
-def test_served_weights_under_output_noise_are_not_the_inner_ones_and_a_seed_is_a_simulation(agt: Agt) -> None:
-    settings = ("certificate.masking=output", "certificate.sigma=0.5", "certificate.seed=4", "hydra.run.dir=run")
+def test_served_weights_under_output_noise_are_not_the_inner_ones_and_a_seed_is_a_simulation(
+    agt: Agt,
+) -> None:
+    settings = (
+        "certificate.masking=output",
+        "certificate.sigma=0.5",
+        "certificate.seed=4",
+        "hydra.run.dir=run",
+    )
     said = agt("train", *HEAD, *settings).ended(0)
     assert "SIMULATION: the noise comes from certificate.seed=4" in said.out
     assert json.loads(Path("run/metrics.json").read_text())["simulation"] == 1
-    served, tensors = load_file("run/model.safetensors")["weight"], load_file("run/removal.safetensors")
+    served, tensors = (
+        load_file("run/model.safetensors")["weight"],
+        load_file("run/removal.safetensors"),
+    )
     assert "not proved, as a seed makes the noise" in said.out
     assert np.array_equal(served, noisy(tensors["weight"], 0.5, SeededRandomness(4)))
 
 
 def test_as_published_nothing_is_claimed(agt: Agt) -> None:
     said = agt("train", *HEAD, *LOSS, "hydra.run.dir=run").ended(0)
-    assert "not proved: as published, records can be removed later and the model is then (1, 0.0001)-close" in said.out
+    assert (
+        "not proved: as published, records can be removed later and the model is then (1, "
+        "0.0001)-close" in said.out
+    )
     assert "the published proof takes the error for independent" in said.out
-    served, tensors = load_file("run/model.safetensors")["weight"], load_file("run/removal.safetensors")
+    served, tensors = (
+        load_file("run/model.safetensors")["weight"],
+        load_file("run/removal.safetensors"),
+    )
     assert np.array_equal(served, tensors["weight"])
     assert tensors["tilt"].std() > 0.5
 
@@ -73,7 +109,17 @@ def stopped(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def begin(*settings: str) -> None:
         monkeypatch.setattr(CheckpointFolder, "offer", offered)
-        assert agt("train", *HEAD, *settings, "compute.checkpoint_seconds=1e-6", "hydra.run.dir=run", "-q").code == 1
+        assert (
+            agt(
+                "train",
+                *HEAD,
+                *settings,
+                "compute.checkpoint_seconds=1e-6",
+                "hydra.run.dir=run",
+                "-q",
+            ).code
+            == 1
+        )
         assert list(Path("run/checkpoint").glob("step=*"))
 
     return begin
@@ -90,7 +136,9 @@ def test_a_run_that_was_stopped_keeps_its_draw(agt: Agt, stopped: Callable[..., 
     assert np.array_equal(tilt, drawn)
 
 
-def test_a_run_that_was_stopped_ends_with_the_bits_of_a_whole_one(agt: Agt, stopped: Callable[..., None]) -> None:
+def test_a_run_that_was_stopped_ends_with_the_bits_of_a_whole_one(
+    agt: Agt, stopped: Callable[..., None]
+) -> None:
     stopped("certificate.seed=9")
     assert agt("train", "resume=run", "-q").code == 0
     assert agt("train", *HEAD, "certificate.seed=9", "hydra.run.dir=whole", "-q").code == 0

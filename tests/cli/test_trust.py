@@ -1,4 +1,6 @@
-"""Code that records name runs only where the user named it: agt verify runs none of it, whatever anybody named."""
+"""Code that records name runs only where the user named it: agt verify runs none of it, whatever
+anybody named.
+"""
 
 import json
 import os
@@ -21,7 +23,14 @@ from agt_cli import config_files
 from cli.conftest import Agt
 
 RUNS = (
-    *("train/box", "train/linear", "train/erased", "train/trees", "predict/labels", "predict/weights"),
+    *(
+        "train/box",
+        "train/linear",
+        "train/erased",
+        "train/trees",
+        "predict/labels",
+        "predict/weights",
+    ),
     *("certify/box", "plan/linear", "unlearn/erased"),
 )
 SPENDING = ("mechanism=release_weights", *BUDGET, "ledger=none")
@@ -33,13 +42,30 @@ LINES = {
     "predict": ("predict", "run=train/box", "mechanism.eps=1", "ledger=none"),
     "weights": ("predict", "run=train/linear", *SPENDING),
     "a release": ("predict", "release=predict/weights/release", "inputs=queries.npz"),
-    "a release with its digest": ("predict", "release=predict/weights/release", "inputs=queries.npz", "digest=DIGEST"),
+    "a release with its digest": (
+        "predict",
+        "release=predict/weights/release",
+        "inputs=queries.npz",
+        "digest=DIGEST",
+    ),
     "unlearn": ("unlearn", "run=train/erased", "ids=more.txt"),
     "a rehearsal": ("unlearn", "run=train/box", "ids=ids.txt", "method=retrain", "rehearse=true"),
     "audit certificate": ("audit", "certificate", "run=train/box"),
     "audit membership": ("audit", "membership", "run=train/box"),
-    "audit prediction": ("audit", "prediction", "run=train/box", "mechanism=randomized_response", "mechanism.eps=1"),
-    "audit mechanism": ("audit", "mechanism", "run=train/box", "mechanism=randomized_response", "mechanism.eps=1"),
+    "audit prediction": (
+        "audit",
+        "prediction",
+        "run=train/box",
+        "mechanism=randomized_response",
+        "mechanism.eps=1",
+    ),
+    "audit mechanism": (
+        "audit",
+        "mechanism",
+        "run=train/box",
+        "mechanism=randomized_response",
+        "mechanism.eps=1",
+    ),
     "audit unlearning": ("audit", "unlearning", "run=train/erased"),
     "a run that goes on": ("train", "resume=train/box"),
     "a learner that goes on": ("train", "resume=train/trees"),
@@ -52,7 +78,9 @@ QUIET = {
 
 @pytest.fixture(scope="module")
 def spoilt(finished_runs: FinishedRuns, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Records of every kind in which every ``_target_`` is ``evil.Boom``, which lies in the folder above them."""
+    """Records of every kind in which every ``_target_`` is ``evil.Boom``, which lies in the
+    folder above them.
+    """
     home = tmp_path_factory.mktemp("spoilt")
     for name in RUNS:
         finished_runs.copy(name, home / name)
@@ -66,7 +94,9 @@ def spoilt(finished_runs: FinishedRuns, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def stranger(spoilt: Path, agt: Agt, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of these, of which ``evil`` could be imported, as the present one; after the test it was or was not."""
+    """The folder of these, of which ``evil`` could be imported, as the present one; after the
+    test it was or was not.
+    """
     shutil.copytree(spoilt, Path.cwd(), dirs_exist_ok=True)
     monkeypatch.syspath_prepend(str(Path.cwd()))
     yield Path.cwd()
@@ -74,7 +104,9 @@ def stranger(spoilt: Path, agt: Agt, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)
-def test_a_command_imports_no_code_that_the_record_alone_names(stranger: Path, agt: Agt, line: tuple[str, ...]) -> None:
+def test_a_command_imports_no_code_that_the_record_alone_names(
+    stranger: Path, agt: Agt, line: tuple[str, ...]
+) -> None:
     if "resume" in line[-1]:
         status = stranger / line[-1].partition("=")[2] / "status.json"
         status.write_text(json.dumps({**json.loads(status.read_text()), "state": "failed"}))
@@ -98,7 +130,9 @@ def test_a_command_that_needs_no_code_of_a_record_reads_it_all_the_same(
 def test_verify_says_of_released_weights_what_it_did_not_check(
     finished_runs: FinishedRuns, agt: Agt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mechanism alone is another, so that the training run's model is there to compare the weights with."""
+    """The mechanism alone is another, so that the training run's model is there to compare the
+    weights with.
+    """
     monkeypatch.syspath_prepend(str(Path.cwd()))
     Path("evil.py").write_text(MARKS_ITSELF)
     for name in ("train/linear", "predict/weights"):
@@ -128,14 +162,21 @@ def test_code_that_the_user_names_runs(stranger: Path, agt: Agt, named: str) -> 
 
 @pytest.mark.parametrize("value", ["evil.Boom", "3"])
 def test_trust_takes_a_list_of_names_and_nothing_else(stranger: Path, agt: Agt, value: str) -> None:
-    agt("certify", "run=train/box", f"trust={value}").ended(2, "trust=", "give a list of full names")
+    agt("certify", "run=train/box", f"trust={value}").ended(
+        2, "trust=", "give a list of full names"
+    )
     assert not (stranger / "imported").exists()
 
 
 @pytest.mark.parametrize(
     "target",
     [
-        *("agt.mechanisms.planning.np", "agt.data.table.pd", "agt.settings.KGridConfig", "os.system"),
+        *(
+            "agt.mechanisms.planning.np",
+            "agt.data.table.pd",
+            "agt.settings.KGridConfig",
+            "os.system",
+        ),
         *("x", ".x", "", "agt", "agt.mechanisms..x", "agt.mechanisms.evil.Boom"),
         *("agt.mechanisms.mechanism.Mechanism", "agt.mechanisms.weights.GaussianWeights"),
         *("agt.mechanisms.objective.WeightsMechanism", "agt.mechanisms.measurement.Measurement"),
@@ -150,8 +191,15 @@ def test_a_part_of_agt_that_no_table_lists_is_not_resolved(target: str) -> None:
 
 def test_every_class_of_the_table_is_there_and_every_class_of_conf_is_agts_own() -> None:
     for target in OWN_CODE:
-        assert f"{imported(target, 'model').__module__}.{imported(target, 'model').__qualname__}" == target
-    texts = [text for group in ("dataset", "model", "mechanism") for text in config_files.options(group).values()]
+        assert (
+            f"{imported(target, 'model').__module__}.{imported(target, 'model').__qualname__}"
+            == target
+        )
+    texts = [
+        text
+        for group in ("dataset", "model", "mechanism")
+        for text in config_files.options(group).values()
+    ]
     named = {yaml.safe_load(text)["_target_"] for text in texts if "_target_: agt." in text}
     assert all(map(is_own_code, named))
     earlier = {
@@ -171,11 +219,18 @@ def alone(folder: Path, path: str, *words: str) -> subprocess.CompletedProcess[s
     start = ["-m", "agt_cli"] if path == "-m" else script
     env = {**os.environ, "PYTHONPATH": "." if path == "." else ""}
     return subprocess.run(
-        [sys.executable, *start, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=120
+        [sys.executable, *start, *words],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
 
-@pytest.mark.parametrize("path", ["-m", *(pytest.param(path, marks=pytest.mark.sweep) for path in ("", "."))])
+@pytest.mark.parametrize(
+    "path", ["-m", *(pytest.param(path, marks=pytest.mark.sweep) for path in ("", "."))]
+)
 def test_a_process_that_could_import_a_strangers_code_does_not(stranger: Path, path: str) -> None:
     """All other tests here have the folder on Python's path, in this process."""
     (stranger / "hydra_plugins").mkdir()
@@ -203,30 +258,48 @@ def test_the_papers_code_is_found_under_one_name() -> None:
     assert Path(str(reproduce.__file__)).parent.name in ("experiments", "_experiments")
     for old in ("agt_cli.papers.encoder", "experiments.encoder"):
         with trusting(["agt_cli._experiments.encoder.EncodedHead"]):
-            assert imported(f"{old}.EncodedHead", "model").__module__ == "agt_cli._experiments.encoder"
+            assert (
+                imported(f"{old}.EncodedHead", "model").__module__ == "agt_cli._experiments.encoder"
+            )
 
 
 @pytest.mark.parametrize(
     ("name", "edit", "words"),
     [
         ("metrics.json", lambda node: node.clear(), "certify run=run"),
-        ("env.json", lambda node: node.update(data_files={"path": {"path": None}}), "certify run=run"),
-        ("env.json", lambda node: node.update(data_files={"path": 3}), "predict run=run mechanism.eps=1"),
-        ("config.yaml", lambda node: node["relation"].update(name="friends"), "audit certificate run=run"),
+        (
+            "env.json",
+            lambda node: node.update(data_files={"path": {"path": None}}),
+            "certify run=run",
+        ),
+        (
+            "env.json",
+            lambda node: node.update(data_files={"path": 3}),
+            "predict run=run mechanism.eps=1",
+        ),
+        (
+            "config.yaml",
+            lambda node: node["relation"].update(name="friends"),
+            "audit certificate run=run",
+        ),
         ("config.yaml", lambda node: node.pop("relation"), "audit certificate run=run"),
     ],
 )
 def test_an_entry_that_is_not_as_agt_wrote_it_is_no_bug(
     agt: Agt, name: str, edit: Callable[[Any], object], words: str
 ) -> None:
-    agt("train", "dataset=digits", "model=linear", "kgrid.max=2", "hydra.run.dir=run", "-q").ended(0)
+    agt("train", "dataset=digits", "model=linear", "kgrid.max=2", "hydra.run.dir=run", "-q").ended(
+        0
+    )
     path = Path("run", name)
     node = yaml.safe_load(path.read_text())
     edit(node)
     path.write_text(yaml.safe_dump(node) if path.suffix == ".yaml" else json.dumps(node))
     if name == "metrics.json":  # a note about other test records is made of it
         environment = Path("run/env.json")
-        environment.write_text(environment.read_text().replace('"data_digest": "', '"data_digest": "0'))
+        environment.write_text(
+            environment.read_text().replace('"data_digest": "', '"data_digest": "0')
+        )
     reseal(Path("run"))
     said = agt(*words.split())
     assert said.code in (1, 2)

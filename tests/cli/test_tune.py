@@ -27,11 +27,25 @@ QUIET = ("-q", "--json", "tune.k=3", "tune.folds=3", GRID)
 def write(seed: int = 0, private: int = 200, test_seed: int = 9) -> None:
     """t.csv: private training rows, public training rows, and test rows."""
     parts = []
-    for split, n, s, public in (("train", private, seed, 0), ("train", 60, 50, 1), ("test", 60, test_seed, 0)):
+    for split, n, s, public in (
+        ("train", private, seed, 0),
+        ("train", 60, 50, 1),
+        ("test", 60, test_seed, 0),
+    ):
         rng = np.random.default_rng(s)
         y = rng.integers(0, 2, n)
         x = rng.normal(size=(n, 2)) + y[:, None]
-        parts.append(pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": np.where(y, "yes", "no"), "split": split, "p": public}))
+        parts.append(
+            pd.DataFrame(
+                {
+                    "a": x[:, 0],
+                    "b": x[:, 1],
+                    "y": np.where(y, "yes", "no"),
+                    "split": split,
+                    "p": public,
+                }
+            )
+        )
     pd.concat(parts).to_csv("t.csv", index=False)
 
 
@@ -43,7 +57,9 @@ def condition_e(said: Said) -> dict[str, str]:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("public", ["test", "train", "public.csv"])
-def test_an_experiment_chosen_on_public_rows_and_the_run_made_with_it(agt: Agt, public: str) -> None:
+def test_an_experiment_chosen_on_public_rows_and_the_run_made_with_it(
+    agt: Agt, public: str
+) -> None:
     write()
     pd.read_csv("t.csv").iloc[-60:, :3].to_csv("public.csv", index=False)
     marks = ("dataset.public=p",) if public == "train" else ()
@@ -86,7 +102,9 @@ def test_other_public_rows_void_the_declaration_and_a_word_on_the_line_renews_it
     assert "chosen_on_other_rows" in e["facts"]
     e = condition_e(agt("train", "experiment=table_tuned", "training.caution=7", "-q", "--json"))
     assert "'declared_for_other_settings', 'values': {'changed': ['training']" in e["facts"]
-    e = condition_e(agt("train", "experiment=table_tuned", "training.chosen_on=public", "-q", "--json"))
+    e = condition_e(
+        agt("train", "experiment=table_tuned", "training.chosen_on=public", "-q", "--json")
+    )
     assert e["standing"] == "declared"
 
 

@@ -1,4 +1,6 @@
-"""agt unlearn as a command: its account is never lost, and what stops it before the change leaves everything as it was."""
+"""agt unlearn as a command: its account is never lost, and what stops it before the change
+leaves everything as it was.
+"""
 
 import json
 import os
@@ -92,7 +94,9 @@ def test_the_account_can_be_had_again(agt: Agt, run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "method"), [(CheckError("a check"), "auto"), (KeyboardInterrupt(), "certificate")], ids=repr
+    ("error", "method"),
+    [(CheckError("a check"), "auto"), (KeyboardInterrupt(), "certificate")],
+    ids=repr,
 )
 def test_what_stops_the_account_says_that_the_run_was_changed(
     agt: Agt, run: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, method: str
@@ -113,7 +117,9 @@ def test_what_stops_the_account_says_that_the_run_was_changed(
     assert ("waiting" in later) == (method == "certificate")
 
 
-def test_a_change_that_is_decided_and_not_carried_through(agt: Agt, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_that_is_decided_and_not_carried_through(
+    agt: Agt, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stop(*_: object) -> None:
         raise OSError(28, "No space left")
 
@@ -157,7 +163,9 @@ def test_what_lies_beside_the_run_is_looked_at(agt: Agt) -> None:
     assert [place["found"] for place in trained_on] == [0, 2]
     (holding,) = trained_on[1]["remarks"]
     assert [Path(folder).name for folder in holding["values"]["runs"]] == [Path(other).name]
-    assert {"shadow_models", "files_beside_runs"} <= {remark["code"] for remark in told["sweep"]["unlooked"]}
+    assert {"shadow_models", "files_beside_runs"} <= {
+        remark["code"] for remark in told["sweep"]["unlooked"]
+    }
 
 
 def test_methods_are_compared_on_copies(agt: Agt, run: Path) -> None:
@@ -166,22 +174,35 @@ def test_methods_are_compared_on_copies(agt: Agt, run: Path) -> None:
     said = unlearn(agt, *line, rows=range(3))
     (retrained, noted) = said.json["jobs"]
     assert said.code == 0, said.err
-    assert (retrained["metrics"]["removed"], noted["metrics"]["asked"], noted["rehearsed"]) == (3, 3, True)
+    assert (retrained["metrics"]["removed"], noted["metrics"]["asked"], noted["rehearsed"]) == (
+        3,
+        3,
+        True,
+    )
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-    assert Run.at(Path(retrained["run"])).result == "3 records removed, in a rehearsal", "from a copy"
+    assert Run.at(Path(retrained["run"])).result == "3 records removed, in a rehearsal", (
+        "from a copy"
+    )
     for job in (retrained, noted):
         assert not list(Path(job["run"]).glob("account*")), "nobody takes it for an account"
         assert not list(Path(job["run"]).glob(".copies-*"))
         assert "nothing was erased" in (Path(job["run"]) / "report.md").read_text()
         assert "rehearsal" in agt("verify", job["run"]).out
-    assert [job["done_before"] for job in unlearn(agt, *line, rows=range(3)).json["jobs"]] == [True, True]
+    assert [job["done_before"] for job in unlearn(agt, *line, rows=range(3)).json["jobs"]] == [
+        True,
+        True,
+    ]
     assert "nothing is pending" in unlearn(agt, "rehearse=true").err
-    said = unlearn(agt, "method=certificate", "rehearse=true", f"output_dir={run}/mine", rows=range(3))
+    said = unlearn(
+        agt, "method=certificate", "rehearse=true", f"output_dir={run}/mine", rows=range(3)
+    )
     assert said.json["rehearsed"], "its copy is not copied into itself"
     assert not list(run.rglob(".copies-*"))
 
 
-def test_a_state_from_before_an_erasure_is_refused_beside_a_damaged_account(agt: Agt, run: Path) -> None:
+def test_a_state_from_before_an_erasure_is_refused_beside_a_damaged_account(
+    agt: Agt, run: Path
+) -> None:
     shutil.copytree(run, "copy")
     assert unlearn(agt, rows=range(3)).code == 0
     (damaged,) = Path("outputs/unlearn").glob("*/account.json")
@@ -202,7 +223,14 @@ def test_ids_come_from_files_that_end(agt: Agt, run: Path) -> None:
 
 
 def test_erasures_from_several_runs_go_on(agt: Agt, run: Path) -> None:
-    other = ("train", *TINY, "training.chosen_on=public", "training.seed=1", "hydra.run.dir=other", "-q")
+    other = (
+        "train",
+        *TINY,
+        "training.chosen_on=public",
+        "training.seed=1",
+        "hydra.run.dir=other",
+        "-q",
+    )
     assert agt(*other).code == 0
     shutil.copytree("other", "copy")
     Path("ids.txt").write_text("\n".join(IDS[:3]))

@@ -1,4 +1,6 @@
-"""agt verify: what an auditor is told of folders that are as they were made, and of folders that are not."""
+"""agt verify: what an auditor is told of folders that are as they were made, and of folders that
+are not.
+"""
 
 import json
 import os
@@ -38,8 +40,21 @@ from cli.conftest import Agt, Said
 
 CONDITIONS = ("conditions_held", "conditions_declared", "conditions")
 PUBLIC = "training.chosen_on=public"
-TINY = ("dataset.n_train=80", "training.epochs=2", "kgrid.max=3", "compute.kernel=reference", PUBLIC, "model=linear")
-LINEAR = (*TINY, "training.loss=binary_cross_entropy", "training.clip=0.5", "training.momentum=0", "certificate=stability")
+TINY = (
+    "dataset.n_train=80",
+    "training.epochs=2",
+    "kgrid.max=3",
+    "compute.kernel=reference",
+    PUBLIC,
+    "model=linear",
+)
+LINEAR = (
+    *TINY,
+    "training.loss=binary_cross_entropy",
+    "training.clip=0.5",
+    "training.momentum=0",
+    "certificate=stability",
+)
 WEIGHTS = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
 PAID = ("ledger=people", "mechanism=gaussian_margin", "mechanism.mu=0.1")
 SURE = "confidence=0.999999"  # draws are the operating system's
@@ -48,7 +63,13 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "train/head": ("train", *LINEAR),
     "train/noise": ("train", *TINY, "noise.epsilon=1", "training.clip=0.05"),
     "certify/c": ("certify", "run=train/box", "map_resolution=0"),
-    "plan/p": ("plan", "run=train/box", "eps=[1.0]", "queries=[10]", "mechanisms=[randomized_response]"),
+    "plan/p": (
+        "plan",
+        "run=train/box",
+        "eps=[1.0]",
+        "queries=[10]",
+        "mechanisms=[randomized_response]",
+    ),
     "predict/labels": ("predict", "run=train/box", "mechanism.eps=1"),
     "predict/within": (
         "predict",
@@ -58,13 +79,33 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "total.delta=1e-5",
         "force=true",
     ),
-    "predict/number": ("predict", "run=train/box", "mechanism=certified_quantile", "mechanism.eps=1"),
+    "predict/number": (
+        "predict",
+        "run=train/box",
+        "mechanism=certified_quantile",
+        "mechanism.eps=1",
+    ),
     "predict/total": ("predict", "run=train/box", "mechanism=certified_quantile", "total.eps=0.5"),
     "predict/simulated": ("predict", "run=train/box", "mechanism.eps=1", "seed=3"),
     "predict/weights": ("predict", "run=train/head", *WEIGHTS),
     "predict/answers": ("predict", "release=predict/weights/release", "inputs=queries.npz"),
-    "audit/a": ("audit", "mechanism", "mechanism=randomized_response", "mechanism.eps=1", "audit.trials=300", SURE),
-    "ledgers": ("ledger", "init", "people", "run=train/head", "total.eps=1", "total.delta=1e-5", "unit=one person"),
+    "audit/a": (
+        "audit",
+        "mechanism",
+        "mechanism=randomized_response",
+        "mechanism.eps=1",
+        "audit.trials=300",
+        SURE,
+    ),
+    "ledgers": (
+        "ledger",
+        "init",
+        "people",
+        "run=train/head",
+        "total.eps=1",
+        "total.delta=1e-5",
+        "unit=one person",
+    ),
     "predict/paid": ("predict", "run=train/head", "inputs=queries.npz", *PAID),
     "predict/again": ("predict", "run=train/head", "inputs=queries.npz", *PAID),
 }
@@ -120,11 +161,15 @@ def change(path: Path, edit: Callable[[Any], object]) -> None:
     text = path.read_text()
     value = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     edit(value)
-    path.write_text(json.dumps(value, indent=2) + "\n" if path.suffix == ".json" else yaml.safe_dump(value))
+    path.write_text(
+        json.dumps(value, indent=2) + "\n" if path.suffix == ".json" else yaml.safe_dump(value)
+    )
 
 
 Edit = tuple[str, str] | tuple[str, str, int] | Callable[[Any], Any] | None
-"""Text and what stands in its place; what changes a file's values, or gives another text; None: the file is left out."""
+"""Text and what stands in its place; what changes a file's values, or gives another text; None:
+the file is left out.
+"""
 
 
 def tamper(folder: Path, edits: dict[str, Edit], seal: Callable[[Path], None] = reseal) -> None:
@@ -139,7 +184,11 @@ def tamper(folder: Path, edits: dict[str, Edit], seal: Callable[[Path], None] = 
         elif path.suffix not in (".json", ".yaml"):
             path.write_text(edit(path.read_text()))
         elif name == "spent.json":
-            value = {key: value for key, value in json.loads(before).items() if key not in ("seal", "format")}
+            value = {
+                key: value
+                for key, value in json.loads(before).items()
+                if key not in ("seal", "format")
+            }
             edit(value)
             path.write_bytes(seal_manifest(value))
         else:
@@ -148,7 +197,8 @@ def tamper(folder: Path, edits: dict[str, Edit], seal: Callable[[Path], None] = 
     seal(folder)
 
 
-# -- folders that are what was made ----------------------------------------------------------------------------------------
+# -- folders that are what was made
+# ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [*RUNS, "predict/weights/release"])
@@ -189,7 +239,9 @@ def test_queries_are_read_as_the_data_set_of_config_yaml(
 def test_released_weights_have_the_claim_of_the_run_that_released_them(
     made: Path, agt: Agt, tmp_path: Path, change: dict[str, Any], words: str
 ) -> None:
-    """Each folder is in order by itself: the claim is forged with its words, and both manifests are sealed again."""
+    """Each folder is in order by itself: the claim is forged with its words, and both manifests
+    are sealed again.
+    """
     run = tmp_path / "weights"
     shutil.copytree(made / "predict/weights", run)
     claim = read_claim((run / "release/claim.json").read_bytes())
@@ -204,7 +256,9 @@ def test_released_weights_have_the_claim_of_the_run_that_released_them(
         assert words in " ".join(said.out.split())
 
 
-def test_a_record_is_verified_with_the_folder_that_it_hands_on(made: Path, agt: Agt, tmp_path: Path) -> None:
+def test_a_record_is_verified_with_the_folder_that_it_hands_on(
+    made: Path, agt: Agt, tmp_path: Path
+) -> None:
     run = tmp_path / "weights"
     shutil.copytree(made / "predict/weights", run)
     (run / "release/weights.npz").write_bytes(b"other weights")
@@ -215,23 +269,31 @@ def test_a_record_is_verified_with_the_folder_that_it_hands_on(made: Path, agt: 
 
 def test_answers_are_named_by_the_classes_of_config_yaml(agt: Agt) -> None:
     """Answers are named by source.json, so that swapped names in it would swap what is released."""
-    agt("train", "dataset=digits", "model=linear", "kgrid.max=2", "hydra.run.dir=run", "-q").ended(0)
+    agt("train", "dataset=digits", "model=linear", "kgrid.max=2", "hydra.run.dir=run", "-q").ended(
+        0
+    )
     tamper(Path("run"), {"source.json": lambda node: node["names"].reverse()})
     assert "names[0] is recorded as" in problems(agt("verify", "run", "--json", "-q"))["model"]
 
 
 def test_words_that_are_compared_are_those_of_one_version(made: Path) -> None:
-    """Were they others, each earlier record of this version would contradict itself: give them a version of their own."""
+    """Were they others, each earlier record of this version would contradict itself: give them a
+    version of their own.
+    """
     declared = [f"{TEMPLATES[code]} {broken_by}" for code, broken_by in sorted(BROKEN_BY.items())]
     words = [SCOPE, (made / "train/box/conditions.json").read_text(), *declared]
-    assert (agt_version, sha256("".join(words).encode()).hexdigest()[:16]) == ("0.9.0", "a2b3228a1e35a8ae")
+    assert (agt_version, sha256("".join(words).encode()).hexdigest()[:16]) == (
+        "0.9.0",
+        "a2b3228a1e35a8ae",
+    )
 
 
 def test_the_page_says_what_rests_on_what(made: Path, agt: Agt) -> None:
     said = agt("verify", str(made / "predict/labels")).ended(0)
     for words in (
         "VERIFIES: predict run",
-        "1-differentially private per query for add_remove neighbours (one record added or removed)",
+        "1-differentially private per query for add_remove neighbours (one record added or "
+        "removed)",
         "all 20 together: (20, 0)-differentially private in all, by the basic composition",
         "training.chosen_on=public",
         "└── training run",
@@ -248,7 +310,9 @@ def test_a_page_is_written_where_it_is_asked_for(made: Path, agt: Agt, tmp_path:
         assert agt("verify", str(folder), f"page={name}").code == 0
         assert "one record added or removed" in (tmp_path / name).read_text()
     agt("verify", str(folder), "page=audit.md").ended(2, "nothing is written over")
-    agt("verify", str(folder), f"page={folder}/audit.md").ended(2, "lies in the folder that is verified")
+    agt("verify", str(folder), f"page={folder}/audit.md").ended(
+        2, "lies in the folder that is verified"
+    )
     assert agt("verify", str(folder), "page=audit.txt").code == 2
 
 
@@ -272,7 +336,9 @@ def test_what_is_not_there_is_said_to_be_not_checked(made: Path, agt: Agt, tmp_p
     assert "what it rests on is in the training run" in said.out
 
 
-def test_a_run_with_a_certificate_of_an_earlier_version_says_which_version_made_it(outputs: Path, agt: Agt) -> None:
+def test_a_run_with_a_certificate_of_an_earlier_version_says_which_version_made_it(
+    outputs: Path, agt: Agt
+) -> None:
     folder = outputs / "train/box"
     tube = {"name": "tube", "length": 16.0}
     change(folder / "config.yaml", lambda config: config.update(certificate=tube))
@@ -288,7 +354,8 @@ def test_a_run_with_a_certificate_of_an_earlier_version_says_which_version_made_
     agt("certify", f"run={folder}").ended(2, "certificate=tube: the curvature tube was removed")
 
 
-# -- usage -----------------------------------------------------------------------------------------------------------------
+# -- usage
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_no_run_is_a_mistake(made: Path, agt: Agt, tmp_path: Path) -> None:
@@ -316,17 +383,25 @@ def test_a_run_that_did_not_end_does_not_verify(outputs: Path, agt: Agt) -> None
     assert "count it as spent: all 20 together: (20, 0)" in said["budget"], "what was drawn counts"
 
 
-# -- folders that were changed ---------------------------------------------------------------------------------------------
+# -- folders that were changed
+# ---------------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_was_sealed_again_differs_in_its_digest_alone(outputs: Path, agt: Agt) -> None:
+def test_a_folder_that_was_sealed_again_differs_in_its_digest_alone(
+    outputs: Path, agt: Agt
+) -> None:
     folder = outputs / "train/box"
     kept = digest(folder)
     change(folder / "env.json", lambda env: env.update(platform="elsewhere"))
     reseal(folder)
     alone = agt("verify", str(folder), "--json", "-q").ended(0)
-    assert "shows there alone" in next(c["remedy"] for c in alone.json["checks"] if c["check"] == "digest")
-    assert "a rewritten one" in problems(agt("verify", str(folder), f"digest={kept}", "--json", "-q"))["digest"]
+    assert "shows there alone" in next(
+        c["remedy"] for c in alone.json["checks"] if c["check"] == "digest"
+    )
+    assert (
+        "a rewritten one"
+        in problems(agt("verify", str(folder), f"digest={kept}", "--json", "-q"))["digest"]
+    )
     agt("verify", str(outputs / "predict/labels"), "--json", "-q").ended(0)
 
 
@@ -334,10 +409,14 @@ def _unnamed(source: dict[str, Any]) -> None:
     source["source"]["unit"] = None  # "units" goes on saying that they are named
 
 
-def test_votes_that_dealt_the_rows_of_a_unit_one_by_one_do_not_verify(tmp_path: Path, agt: Agt) -> None:
+def test_votes_that_dealt_the_rows_of_a_unit_one_by_one_do_not_verify(
+    tmp_path: Path, agt: Agt
+) -> None:
     """As version 0.4.0 once trained them: no column names the units, and k counts units of two."""
     n, rng = 40, np.random.default_rng(0)
-    pd.DataFrame({"x": rng.normal(size=n), "home": np.arange(n) // 2, "y": np.arange(n) % 2}).to_csv("t.csv", index=False)
+    pd.DataFrame(
+        {"x": rng.normal(size=n), "home": np.arange(n) // 2, "y": np.arange(n) % 2}
+    ).to_csv("t.csv", index=False)
     table = (
         "dataset=table",
         "dataset.path=t.csv",
@@ -346,14 +425,23 @@ def test_votes_that_dealt_the_rows_of_a_unit_one_by_one_do_not_verify(tmp_path: 
         "dataset.unit=home",
         "dataset.declared_size=30",
     )
-    numbers = ("+dataset.numeric={x: [-3, 3]}", "dataset.classes=['0', '1']", "relation.unit_rows=2", "ensemble.members=2")
-    agt("train", *table, *numbers, *LINEAR[1:], "training=generic", "hydra.run.dir=run", "-q").ended(0)
+    numbers = (
+        "+dataset.numeric={x: [-3, 3]}",
+        "dataset.classes=['0', '1']",
+        "relation.unit_rows=2",
+        "ensemble.members=2",
+    )
+    agt(
+        "train", *table, *numbers, *LINEAR[1:], "training=generic", "hydra.run.dir=run", "-q"
+    ).ended(0)
     agt("verify", "run", "-q").ended(0)
     tamper(Path("run"), {"config.yaml": ("unit: home", "unit: null"), "source.json": _unnamed})
     assert "nothing says whose they are" in problems(agt("verify", "run", "--json", "-q"))["model"]
 
 
-def test_a_training_run_that_was_sealed_again_breaks_what_rests_on_it(outputs: Path, made: Path, agt: Agt) -> None:
+def test_a_training_run_that_was_sealed_again_breaks_what_rests_on_it(
+    outputs: Path, made: Path, agt: Agt
+) -> None:
     folder = outputs / "predict/labels"
     name_training_run(folder, str(Path("train/box").resolve()))
     assert agt("verify", str(folder), "-q").code == 0
@@ -379,20 +467,31 @@ def debits(numbers: list[int]) -> dict[str, Edit]:
         entries = [value["ledger"]["entry"] + number for number in numbers]
         value.update(ledger={**value["ledger"], "entries": entries}, queries=3 * len(numbers))
 
-    return {"config.yaml": lambda value: value.update(inputs="-"), "spent.json": spent}  # whose debits come one by one
+    # whose debits come one by one
+    return {"config.yaml": lambda value: value.update(inputs="-"), "spent.json": spent}
 
 
-EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its files, the check that tells, and what it tells
+# the run, its files, the check that tells, and what it tells
+EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
     "a condition called proved": (
         "train/box",
         {"conditions.json": lambda value: value[4].update(standing="proved")},
         "",
         "standing is recorded as 'proved'",
     ),
-    "a condition left out": ("train/box", {"conditions.json": lambda value: value.pop(2)}, "", "expected a to g"),
+    "a condition left out": (
+        "train/box",
+        {"conditions.json": lambda value: value.pop(2)},
+        "",
+        "expected a to g",
+    ),
     "a declaration made a proof": (
         "predict/labels",
-        {"conditions.json": lambda value: [fact.update(standing="proved") for fact in value[4]["facts"]]},
+        {
+            "conditions.json": lambda value: [
+                fact.update(standing="proved") for fact in value[4]["facts"]
+            ]
+        },
         "",
         "what would break it",
     ),
@@ -432,7 +531,12 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
         "",
         "20 rows, and 2 labels",
     ),
-    "less noise": ("predict/weights", {"released_weights.json": lambda value: value.update(sigma=1e-6)}, "", "sigma"),
+    "less noise": (
+        "predict/weights",
+        {"released_weights.json": lambda value: value.update(sigma=1e-6)},
+        "",
+        "sigma",
+    ),
     "a little less noise": (
         "predict/weights",
         {"released_weights.json": lambda value: value.update(sigma=value["sigma"] * 0.999)},
@@ -441,18 +545,32 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
     ),
     "another mechanism": (
         "predict/labels",
-        {"config.yaml": lambda value: value["mechanism"].update(_target_="agt.mechanisms.published.GlobalSensitivity")},
+        {
+            "config.yaml": lambda value: value["mechanism"].update(
+                _target_="agt.mechanisms.published.GlobalSensitivity"
+            )
+        },
         "",
         "mechanism.delta",
     ),
-    "other data": ("certify/c", {"env.json": lambda value: value.update(data_digest="0")}, "", "data_digest = 0"),
+    "other data": (
+        "certify/c",
+        {"env.json": lambda value: value.update(data_digest="0")},
+        "",
+        "data_digest = 0",
+    ),
     "proved by a word": (
         "predict/labels",
         {"metrics.json": lambda value: value.update(proved="yes")},
         "",
         "proved is recorded as 'yes'",
     ),
-    "a source without a digest": ("predict/labels", {"env.json": lambda value: value.update(trained_digest=None)}, "", ""),
+    "a source without a digest": (
+        "predict/labels",
+        {"env.json": lambda value: value.update(trained_digest=None)},
+        "",
+        "",
+    ),
     "another source": (
         "predict/labels",
         {"env.json": lambda value: value.pop("trained_run")},
@@ -468,12 +586,32 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
     **{
         f"env.json: {name}": (run, {"env.json": edit}, "env.json", words)
         for name, (run, edit, words) in {
-            "no version": ("train/box", lambda value: value.pop("agt"), "agt of env.json is recorded as None"),
+            "no version": (
+                "train/box",
+                lambda value: value.pop("agt"),
+                "agt of env.json is recorded as None",
+            ),
             "a seed": ("train/box", lambda value: value.update(seed=7), "seed is recorded as 7"),
-            "a rehearsal": ("predict/labels", lambda value: value.update(rehearsed=True), "rehearsed is recorded as True"),
-            "other data": ("train/box", lambda value: value.update(dataset="x"), "dataset is recorded as 'x'"),
-            "another ledger": ("predict/paid", lambda value: value.update(ledger="x"), "ledger is recorded as 'x'"),
-            "no ledger": ("predict/paid", lambda value: value.pop("ledger"), "ledger is recorded as None"),
+            "a rehearsal": (
+                "predict/labels",
+                lambda value: value.update(rehearsed=True),
+                "rehearsed is recorded as True",
+            ),
+            "other data": (
+                "train/box",
+                lambda value: value.update(dataset="x"),
+                "dataset is recorded as 'x'",
+            ),
+            "another ledger": (
+                "predict/paid",
+                lambda value: value.update(ledger="x"),
+                "ledger is recorded as 'x'",
+            ),
+            "no ledger": (
+                "predict/paid",
+                lambda value: value.pop("ledger"),
+                "ledger is recorded as None",
+            ),
             "other queries": (
                 "predict/paid",
                 lambda value: value.update(inputs="x"),
@@ -514,7 +652,11 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
                 lambda value: value.update(data_digest="0"),
                 "data_digest is recorded as '0'",
             ),
-            "an entry more": ("predict/labels", lambda value: value.update(refunded=True), "an entry refunded = True"),
+            "an entry more": (
+                "predict/labels",
+                lambda value: value.update(refunded=True),
+                "an entry refunded = True",
+            ),
             "fewer queries of weights": (
                 "predict/weights",
                 lambda value: value.update(queries=1),
@@ -540,14 +682,24 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
         "audit.json",
         "kind of audit.json is recorded as 'mechanism', and env.json beside it names 'weights'",
     ),
-    "not finished": ("train/box", {"status.json": lambda value: value.update(state="running")}, "", "'running'"),
+    "not finished": (
+        "train/box",
+        {"status.json": lambda value: value.update(state="running")},
+        "",
+        "'running'",
+    ),
     "spent": (
         "predict/labels",
         {"spent.json": lambda value: value["totals"][0].update(eps=0.1)},
         "claim",
         "totals[0].eps is recorded as 0.1, and is 20.0",
     ),
-    "a label of no class": ("predict/labels", {"labels.csv": (",left", ",up")}, "labels", "which is no class"),
+    "a label of no class": (
+        "predict/labels",
+        {"labels.csv": (",left", ",up")},
+        "labels",
+        "which is no class",
+    ),
     "other labels": (
         "predict/paid",
         {
@@ -572,15 +724,24 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
     ),
     "a fact for another": (
         "train/box",
-        {"conditions.json": lambda value: value[0]["facts"][0].update(code="every_k_counted", values={})},
+        {
+            "conditions.json": lambda value: value[0]["facts"][0].update(
+                code="every_k_counted", values={}
+            )
+        },
         "model",
         "conditions[0].facts[0].code is recorded as 'every_k_counted', and is 'grid_dense'",
     ),
     "a declared setting in a claim": (
         "predict/labels",
-        {"claim.json": lambda value: value["declared"][0]["fact"]["values"].update(setting="declared.settings=True")},
+        {
+            "claim.json": lambda value: value["declared"][0]["fact"]["values"].update(
+                setting="declared.settings=True"
+            )
+        },
         "claim",
-        "declared[0].fact.values.setting is recorded as 'declared.settings=True', and is 'training.chosen_on=public'",
+        "declared[0].fact.values.setting is recorded as 'declared.settings=True', and is "
+        "'training.chosen_on=public'",
     ),
     "another product": (
         "train/box",
@@ -592,7 +753,8 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
         "predict/labels",
         {
             "conditions.json": lambda value: value[4].update(
-                standing="proved", facts=[{"standing": "proved", "code": "own_words", "values": {"text": "trust me"}}]
+                standing="proved",
+                facts=[{"standing": "proved", "code": "own_words", "values": {"text": "trust me"}}],
             ),
             "metrics.json": lambda value: value.update(conditions_declared=0),
         },
@@ -616,7 +778,9 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
             "another reason why no ledger counts it": ('"why": "unnamed"', '"why": "call"'),
             "no reason why no ledger counts it": lambda value: value.pop("uncounted"),
             "an earlier form, without words": lambda value: value.update(schema="agt.claim/1"),
-            "another version, whose words nobody compares": lambda value: value.update(agt="0.6.0", words=["all is safe"]),
+            "another version, whose words nobody compares": lambda value: value.update(
+                agt="0.6.0", words=["all is safe"]
+            ),
             "1 for true": lambda value: value.update(proved=1),
             "0 for false": lambda value: value.update(noisy=0),
             "a key twice": ("{\n", '{"proved": false,\n'),
@@ -628,7 +792,9 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
             "unit": ('"unit": "one person"', '"unit": "one household"'),
             "spent": ('"square": "0.', '"square": "0.0'),
             "a table left out": lambda value: value["account"]["ledger"].update(tables=[]),
-            "another table": lambda value: value["account"]["ledger"]["tables"][0].update(name="others"),
+            "another table": lambda value: value["account"]["ledger"]["tables"][0].update(
+                name="others"
+            ),
             "a second head": ('"second_head": "none"', '"second_head": "away"'),
             "what it counts": ('"counts": "entry"', '"counts": "answers"'),
             "words": ("all that is ever released on it", "nearly all that is ever released on it"),
@@ -644,10 +810,15 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
         f"release: {name}": ("predict/weights/release", {"release.json": edit}, "budget", words)
         for name, (edit, words) in {
             "less": (
-                lambda value: value["words"].__setitem__(1, value["words"][1].replace("(1,", "(0.1,")),
+                lambda value: value["words"].__setitem__(
+                    1, value["words"][1].replace("(1,", "(0.1,")
+                ),
                 "in other words",
             ),
-            "a line before it": (lambda value: value["words"].insert(1, "and nobody learns anything"), "in other words"),
+            "a line before it": (
+                lambda value: value["words"].insert(1, "and nobody learns anything"),
+                "in other words",
+            ),
             "words before the claim": (
                 lambda value: value["words"].__setitem__(0, f"free: {value['words'][0]}"),
                 "in other words",
@@ -701,12 +872,17 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
             {
                 "env.json": lambda value: value.update(trained_run="/nowhere/x"),
                 "claim.json": None,
-                "spent.json": lambda value, totals=totals: value.update(totals=totals, trained_run="/nowhere/x"),
+                "spent.json": lambda value, totals=totals: value.update(
+                    totals=totals, trained_run="/nowhere/x"
+                ),
             },
             "budget",
             "is not what this release comes to",
         )
-        for name, totals in {"totals": [{"eps": 0.1, "delta": 0.0, "bound": "basic"}], "none": []}.items()
+        for name, totals in {
+            "totals": [{"eps": 0.1, "delta": 0.0, "bound": "basic"}],
+            "none": [],
+        }.items()
     },
     "debits: one twice": ("predict/paid", debits([0, 0]), "entry", "debits, in order"),
     "debits: not the newest": ("predict/paid", debits([0, 1]), "entry", "debits, in order"),
@@ -714,14 +890,22 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {  # the run, its file
     "debits: before the run": (
         "predict/paid",
         debits([0])
-        | {"status.json": lambda value: value.update(dict.fromkeys(("started", "ended"), "2999-01-01T00:00:00+00:00"))},
+        | {
+            "status.json": lambda value: value.update(
+                dict.fromkeys(("started", "ended"), "2999-01-01T00:00:00+00:00")
+            )
+        },
         "entry",
         "debits, in order",
     ),
     **{
         f"entry: {key}": (
             "predict/paid",
-            {"spent.json": lambda value, key=key, other=other: value["ledger"].update({key: other})},
+            {
+                "spent.json": lambda value, key=key, other=other: value["ledger"].update(
+                    {key: other}
+                )
+            },
             "entry",
             words,
         )
@@ -768,14 +952,18 @@ def test_the_words_of_a_page_are_held_by_its_hash_alone(outputs: Path, agt: Agt,
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", EDITS)
-def test_a_record_that_was_edited_and_sealed_again_contradicts_itself(outputs: Path, agt: Agt, name: str) -> None:
+def test_a_record_that_was_edited_and_sealed_again_contradicts_itself(
+    outputs: Path, agt: Agt, name: str
+) -> None:
     run, edits, check, words = EDITS[name]
     tamper(outputs / run, edits)
     said = problems(agt("verify", run, "--json", "-q"), below=True)
     assert words in (said[check] if check else str(said)), said
 
 
-def test_answers_of_an_earlier_version_rest_on_the_weights_that_gave_them(outputs: Path, agt: Agt) -> None:
+def test_answers_of_an_earlier_version_rest_on_the_weights_that_gave_them(
+    outputs: Path, agt: Agt
+) -> None:
     """Versions up to 0.6.0 answered from released weights by mechanism.weights=."""
     mechanism = {"_target_": "agt.mechanisms.weights.ReleaseWeights", "weights": "predict/weights"}
     edits: dict[str, Edit] = {
@@ -801,12 +989,18 @@ EARLIER: dict[str, Edit] = {
 }
 
 
-@pytest.mark.parametrize("run", ["predict/labels", "predict/number", "predict/simulated", "predict/paid"])
-def test_what_an_earlier_version_wrote_as_sentences_is_said_to_be_not_checked(outputs: Path, agt: Agt, run: str) -> None:
+@pytest.mark.parametrize(
+    "run", ["predict/labels", "predict/number", "predict/simulated", "predict/paid"]
+)
+def test_what_an_earlier_version_wrote_as_sentences_is_said_to_be_not_checked(
+    outputs: Path, agt: Agt, run: str
+) -> None:
     tamper(Path(run), EARLIER)
     said = agt("verify", run, "--json", "-q").ended(0)
     words = [
-        check["words"] for check in said.json["checks"] if (check["check"], check["state"]) == ("words", "not checked")
+        check["words"]
+        for check in said.json["checks"]
+        if (check["check"], check["state"]) == ("words", "not checked")
     ]
     assert len(words) == 2, said.out
 
@@ -814,7 +1008,9 @@ def test_what_an_earlier_version_wrote_as_sentences_is_said_to_be_not_checked(ou
 def _with_text(*files: str) -> dict[str, Edit]:
     """What makes files of a record those of version 0.8.0."""
     edits: dict[str, Edit] = {
-        "conditions.json": lambda value: value.__setitem__(slice(None), [*map(as_condition_with_text, value)]),
+        "conditions.json": lambda value: value.__setitem__(
+            slice(None), [*map(as_condition_with_text, value)]
+        ),
         "claim.json": lambda value: value.update(as_claim_with_text(value), agt=LAST_IN_WORDS),
         "env.json": lambda value: value.update(agt=LAST_IN_WORDS),
     }
@@ -829,7 +1025,9 @@ def test_facts_that_an_earlier_version_recorded_as_text_are_said_to_be_not_check
     tamper(Path(run), _with_text("conditions.json", "claim.json"))
     said = agt("verify", run, "--json", "-q").ended(0)
     words = [
-        check["words"] for check in said.json["checks"] if (check["check"], check["state"]) == ("words", "not checked")
+        check["words"]
+        for check in said.json["checks"]
+        if (check["check"], check["state"]) == ("words", "not checked")
     ]
     assert len(words) == 2, said.out
     assert said.json["conditions"][0]["facts"][0]["code"] == "in_words"
@@ -839,13 +1037,17 @@ def test_a_training_run_whose_facts_are_text_is_rebuilt_and_used(outputs: Path, 
     run = "train/head"
     tamper(Path(run), _with_text("conditions.json"))
     assert agt("verify", run, "--json", "-q").ended(0).json["state"] == "not checked"
-    made = agt("predict", f"run={run}", *WEIGHTS, "ledger=none", "hydra.run.dir=w", "-q", "--json").ended(0)
+    made = agt(
+        "predict", f"run={run}", *WEIGHTS, "ledger=none", "hydra.run.dir=w", "-q", "--json"
+    ).ended(0)
     recorded = json.loads(Path(run, "conditions.json").read_text())
     standings = [condition["standing"] for condition in recorded]
     assert [c["standing"] for c in json.loads(Path("w/conditions.json").read_text())] == standings
     claim = json.loads(Path("w/claim.json").read_text())
     kept = {known["fact"]["values"].get("text") for known in claim["declared"]}
-    declared = {fact["why"] for c in recorded for fact in c["facts"] if fact["standing"] == "declared"}
+    declared = {
+        fact["why"] for c in recorded for fact in c["facts"] if fact["standing"] == "declared"
+    }
     assert kept - {None} == declared, "no declaration of the run is lost"
     assert made.json["run"]
     agt("verify", "w", "-q").ended(0)
@@ -853,7 +1055,10 @@ def test_a_training_run_whose_facts_are_text_is_rebuilt_and_used(outputs: Path, 
 
 def test_a_declaration_that_the_record_has_as_text_is_in_the_claim(outputs: Path, agt: Agt) -> None:
     tamper(Path("predict/labels"), _with_text("conditions.json", "claim.json"))
-    tamper(Path("predict/labels"), {"claim.json": lambda value: value["declared"][0].update(why="nothing")})
+    tamper(
+        Path("predict/labels"),
+        {"claim.json": lambda value: value["declared"][0].update(why="nothing")},
+    )
     assert "declared[0].fact" in problems(agt("verify", "predict/labels", "--json", "-q"))["claim"]
 
 
@@ -882,25 +1087,45 @@ def test_text_does_not_stand_for_a_fact_of_another_standing(outputs: Path, agt: 
                 for fact in condition["facts"]:
                     fact.update(standing="proved", broken_by="")
 
-    tamper(Path(run), {"conditions.json": prove, "metrics.json": lambda value: value.update(conditions_declared=0)})
-    assert "stands better here than config.yaml makes it" in problems(agt("verify", run, "--json", "-q"))["model"]
+    tamper(
+        Path(run),
+        {
+            "conditions.json": prove,
+            "metrics.json": lambda value: value.update(conditions_declared=0),
+        },
+    )
+    assert (
+        "stands better here than config.yaml makes it"
+        in problems(agt("verify", run, "--json", "-q"))["model"]
+    )
 
 
 def test_the_fields_of_an_earlier_version_are_compared(outputs: Path, agt: Agt) -> None:
     tamper(Path("predict/labels"), EARLIER)
-    tamper(Path("predict/labels"), {"claim.json": ('"relation": "add_remove"', '"relation": "substitute"')})
+    tamper(
+        Path("predict/labels"),
+        {"claim.json": ('"relation": "add_remove"', '"relation": "substitute"')},
+    )
     said = problems(agt("verify", "predict/labels", "--json", "-q"))
     assert "relation.name is recorded as 'substitute', and is 'add_remove'" in said["claim"]
 
 
-def test_stable_distances_are_those_that_the_table_and_metrics_count(outputs: Path, agt: Agt) -> None:
+def test_stable_distances_are_those_that_the_table_and_metrics_count(
+    outputs: Path, agt: Agt
+) -> None:
     path = outputs / "certify/c/certificates.parquet"
     table = pd.read_parquet(path)
     longer, metrics = table["stable_distance"] + 100, path.parent / "metrics.json"
     table.assign(stable_distance=longer).to_parquet(path, index=False)
     reseal(path.parent)
-    assert "stable_distance_mean" in problems(agt("verify", "certify/c", "--json", "-q"))["certificates"]
-    brief = {"stable_distance_mean": float(longer.mean()), "stable_distance_median": float(longer.median())}
+    assert (
+        "stable_distance_mean"
+        in problems(agt("verify", "certify/c", "--json", "-q"))["certificates"]
+    )
+    brief = {
+        "stable_distance_mean": float(longer.mean()),
+        "stable_distance_median": float(longer.median()),
+    }
     change(metrics, lambda value: value.update(brief))
     reseal(path.parent)
     said = problems(agt("verify", "certify/c", "--json", "-q"))
@@ -923,10 +1148,13 @@ def test_weights_that_were_not_drawn_are_off_their_lattice(outputs: Path, agt: A
     with np.load(folder / "weights.npz") as arrays:
         np.savez(folder / "weights.npz", weight=arrays["weight"] + 1e-12)
     reseal(folder)
-    assert "no multiple of the step" in problems(agt("verify", str(folder), "--json", "-q"))["noise"]
+    assert (
+        "no multiple of the step" in problems(agt("verify", str(folder), "--json", "-q"))["noise"]
+    )
 
 
-# -- ledgers ---------------------------------------------------------------------------------------------------------------
+# -- ledgers
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_ledger_verifies_and_says_what_rests_on_it(made: Path, agt: Agt) -> None:
@@ -947,7 +1175,10 @@ def test_a_head_that_was_noted_is_compared(made: Path, agt: Agt) -> None:
     path = str(made / "ledgers/people.ledger")
     head = agt("verify", path, "--json", "-q").json["facts"]["head"]
     assert agt("verify", path, f"head={head}", "-q").code == 0
-    assert "rewritten" in problems(agt("verify", path, f"head={head[:2]}{64 * '0'}", "--json", "-q"))["ledger"]
+    assert (
+        "rewritten"
+        in problems(agt("verify", path, f"head={head[:2]}{64 * '0'}", "--json", "-q"))["ledger"]
+    )
     assert "older" in problems(agt("verify", path, f"head=99:{64 * '0'}", "--json", "-q"))["ledger"]
     assert agt("verify", path, "head=nonsense").code == 2
     assert agt("verify", path, f"digest=sha256:{64 * '0'}").code == 2
@@ -966,7 +1197,9 @@ def test_a_ledger_that_the_environment_declined_is_in_the_record(
     outputs: Path, agt: Agt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AGT_LEDGER", "none")
-    agt("predict", "run=train/box", "mechanism.eps=1", "hydra.run.dir=predict/declined", "-q").ended(0)
+    agt(
+        "predict", "run=train/box", "mechanism.eps=1", "hydra.run.dir=predict/declined", "-q"
+    ).ended(0)
     checks = agt("verify", "predict/declined", "--json", "-q").ended(0).json["checks"]
     assert ("ledgers", "not checked") in {(check["check"], check["state"]) for check in checks}
     tamper(Path("predict/declined"), {"env.json": lambda env: env.pop("ledger")})
@@ -979,17 +1212,25 @@ def test_stored_answers_are_looked_for_in_their_ledger(outputs: Path, agt: Agt) 
     assert "entries paid for answers of this run" in agt("verify", str(folder), "-q", "--json").out
     change(folder / "metrics.json", lambda value: value.update(mu=0.2))
     reseal(folder)
-    assert "were not stored in this ledger" in problems(agt("verify", str(folder), "--json", "-q"), below=True)["entry"]
+    assert (
+        "were not stored in this ledger"
+        in problems(agt("verify", str(folder), "--json", "-q"), below=True)["entry"]
+    )
     shutil.move("ledgers", "accounts")
     assert "no ledger was found" in agt("verify", str(folder), "--json", "-q").out
 
 
-def test_a_release_without_its_training_run_is_proved_by_its_own_conditions(outputs: Path, agt: Agt) -> None:
+def test_a_release_without_its_training_run_is_proved_by_its_own_conditions(
+    outputs: Path, agt: Agt
+) -> None:
     """claim.json and metrics.json still say that it is."""
-    void = agt("train", *TINY[:-2], "model=linear", "hydra.run.dir=train/void", "-q")  # nobody says what chose it
+    # nobody says what chose it
+    void = agt("train", *TINY[:-2], "model=linear", "hydra.run.dir=train/void", "-q")
     assert void.code == 0, void.err
     shutil.copy("train/void/conditions.json", "predict/labels/conditions.json")
-    counts = {key: json.loads(Path("train/void/metrics.json").read_text())[key] for key in CONDITIONS}
+    counts = {
+        key: json.loads(Path("train/void/metrics.json").read_text())[key] for key in CONDITIONS
+    }
     edits: dict[str, Edit] = {
         "env.json": lambda value: value.update(trained_run="/nowhere/x"),
         "spent.json": lambda value: value.update(trained_run="/nowhere/x"),
@@ -997,11 +1238,19 @@ def test_a_release_without_its_training_run_is_proved_by_its_own_conditions(outp
         "config.yaml": lambda value: value.update(accounting="paper"),
     }
     tamper(Path("predict/labels"), edits)
-    assert "proved is recorded as 1, and is 0" in problems(agt("verify", "predict/labels", "--json", "-q"))["budget"]
+    assert (
+        "proved is recorded as 1, and is 0"
+        in problems(agt("verify", "predict/labels", "--json", "-q"))["budget"]
+    )
 
 
-@pytest.mark.parametrize("name", ["predict/paid", "predict/labels", "predict/within", "predict/weights", "predict/number"])
-def test_an_honest_release_verifies_without_its_training_run(outputs: Path, agt: Agt, name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["predict/paid", "predict/labels", "predict/within", "predict/weights", "predict/number"],
+)
+def test_an_honest_release_verifies_without_its_training_run(
+    outputs: Path, agt: Agt, name: str
+) -> None:
     name_training_run(Path(name), "/nowhere/x")
     said = agt("verify", name, "--json", "-q").ended(0)
     assert "worked out again" in said.out
@@ -1011,10 +1260,12 @@ def test_a_ledger_that_is_not_there_is_not_checked(outputs: Path, agt: Agt) -> N
     shutil.move("ledgers", "accounts")
     (Path("ledgers")).mkdir()
     said = agt("verify", "predict/paid").ended(0)
-    assert "no ledger was found: ledger=NAME or ledger=FILE says where it lies" in " ".join(said.out.split())
-    assert agt("verify", "predict/paid", "ledger=accounts/people.ledger", "--json", "-q").json["rests_on"][-1]["state"] != (
-        "not checked"
+    assert "no ledger was found: ledger=NAME or ledger=FILE says where it lies" in " ".join(
+        said.out.split()
     )
+    assert agt("verify", "predict/paid", "ledger=accounts/people.ledger", "--json", "-q").json[
+        "rests_on"
+    ][-1]["state"] != ("not checked")
 
 
 def test_a_ledger_that_was_edited_or_is_none_does_not_verify(outputs: Path, agt: Agt) -> None:
@@ -1030,7 +1281,8 @@ def test_a_ledger_that_was_edited_or_is_none_does_not_verify(outputs: Path, agt:
     assert "is a pipe" in problems(agt("verify", str(path), "--json", "-q"))["ledger"]
 
 
-# -- hostile folders -------------------------------------------------------------------------------------------------------
+# -- hostile folders
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_acts_on_the_terminal_or_in_a_page(outputs: Path, agt: Agt) -> None:
@@ -1067,7 +1319,9 @@ def test_a_file_that_no_run_writes_is_a_problem(outputs: Path, agt: Agt, file: s
     folder = outputs / "train/box"
     yaml_file = file.endswith("yaml")
     (folder / file).write_bytes(
-        b"a: !!python/object/apply:os.system ['touch owned']\n" if yaml_file else HOSTILE["a key twice"]
+        b"a: !!python/object/apply:os.system ['touch owned']\n"
+        if yaml_file
+        else HOSTILE["a key twice"]
     )
     reseal(folder)
     said = problems(agt("verify", str(folder), "--json", "-q"))
@@ -1087,17 +1341,26 @@ HOSTILE = {
 }
 
 
-def test_code_that_a_folder_names_is_not_imported(outputs: Path, agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_that_a_folder_names_is_not_imported(
+    outputs: Path, agt: Agt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Path("owned.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(str(Path.cwd()))
     for name in ("train/box", "predict/labels"):
         config = outputs / name / "config.yaml"
         for key in ("dataset", "model", "mechanism"):
-            change(config, lambda value, key=key: value.__setitem__(key, {**(value.get(key) or {}), "_target_": "owned.X"}))
+            change(
+                config,
+                lambda value, key=key: value.__setitem__(
+                    key, {**(value.get(key) or {}), "_target_": "owned.X"}
+                ),
+            )
         reseal(outputs / name)
     said = agt("verify", "train/box")
     assert "owned.X, no part of agt; nothing of it was imported" in " ".join(said.out.split())
-    assert "mechanism._target_ names owned.X" in " ".join(agt("verify", "predict/labels", "-q").out.split())
+    assert "mechanism._target_ names owned.X" in " ".join(
+        agt("verify", "predict/labels", "-q").out.split()
+    )
     folder = outputs / "predict/weights/release"
     change(folder / "release.json", lambda value: value["source"].update(_target_="owned.X"))
     reseal(folder)
@@ -1131,7 +1394,9 @@ def test_a_record_that_points_anywhere_gets_nothing_opened(outputs: Path, agt: A
         reseal(outputs / name)
         assert agt("verify", name, "-q").code == 0
     said = agt("verify", "train/box", "--json", "-q")
-    assert {check["state"] for part in said.json["rests_on"] for check in part["checks"]} == {"not checked"}
+    assert {check["state"] for part in said.json["rests_on"] for check in part["checks"]} == {
+        "not checked"
+    }
 
 
 def test_data_is_the_same_changed_or_gone(outputs: Path, agt: Agt) -> None:

@@ -1,4 +1,6 @@
-"""agt verify of a run whose state gave way, of accounts, and of what was made before: as made, and spoilt in every way."""
+"""agt verify of a run whose state gave way, of accounts, and of what was made before: as made,
+and spoilt in every way.
+"""
 
 import json
 import os
@@ -24,7 +26,14 @@ from agt_cli.unlearn.log import RECORD_INDEX_FILE, REQUEST_LOG_FILE, Log, state_
 from cli.conftest import Agt
 from cli.test_verify import Edit, change, digest, problems, tamper
 
-TRAIN = ("train", "model=linear", "dataset.n_train=80", "training.epochs=1", "kgrid.max=3", "compute.kernel=reference")
+TRAIN = (
+    "train",
+    "model=linear",
+    "dataset.n_train=80",
+    "training.epochs=1",
+    "kgrid.max=3",
+    "compute.kernel=reference",
+)
 
 
 def erase(to: str, rows: range, *settings: str) -> None:
@@ -40,13 +49,28 @@ LOSS = ("certificate.masking=loss", "certificate.sigma=1")
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run, a release from it, then three people who wait, two who go with them, and one more: nobody changes it."""
+    """A run, a release from it, then three people who wait, two who go with them, and one more:
+    nobody changes it.
+    """
     home, before = tmp_path_factory.mktemp("erased"), Path.cwd()
     os.chdir(home)
     try:
-        assert main([*TRAIN, "training.chosen_on=public", "hydra.run.dir=train/a", "-q", "--json"]) == 0
         assert (
-            main(["predict", "run=train/a", "mechanism.eps=1", "force=true", "hydra.run.dir=predict/one", "-q", "--json"])
+            main([*TRAIN, "training.chosen_on=public", "hydra.run.dir=train/a", "-q", "--json"])
+            == 0
+        )
+        assert (
+            main(
+                [
+                    "predict",
+                    "run=train/a",
+                    "mechanism.eps=1",
+                    "force=true",
+                    "hydra.run.dir=predict/one",
+                    "-q",
+                    "--json",
+                ]
+            )
             == 0
         )
         shutil.copytree("train/a", "copies/a")
@@ -60,7 +84,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def home(made: Path, agt: Agt, tmp_path: Path) -> Path:
-    """A copy of it all, to be spoilt; records name the run by a relative path, so it is the copy's."""
+    """A copy of it all, to be spoilt; records name the run by a relative path, so it is the
+    copy's.
+    """
     shutil.copytree(made, tmp_path / "copy")
     os.chdir(tmp_path / "copy")
     for made_from in ("predict/one", "unlearn/wait", "unlearn/go", "unlearn/more"):
@@ -80,15 +106,20 @@ def checks(said: Any) -> dict[str, str]:
     return {check["check"]: check["state"] for check in said.json["checks"]}
 
 
-# -- as it was made --------------------------------------------------------------------------------------------------------
+# -- as it was made
+# --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["train/a", "unlearn/wait", "unlearn/go", "unlearn/more", "predict/one"])
+@pytest.mark.parametrize(
+    "name", ["train/a", "unlearn/wait", "unlearn/go", "unlearn/more", "predict/one"]
+)
 def test_what_was_made_verifies_and_nothing_is_written(made: Path, agt: Agt, name: str) -> None:
     before = {path: path.stat().st_mtime_ns for path in made.rglob("*")}
     os.chdir(made)
     said = agt("verify", name, f"digest={digest(Path(name))}", "--json", "-q").ended(0)
-    assert {checks(said)[check] for check in ("manifest", "digest", "files", "nothing else")} == {"ok"}
+    assert {checks(said)[check] for check in ("manifest", "digest", "files", "nothing else")} == {
+        "ok"
+    }
     assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
 
 
@@ -100,7 +131,10 @@ def test_what_was_made_from_an_earlier_state_is_recognised(made: Path, agt: Agt)
     assert "which erasure 1 of the run replaced (3 people, noted by method=certificate" in words
     assert "1-differentially private per query" in words
     first = agt("verify", "unlearn/go", "-q")
-    assert "which erasure 3 of the run replaced (1 person, carried out by method=retrain" in " ".join(first.out.split())
+    assert (
+        "which erasure 3 of the run replaced (1 person, carried out by method=retrain"
+        in " ".join(first.out.split())
+    )
 
 
 def test_a_copy_of_an_earlier_state_is_used_where_it_lies(home: Path, agt: Agt) -> None:
@@ -120,10 +154,13 @@ def test_a_run_that_was_replaced_by_another_is_no_successor(home: Path, agt: Agt
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[1])
     reseal(home / "train/a")
     said = agt("verify", "predict/one", "--json", "-q").ended(3)
-    assert any("this is another folder" in check["words"] for check in said.json["rests_on"][0]["checks"])
+    assert any(
+        "this is another folder" in check["words"] for check in said.json["rests_on"][0]["checks"]
+    )
 
 
-# -- spoilt ----------------------------------------------------------------------------------------------------------------
+# -- spoilt
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def test_a_log_that_was_written_anew_must_fit_the_index(home: Path, agt: Agt) -> None:
@@ -139,24 +176,42 @@ def test_a_log_that_was_written_anew_must_fit_the_index(home: Path, agt: Agt) ->
         again = again.append(replace(entry, after=state_of(files) if last else entry.after))
     (folder / REQUEST_LOG_FILE).write_bytes(again.content)
     reseal(folder)
-    assert "still lists 6 of the 6 records" in problems(agt("verify", "train/a", "--json", "-q"))["request log"]
+    assert (
+        "still lists 6 of the 6 records"
+        in problems(agt("verify", "train/a", "--json", "-q"))["request log"]
+    )
 
 
-def account(edit: Callable[[Any], object], words: str) -> tuple[str, dict[str, Edit], dict[str, str]]:
+def account(
+    edit: Callable[[Any], object], words: str
+) -> tuple[str, dict[str, Edit], dict[str, str]]:
     """An edited account, which contradicts the log."""
     return "unlearn/more", {"account.json": edit}, {"entry": words}
 
 
-EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {  # the run, its files, what each check tells
-    "a byte of the log": ("train/a", {REQUEST_LOG_FILE: ('"by":"id"', '"by":"ie"')}, {"request log": "was edited"}),
+# the run, its files, what each check tells
+EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {
+    "a byte of the log": (
+        "train/a",
+        {REQUEST_LOG_FILE: ('"by":"id"', '"by":"ie"')},
+        {"request log": "was edited"},
+    ),
     "the last line gone": (
         "train/a",
         {REQUEST_LOG_FILE: lambda text: "".join(text.splitlines(keepends=True)[:-1])},
         {"request log": "of another state"},
     ),
-    "the first line gone": ("train/a", {REQUEST_LOG_FILE: lambda text: text.split("\n", 1)[1]}, {"request log": "line 1"}),
+    "the first line gone": (
+        "train/a",
+        {REQUEST_LOG_FILE: lambda text: text.split("\n", 1)[1]},
+        {"request log": "line 1"},
+    ),
     "no log": ("train/a", {REQUEST_LOG_FILE: None}, {"request log": "is not listed"}),
-    "states that gave way": ("train/a", {"env.json": lambda env: env["succeeds"].pop(0)}, {"request log": "succeeds"}),
+    "states that gave way": (
+        "train/a",
+        {"env.json": lambda env: env["succeeds"].pop(0)},
+        {"request log": "succeeds"},
+    ),
     "a rehearsal": (
         "unlearn/more",
         {"env.json": lambda env: env.update(rehearsed=True)},
@@ -186,14 +241,22 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {  # the run, it
         {"env.json": "updated is recorded as"},
     ),
     "fewer people": account(lambda account: account["asked"].update(people=2), "people"),
-    "adaptive": account(lambda account: account["removal"]["promise"].update(adaptive=True), "promise.adaptive"),
-    "method": account(lambda account: account["removal"]["promise"].update(method="sisa"), "promise.method"),
-    "before": account(lambda account: account["state"].update(before=f"sha256:{'0' * 64}"), "state.before"),
+    "adaptive": account(
+        lambda account: account["removal"]["promise"].update(adaptive=True), "promise.adaptive"
+    ),
+    "method": account(
+        lambda account: account["removal"]["promise"].update(method="sisa"), "promise.method"
+    ),
+    "before": account(
+        lambda account: account["state"].update(before=f"sha256:{'0' * 64}"), "state.before"
+    ),
     "log": account(lambda account: account["state"].update(log=f"3:{'0' * 64}"), "state.log"),
     "entry": account(lambda account: account["state"].update(entry=2), "the run's log"),
     "outside": account(lambda account: account["outside"].pop(), "outside"),
     "terms": account(
-        lambda account: account["removal"]["promise"].update(terms=[{"code": "as_promised", "values": {}}]),
+        lambda account: account["removal"]["promise"].update(
+            terms=[{"code": "as_promised", "values": {}}]
+        ),
         "removal.promise.terms",
     ),
     "numbers that stand twice": (
@@ -201,19 +264,27 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {  # the run, it
         {"account.json": lambda account: account["removal"]["facts"].update(steps_retrained=2)},
         {"metrics": "steps_retrained"},
     ),
-    "twice in the account": ("unlearn/more", {"account.json": ("{\n", '{"agt": "",\n')}, {"account.json": ""}),
+    "twice in the account": (
+        "unlearn/more",
+        {"account.json": ("{\n", '{"agt": "",\n')},
+        {"account.json": ""},
+    ),
     "twice in env.json": ("unlearn/more", {"env.json": ("{\n", '{"agt": "",\n')}, {"env.json": ""}),
 }
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_what_was_edited_and_sealed_again_contradicts_the_rest(home: Path, agt: Agt, name: str) -> None:
+def test_what_was_edited_and_sealed_again_contradicts_the_rest(
+    home: Path, agt: Agt, name: str
+) -> None:
     run, edits, told = EDITS[name]
     tamper(home / run, edits, reseal)
     said = problems(agt("verify", run, "--json", "-q"))
     assert all(words in said[check] for check, words in told.items()), said
     if REQUEST_LOG_FILE in edits:
-        assert agt("verify", "unlearn/go", "--json", "-q").code == 3, "what rests on it does not verify either"
+        assert agt("verify", "unlearn/go", "--json", "-q").code == 3, (
+            "what rests on it does not verify either"
+        )
 
 
 def test_a_signature_of_an_earlier_version_is_said_to_be_unchecked(home: Path, agt: Agt) -> None:
@@ -228,7 +299,8 @@ def test_a_signature_of_an_earlier_version_is_said_to_be_unchecked(home: Path, a
     assert "openssl pkeyutl -verify" in said.out
 
 
-# -- a head with a removal budget, by the command itself -------------------------------------------------------------------
+# -- a head with a removal budget, by the command itself
+# -------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
@@ -237,15 +309,41 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home, before = tmp_path_factory.mktemp("head"), Path.cwd()
     os.chdir(home)
     rng = np.random.default_rng(0)
-    rows = [f"p{n:04d},{x:.3f},{y:.3f},{int(x > y)}" for n, (x, y) in enumerate(rng.uniform(size=(200, 2)))]
+    rows = [
+        f"p{n:04d},{x:.3f},{y:.3f},{int(x > y)}"
+        for n, (x, y) in enumerate(rng.uniform(size=(200, 2)))
+    ]
     Path("people.csv").write_text("\n".join(["who,x,y,label", *rows]) + "\n")
-    table = ("dataset=table", "dataset.path=people.csv", "dataset.label=label", "dataset.classes=[0,1]", "dataset.id=who")
-    table += ("dataset.id_permanent=true", "+dataset.numeric={x: [0, 1], y: [0, 1]}", "dataset.declared_size=150")
+    table = (
+        "dataset=table",
+        "dataset.path=people.csv",
+        "dataset.label=label",
+        "dataset.classes=[0,1]",
+        "dataset.id=who",
+    )
+    table += (
+        "dataset.id_permanent=true",
+        "+dataset.numeric={x: [0, 1], y: [0, 1]}",
+        "dataset.declared_size=150",
+    )
     Path("asked.txt").write_text("\n".join(row.split(",")[0] for row in rows[:8]))
     try:
-        train = ("train", *table, "model=linear", "certificate=removal", *LOSS, "training.chosen_on=public")
+        train = (
+            "train",
+            *table,
+            "model=linear",
+            "certificate=removal",
+            *LOSS,
+            "training.chosen_on=public",
+        )
         assert main([*train, "hydra.run.dir=train/h", "-q", "--json"]) == 0
-        unlearn = ("unlearn", "run=train/h", "ids=asked.txt", "method=newton", "hydra.run.dir=unlearn/h")
+        unlearn = (
+            "unlearn",
+            "run=train/h",
+            "ids=asked.txt",
+            "method=newton",
+            "hydra.run.dir=unlearn/h",
+        )
         assert main([*unlearn, "-q", "--json"]) == 0
     finally:
         os.chdir(before)
@@ -270,7 +368,9 @@ def test_what_the_command_leaves_verifies(removed: Path, agt: Agt) -> None:
 
 
 def rewrite(home: Path, promise: dict[str, Any]) -> None:
-    """Tell of another promise everywhere, log, account, page and seals: whoever holds the folders can."""
+    """Tell of another promise everywhere, log, account, page and seals: whoever holds the
+    folders can.
+    """
     run, record = home / "train/h", home / "unlearn/h"
     (entry,) = Log.read((run / REQUEST_LOG_FILE).read_bytes()).entries
     log = Log().append(replace(entry, promise={**entry.promise, **promise}))
@@ -287,12 +387,18 @@ def rewrite(home: Path, promise: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("promise", [{"eps": 0.1}, {"adaptive": True}])
-def test_a_promise_beyond_the_noise_is_refused_everywhere(removed: Path, agt: Agt, promise: dict[str, Any]) -> None:
+def test_a_promise_beyond_the_noise_is_refused_everywhere(
+    removed: Path, agt: Agt, promise: dict[str, Any]
+) -> None:
     rewrite(removed, promise)
     assert (
-        "method=newton under these settings promises" in problems(agt("verify", "train/h", "--json", "-q"))["request log"]
+        "method=newton under these settings promises"
+        in problems(agt("verify", "train/h", "--json", "-q"))["request log"]
     )
-    assert "method=newton under these settings promises" in problems(agt("verify", "unlearn/h", "--json", "-q"))["entry"]
+    assert (
+        "method=newton under these settings promises"
+        in problems(agt("verify", "unlearn/h", "--json", "-q"))["entry"]
+    )
 
 
 def test_a_budget_is_not_believed(removed: Path, agt: Agt) -> None:
@@ -315,7 +421,8 @@ def test_a_budget_is_not_believed(removed: Path, agt: Agt) -> None:
     assert "beyond" in problems(agt("verify", "train/h", "--json", "-q"))["removal budget"]
 
 
-# -- as earlier versions wrote it ------------------------------------------------------------------------------------------
+# -- as earlier versions wrote it
+# ------------------------------------------------------------------------------------------
 
 
 def spoken(remarks: list[dict[str, Any]]) -> list[str]:
@@ -337,7 +444,11 @@ def write_earlier_form(home: Path) -> None:
     del node["removal"]
     earlier = [{**one, "why": "; ".join(spoken(one.pop("reasons")))} for one in node["earlier"]]
     places = [
-        {**place, "place": spoken([place["place"]])[0], "words": "; ".join(spoken(place.pop("remarks")))}
+        {
+            **place,
+            "place": spoken([place["place"]])[0],
+            "words": "; ".join(spoken(place.pop("remarks"))),
+        }
         for place in node["sweep"]["places"]
     ]
     requests = "adaptive" if promise.pop("adaptive") else "oblivious"
@@ -354,12 +465,17 @@ def write_earlier_form(home: Path) -> None:
     }
     node["state"] |= {"log": str(log.head), "after": digest(run)}
     (record / "account.json").write_text(json.dumps(node))
-    change(record / "env.json", lambda environment: environment.update(agt="0.7.0", trained_digest=digest(run)))
+    change(
+        record / "env.json",
+        lambda environment: environment.update(agt="0.7.0", trained_digest=digest(run)),
+    )
     reseal(record)
 
 
 @pytest.mark.parametrize("text", ["outside", "terms"])
-def test_an_account_of_this_version_has_no_text_of_an_earlier_one(removed: Path, agt: Agt, text: str) -> None:
+def test_an_account_of_this_version_has_no_text_of_an_earlier_one(
+    removed: Path, agt: Agt, text: str
+) -> None:
     said = {"code": "in_words", "values": {"text": "exact, bit for bit"}}
 
     def edit(account: dict[str, Any]) -> None:
@@ -374,12 +490,16 @@ def test_an_account_of_this_version_has_no_text_of_an_earlier_one(removed: Path,
 
 
 def test_an_account_names_the_version_of_its_record(removed: Path, agt: Agt) -> None:
-    change(removed / "unlearn/h/account.json", lambda account: account.update(agt="0.6.0", outside=[]))
+    change(
+        removed / "unlearn/h/account.json", lambda account: account.update(agt="0.6.0", outside=[])
+    )
     reseal(removed / "unlearn/h")
     assert "env.json" in problems(agt("verify", "unlearn/h", "--json", "-q"))["account.json"]
 
 
-def test_an_account_of_an_earlier_version_verifies_and_its_words_are_not_checked(removed: Path, agt: Agt) -> None:
+def test_an_account_of_an_earlier_version_verifies_and_its_words_are_not_checked(
+    removed: Path, agt: Agt
+) -> None:
     write_earlier_form(removed)
     said = checks(agt("verify", "unlearn/h", "--json", "-q").ended(0))
     assert {said[name] for name in ("account.json", "entry", "removal budget")} == {"ok"}
@@ -389,7 +509,10 @@ def test_an_account_of_an_earlier_version_verifies_and_its_words_are_not_checked
 
 FIELDS: dict[str, tuple[Callable[[Any], object], str]] = {
     "records": (lambda account: account["asked"].update(people=2), "asked.people"),
-    "a method's number": (lambda account: account["done"]["facts"].update(residual=0.0), "removal.facts.residual"),
+    "a method's number": (
+        lambda account: account["done"]["facts"].update(residual=0.0),
+        "removal.facts.residual",
+    ),
     "requests": (lambda account: account["guaranteed"].update(requests="adaptive"), "promises"),
     "epsilon": (lambda account: account["guaranteed"].update(eps=0.0), "promises"),
     "an assumption": (lambda account: account["guaranteed"]["assumptions"].pop(), "assumptions"),
@@ -398,7 +521,9 @@ FIELDS: dict[str, tuple[Callable[[Any], object], str]] = {
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_a_field_of_an_account_of_an_earlier_version_is_compared(removed: Path, agt: Agt, name: str) -> None:
+def test_a_field_of_an_account_of_an_earlier_version_is_compared(
+    removed: Path, agt: Agt, name: str
+) -> None:
     write_earlier_form(removed)
     edit, words = FIELDS[name]
     change(removed / "unlearn/h/account.json", edit)
@@ -406,7 +531,8 @@ def test_a_field_of_an_account_of_an_earlier_version_is_compared(removed: Path, 
     assert words in problems(agt("verify", "unlearn/h", "--json", "-q"))["entry"]
 
 
-# -- an erasure that did not come to its end -------------------------------------------------------------------------------
+# -- an erasure that did not come to its end
+# -------------------------------------------------------------------------------
 
 
 def test_an_erasure_on_its_way_is_said_and_left_alone(home: Path, agt: Agt) -> None:
@@ -427,7 +553,9 @@ def test_what_a_killed_erasure_left_is_a_note(home: Path, agt: Agt) -> None:
     said = agt("verify", "train/a", "--json", "-q").ended(0)
     assert checks(said)["nothing else"] in ("note", "ok")
     (home / "train/a/unlearning/notes.txt").write_text("mine")
-    assert "unlearning/notes.txt" in problems(agt("verify", "train/a", "--json", "-q"))["nothing else"]
+    assert (
+        "unlearning/notes.txt" in problems(agt("verify", "train/a", "--json", "-q"))["nothing else"]
+    )
 
 
 def test_the_key_is_looked_at_where_it_lies(home: Path, agt: Agt) -> None:

@@ -42,12 +42,23 @@ class Toy(AuditKind):
         outcome = Outcome.VIOLATED if self.found > 1 else Outcome.STANDS
         bound = Finding(*about, outcome, meaning, "epsilon", 1.0, 0.0, self.found, confidence=0.95)
         katz = Finding(
-            *about, Outcome.STANDS, "by Katz about as much", "epsilon", 1.0, 0.0, 1.01, Strength.ASYMPTOTIC, 0.95,
+            *about, Outcome.STANDS, "by Katz about as "
+                                    "much", "epsilon", 1.0, 0.0, 1.01, Strength.ASYMPTOTIC, 0.95,
             "a loss above 1.1", "Katz",
         )  # fmt: skip
-        other = Finding("boxes", "every model is inside", "", "", Outcome.UNTESTED, "no neighbour was trained", "models")
+        other = Finding(
+            "boxes",
+            "every model is inside",
+            "",
+            "",
+            Outcome.UNTESTED,
+            "no neighbour was trained",
+            "models",
+        )
         table = pd.DataFrame({"query": range(9), "share": [row / 7 for row in range(9)]})
-        return Audited(given.run.name, digest, (bound, katz, other), ("it is a toy",), {"thresholds": table})
+        return Audited(
+            given.run.name, digest, (bound, katz, other), ("it is a toy",), {"thresholds": table}
+        )
 
 
 def change(run: Path) -> None:

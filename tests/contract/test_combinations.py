@@ -1,4 +1,6 @@
-"""Relations, kinds of datasets and certificates, any two together: a run trains, or is refused by the relation's name."""
+"""Relations, kinds of datasets and certificates, any two together: a run trains, or is refused
+by the relation's name.
+"""
 
 from itertools import combinations, product
 from pathlib import Path
@@ -29,19 +31,30 @@ def certificate_of(at: int) -> str:
     return [*CERTIFICATES][at % len(CERTIFICATES)]
 
 
-FEW = [("flip", name, "votes") for name in DATASETS]  # which relies on how a dataset names its records
-FEW += [(name, DATASETS[at % len(DATASETS)], certificate_of(2 * at)) for at, name in enumerate(RELATIONS)]
+# which relies on how a dataset names its records
+FEW = [("flip", name, "votes") for name in DATASETS]
+FEW += [
+    (name, DATASETS[at % len(DATASETS)], certificate_of(2 * at))
+    for at, name in enumerate(RELATIONS)
+]
 PAIRS = [
     (relation, name, certificate_of(row + column))
     for (row, relation), (column, name) in product(enumerate(RELATIONS), enumerate(DATASETS))
 ]
-"""Each relation with each dataset; and as there are more of both than certificates, each certificate with each of them."""
+"""Each relation with each dataset; and as there are more of both than certificates, each
+certificate with each of them.
+"""
 
 
 def why_refused(relation: str, name: str, certificate: str, folder: Path) -> str:
     """The words in which a combination is refused; empty: it trains."""
     example = EXAMPLES[name][1]
-    words = [f"relation={relation}", f"dataset={name}", f"certificate={certificate}", *CERTIFICATES[certificate]]
+    words = [
+        f"relation={relation}",
+        f"dataset={name}",
+        f"certificate={certificate}",
+        *CERTIFICATES[certificate],
+    ]
     words += ["relation.radius=0.01"] * (relation == "perturb")
     config = composed("train", [*words, "kgrid.max=1", "compute.kernel=reference"], complete=False)
     dataset = {**config["dataset"], **example.settings}
@@ -72,7 +85,11 @@ def test_any_two_of_them_meet() -> None:
     ("relation", "name", "certificate"),
     [*FEW, *(pytest.param(*case, marks=pytest.mark.sweep) for case in PAIRS if case not in FEW)],
 )
-def test_a_relation_trains_or_is_refused_by_its_name(relation: str, name: str, certificate: str, tmp_path: Path) -> None:
+def test_a_relation_trains_or_is_refused_by_its_name(
+    relation: str, name: str, certificate: str, tmp_path: Path
+) -> None:
     why = why_refused(relation, name, certificate, tmp_path)
     assert not why or f"relation={relation}" in why
-    assert not why or relation != "add_remove", "every certificate covers what is usual, for every kind of data"
+    assert not why or relation != "add_remove", (
+        "every certificate covers what is usual, for every kind of data"
+    )

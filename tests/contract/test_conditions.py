@@ -1,4 +1,5 @@
-"""Which facts each condition rests on, for every kind of model, relation and dataset, as ``conditions.yaml`` lists them.
+"""Which facts each condition rests on, for every kind of model, relation and dataset, as
+``conditions.yaml`` lists them.
 
 None may be lost, or come to stand better, unless somebody changes the list and says why.
 """
@@ -28,15 +29,22 @@ from agt.store import as_json
 from agt.templates import IN_WORDS
 from contract import test_datasets, test_models
 
-LISTED: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("conditions.yaml").read_text(encoding="utf-8"))
+LISTED: dict[str, Any] = yaml.safe_load(
+    Path(__file__).with_name("conditions.yaml").read_text(encoding="utf-8")
+)
 HOME = Path(__file__).parents[2]
 OF_OTHERS = {IN_WORDS, DECLARED_IN_WORDS, "own_words", "declared_in_own_words"}
-"""Codes of what earlier versions recorded, and of what somebody else's data set says: no part of agt has them."""
+"""Codes of what earlier versions recorded, and of what somebody else's data set says: no part of
+agt has them.
+"""
 
 
 def listed(facts: Iterable[Fact]) -> list[str]:
     """``STANDING CODE: NAMES OF VALUES`` of each fact."""
-    return [f"{fact.standing} {fact.code}: {' '.join(sorted(fact.values))}".removesuffix(": ") for fact in facts]
+    return [
+        f"{fact.standing} {fact.code}: {' '.join(sorted(fact.values))}".removesuffix(": ")
+        for fact in facts
+    ]
 
 
 def of_conditions(conditions: Iterable[Condition]) -> dict[str, list[str]]:
@@ -44,9 +52,14 @@ def of_conditions(conditions: Iterable[Condition]) -> dict[str, list[str]]:
 
 
 def of_relation(name: str) -> dict[str, list[str]]:
-    """What settings alone decide of a model with boxes: with a dense grid and exact products, and without."""
+    """What settings alone decide of a model with boxes: with a dense grid and exact products,
+    and without.
+    """
     relation = RelationConfig(name, radius=0.25 if ENTRIES[name].takes_radius else None)
-    facts = [symmetric_fact(relation), *box_facts(relation, KGridConfig(max=3), "exact", "float64").values()]
+    facts = [
+        symmetric_fact(relation),
+        *box_facts(relation, KGridConfig(max=3), "exact", "float64").values(),
+    ]
     others = box_facts(relation, KGridConfig(values=(0, 1, 4)), "rump", "float64").values()
     return {"best": listed(facts), "worst": listed(others)}
 
@@ -54,7 +67,11 @@ def of_relation(name: str) -> dict[str, list[str]]:
 def of_dataset(name: str, folder: Path) -> dict[str, list[str]]:
     dataset = test_datasets.loaded(name, folder)
     size = () if dataset.size is None else (dataset.size,)
-    grounds = {"selection": dataset.selection.facts, "preprocessing": dataset.preprocessing.facts, "size": size}
+    grounds = {
+        "selection": dataset.selection.facts,
+        "preprocessing": dataset.preprocessing.facts,
+        "size": size,
+    }
     return {part: listed(facts) for part, facts in grounds.items()}
 
 
@@ -87,7 +104,9 @@ def codes_in_source() -> Iterator[str]:
             if path.name != "fact_sentences.py":
                 tree = ast.parse(path.read_text(encoding="utf-8"))
                 yield from (
-                    node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value in TEMPLATES
+                    node.value
+                    for node in ast.walk(tree)
+                    if isinstance(node, ast.Constant) and node.value in TEMPLATES
                 )
 
 
@@ -103,9 +122,18 @@ def test_a_model_that_was_saved_with_facts_as_text_stands_as_it_did(name: str) -
     node = json.loads(as_json(describe(problem)))
     for part in ("selection", "preprocessing"):
         node[part]["facts"] = [*map(as_fact_with_text, node[part]["facts"])]
-    node |= {"format": 1, "choices": as_fact_with_text(node["choices"]), "size": as_fact_with_text(node["size"])}
+    node |= {
+        "format": 1,
+        "choices": as_fact_with_text(node["choices"]),
+        "size": as_fact_with_text(node["size"]),
+    }
     read = problem_of(node, problem.settings.compute)
-    facts = (*read.dataset.selection.facts, *read.dataset.preprocessing.facts, read.dataset.size, read.settings.choices)
+    facts = (
+        *read.dataset.selection.facts,
+        *read.dataset.preprocessing.facts,
+        read.dataset.size,
+        read.settings.choices,
+    )
     were = (*problem.dataset.selection.facts, *problem.dataset.preprocessing.facts)
     were = (*were, problem.dataset.size, problem.settings.choices)
     assert [fact and (fact.in_words, fact.standing, fact.sentence) for fact in facts] == [

@@ -1,7 +1,9 @@
-"""What every dataset owes (agt/data/dataset.py), for each kind in conf/dataset: a new one inherits it with an example.
+"""What every dataset owes (agt/data/dataset.py), for each kind in conf/dataset: a new one inherits
+it with an example.
 
-Files are made here, small, from plain columns; so a row can be taken out, moved, spoilt, or asked about, and nobody else's
-record may notice. That is condition b of the method, on which every claim of privacy rests.
+Files are made here, small, from plain columns; so a row can be taken out, moved, spoilt, or asked
+about, and nobody else's record may notice. That is condition b of the method, on which every claim
+of privacy rests.
 """
 
 import json
@@ -68,7 +70,9 @@ class Example:
 
 
 def images(n: int) -> np.ndarray:
-    return (RNG.integers(0, 90, (n, 28, 28)) + 100 * (np.arange(n) % 2)[:, None, None]).astype(np.uint8)
+    return (RNG.integers(0, 90, (n, 28, 28)) + 100 * (np.arange(n) % 2)[:, None, None]).astype(
+        np.uint8
+    )
 
 
 TABLE = {
@@ -76,10 +80,16 @@ TABLE = {
     "town": RNG.choice(["a", "b", "c"], N),
     "label": np.array(["no", "yes"])[LABELS],
 }
-COPIES = np.isin(np.arange(N), (0, 2, 4, 6))  # of one content; of 0 and 2 everything is alike, 6 is public
+# of one content; of 0 and 2 everything is alike, 6 is public
+COPIES = np.isin(np.arange(N), (0, 2, 4, 6))
 VECTORS = {"x": RNG.normal(size=(N, 4)).astype(np.float32), "label": LABELS}
 ASKED = {"age": "age", "town": "town", "label": "label"}
-NUMERIC = {"numeric": {"age": (18, 100)}, "categorical": {"town": ("a", "b")}, "label": "label", "classes": ("no", "yes")}
+NUMERIC = {
+    "numeric": {"age": (18, 100)},
+    "categorical": {"town": ("a", "b")},
+    "label": "label",
+    "classes": ("no", "yes"),
+}
 EXAMPLES: dict[str, tuple[str, Example]] = {
     "blobs": ("blobs", Example({"n_train": N})),
     "blobs_overlapping": ("blobs_overlapping", Example({"n_train": N})),
@@ -118,7 +128,9 @@ EXAMPLES: dict[str, tuple[str, Example]] = {
             {
                 **{name: np.where(COPIES, values[0], values) for name, values in TABLE.items()},
                 "who": np.where(
-                    np.isin(np.arange(N), (0, 2, 6)), "p0", [f"p{(1 + i // 2) * 7919 % 1009}" for i in range(N)]
+                    np.isin(np.arange(N), (0, 2, 6)),
+                    "p0",
+                    [f"p{(1 + i // 2) * 7919 % 1009}" for i in range(N)],
                 ),
                 "open": ((np.arange(N) // 2 % 7 == 3) & (np.arange(N) % 2 == 0)).astype(int),
             },
@@ -127,7 +139,10 @@ EXAMPLES: dict[str, tuple[str, Example]] = {
             asked=ASKED,
         ),
     ),
-    "embeddings": ("embeddings", Example({"classes": (0, 1)}, VECTORS, "e.npz", "x", asked={"x": "x", "label": "label"})),
+    "embeddings": (
+        "embeddings",
+        Example({"classes": (0, 1)}, VECTORS, "e.npz", "x", asked={"x": "x", "label": "label"}),
+    ),
     "embeddings with a center and a split": (
         "embeddings",
         Example(
@@ -155,13 +170,18 @@ EXAMPLES: dict[str, tuple[str, Example]] = {
             asked={"train_images": "x"},
             beside={
                 **{f"{split}_images": images(8) for split in ("val", "test")},
-                **{f"{split}_labels": (np.arange(8) % 2)[:, None].astype(np.uint8) for split in ("val", "test")},
+                **{
+                    f"{split}_labels": (np.arange(8) % 2)[:, None].astype(np.uint8)
+                    for split in ("val", "test")
+                },
             },
         ),
     ),
 }
 every = pytest.mark.parametrize("name", EXAMPLES)
-of_files = pytest.mark.parametrize("name", [name for name, (_, example) in EXAMPLES.items() if example.file])
+of_files = pytest.mark.parametrize(
+    "name", [name for name, (_, example) in EXAMPLES.items() if example.file]
+)
 
 
 @cache
@@ -177,9 +197,13 @@ def source(name: str, path: Path | None = None) -> Any:
     return build({**compose(group), **example.settings, **given}, "dataset")
 
 
-def loaded(name: str, folder: Path, change: Callable[[Columns], Columns] = lambda columns: columns) -> Dataset:
+def loaded(
+    name: str, folder: Path, change: Callable[[Columns], Columns] = lambda columns: columns
+) -> Dataset:
     example = EXAMPLES[name][1]
-    return source(name, example.write(folder, change(example.columns)) if example.file else None).load()
+    return source(
+        name, example.write(folder, change(example.columns)) if example.file else None
+    ).load()
 
 
 def rows_of(columns: Columns, rows: np.ndarray) -> Columns:
@@ -187,7 +211,9 @@ def rows_of(columns: Columns, rows: np.ndarray) -> Columns:
 
 
 def everyone(dataset: Dataset) -> dict[str, tuple[Any, ...]]:
-    """Each record's name -> all that belongs to it: its bits, its split, its batch of each epoch, its shard."""
+    """Each record's name -> all that belongs to it: its bits, its split, its batch of each
+    epoch, its shard.
+    """
     found = {}
     for split, records in (("train", dataset.train), ("test", dataset.test)):
         plan = BatchPlan(2, 3, 20.0, 1000, "agt", True)
@@ -196,12 +222,18 @@ def everyone(dataset: Dataset) -> dict[str, tuple[Any, ...]]:
             batches[step] = np.isin(np.arange(len(records)), rows)
         home = shards(records.units, EnsembleConfig(members=3))
         for row, key in enumerate(records.ids.tolist()):
-            own = records.features[row].tobytes(), records.labels[row], records.units[row], records.public[row]
+            own = (
+                records.features[row].tobytes(),
+                records.labels[row],
+                records.units[row],
+                records.public[row],
+            )
             found[key] = (split, *own, tuple(batches[:, row]), home[row])
     return found
 
 
-# -- the contract --------------------------------------------------------------------------------------------------------
+# -- the contract
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_the_hash_split_has_its_public_rate() -> None:
@@ -254,7 +286,9 @@ def fewer(loader: str, used: tuple[int, ...], gone: int) -> Callable[[], Any]:
     return lambda: bunch
 
 
-@pytest.mark.parametrize("name", [name for name, (_, example) in EXAMPLES.items() if example.file or example.bundled])
+@pytest.mark.parametrize(
+    "name", [name for name, (_, example) in EXAMPLES.items() if example.file or example.bundled]
+)
 @pytest.mark.parametrize("gone", [0, 1, 7, 30, N - 1])
 def test_a_record_that_goes_takes_nothing_with_it(
     name: str, gone: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -269,24 +303,36 @@ def test_a_record_that_goes_takes_nothing_with_it(
 
 @pytest.mark.parametrize(("name", "contents"), [("table", 5), ("embeddings", 8)])
 def test_copies_share_a_split(name: str, contents: int, tmp_path: Path) -> None:
-    """Of copies the last number goes, whichever row does: told apart, a training record could take out a test record."""
+    """Of copies the last number goes, whichever row does: told apart, a training record could
+    take out a test record.
+    """
     dataset = loaded(name, tmp_path, lambda columns: rows_of(columns, np.arange(N) % contents))
-    train, test = ({features.tobytes() for features in part.features} for part in (dataset.train, dataset.test))
+    train, test = (
+        {features.tobytes() for features in part.features} for part in (dataset.train, dataset.test)
+    )
     assert len(train | test) == contents
     assert not train & test
 
 
 @of_files
 def test_the_order_of_rows_says_nothing(name: str, tmp_path: Path) -> None:
-    shuffled = loaded(name, tmp_path, lambda columns: rows_of(columns, np.random.default_rng(1).permutation(N)))
+    shuffled = loaded(
+        name, tmp_path, lambda columns: rows_of(columns, np.random.default_rng(1).permutation(N))
+    )
     assert everyone(shuffled) == everyone(loaded(name, tmp_path))
 
 
 @of_files
 def test_queries_are_scaled_as_records_are(name: str, tmp_path: Path) -> None:
-    """A file of the very rows that were loaded: the same bits, whichever split they are in, one at a time or all."""
+    """A file of the very rows that were loaded: the same bits, whichever split they are in, one
+    at a time or all.
+    """
     example, dataset = EXAMPLES[name][1], loaded(name, tmp_path)
-    known = {records.features[row].tobytes() for records in (dataset.train, dataset.test) for row in range(len(records))}
+    known = {
+        records.features[row].tobytes()
+        for records in (dataset.train, dataset.test)
+        for row in range(len(records))
+    }
     path = tmp_path / example.file
     asking = source(name, path)
     folder = tmp_path / "queries"
@@ -321,27 +367,45 @@ ORDERS: dict[str, Callable[[int], np.ndarray]] = {
 }
 WAYS_IN: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
     "csv": ("table", np.asarray),
-    "csv, zeros in front": ("table", lambda numbers: np.array([f"{number:06d}" for number in numbers])),
+    "csv, zeros in front": (
+        "table",
+        lambda numbers: np.array([f"{number:06d}" for number in numbers]),
+    ),
     "csv of floats": ("table", lambda numbers: numbers.astype(float)),
-    "csv, site and number": ("table", lambda numbers: np.array([f"site A/{number}" for number in numbers])),
-    "csv, one odd": ("table", lambda numbers: np.where(np.arange(len(numbers)) == 7, "none yet", numbers.astype(str))),
+    "csv, site and number": (
+        "table",
+        lambda numbers: np.array([f"site A/{number}" for number in numbers]),
+    ),
+    "csv, one odd": (
+        "table",
+        lambda numbers: np.where(np.arange(len(numbers)) == 7, "none yet", numbers.astype(str)),
+    ),
     "npz": ("embeddings", np.asarray),
     "npz of text": ("embeddings", lambda numbers: numbers.astype(str)),
     "npz of floats": ("embeddings", lambda numbers: numbers.astype(float)),
 }
 
 
-def numbered(name: str, folder: Path, ids: np.ndarray | None, rows: np.ndarray, permanent: bool = False) -> Dataset:
+def numbered(
+    name: str, folder: Path, ids: np.ndarray | None, rows: np.ndarray, permanent: bool = False
+) -> Dataset:
     """Some rows of an example, with a column of ids."""
     example = EXAMPLES[name][1]
     columns = {**rows_of(example.columns, rows), **({} if ids is None else {"row": ids})}
     path = example.write(folder, columns)
-    return replace(source(name, path), id=None if ids is None else "row", id_permanent=permanent, id_as_text=True).load()
+    return replace(
+        source(name, path),
+        id=None if ids is None else "row",
+        id_permanent=permanent,
+        id_as_text=True,
+    ).load()
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("way", WAYS_IN)
-def test_row_numbers_void_condition_b_in_any_order_and_form(way: str, order: str, tmp_path: Path) -> None:
+def test_row_numbers_void_condition_b_in_any_order_and_form(
+    way: str, order: str, tmp_path: Path
+) -> None:
     name, written = WAYS_IN[way]
     ids = written(ORDERS[order](N))
     selection = numbered(name, tmp_path, ids, np.arange(N)).selection
@@ -349,24 +413,34 @@ def test_row_numbers_void_condition_b_in_any_order_and_form(way: str, order: str
     assert any("column 'row' (dataset.id) counts rows" in fact.sentence for fact in selection.facts)
     declared = numbered(name, tmp_path, ids, np.arange(N), permanent=True).selection
     assert declared.standing is Standing.DECLARED, "somebody said so in as many words"
-    scattered = numbered(name, tmp_path, written(ORDERS[order](N) * 7919 % 100_003), np.arange(N)).selection
+    scattered = numbered(
+        name, tmp_path, written(ORDERS[order](N) * 7919 % 100_003), np.arange(N)
+    ).selection
     assert scattered.held
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_one_person_less_in_an_export_moves_nobody_unless_row_numbers_are_ids(order: str, tmp_path: Path) -> None:
+def test_one_person_less_in_an_export_moves_nobody_unless_row_numbers_are_ids(
+    order: str, tmp_path: Path
+) -> None:
     """The rows are numbered anew, as pandas does where a table is read, cut and written again."""
     fewer = np.arange(1, N)
     whole, less = (numbered("table", tmp_path, None, rows) for rows in (np.arange(N), fewer))
     assert everyone(less).items() <= everyone(whole).items()
     assert whole.selection.held
-    by_row = [numbered("table", tmp_path, ORDERS[order](len(rows)), rows) for rows in (np.arange(N), fewer)]
-    there, here = ({entry[1]: entry[5:] + entry[:1] for entry in everyone(data).values()} for data in by_row)
+    by_row = [
+        numbered("table", tmp_path, ORDERS[order](len(rows)), rows)
+        for rows in (np.arange(N), fewer)
+    ]
+    there, here = (
+        {entry[1]: entry[5:] + entry[:1] for entry in everyone(data).values()} for data in by_row
+    )
     assert sum(there[features] != places for features, places in here.items()) > N // 4
     assert not any(data.selection.held for data in by_row)
 
 
-# -- refusals ------------------------------------------------------------------------------------------------------------
+# -- refusals
+# ------------------------------------------------------------------------------------------------------------
 
 
 @of_files
@@ -399,7 +473,11 @@ def test_a_public_class_need_not_occur(name: str, tmp_path: Path) -> None:
     """To refuse that would tell of the records, and a neighbour may well lack a class."""
     example = EXAMPLES[name][1]
     label = example.columns[example.answers]
-    dataset = loaded(name, tmp_path, lambda columns: {**columns, example.answers: np.repeat(label[:1], N, axis=0)})
+    dataset = loaded(
+        name,
+        tmp_path,
+        lambda columns: {**columns, example.answers: np.repeat(label[:1], N, axis=0)},
+    )
     assert len(dataset.classes) == 2
     assert set(dataset.train.labels.tolist()) == {0}
 
@@ -410,31 +488,47 @@ def test_no_rows_are_refused(name: str, tmp_path: Path) -> None:
         loaded(name, tmp_path, lambda columns: rows_of(columns, np.arange(0)))
 
 
-# -- broken on purpose ---------------------------------------------------------------------------------------------------
+# -- broken on purpose
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["a split by position", "a scale from the data", "ids that count"])
 def test_the_check_catches(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a dataset made by hand most often does, in ``Table``'s own column of splits, range and ids."""
+    """What a dataset made by hand most often does, in ``Table``'s own column of splits, range
+    and ids.
+    """
     name = "table with names, people and a split"
     group, example = EXAMPLES[name]
 
     def hand_made(columns: Columns) -> Columns:
         n = len(columns["age"])
         if how == "a split by position":
-            return {**columns, "part": np.where(np.arange(n) % 4 == 3, "test", "train"), "who": columns["key"]}
+            return {
+                **columns,
+                "part": np.where(np.arange(n) % 4 == 3, "test", "train"),
+                "who": columns["key"],
+            }
         if how == "ids that count":
-            return {**columns, "key": np.array([f"k{i}" for i in range(n)]), "who": np.array([f"p{i}" for i in range(n)])}
+            return {
+                **columns,
+                "key": np.array([f"k{i}" for i in range(n)]),
+                "who": np.array([f"p{i}" for i in range(n)]),
+            }
         return columns
 
     if how == "a scale from the data":
         settings = {**example.settings, "numeric": {"age": None}}
-        monkeypatch.setitem(EXAMPLES, name, (group, Example(settings, example.columns, "t.csv", asked=ASKED)))
+        monkeypatch.setitem(
+            EXAMPLES, name, (group, Example(settings, example.columns, "t.csv", asked=ASKED))
+        )
         gone = int(example.columns["age"].argmax())
-        gone -= example.columns["part"][gone] == "test"  # the greatest of the training records, or its neighbour
+        # the greatest of the training records, or its neighbour
+        gone -= example.columns["part"][gone] == "test"
     else:
         gone = 0
     assert loaded(name, tmp_path, hand_made).preprocessing.held is (how != "a scale from the data")
     whole = everyone(loaded(name, tmp_path, hand_made))
-    less = everyone(loaded(name, tmp_path, lambda columns: hand_made(rows_of(columns, np.arange(N) != gone))))
+    less = everyone(
+        loaded(name, tmp_path, lambda columns: hand_made(rows_of(columns, np.arange(N) != gone)))
+    )
     assert less != {key: whole[key] for key in less}

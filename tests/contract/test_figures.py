@@ -1,5 +1,6 @@
-"""What a reader of a figure relies on: round intervals, honest names and findings, axes that end with the data, colours
-that keep their order in grey."""
+"""What a reader of a figure relies on: round intervals, honest names and findings, axes that end
+with the data, colours that keep their order in grey.
+"""
 
 from pathlib import Path
 
@@ -87,7 +88,14 @@ def test_no_figure_has_more_than_three_greys() -> None:
 
 
 def test_lines_that_run_on_one_another_are_one_with_both_names() -> None:
-    table = pd.DataFrame({"k": [0, 1], "certified_fraction": [1, 0.5], "nominal_accuracy": 1.0, "worst_accuracy": [1, 0.5]})
+    table = pd.DataFrame(
+        {
+            "k": [0, 1],
+            "certified_fraction": [1, 0.5],
+            "nominal_accuracy": 1.0,
+            "worst_accuracy": [1, 0.5],
+        }
+    )
     assert _lines(table.assign(best_accuracy=1.0)) == {
         "certified_fraction": "certified fraction = worst-case accuracy",
         "nominal_accuracy": "nominal accuracy = best-case accuracy",
@@ -101,14 +109,19 @@ def test_a_thin_line_is_drawn_over_a_thick_one() -> None:
     assert widths[0] > 2 * max(widths[1:])
 
 
-@pytest.mark.parametrize(("share", "words"), [(1.0, "1.000"), (0.99999, ".999"), (0.9366, ".937"), (0.0, ".000")])
+@pytest.mark.parametrize(
+    ("share", "words"), [(1.0, "1.000"), (0.99999, ".999"), (0.9366, ".937"), (0.0, ".000")]
+)
 def test_all_is_said_of_all_alone(share: float, words: str) -> None:
     """In figures as in tables: of one certification, one number."""
     assert rate_words(share) == words
 
 
 def test_panels_stand_in_the_order_that_is_given_or_as_they_come() -> None:
-    names, order = ["eps = 1", "eps = 0.5", "eps = 10"], ["eps = 0.5", "eps = 1", "eps = 10", "eps = 100"]
+    names, order = (
+        ["eps = 1", "eps = 0.5", "eps = 10"],
+        ["eps = 0.5", "eps = 1", "eps = 10", "eps = 100"],
+    )
     panels = [(name, pd.DataFrame()) for name in names]
     assert [name for name, _ in ordered(panels, order)] == order[:3]
     assert [name for name, _ in ordered(panels, ())] == names
@@ -128,13 +141,20 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return kept
 
 
-def test_axes_end_with_the_data_and_no_label_meets_another(tmp_path: Path, drawn: list[Figure]) -> None:
+def test_axes_end_with_the_data_and_no_label_meets_another(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
     x = np.geomspace(0.02, 700, 9)
-    rows = [{"x": v, "y": 0.5 + 0.4 * i / 9 * v / 700, "series": f"mechanism {i}", "panel": f"eps = {e}"}
+    rows = [{"x": v, "y": 0.5 + 0.4 * i / 9 * v / 700, "series": "mechanism "
+                                                                 f"{i}", "panel": f"eps = {e}"}
             for i in range(9) for e in (10, 1, 0.1) for v in x]  # fmt: skip
-    chart = Curves("c", "x", "y", "queries that share a budget", "expected accuracy", "data", panels="panel",
+    chart = Curves("c", "x", "y", "queries that share a "
+                                  "budget", "expected "
+                                                                 "accuracy", "data", panels="panel",
                    order=("eps = 0.1", "eps = 1", "eps = 10"), level=0.95,
-                   level_name="noise-free $1$", finding="takes more than one line " * 4)  # fmt: skip
+                   level_name="noise-free "
+                              "$1$", finding="takes more than one "
+                                                        "line " * 4)  # fmt: skip
     with RunRecord(tmp_path / "run", "plan", {}) as record:
         curves(record, chart, pd.DataFrame(rows))
     figure = drawn[-1]
@@ -146,10 +166,19 @@ def test_axes_end_with_the_data_and_no_label_meets_another(tmp_path: Path, drawn
         assert all(0.02 <= tick <= 700.1 for tick in one.get_xticks())
     assert "more than one line" in figure.get_suptitle().replace("\n", " ")
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names == ["noise-free $1$", *(f"mechanism {i}" for i in range(8, -1, -1))], "the highest line first"
+    assert names == ["noise-free $1$", *(f"mechanism {i}" for i in range(8, -1, -1))], (
+        "the highest line first"
+    )
     figure.draw_without_rendering()
-    boxes = [text.get_window_extent() for one in axes for text in (*one.get_xticklabels(), one.title) if text.get_text()]
-    boxes += [text.get_window_extent() for text in (*figure.legends[0].get_texts(), figure._suptitle)]  # type: ignore[attr-defined]
+    boxes = [
+        text.get_window_extent()
+        for one in axes
+        for text in (*one.get_xticklabels(), one.title)
+        if text.get_text()
+    ]
+    boxes += [
+        text.get_window_extent() for text in (*figure.legends[0].get_texts(), figure._suptitle)
+    ]  # type: ignore[attr-defined]
     for place, box in enumerate(boxes):
         assert not any(box.overlaps(other) for other in boxes[place + 1 :])
 

@@ -1,4 +1,6 @@
-"""What every kind of certificate owes (agt/models/kind.py), over its registry: a new kind inherits it."""
+"""What every kind of certificate owes (agt/models/kind.py), over its registry: a new kind
+inherits it.
+"""
 
 import inspect
 import json
@@ -109,7 +111,9 @@ def test_public_features_are_taken_once_or_refused(name: str) -> None:
 
 
 @names
-def test_what_it_does_not_read_are_settings_that_there_are_and_the_reason_has_words(name: str) -> None:
+def test_what_it_does_not_read_are_settings_that_there_are_and_the_reason_has_words(
+    name: str,
+) -> None:
     known = dotted(composed("train", [f"certificate={name}"]))
     for setting, reason in settings_of(name).certificate.unread_settings.items():
         assert setting in known
@@ -124,7 +128,13 @@ def test_what_it_bounds_has_words_in_a_report(name: str) -> None:
 @names
 def test_settings_left_to_the_recipe_become_numbers_or_are_refused(name: str) -> None:
     kind = settings_of(name).certificate
-    node = {"loss": "binary_cross_entropy", "clip": 0.5, "epochs": "recipe", "lr": "recipe", "weight_decay": "recipe"}
+    node = {
+        "loss": "binary_cross_entropy",
+        "clip": 0.5,
+        "epochs": "recipe",
+        "lr": "recipe",
+        "weight_decay": "recipe",
+    }
     training = validate(TrainingConfig, node, "training")
     try:
         resolved = kind.resolve(training, 2, 5000.0, 1)
@@ -136,7 +146,9 @@ def test_settings_left_to_the_recipe_become_numbers_or_are_refused(name: str) ->
 
 @names
 def test_defaults_of_training_are_settings_of_training(name: str) -> None:
-    assert validate(TrainingConfig, dict(settings_of(name).certificate.training_defaults), "training")
+    assert validate(
+        TrainingConfig, dict(settings_of(name).certificate.training_defaults), "training"
+    )
 
 
 @names
@@ -165,7 +177,9 @@ def test_members_of_an_ensemble_are_models_where_it_says_so(name: str) -> None:
 @names
 def test_its_model_keeps_its_answers_as_the_model_of_a_problem_without_records(name: str) -> None:
     model = fitted(name).model
-    bare = model.with_problem(model.problem.on(model.problem.dataset.bare, len(model.problem.dataset.train)))
+    bare = model.with_problem(
+        model.problem.on(model.problem.dataset.bare, len(model.problem.dataset.train))
+    )
     queries = EXAMPLES[name].queries
     assert (bare.predict(queries) == model.predict(queries)).all()
 
@@ -200,7 +214,9 @@ def test_a_relation_of_labels_is_covered_by_a_proof_or_refused_by_its_name(name:
 
 
 @names
-def test_its_own_erasure_leaves_weights_as_near_to_those_of_training_again_as_it_says(name: str, tmp_path: Path) -> None:
+def test_its_own_erasure_leaves_weights_as_near_to_those_of_training_again_as_it_says(
+    name: str, tmp_path: Path
+) -> None:
     model = fitted(name).model
     kind, dataset = model.problem.settings.certificate, model.problem.dataset
     if not kind.own_erasure:
@@ -212,7 +228,9 @@ def test_its_own_erasure_leaves_weights_as_near_to_those_of_training_again_as_it
     assert removed is not None
     assert trained is not None
     assert np.linalg.norm(removed.weight - trained.weight) <= removed.distance + trained.distance
-    assert np.linalg.norm(removed.weight - model.removable_weights.weight) > 0, "three records count"
+    assert np.linalg.norm(removed.weight - model.removable_weights.weight) > 0, (
+        "three records count"
+    )
     assert (removal.promise.method, removal.records) == (kind.own_erasure, 3)
 
     folder = NewFolder(tmp_path / "model", "test")

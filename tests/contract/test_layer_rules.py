@@ -1,7 +1,8 @@
-"""What every layer rule owes (agt/bounds/rules.py), for each entry of the registry: a new entry inherits this suite.
+"""What every layer rule owes (agt/bounds/rules.py), for each entry of the registry: a new entry
+inherits this suite.
 
-No tolerance where the claims are about numbers as computed. Each check counts violations, so that it proves itself twice:
-none for the rules as they are, some for each rule broken on purpose.
+No tolerance where the claims are about numbers as computed. Each check counts violations, so that
+it proves itself twice: none for the rules as they are, some for each rule broken on purpose.
 """
 
 import json
@@ -34,10 +35,16 @@ from agt.errors import ConfigError
 from agt.models.heads import from_layers, layers_of
 
 WIDTH, IMAGE, KS, DTYPES = 3, (2, 4, 5), (0, 3, 40), ("float64", "float32")
-# How to make a layer, where its type alone does not say; several settings of one type may be listed.
+# How to make a layer, where its type alone does not say; several settings of one type may be
+# listed.
 LAYERS: dict[type[nn.Module], tuple[Callable[[], nn.Module], ...]] = {
     nn.Linear: (lambda: nn.Linear(WIDTH, 4), lambda: nn.Linear(WIDTH, 2, bias=False)),
-    nn.LeakyReLU: (nn.LeakyReLU, lambda: nn.LeakyReLU(0.0), lambda: nn.LeakyReLU(0.7), lambda: nn.LeakyReLU(1.0)),
+    nn.LeakyReLU: (
+        nn.LeakyReLU,
+        lambda: nn.LeakyReLU(0.0),
+        lambda: nn.LeakyReLU(0.7),
+        lambda: nn.LeakyReLU(1.0),
+    ),
     nn.AvgPool2d: (
         lambda: nn.AvgPool2d(2),
         lambda: nn.AvgPool2d(3, stride=1, padding=1),
@@ -51,18 +58,30 @@ LAYERS: dict[type[nn.Module], tuple[Callable[[], nn.Module], ...]] = {
     nn.Unflatten: (lambda: nn.Unflatten(1, (1, WIDTH, 1)),),
 }
 # The others take rows.
-RECORDS: dict[type[nn.Module], tuple[int, ...]] = dict.fromkeys((nn.Flatten, nn.AvgPool2d, nn.Conv2d), IMAGE)
+RECORDS: dict[type[nn.Module], tuple[int, ...]] = dict.fromkeys(
+    (nn.Flatten, nn.AvgPool2d, nn.Conv2d), IMAGE
+)
 EVERY = [(kind, make) for kind in RULES for make in LAYERS.get(kind, (kind,))]
-NAMES = [f"{kind.__name__}{i or ''}" for kind in RULES for i in range(len(LAYERS.get(kind, (kind,))))]
+NAMES = [
+    f"{kind.__name__}{i or ''}" for kind in RULES for i in range(len(LAYERS.get(kind, (kind,))))
+]
 SHAPES = ("ordinary", "points", "slivers", "turns", "huge")
-OF_TRAINED = [(make, name) for (kind, make), name in zip(EVERY, NAMES, strict=True) if kind in (nn.Linear, nn.Conv2d)]
-trained = pytest.mark.parametrize("make", [make for make, _ in OF_TRAINED], ids=[name for _, name in OF_TRAINED])
+OF_TRAINED = [
+    (make, name)
+    for (kind, make), name in zip(EVERY, NAMES, strict=True)
+    if kind in (nn.Linear, nn.Conv2d)
+]
+trained = pytest.mark.parametrize(
+    "make", [make for make, _ in OF_TRAINED], ids=[name for _, name in OF_TRAINED]
+)
 rules = pytest.mark.parametrize("make", [make for _, make in EVERY], ids=NAMES)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A layer, its rule, bounds of its parameters, of inputs x and of gradients d, for each k of ``KS``."""
+    """A layer, its rule, bounds of its parameters, of inputs x and of gradients d, for each k of
+    ``KS``.
+    """
 
     layer: nn.Module
     rule: LayerRule
@@ -77,10 +96,14 @@ def rule_of(layer: nn.Module) -> LayerRule:
 
 
 def inputs(rng: np.random.Generator, shape: str, size: tuple[int, ...], dtype: str) -> Interval:
-    """Intervals of size [K, n, ...]: one for each k, as is usual after a layer that was bounded for each."""
+    """Intervals of size [K, n, ...]: one for each k, as is usual after a layer that was bounded
+    for each.
+    """
     if shape == "ordinary":
         return random_interval(rng, *size, radius=2.0, dtype=dtype)
-    centre = torch.from_numpy(rng.normal(size=size) * rng.choice([0.1, 1.0, 4.0, 30.0], size)).to(getattr(torch, dtype))
+    centre = torch.from_numpy(rng.normal(size=size) * rng.choice([0.1, 1.0, 4.0, 30.0], size)).to(
+        getattr(torch, dtype)
+    )
     if shape == "points":
         return Interval(centre, centre.clone())
     if shape == "slivers":  # a few neighbouring numbers: here rounding decides
@@ -89,12 +112,19 @@ def inputs(rng: np.random.Generator, shape: str, size: tuple[int, ...], dtype: s
         reach = torch.as_tensor(10.0 ** rng.uniform(0, 15, size), dtype=centre.dtype)
         return Interval(centre - reach, centre + reach)
     # Where functions of one number turn: 0, -.7518, +-sqrt 2; softplus's threshold.
-    turns = torch.from_numpy(rng.choice([0.0, -0.7517915246935645, 2**0.5, -(2**0.5), 20.0], size)).to(centre.dtype)
-    below, above = (torch.as_tensor(rng.choice([0.0, 1e-16, 1e-7, 0.3, 2.0], size), dtype=centre.dtype) for _ in range(2))
+    turns = torch.from_numpy(
+        rng.choice([0.0, -0.7517915246935645, 2**0.5, -(2**0.5), 20.0], size)
+    ).to(centre.dtype)
+    below, above = (
+        torch.as_tensor(rng.choice([0.0, 1e-16, 1e-7, 0.3, 2.0], size), dtype=centre.dtype)
+        for _ in range(2)
+    )
     return Interval(turns - below, turns + above)
 
 
-def setting(make: Callable[[], nn.Module], shape: str, dtype: str, n: int = 40, seed: int = 0) -> Setting:
+def setting(
+    make: Callable[[], nn.Module], shape: str, dtype: str, n: int = 40, seed: int = 0
+) -> Setting:
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
     layer = make().to(getattr(torch, dtype))
@@ -113,7 +143,9 @@ def draws(at: Setting, samples: int) -> Iterator[tuple[int, Tensor, Tensor, Poin
     rng = np.random.default_rng(1)
     for index in range(samples):
         x, d = (sample(rng, interval, corners=index % 2 == 0) for interval in (at.x, at.d))
-        values = {name: sample(rng, interval, corners=index % 2 == 0) for name, interval in at.box.items()}
+        values = {
+            name: sample(rng, interval, corners=index % 2 == 0) for name, interval in at.box.items()
+        }
         for k in range(len(KS)):
             yield k, x[k], d[k], {name: value[k] for name, value in values.items()}
 
@@ -123,7 +155,9 @@ def beyond(bound: Interval, value: Tensor) -> int:
 
 
 def record_gradients(at: Setting, d: Tensor, x: Tensor) -> dict[str, Tensor]:
-    """Parameter -> [n, its shape], the gradients of each record as computed: in float64, and not clipped."""
+    """Parameter -> [n, its shape], the gradients of each record as computed: in float64, and not
+    clipped.
+    """
     parts: dict[str, list[Tensor]] = {}
     for name, factor, other in at.rule.nominal_gradients(d.double(), x.double()):  # type: ignore[attr-defined]
         value = factor if other is None else factor[:, :, None] * other[:, None, :]
@@ -135,11 +169,17 @@ def gradient_bounds(at: Setting, d: Interval, x: Interval, rounding: Rounding) -
     """Parameter -> bounds on them, [K, n, its shape]."""
     parts: dict[str, list[Interval]] = {}
     for part in at.rule.gradients(d.double(), x.double(), rounding.double(), EXACT):  # type: ignore[attr-defined]
-        bound = part.d if part.x is None else Interval(*corners(part.d[..., None], part.x[..., None, :]))
+        bound = (
+            part.d
+            if part.x is None
+            else Interval(*corners(part.d[..., None], part.x[..., None, :]))
+        )
         shape = (*bound.shape[:2], *at.box[part.parameter].shape[1:])
         parts.setdefault(part.parameter, []).append(bound.moved(lambda end: end.reshape(shape)))  # noqa: B023
     return {
-        name: Interval(*(torch.cat([getattr(b, end) for b in blocks], dim=1) for end in ("lower", "upper")))
+        name: Interval(
+            *(torch.cat([getattr(b, end) for b in blocks], dim=1) for end in ("lower", "upper"))
+        )
         for name, blocks in parts.items()
     }
 
@@ -156,7 +196,9 @@ def values(at: Setting, d: Tensor, x: Tensor, point: Point) -> dict[str, Tensor]
 def bounds(at: Setting, d: Interval, x: Interval, box: Intervals, rounding: Rounding) -> Intervals:
     """Bounds on each of ``values``, for each k."""
     passes = at.rule.bound(x, box, rounding, EXACT), at.rule.bound_back(d, x, box, rounding, EXACT)
-    return dict(zip(PASSES, passes, strict=True)) | (gradient_bounds(at, d, x, rounding) if at.box else {})
+    return dict(zip(PASSES, passes, strict=True)) | (
+        gradient_bounds(at, d, x, rounding) if at.box else {}
+    )
 
 
 def outside(at: Setting, samples: int = 40, of: tuple[str, ...] = (*PASSES, *GRADIENTS)) -> int:
@@ -165,17 +207,27 @@ def outside(at: Setting, samples: int = 40, of: tuple[str, ...] = (*PASSES, *GRA
     for k, x, d, point in draws(at, samples):
         for rows in (slice(None), slice(0, 1)):
             computed = values(at, d[rows], x[rows], point)
-            count += sum(beyond(bound[name][k, rows], value) for name, value in computed.items() if name in of)
+            count += sum(
+                beyond(bound[name][k, rows], value)
+                for name, value in computed.items()
+                if name in of
+            )
     return count
 
 
 def unnested(at: Setting, shares: tuple[float, ...] = (0.0, 1e-9, 0.3)) -> int:
-    """Ends of bounds, for each k - 1 and inner intervals, beyond those for k; also of one record alone."""
+    """Ends of bounds, for each k - 1 and inner intervals, beyond those for k; also of one record
+    alone.
+    """
     rng, count = np.random.default_rng(2), 0
     outer = Rounding.of([k + 1 for k in KS], at.x.lower.dtype, torch.device("cpu"))
     wide = bounds(at, at.d, at.x, at.box, outer)
     for share in shares:
-        x, d, box = inner(rng, at.x, share), inner(rng, at.d, share), {n: inner(rng, i, share) for n, i in at.box.items()}
+        x, d, box = (
+            inner(rng, at.x, share),
+            inner(rng, at.d, share),
+            {n: inner(rng, i, share) for n, i in at.box.items()},
+        )
         for rows in (slice(None), slice(0, 1)):
             for name, small in bounds(at, d[:, rows], x[:, rows], box, at.rounding).items():
                 big = wide[name][:, rows]
@@ -186,18 +238,26 @@ def unnested(at: Setting, shares: tuple[float, ...] = (0.0, 1e-9, 0.3)) -> int:
 def inner(rng: np.random.Generator, interval: Interval, share: float) -> Interval:
     """Within the interval, each end moved by up to ``share`` of the width."""
     width = interval.upper - interval.lower
-    moves = [torch.as_tensor(rng.random(interval.shape) * share / 2, dtype=width.dtype) * width for _ in range(2)]
+    moves = [
+        torch.as_tensor(rng.random(interval.shape) * share / 2, dtype=width.dtype) * width
+        for _ in range(2)
+    ]
     lower = torch.minimum(interval.lower + moves[0], interval.upper)
-    return Interval(lower, torch.maximum(lower, torch.minimum(interval.upper - moves[1], interval.upper)))
+    return Interval(
+        lower, torch.maximum(lower, torch.minimum(interval.upper - moves[1], interval.upper))
+    )
 
 
-# -- the contract --------------------------------------------------------------------------------------------------------
+# -- the contract
+# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @rules
-def test_computed_values_and_gradients_lie_within_their_bounds_which_nest(make: Callable, dtype: str) -> None:
+def test_computed_values_and_gradients_lie_within_their_bounds_which_nest(
+    make: Callable, dtype: str
+) -> None:
     for shape in SHAPES:
         at = setting(make, shape, dtype, n=20)
         assert outside(at, 16) == unnested(at) == 0, shape
@@ -222,17 +282,23 @@ def test_gradients_of_single_records_are_autograds(make: Callable) -> None:
 
 @pytest.mark.parametrize("nonnegative", [False, True])
 def test_bounds_on_gradients_are_reached(nonnegative: bool) -> None:
-    """Brute force over every vertex of a record's d (two positions) and of its image (six numbers)."""
+    """Brute force over every vertex of a record's d (two positions) and of its image (six
+    numbers).
+    """
     at = setting(lambda: nn.Conv2d(2, 1, (1, 2)), "ordinary", "float64")
     rng = np.random.default_rng(0)
     x, d = random_interval(rng, 1, 1, 2, 1, 3), random_interval(rng, 1, 1, 1, 1, 2)
     x = Interval(x.lower.clamp(min=0), x.upper.clamp(min=0)) if nonnegative else x
     at = replace(at, rule=replace(at.rule, nonnegative=nonnegative))
     values = {
-        name: torch.cat([record_gradients(at, *vertex)[name] for vertex in product(vertices(d), vertices(x))])
+        name: torch.cat(
+            [record_gradients(at, *vertex)[name] for vertex in product(vertices(d), vertices(x))]
+        )
         for name in at.box
     }
-    for name, bound in gradient_bounds(at, d, x, Rounding.of((0,), x.lower.dtype, x.lower.device)).items():
+    for name, bound in gradient_bounds(
+        at, d, x, Rounding.of((0,), x.lower.dtype, x.lower.device)
+    ).items():
         torch.testing.assert_close(bound.lower[0, 0], values[name].amin(0), rtol=0, atol=1e-12)
         torch.testing.assert_close(bound.upper[0, 0], values[name].amax(0), rtol=0, atol=1e-12)
 
@@ -240,7 +306,9 @@ def test_bounds_on_gradients_are_reached(nonnegative: bool) -> None:
 def vertices(interval: Interval) -> list[Tensor]:
     """Every combination of ends, each without the axis of k."""
     ends = zip(interval.lower.flatten().tolist(), interval.upper.flatten().tolist(), strict=True)
-    return [torch.tensor(point, dtype=torch.float64).view(interval.shape)[0] for point in product(*ends)]
+    return [
+        torch.tensor(point, dtype=torch.float64).view(interval.shape)[0] for point in product(*ends)
+    ]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -255,14 +323,20 @@ def test_the_nominal_pass_is_pytorchs(make: Callable, dtype: str) -> None:
         at_x = x.clone().requires_grad_()
         y = at.layer(at_x)
         y.backward(d)
-        torch.testing.assert_close(at.rule.nominal(x, point), y.detach(), rtol=tolerance, atol=tolerance)
-        torch.testing.assert_close(at.rule.nominal_back(d, x, point), at_x.grad, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(
+            at.rule.nominal(x, point), y.detach(), rtol=tolerance, atol=tolerance
+        )
+        torch.testing.assert_close(
+            at.rule.nominal_back(d, x, point), at_x.grad, rtol=tolerance, atol=tolerance
+        )
         assert k in range(len(KS))
 
 
 @rules
 def test_bounds_are_little_wider_than_what_is_reached(make: Callable) -> None:
-    """Brute force over 501 points of each input's interval: one input at a time, parameters and gradient being points."""
+    """Brute force over 501 points of each input's interval: one input at a time, parameters and
+    gradient being points.
+    """
     at = setting(make, "ordinary", "float64", n=6)
     at = replace(
         at,
@@ -274,7 +348,10 @@ def test_bounds_are_little_wider_than_what_is_reached(make: Callable) -> None:
     width = torch.zeros_like(at.x.lower)
     width.flatten(2)[..., 0] = (at.x.upper - at.x.lower).flatten(2)[..., 0]
     x = Interval(at.x.lower, at.x.lower + width)
-    bound, back = at.rule.bound(x, at.box, at.rounding, EXACT), at.rule.bound_back(at.d, x, at.box, at.rounding, EXACT)
+    bound, back = (
+        at.rule.bound(x, at.box, at.rounding, EXACT),
+        at.rule.bound_back(at.d, x, at.box, at.rounding, EXACT),
+    )
     path = [x.lower[0] + step * width[0] for step in torch.linspace(0, 1, 501, dtype=torch.float64)]
     for found, values in (
         (bound, torch.stack([at.rule.nominal(p, point) for p in path])),
@@ -302,7 +379,9 @@ def test_a_layer_that_was_saved_has_the_same_rule(make: Callable) -> None:
     (layer,) = from_layers(json.loads(json.dumps(layers_of(nn.Sequential(at.layer)))))
     for _, x, d, point in draws(at, 2):
         assert torch.equal(rule_of(layer).nominal(x, point), at.rule.nominal(x, point))
-        assert torch.equal(rule_of(layer).nominal_back(d, x, point), at.rule.nominal_back(d, x, point))
+        assert torch.equal(
+            rule_of(layer).nominal_back(d, x, point), at.rule.nominal_back(d, x, point)
+        )
 
 
 @pytest.mark.parametrize("kind", list(RULES), ids=lambda kind: kind.__name__)
@@ -314,13 +393,20 @@ def test_subclasses_and_unknown_layers_have_no_rule(kind: type[nn.Module]) -> No
             rule_of(unknown)
 
 
-# -- activations: margins and turning points -----------------------------------------------------------------------------
+# -- activations: margins and turning points
+# -----------------------------------------------------------------------------
 
 EXACTLY: dict[type[nn.Module], tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     nn.LeakyReLU: (lambda x: x if x > 0 else x * 0.01, lambda x: 1 if x > 0 else 0.01),
     nn.Tanh: (mpmath.tanh, lambda x: mpmath.sech(x) ** 2),
-    nn.Sigmoid: (lambda x: 1 / (1 + mpmath.exp(-x)), lambda x: mpmath.exp(-abs(x)) / (1 + mpmath.exp(-abs(x))) ** 2),
-    nn.Softplus: (lambda x: mpmath.log1p(mpmath.exp(-abs(x))) + max(x, 0), lambda x: 1 / (1 + mpmath.exp(-x))),
+    nn.Sigmoid: (
+        lambda x: 1 / (1 + mpmath.exp(-x)),
+        lambda x: mpmath.exp(-abs(x)) / (1 + mpmath.exp(-abs(x))) ** 2,
+    ),
+    nn.Softplus: (
+        lambda x: mpmath.log1p(mpmath.exp(-abs(x))) + max(x, 0),
+        lambda x: 1 / (1 + mpmath.exp(-x)),
+    ),
     nn.GELU: (lambda x: x * mpmath.ncdf(x), lambda x: mpmath.ncdf(x) + x * mpmath.npdf(x)),
 }
 activations = pytest.mark.parametrize("kind", list(ELEMENTWISE), ids=lambda kind: kind.__name__)
@@ -328,11 +414,21 @@ activations = pytest.mark.parametrize("kind", list(ELEMENTWISE), ids=lambda kind
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @activations
-def test_computed_functions_err_by_less_than_half_the_margin(kind: type[nn.Module], dtype: str) -> None:
-    """High precision at points of every size; a vector and its scalar tail (a length that no vector unit divides)."""
+def test_computed_functions_err_by_less_than_half_the_margin(
+    kind: type[nn.Module], dtype: str
+) -> None:
+    """High precision at points of every size; a vector and its scalar tail (a length that no
+    vector unit divides).
+    """
     s = ELEMENTWISE[kind](kind())
     rng = np.random.default_rng(0)
-    numbers = np.concatenate([rng.normal(size=400) * 10.0 ** rng.uniform(-6, 2.5, 400), rng.normal(size=199) * 3, *[[0.0]]])
+    numbers = np.concatenate(
+        [
+            rng.normal(size=400) * 10.0 ** rng.uniform(-6, 2.5, 400),
+            rng.normal(size=199) * 3,
+            *[[0.0]],
+        ]
+    )
     x = torch.from_numpy(numbers[:-1]).to(getattr(torch, dtype))
     unit, value, slope = torch.finfo(x.dtype).eps / 2, s.value(x), s.slope(x)
     margin = max(s.margin, 4)  # without margin: one rounding, and a float32 constant's
@@ -386,9 +482,15 @@ def test_no_number_is_too_large(kind: type[nn.Module]) -> None:
         (nn.AvgPool2d(2, divisor_override=3), "divisor_override=3, only with None"),
         (nn.AvgPool2d(3, padding=2), "a padding of at most half the size"),
         (nn.AvgPool2d(2, stride=0), "strides of 1 or more"),
-        (nn.Conv2d(1, 1, 3, padding="same"), "padding='same' and padding_mode='zeros': give the padding as numbers"),
+        (
+            nn.Conv2d(1, 1, 3, padding="same"),
+            "padding='same' and padding_mode='zeros': give the padding as numbers",
+        ),
         (nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular"), "padding_mode='circular'"),
-        (nn.Unflatten(1, (2, 3)), r"supported as nn.Unflatten\(1, \(channels, height, width\)\) alone"),
+        (
+            nn.Unflatten(1, (2, 3)),
+            r"supported as nn.Unflatten\(1, \(channels, height, width\)\) alone",
+        ),
     ],
 )
 def test_settings_without_a_rule_are_refused(layer: nn.Module, message: str) -> None:
@@ -396,7 +498,8 @@ def test_settings_without_a_rule_are_refused(layer: nn.Module, message: str) -> 
         rule_of(layer)
 
 
-# -- broken on purpose ---------------------------------------------------------------------------------------------------
+# -- broken on purpose
+# ---------------------------------------------------------------------------------------------------
 
 
 def padded_otherwise(patch: pytest.MonkeyPatch) -> None:
@@ -405,7 +508,9 @@ def padded_otherwise(patch: pytest.MonkeyPatch) -> None:
     def edged(self: ConvRule, x: Tensor) -> Tensor:
         down, right = self.padding
         front = x.flatten(0, 1)
-        wide = nn.functional.pad(front, (right, right, down, down), mode="replicate").unflatten(0, x.shape[:2])
+        wide = nn.functional.pad(front, (right, right, down, down), mode="replicate").unflatten(
+            0, x.shape[:2]
+        )
         return replace(self, padding=(0, 0))._patches(wide, axes=2)
 
     patch.setattr(ConvRule, "_patches_of_each_k", edged)
@@ -431,7 +536,9 @@ def unsigned(patch: pytest.MonkeyPatch) -> None:
     """The formula for numbers that are not below 0, for all."""
     forward = Products.forward
     patch.setattr(
-        Products, "forward", lambda self, x, weights, nonnegative=False: _ordered(*forward(self, x, weights, True))
+        Products,
+        "forward",
+        lambda self, x, weights, nonnegative=False: _ordered(*forward(self, x, weights, True)),
     )
 
 
@@ -441,14 +548,21 @@ def _ordered(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize(
     ("broken", "shape"),
-    [(padded_otherwise, "slivers"), (a_position_dropped, "slivers"), (unsigned, "ordinary"), (never_widened, "points")],
+    [
+        (padded_otherwise, "slivers"),
+        (a_position_dropped, "slivers"),
+        (unsigned, "ordinary"),
+        (never_widened, "points"),
+    ],
 )
 def test_the_checks_catch_a_broken_convolution(
     broken: Callable[[pytest.MonkeyPatch], None], shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = setting(lambda: nn.Conv2d(2, 3, 2, padding=1), shape, "float64")
     if shape == "points":  # all of them, so that rounding alone decides
-        at = replace(at, d=_middle(at.d), box={name: _middle(interval) for name, interval in at.box.items()})
+        at = replace(
+            at, d=_middle(at.d), box={name: _middle(interval) for name, interval in at.box.items()}
+        )
     assert outside(at) == 0
     broken(monkeypatch)
     assert outside(at, 5, GRADIENTS) > 0
@@ -457,7 +571,9 @@ def test_the_checks_catch_a_broken_convolution(
 
 @dataclass(frozen=True)
 class Narrow:
-    """Any rule, with its bounds taken at the middle of the input's intervals, forward or backward."""
+    """Any rule, with its bounds taken at the middle of the input's intervals, forward or
+    backward.
+    """
 
     rule: LayerRule
     back: bool
@@ -465,10 +581,14 @@ class Narrow:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.rule, name)
 
-    def bound(self, x: Interval, box: Intervals, rounding: Rounding, products: Products) -> Interval:
+    def bound(
+        self, x: Interval, box: Intervals, rounding: Rounding, products: Products
+    ) -> Interval:
         return self.rule.bound(x if self.back else _middle(x), box, rounding, products)
 
-    def bound_back(self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products) -> Interval:
+    def bound_back(
+        self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products
+    ) -> Interval:
         d, x = (_middle(d), _middle(x)) if self.back else (d, x)
         return self.rule.bound_back(d, x, box, rounding, products)
 
@@ -491,24 +611,34 @@ def without(at: Setting, **changes: Any) -> Setting:
 
 
 def rough(at: Setting) -> Setting:
-    """The same on a worse machine: each evaluation of s and s' errs anew, by up to half the margin more."""
+    """The same on a worse machine: each evaluation of s and s' errs anew, by up to half the
+    margin more.
+    """
     assert isinstance(at.rule, ElementwiseRule)
     s, unit = at.rule.activation, torch.finfo(at.x.lower.dtype).eps / 2
     generator = torch.Generator().manual_seed(0)
 
     def erring(function: Callable[[Tensor], Tensor], grows: bool) -> Callable[[Tensor], Tensor]:
         def computed(x: Tensor) -> Tensor:
-            error = (2 * torch.rand(x.shape, generator=generator, dtype=x.dtype) - 1) * (s.margin / 2 * unit)
+            error = (2 * torch.rand(x.shape, generator=generator, dtype=x.dtype) - 1) * (
+                s.margin / 2 * unit
+            )
             return function(x) + (error * (1 + x.abs()) if grows else error)
 
         return computed
 
-    return without(at, value=erring(s.value, max(map(abs, s.range)) == np.inf), slope=erring(s.slope, False))
+    return without(
+        at, value=erring(s.value, max(map(abs, s.range)) == np.inf), slope=erring(s.slope, False)
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", [k for k in ELEMENTWISE if ELEMENTWISE[k](k()).margin], ids=lambda kind: kind.__name__)
-def test_margins_hold_on_a_rougher_machine_and_are_missed_where_left_out(kind: type[nn.Module], dtype: str) -> None:
+@pytest.mark.parametrize(
+    "kind", [k for k in ELEMENTWISE if ELEMENTWISE[k](k()).margin], ids=lambda kind: kind.__name__
+)
+def test_margins_hold_on_a_rougher_machine_and_are_missed_where_left_out(
+    kind: type[nn.Module], dtype: str
+) -> None:
     for shape in ("slivers", "turns", "points"):
         at = rough(setting(kind, shape, dtype))
         assert outside(at) == unnested(at) == 0
@@ -517,10 +647,13 @@ def test_margins_hold_on_a_rougher_machine_and_are_missed_where_left_out(kind: t
         assert unnested(bare) > 0
 
 
-# -- images --------------------------------------------------------------------------------------------------------------
+# -- images
+# --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [nn.Flatten, nn.Unflatten, nn.AvgPool2d], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [nn.Flatten, nn.Unflatten, nn.AvgPool2d], ids=lambda kind: kind.__name__
+)
 def test_rules_of_images_keep_a_point_a_point(kind: type[nn.Module]) -> None:
     """A layer in front leaves the first linear layer the exact form of a point."""
     at = setting(LAYERS.get(kind, (kind,))[0], "points", "float64")
@@ -536,7 +669,10 @@ def test_records_without_room_for_a_window_are_refused(record: tuple[int, ...]) 
     x = torch.zeros(3, *record)
     rounding = Rounding.of((0,), x.dtype, x.device)
     for layer in (nn.AvgPool2d(2), nn.Conv2d(2, 1, 2)):
-        rule, point = rule_of(layer), {f"0.{name}": value.detach() for name, value in layer.named_parameters()}
+        rule, point = (
+            rule_of(layer),
+            {f"0.{name}": value.detach() for name, value in layer.named_parameters()},
+        )
         box = {name: Interval.point(value[None]) for name, value in point.items()}
         for run in (
             lambda: rule.nominal(x, point),  # noqa: B023
@@ -554,11 +690,15 @@ class Backwards(AvgPoolRule):
 
 
 @pytest.mark.parametrize("way", ["nominal", "nominal_back"])
-def test_the_checks_catch_pooling_that_adds_in_another_order(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+def test_the_checks_catch_pooling_that_adds_in_another_order(
+    monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
     """Bounds are not widened, so the nominal pass must add as they do, to the last digit."""
     at = setting(LAYERS[nn.AvgPool2d][1], "points", "float64")
     at = replace(at, d=Interval(at.d.lower, at.d.lower.clone()))
     assert outside(at) == 0
     whole = getattr(AvgPoolRule, way)
-    monkeypatch.setattr(AvgPoolRule, way, lambda self, *tensors: whole(Backwards(**vars(self)), *tensors))
+    monkeypatch.setattr(
+        AvgPoolRule, way, lambda self, *tensors: whole(Backwards(**vars(self)), *tensors)
+    )
     assert outside(at) > 0

@@ -1,7 +1,8 @@
-"""What every loss owes (bounds/losses.py), for each entry of the registry: a new entry inherits this suite.
+"""What every loss owes (bounds/losses.py), for each entry of the registry: a new entry inherits
+this suite.
 
-No tolerance where the claims are about numbers as computed. Each check counts violations: none for the losses as they are,
-some for each loss broken on purpose.
+No tolerance where the claims are about numbers as computed. Each check counts violations: none for
+the losses as they are, some for each loss broken on purpose.
 """
 
 from collections.abc import Callable
@@ -29,7 +30,9 @@ from agt.training.sensitivity import LinearLoss
 
 KS, DTYPES, SCALES = (0, 3, 40), ("float64", "float32"), (0.0, 1e-12, 1.0, 30.0, 1e4)
 PYTORCHS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # summed over records
-    "binary_cross_entropy": lambda f, y: F.binary_cross_entropy_with_logits(f[:, 0], y.to(f.dtype), reduction="sum"),
+    "binary_cross_entropy": lambda f, y: F.binary_cross_entropy_with_logits(
+        f[:, 0], y.to(f.dtype), reduction="sum"
+    ),
     "cross_entropy": lambda f, y: F.cross_entropy(f, y, reduction="sum"),
     "squared_error": lambda f, y: F.mse_loss(f[:, 0], y.to(f.dtype), reduction="sum"),
 }
@@ -72,7 +75,9 @@ def unnested(loss: Loss, f: Interval, labels: Tensor, dtype: str) -> int:
     wide, count = loss.bound(f, labels, rounding(dtype, 1)), 0
     for rows in (slice(None), slice(0, 1)):
         narrow = loss.bound(inner[:, rows], labels[rows], rounding(dtype))
-        count += int((wide.lower[:, rows] > narrow.lower).sum() + (narrow.upper > wide.upper[:, rows]).sum())
+        count += int(
+            (wide.lower[:, rows] > narrow.lower).sum() + (narrow.upper > wide.upper[:, rows]).sum()
+        )
     return count
 
 
@@ -83,7 +88,9 @@ def test_the_settings_the_registry_and_this_suite_name_the_same_losses() -> None
 @dtypes
 @pytest.mark.parametrize("scale", SCALES)
 @losses
-def test_computed_gradients_lie_within_their_bounds_and_bounds_nest(name: str, scale: float, dtype: str) -> None:
+def test_computed_gradients_lie_within_their_bounds_and_bounds_nest(
+    name: str, scale: float, dtype: str
+) -> None:
     loss, f, labels = setting(name, scale, dtype)
     assert outside(loss, f, labels, dtype) == 0
     assert unnested(loss, f, labels, dtype) == 0
@@ -96,7 +103,9 @@ def test_the_nominal_gradient_is_autograds(name: str, dtype: str) -> None:
     at = f.lower[0].clone().requires_grad_()
     PYTORCHS[name](at, labels).backward()
     tolerance = 1e-12 if dtype == "float64" else 1e-6
-    torch.testing.assert_close(loss.nominal(f.lower[0], labels), at.grad, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(
+        loss.nominal(f.lower[0], labels), at.grad, rtol=tolerance, atol=tolerance
+    )
 
 
 @losses
@@ -105,7 +114,9 @@ def test_bounds_are_the_extremes_over_all_corners(name: str) -> None:
     bound = loss.bound(f, labels, rounding("float64"))
     ends = torch.stack([f.lower[0], f.upper[0]])
     columns = torch.arange(f.shape[-1])
-    corners = torch.stack([ends[torch.tensor(c), :, columns].mT for c in product((0, 1), repeat=f.shape[-1])])
+    corners = torch.stack(
+        [ends[torch.tensor(c), :, columns].mT for c in product((0, 1), repeat=f.shape[-1])]
+    )
     values = torch.stack([loss.nominal(corner, labels) for corner in corners])
     torch.testing.assert_close(bound.lower[0], values.amin(0), rtol=0, atol=1e-13)
     torch.testing.assert_close(bound.upper[0], values.amax(0), rtol=0, atol=1e-13)
@@ -113,7 +124,9 @@ def test_bounds_are_the_extremes_over_all_corners(name: str) -> None:
 
 @losses
 def test_a_difference_is_the_same_loss(name: str) -> None:
-    """Two classes and two outputs: the gradient in the outputs is (-delta, +delta), delta that of the difference."""
+    """Two classes and two outputs: the gradient in the outputs is (-delta, +delta), delta that
+    of the difference.
+    """
     loss = LOSSES[name]
     if loss.difference is None:
         return
@@ -124,19 +137,29 @@ def test_a_difference_is_the_same_loss(name: str) -> None:
 
 @losses
 def test_the_threshold_parts_the_classes(name: str) -> None:
-    """Predictions, and labels held over a box: on the threshold class 0, and nothing is held there."""
+    """Predictions, and labels held over a box: on the threshold class 0, and nothing is held
+    there.
+    """
     loss = LOSSES[name]
     if not loss.one_output:
         return
     network = Network.of(nn.Sequential(nn.Linear(1, 1)).double(), name, 2)
     x = torch.tensor([[-1.0], [0.0], [1.0]], dtype=torch.float64)
-    point = {"0.weight": torch.ones(1, 1, dtype=torch.float64), "0.bias": torch.full((1,), loss.threshold).double()}
+    point = {
+        "0.weight": torch.ones(1, 1, dtype=torch.float64),
+        "0.bias": torch.full((1,), loss.threshold).double(),
+    }
     assert network.predict(x, point).tolist() == [0, 0, 1]
     box = {n: Interval(p[None] - 0.25, p[None] + 0.25) for n, p in point.items()}
     at = Rounding.of((0,), torch.float64, torch.device("cpu"))
-    assert certified_labels(network, x, torch.tensor([0, 0, 1]), box, at).tolist() == [[True, False, True]]
+    assert certified_labels(network, x, torch.tensor([0, 0, 1]), box, at).tolist() == [
+        [True, False, True]
+    ]
     # Each class's own target is on its side of the threshold.
-    nearest = [loss.nominal(torch.tensor([[loss.threshold]]), torch.tensor([y])).sign().item() for y in (0, 1)]
+    nearest = [
+        loss.nominal(torch.tensor([[loss.threshold]]), torch.tensor([y])).sign().item()
+        for y in (0, 1)
+    ]
     assert nearest == [1, -1]
 
 
@@ -147,14 +170,17 @@ def test_heads_have_the_outputs_that_the_loss_needs(name: str) -> None:
     assert head[-1].out_features == (1 if one else 2)
     assert Network.of(head, name, 2).outputs == 1
     if one:
-        with pytest.raises(ConfigError, match=f"training.loss={name} needs two classes and the data has 3"):
+        with pytest.raises(
+            ConfigError, match=f"training.loss={name} needs two classes and the data has 3"
+        ):
             Network.of(head, name, 3)
     wrong = HeadConfig().build((3,), 5, make_training(loss="cross_entropy"))
     with pytest.raises(ConfigError, match=f"training.loss={name} needs .* and the model has 5"):
         Network.of(wrong, name, 2)
 
 
-# -- the machine's exponentials --------------------------------------------------------------------------------------------
+# -- the machine's exponentials
+# --------------------------------------------------------------------------------------------
 
 
 def one_k(dtype: str) -> Rounding:
@@ -166,7 +192,10 @@ def test_the_machines_sigmoid_is_within_its_margin(dtype: str) -> None:
     """method.md section 6: 8u, absolute; bounds hold the exact value with room to spare."""
     rng = np.random.default_rng(0)
     logits = np.concatenate(
-        [rng.normal(size=300) * 10.0 ** rng.integers(-8, 4, 300), [0.0, -745.2, 1e300 if dtype == "float64" else 1e30]]
+        [
+            rng.normal(size=300) * 10.0 ** rng.integers(-8, 4, 300),
+            [0.0, -745.2, 1e300 if dtype == "float64" else 1e30],
+        ]
     )
     f = torch.from_numpy(logits).to(getattr(torch, dtype))
     exact = [1 / (1 + mpmath.exp(-mpmath.mpf(v))) for v in f.tolist()]
@@ -176,7 +205,9 @@ def test_the_machines_sigmoid_is_within_its_margin(dtype: str) -> None:
     bound = LOSSES["binary_cross_entropy"].bound(
         Interval.point(f.view(1, -1, 1)), torch.zeros(len(f), dtype=torch.int64), one_k(dtype)
     )
-    for low, e, high in zip(bound.lower.flatten().tolist(), exact, bound.upper.flatten().tolist(), strict=True):
+    for low, e, high in zip(
+        bound.lower.flatten().tolist(), exact, bound.upper.flatten().tolist(), strict=True
+    ):
         assert low <= e <= high
         assert high - low <= 40 * unit
 
@@ -188,13 +219,17 @@ def test_the_machines_softmax_is_within_its_margin(dtype: str, classes: int) -> 
     scales = 10.0 ** rng.integers(-3, 3, size=(12, 1))
     f = torch.from_numpy(rng.normal(size=(12, classes)) * scales).to(getattr(torch, dtype))
     unit = torch.finfo(f.dtype).eps / 2
-    bound = LOSSES["cross_entropy"].bound(Interval.point(f[None]), torch.zeros(12, dtype=torch.int64), one_k(dtype))
+    bound = LOSSES["cross_entropy"].bound(
+        Interval.point(f[None]), torch.zeros(12, dtype=torch.int64), one_k(dtype)
+    )
     target = torch.nn.functional.one_hot(torch.zeros(12, dtype=torch.int64), classes)
     for row in range(12):
         terms = [mpmath.exp(mpmath.mpf(v)) for v in f[row].tolist()]
         for c in range(classes):
             exact = terms[c] / sum(terms)
-            assert abs(mpmath.mpf(torch.softmax(f, 1)[row, c].item()) - exact) <= (classes + 8) * unit
+            assert (
+                abs(mpmath.mpf(torch.softmax(f, 1)[row, c].item()) - exact) <= (classes + 8) * unit
+            )
             exact -= int(target[row, c])
             assert bound.lower[0, row, c].item() <= exact <= bound.upper[0, row, c].item()
 
@@ -212,7 +247,9 @@ def test_overflowing_exponentials_give_sound_bounds(dtype: str) -> None:
 
 
 def test_unknown_losses_are_refused() -> None:
-    with pytest.raises(ConfigError, match="unknown value 'squared_eror'; did you mean 'squared_error'"):
+    with pytest.raises(
+        ConfigError, match="unknown value 'squared_eror'; did you mean 'squared_error'"
+    ):
         loss_of("squared_eror", 2)
 
 
@@ -222,7 +259,8 @@ def test_closed_forms_refuse_a_squared_error() -> None:
         LinearLoss.of(make_training(loss="squared_error"), 2)
 
 
-# -- broken on purpose ---------------------------------------------------------------------------------------------------
+# -- broken on purpose
+# ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

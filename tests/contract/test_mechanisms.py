@@ -1,8 +1,10 @@
-"""What every release mechanism owes (mechanisms/mechanism.py), for each of the registry: a new one inherits this suite.
+"""What every release mechanism owes (mechanisms/mechanism.py), for each of the registry: a new one
+inherits this suite.
 
-Privacy is checked between all neighbouring states in exact arithmetic. Nothing here uses the code's own reductions or
-enclosures: distributions over labels are compared event by event, with exp and the normal distribution from mpmath to 90
-digits. The conditions that a claim needs follow from what a mechanism says that it needs.
+Privacy is checked between all neighbouring states in exact arithmetic. Nothing here uses the code's
+own reductions or enclosures: distributions over labels are compared event by event, with exp and
+the normal distribution from mpmath to 90 digits. The conditions that a claim needs follow from what
+a mechanism says that it needs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,16 +42,24 @@ BUDGETS = (1e-15, 1e-6, 0.001, 0.1, 1.0, 3.0, 10.0, 100.0)
 DELTAS = (1e-300, 1e-12, 1e-5, 0.01, 0.4)
 MUS = (1e-15, 0.001, 0.07, 0.1, 1.0, 5.0, 30.0, 100.0)
 USUAL: tuple[Guarantee, ...] = (PureDP(0.7), ApproximateDP(0.7, 0.01), GaussianDP(0.3))
-RESTS_ON: dict[Need, str] = {"distance": "abcdefg", "votes": "bceg", "nothing": "eg"}  # method.md section 3
-HELD = tuple(Condition(letter, letter, grounds(proved("own_words", text="it holds"))) for letter in "abcdefg")
+# method.md section 3
+RESTS_ON: dict[Need, str] = {"distance": "abcdefg", "votes": "bceg", "nothing": "eg"}
+HELD = tuple(
+    Condition(letter, letter, grounds(proved("own_words", text="it holds"))) for letter in "abcdefg"
+)
 Kind = type[Mechanism]
 
 
-def accepted(kind: Kind, guarantees: Sequence[Guarantee] = USUAL, classes: Sequence[int] = (2, 3)) -> list[Mechanism]:
-    """The mechanism with each of the guarantees that it gives, for each number of classes that it takes."""
+def accepted(
+    kind: Kind, guarantees: Sequence[Guarantee] = USUAL, classes: Sequence[int] = (2, 3)
+) -> list[Mechanism]:
+    """The mechanism with each of the guarantees that it gives, for each number of classes that
+    it takes.
+    """
     found = []
     for guarantee in guarantees:
-        for count in classes if kind.any_classes and kind.needs != "votes" else (2,):  # more have counts as evidence
+        # more have counts as evidence
+        for count in classes if kind.any_classes and kind.needs != "votes" else (2,):
             try:
                 found.append(kind.of(guarantee, count))
             except ConfigError:
@@ -59,20 +69,27 @@ def accepted(kind: Kind, guarantees: Sequence[Guarantee] = USUAL, classes: Seque
 
 def usual(kind: Kind) -> Mechanism:
     """One that spends what its budget is shared out in, for two classes."""
-    return next(mechanism for mechanism in accepted(kind) if type(mechanism.guarantee) is kind.spends)
+    return next(
+        mechanism for mechanism in accepted(kind) if type(mechanism.guarantee) is kind.spends
+    )
 
 
-# -- privacy, event by event ---------------------------------------------------------------------------------------------
+# -- privacy, event by event
+# ---------------------------------------------------------------------------------------------
 
 State = tuple[int, ...]  # the probability of each label, in units of one over an integer
 
 
 def states(flips: Sequence[Fraction], classes: int, units: int) -> Iterator[tuple[State, State]]:
-    """The distributions of every pair of neighbours, up to renaming labels: (0, L) and (0, L+1); (0, 0) and (1, 0)."""
+    """The distributions of every pair of neighbours, up to renaming labels: (0, L) and (0, L+1);
+    (0, 0) and (1, 0).
+    """
 
     def at(label: int, flip: Fraction) -> State:
         wrong = flip.numerator * (units // flip.denominator)
-        return tuple(units - wrong if c == label else wrong // (classes - 1) for c in range(classes))
+        return tuple(
+            units - wrong if c == label else wrong // (classes - 1) for c in range(classes)
+        )
 
     yield at(0, flips[0]), at(1, flips[0])
     for here, there in pairwise(flips):
@@ -120,7 +137,8 @@ def gaussian_holds(guarantee: GaussianDP, units: int):
         if p not in cache:
             exact = mpmath.mpf(p) / units
             x, step = mpmath.mpf(float(ndtri(p / units))), mpmath.mpf(1)
-            while abs(step) > mpmath.mpf(10) ** -42:  # a step errs by about its square, so the last by 10^-80
+            # a step errs by about its square, so the last by 10^-80
+            while abs(step) > mpmath.mpf(10) ** -42:
                 step = (mpmath.ncdf(x) - exact) / mpmath.npdf(x)
                 x -= step
             cache[p] = x
@@ -134,16 +152,21 @@ def gaussian_holds(guarantee: GaussianDP, units: int):
 
 
 def steps(mechanism: Mechanism) -> list[range]:
-    """The evidence between which neighbours move by one step: of votes, an odd number of members, or an even one."""
+    """The evidence between which neighbours move by one step: of votes, an odd number of
+    members, or an even one.
+    """
     votes = mechanism.needs == "votes"
     return [range(odd, FARTHEST, 2) for odd in (0, 1)] if votes else [range(FARTHEST + 1)]
 
 
-# -- what is owed --------------------------------------------------------------------------------------------------------
+# -- what is owed
+# --------------------------------------------------------------------------------------------------------
 
 
 def privacy_holds(kind: Kind) -> None:
-    """All events, both directions, L = 0..400, over every budget from 10^-15 to 100 that it takes."""
+    """All events, both directions, L = 0..400, over every budget from 10^-15 to 100 that it
+    takes.
+    """
     everything = [PureDP(eps) for eps in BUDGETS] + [GaussianDP(mu) for mu in MUS]
     everything += [ApproximateDP(eps, delta) for eps in BUDGETS for delta in DELTAS]
     mechanisms = accepted(kind, everything)
@@ -174,7 +197,9 @@ def a_table_that_grows_keeps_its_entries(kind: Kind) -> None:
 
 
 def a_million_samples_have_its_frequencies(kind: Kind) -> None:
-    """10^6 draws over six distances: each frequency within 5 standard errors of the exact probability."""
+    """10^6 draws over six distances: each frequency within 5 standard errors of the exact
+    probability.
+    """
     mechanism, n = usual(kind), 166_667
     distances = np.repeat([0, 1, 2, 5, 10, 21], n)
     predictions = np.arange(len(distances)) % 2
@@ -217,7 +242,9 @@ def other_settings_are_refused(kind: Kind) -> None:
             validate(kind, {**given, "delta": value}, "mechanism")
     with pytest.raises(ConfigError, match=r"mechanism\.epsilon: unknown key"):
         validate(kind, {**given, "epsilon": 1.0}, "mechanism")
-    refused = [guarantee for guarantee in USUAL if guarantee not in {m.guarantee for m in accepted(kind)}]
+    refused = [
+        guarantee for guarantee in USUAL if guarantee not in {m.guarantee for m in accepted(kind)}
+    ]
     assert refused
     for guarantee in refused:
         with pytest.raises(ConfigError, match=f"mechanism={kind.name}"):
@@ -247,7 +274,9 @@ def claims_rest_on_the_conditions_of_its_evidence(kind: Kind) -> None:
     assert claim(HELD, relation, mechanism).text.startswith(f"{mechanism.guarantee} per query")
     for letter in "abcdefg":
         less = tuple(
-            replace(c, grounds=grounds(not_held("own_words", text="it does not"))) if c.letter == letter else c
+            replace(c, grounds=grounds(not_held("own_words", text="it does not")))
+            if c.letter == letter
+            else c
             for c in HELD
         )
         if letter not in RESTS_ON[kind.needs]:
@@ -291,12 +320,15 @@ def test_each_mechanism(name: str, check: Callable[[Kind], None]) -> None:
     check(MECHANISMS[name])
 
 
-# -- the registry --------------------------------------------------------------------------------------------------------
+# -- the registry
+# --------------------------------------------------------------------------------------------------------
 
 
 @keyword_schema
 class Newcomer(Mechanism):
-    """Ten lines: the sign of +-(L + 1/2) plus Laplace noise of scale 1/eps, which moves by at most 1 between neighbours."""
+    """Ten lines: the sign of +-(L + 1/2) plus Laplace noise of scale 1/eps, which moves by at
+    most 1 between neighbours.
+    """
 
     eps: Epsilon
     name: ClassVar[str] = "newcomer"
@@ -315,7 +347,10 @@ def test_a_mechanism_of_ten_lines_inherits_all_of_it(check: Callable[[Kind], Non
 
 
 def test_a_name_is_given_once() -> None:
-    with pytest.raises(ConfigError, match=r"mechanism=smooth_cauchy: agt\.mechanisms\.published has one of this name"):
+    with pytest.raises(
+        ConfigError,
+        match=r"mechanism=smooth_cauchy: agt\.mechanisms\.published has one of this name",
+    ):
 
         class Another(Mechanism):
             name: ClassVar[str] = "smooth_cauchy"
@@ -337,22 +372,32 @@ def test_a_file_builds_what_it_is_named_after_and_shows_every_setting(name: str)
     kind = imported(str(node["_target_"]), "mechanism")
     assert kind.name == name
     settings, taken = set(node) - {"_target_"}, {field.name for field in fields(kind)}
-    assert settings == taken or (settings > taken and name not in MECHANISMS)  # of a release, where an earlier one lies
+    # of a release, where an earlier one lies
+    assert settings == taken or (settings > taken and name not in MECHANISMS)
     assert config_files.summary(FILES[name])
     if name in MECHANISMS:
         assert kind is MECHANISMS[name]
-        open_ = {**usual(kind).guarantee.parameters, "classes": 2}  # what the file leaves to the command
-        given = {str(key): open_[str(key)] if value in (None, "???") else value for key, value in node.items()}
+        # what the file leaves to the command
+        open_ = {**usual(kind).guarantee.parameters, "classes": 2}
+        given = {
+            str(key): open_[str(key)] if value in (None, "???") else value
+            for key, value in node.items()
+        }
         assert type(build(given, "mechanism")) is kind
 
 
-# -- one by one ----------------------------------------------------------------------------------------------------------
+# -- one by one
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_tables_are_tight() -> None:
     """Nothing is given away: one unit of 2^-128 less anywhere in the bulk breaks an inequality."""
     unit = Fraction(1, 2**128)
-    for mechanism in (RandomizedResponse(eps=0.1), RandomizedResponse(eps=0.5, delta=1e-6), GaussianMargin(mu=0.2)):
+    for mechanism in (
+        RandomizedResponse(eps=0.1),
+        RandomizedResponse(eps=0.5, delta=1e-6),
+        GaussianMargin(mu=0.2),
+    ):
         flips = [mechanism.exact_flip(k) for k in range(12)]
         for k in range(len(flips)):
             less = [p - unit * (place == k) for place, p in enumerate(flips)]
@@ -360,7 +405,9 @@ def test_tables_are_tight() -> None:
 
 
 def test_an_even_ensemble_changes_its_label_between_counts_0_and_2() -> None:
-    """noisy_argmax: the states of n1 - n0 = 0 (label 0) and 2 (label 1), which ``states`` does not list."""
+    """noisy_argmax: the states of n1 - n0 = 0 (label 0) and 2 (label 1), which ``states`` does
+    not list.
+    """
     for eps in BUDGETS:
         mechanism = NoisyArgmax(eps=eps)
         tie, two = mechanism.exact_flip(0), mechanism.exact_flip(2)
@@ -372,11 +419,20 @@ def test_an_even_ensemble_changes_its_label_between_counts_0_and_2() -> None:
 
 @pytest.mark.parametrize("eps", [1e-9, 0.01, 0.5, 5.0, 50.0])
 @pytest.mark.parametrize(
-    "name", [name for name, kind in MECHANISMS.items() if kind.needs == "distance" and kind.spends is not GaussianDP]
+    "name",
+    [
+        name
+        for name, kind in MECHANISMS.items()
+        if kind.needs == "distance" and kind.spends is not GaussianDP
+    ],
 )
 def test_closed_forms_too(name: str, eps: float) -> None:
-    """The published formulas themselves, with complements where numbers would vanish; 10^-12 for floating point."""
-    for mechanism in accepted(MECHANISMS[name], (PureDP(eps), ApproximateDP(eps, 1e-5)), classes=(2,)):
+    """The published formulas themselves, with complements where numbers would vanish; 10^-12 for
+    floating point.
+    """
+    for mechanism in accepted(
+        MECHANISMS[name], (PureDP(eps), ApproximateDP(eps, 1e-5)), classes=(2,)
+    ):
         delta = getattr(mechanism.guarantee, "delta", 0.0)
         if not delta:
             assert true_loss(mechanism, range(401)) <= eps * (1 + 1e-12) + 1e-15
@@ -389,7 +445,9 @@ def test_closed_forms_too(name: str, eps: float) -> None:
 
 
 def test_smooth_laplace_fails_where_it_is_refused() -> None:
-    """At delta = 10^-5 and eps = 41 the published constants break (eps, delta)-DP, so refusing is not caution."""
+    """At delta = 10^-5 and eps = 41 the published constants break (eps, delta)-DP, so refusing
+    is not caution.
+    """
     eps, delta = 41.0, 1e-5
     beta = eps / (2 * np.log(2 / delta))
     p0, p1 = (np.exp(-eps / 4 * np.exp(beta * k)) / 2 for k in (0, 1))
@@ -399,21 +457,28 @@ def test_smooth_laplace_fails_where_it_is_refused() -> None:
 
 
 def test_the_papers_violation() -> None:
-    """smooth_cauchy with distances from the grid {0, 50}: loss 6.25 at eps = 1, and at most eps on the dense grid."""
+    """smooth_cauchy with distances from the grid {0, 50}: loss 6.25 at eps = 1, and at most eps
+    on the dense grid.
+    """
     assert true_loss(SmoothCauchy(eps=1.0), (0, 50)) == pytest.approx(6.2456, abs=1e-4)
     flips = [SmoothCauchy(eps=1.0).exact_flip(k) for k in (0, 50)]
     assert violations(flips, 2, PureDP(6.24)) > 0
     assert violations(flips, 2, PureDP(6.25)) == 0
     for mechanism in (SmoothCauchy(eps=1.0), RandomizedResponse(eps=1.0)):
         assert violations([mechanism.exact_flip(k) for k in range(51)], 2, PureDP(1.0)) == 0
-        assert violations([mechanism.exact_flip(k) for k in (0, 50)], 2, PureDP(1.0)) > 0  # no mechanism survives the gap
+        # no mechanism survives the gap
+        assert violations([mechanism.exact_flip(k) for k in (0, 50)], 2, PureDP(1.0)) > 0
 
 
 @pytest.mark.parametrize("eps", [True, np.True_, "1", b"1"], ids=repr)
 def test_only_a_number_is_an_epsilon(eps: Any) -> None:
     with pytest.raises(ConfigError, match=r"RandomizedResponse\.eps: expected a number, got"):
         RandomizedResponse(eps=eps)
-    assert RandomizedResponse(eps=np.float64(1)) == RandomizedResponse(eps=1) == RandomizedResponse(eps=1.0)
+    assert (
+        RandomizedResponse(eps=np.float64(1))
+        == RandomizedResponse(eps=1)
+        == RandomizedResponse(eps=1.0)
+    )
 
 
 def test_values_given_by_place_are_checked_as_those_given_by_name() -> None:

@@ -1,6 +1,8 @@
-"""What every model owes (agt/models/model.py), for each certificate, alone and as an ensemble: a new kind inherits it.
+"""What every model owes (agt/models/model.py), for each certificate, alone and as an ensemble: a
+new kind inherits it.
 
-Certificates are compared with brute force: train again without each record, and with each of some others, and look.
+Certificates are compared with brute force: train again without each record, and with each of some
+others, and look.
 """
 
 import json
@@ -36,11 +38,13 @@ TRAINED: dict[str, dict[str, Any]] = {
     "box": {"network": (4,), "epochs": 4, "lr": 4.0, "clip": 0.06},
     "stability": {"epochs": 5},
     "erm": {"weight_decay": 0.05},
-    "removal": {"weight_decay": 0.05, "certificate": {"name": "removal", "sigma": 0.1, "seed": 1}},  # the same draw always
+    # the same draw always
+    "removal": {"weight_decay": 0.05, "certificate": {"name": "removal", "sigma": 0.1, "seed": 1}},
     "votes": {"members": 7},
 }
 MARGINS = {"vote": "margins", "margin_clip": 0.5}
-VOTING = tuple(name for name in TRAINED if name not in ("removal", "votes"))  # kinds that an ensemble may have for members
+# kinds that an ensemble may have for members
+VOTING = tuple(name for name in TRAINED if name not in ("removal", "votes"))
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,9 @@ class Example:
 
     @classmethod
     def of(cls, classes: int = 2, shape: tuple[int, ...] = (2,), **settings: Any) -> "Example":
-        """Classes lie around a circle through two directions of the features, and queries go once round it."""
+        """Classes lie around a circle through two directions of the features, and queries go
+        once round it.
+        """
         n, plain = 42, np.ones(shape)
         ramp = plain * np.linspace(-1, 1, shape[-1])
 
@@ -80,20 +86,35 @@ class Example:
 POOLED = nn.Sequential(nn.AvgPool2d(2, padding=1), nn.Flatten(), nn.Linear(8, 2))
 EXAMPLES = {
     **{name: Example.of(**{"certificate": name} | settings) for name, settings in TRAINED.items()},
-    **{f"{name} ensemble": Example.of(certificate=name, members=3, **TRAINED[name]) for name in VOTING},
-    **{f"{name} margins": Example.of(certificate=name, members=3, **MARGINS, **TRAINED[name]) for name in VOTING},
-    **{f"{name} of 3 classes": Example.of(3, **{"certificate": name} | settings) for name, settings in TRAINED.items()},
-    "stability on random features": Example.of(certificate="stability", features="relu", **TRAINED["stability"]),
+    **{
+        f"{name} ensemble": Example.of(certificate=name, members=3, **TRAINED[name])
+        for name in VOTING
+    },
+    **{
+        f"{name} margins": Example.of(certificate=name, members=3, **MARGINS, **TRAINED[name])
+        for name in VOTING
+    },
+    **{
+        f"{name} of 3 classes": Example.of(3, **{"certificate": name} | settings)
+        for name, settings in TRAINED.items()
+    },
+    "stability on random features": Example.of(
+        certificate="stability", features="relu", **TRAINED["stability"]
+    ),
     "erm on random features": Example.of(certificate="erm", features="relu", **TRAINED["erm"]),
     "votes under substitute": Example.of(certificate="votes", members=14, relation="substitute"),
     "one head under flip": Example.of(certificate="votes", relation="flip"),
     "erm under flip": Example.of(certificate="erm", relation="flip", **TRAINED["erm"]),
-    "stability of 3 classes under flip": Example.of(3, certificate="stability", relation="flip", **TRAINED["stability"]),
+    "stability of 3 classes under flip": Example.of(
+        3, certificate="stability", relation="flip", **TRAINED["stability"]
+    ),
     "stability ensemble under flip": Example.of(
         certificate="stability", members=3, relation="flip", **TRAINED["stability"]
     ),
     "votes under flip": Example.of(3, certificate="votes", members=4, relation="flip"),
-    "votes of logistic regressions": Example.of(3, certificate="votes", members=9, learner="logistic"),
+    "votes of logistic regressions": Example.of(
+        3, certificate="votes", members=9, learner="logistic"
+    ),
     "votes on random features": Example.of(3, certificate="votes", members=9, features="relu"),
     "box of images": Example.of(shape=(2, 3, 3), **{**TRAINED["box"], "network": POOLED}),
 }
@@ -110,7 +131,8 @@ def known(name: str) -> Certificates:
     return fitted(name).model.certify(EXAMPLES[name].queries)
 
 
-# -- fitted --------------------------------------------------------------------------------------------------------------
+# -- fitted
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_every_certificate_has_a_model_and_an_example() -> None:
@@ -125,7 +147,9 @@ def test_it_answers_with_labels_distances_and_margins(name: str) -> None:
     assert set(labels.tolist()) <= set(range(classes))
     assert np.array_equal(certificates.prediction, labels)
     assert certificates.certified.shape == (len(certificates.ks), len(queries))
-    assert (certificates.certified[1:] <= certificates.certified[:-1]).all(), "certified for more changes, not for fewer"
+    assert (certificates.certified[1:] <= certificates.certified[:-1]).all(), (
+        "certified for more changes, not for fewer"
+    )
     assert certificates.stable_distance.max() >= 3, "a check of nothing would not show"
     assert certificates.stable_distance.min() <= 1
     assert accuracy(model, model.problem.dataset.train) > 0.9
@@ -138,7 +162,10 @@ def test_it_answers_with_labels_distances_and_margins(name: str) -> None:
 
 @examples
 def test_shares_of_every_kind_are_on_one_scale(name: str) -> None:
-    """Shares of votes where members vote; elsewhere probabilities whose log odds are the margins. None is patched."""
+    """Shares of votes where members vote; elsewhere probabilities whose log odds are the margins.
+
+    None is patched.
+    """
     model, certificates, queries = fitted(name).model, known(name), EXAMPLES[name].queries
     shares, margins = model.shares(queries), model.margins(queries)
     assert shares.shape == (len(queries), model.problem.classes)
@@ -147,14 +174,20 @@ def test_shares_of_every_kind_are_on_one_scale(name: str) -> None:
     assert np.array_equal(shares.round(12).argmax(axis=1), certificates.prediction)
     voted = isinstance(certificates, VoteCertificates) and len(certificates.members) > 1
     if voted and not certificates.by_margins:
-        counted = [(certificates.members == label).mean(axis=0) for label in range(model.problem.classes)]
+        counted = [
+            (certificates.members == label).mean(axis=0) for label in range(model.problem.classes)
+        ]
         assert pytest.approx(np.stack(counted)) == shares.T
         return
     odds = np.log(np.maximum(shares, 1e-300))
-    best_other = np.stack([np.delete(odds, label, axis=1).max(axis=1) for label in range(odds.shape[1])])
+    best_other = np.stack(
+        [np.delete(odds, label, axis=1).max(axis=1) for label in range(odds.shape[1])]
+    )
     lead = odds.T - best_other
     inner = np.abs(margins) < 30  # beyond, a probability is 1 to the last digit
-    assert (lead[1:] if len(margins) == 1 else lead)[inner] == pytest.approx(margins[inner], abs=1e-6)
+    assert (lead[1:] if len(margins) == 1 else lead)[inner] == pytest.approx(
+        margins[inner], abs=1e-6
+    )
 
 
 @examples
@@ -178,39 +211,59 @@ def test_it_refuses_what_it_cannot_answer(name: str) -> None:
     example, model = EXAMPLES[name], fitted(name)
     refused(
         (agt.AgtError, "the model was trained on", lambda: model.certify(example.queries[..., :1])),
-        (agt.ConfigError, r"the model takes|room for a window", lambda: model.model.certify(example.queries[..., :1])),
+        (
+            agt.ConfigError,
+            r"the model takes|room for a window",
+            lambda: model.model.certify(example.queries[..., :1]),
+        ),
     )
     for wrong in (np.nan, np.inf):
         with pytest.raises(agt.AgtError, match=r"NaN|finite"):
             model.model.certify(np.full_like(example.queries, wrong))
 
 
-# -- brute force ---------------------------------------------------------------------------------------------------------
+# -- brute force
+# ---------------------------------------------------------------------------------------------------------
 
 
 def neighbours(example: Example) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Datasets with one record gone, every one or every sixth of an ensemble's, and some with one come, loud and wrong; or
-    with one label that is another."""
+    """Datasets with one record gone, every one or every sixth of an ensemble's, and some with one
+    come, loud and wrong; or with one label that is another.
+    """
     if example.settings.get("relation") == "flip":
         for row in range(len(example.x)):
-            yield example.x, np.where(np.arange(len(example.x)) == row, (example.y + 1) % (1 + example.y.max()), example.y)
+            yield (
+                example.x,
+                np.where(
+                    np.arange(len(example.x)) == row,
+                    (example.y + 1) % (1 + example.y.max()),
+                    example.y,
+                ),
+            )
         return
     for gone in range(0, len(example.x), 2 if example.alone else 6):
         rest = np.arange(len(example.x)) != gone
         yield example.x[rest], example.y[rest]
     for label in range(len(np.unique(example.y))):
         for side in (-30.0, 30.0):
-            yield np.append(example.x, np.full_like(example.x[:1], side), axis=0), np.append(example.y, label)
+            yield (
+                np.append(example.x, np.full_like(example.x[:1], side), axis=0),
+                np.append(example.y, label),
+            )
 
 
 def broken_promises(example: Example, certificates: Certificates) -> int:
-    """Certified labels that a neighbour turns, and distances that are not 1-Lipschitz between the two."""
+    """Certified labels that a neighbour turns, and distances that are not 1-Lipschitz between
+    the two.
+    """
     count = 0
     distance = certificates.stable_distance
     for x, y in neighbours(example):
         there = example.fit(x, y).model.certify(example.queries)
         turned = there.prediction != certificates.prediction
-        count += int(turned[distance >= 1].sum()) + int((turned & (there.stable_distance > 0)).sum())
+        count += int(turned[distance >= 1].sum()) + int(
+            (turned & (there.stable_distance > 0)).sum()
+        )
         count += int((abs(there.stable_distance - distance) > 1).sum())
     return count
 
@@ -224,11 +277,14 @@ def test_no_neighbour_turns_a_certified_label_and_distances_move_by_one(name: st
 def test_the_check_catches_a_model_that_certifies_too_much() -> None:
     for name in ("stability", "box"):
         certificates = known(name)
-        everything = Certificates(KS, certificates.relation, certificates.prediction, np.ones((len(KS), 40), dtype=bool))
+        everything = Certificates(
+            KS, certificates.relation, certificates.prediction, np.ones((len(KS), 40), dtype=bool)
+        )
         assert broken_promises(EXAMPLES[name], everything) > 0
 
 
-# -- kept ----------------------------------------------------------------------------------------------------------------
+# -- kept
+# ----------------------------------------------------------------------------------------------------------------
 
 
 @examples
@@ -248,19 +304,29 @@ def test_what_is_saved_is_read_back_to_the_bit(name: str, tmp_path: Path) -> Non
 
 def metadata(path: Path) -> dict[str, str]:
     content = path.read_bytes()
-    return json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
+    return json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get(
+        "__metadata__", {}
+    )
 
 
 def undefined(path: Path) -> None:
-    save_file({name: tensor * np.nan for name, tensor in load_file(path).items()}, path, metadata(path))
+    save_file(
+        {name: tensor * np.nan for name, tensor in load_file(path).items()}, path, metadata(path)
+    )
 
 
 def renamed(path: Path) -> None:
-    save_file({f"{name}x": tensor for name, tensor in load_file(path).items()}, path, metadata(path))
+    save_file(
+        {f"{name}x": tensor for name, tensor in load_file(path).items()}, path, metadata(path)
+    )
 
 
 def cut(path: Path) -> None:
-    save_file({name: tensor[..., :-1].copy() for name, tensor in load_file(path).items()}, path, metadata(path))
+    save_file(
+        {name: tensor[..., :-1].copy() for name, tensor in load_file(path).items()},
+        path,
+        metadata(path),
+    )
 
 
 def swapped(path: Path) -> None:
@@ -277,7 +343,9 @@ def test_settings_take_no_memory_before_the_files_have_as_much() -> None:
     many = FeaturesConfig(map="relu", count=2**20)
     for name, members in (("votes", 9999), ("erm", 1)):
         problem = fitted(name).model.problem
-        settings = replace(problem.settings, ensemble=replace(problem.settings.ensemble, members=members))
+        settings = replace(
+            problem.settings, ensemble=replace(problem.settings.ensemble, members=members)
+        )
         made, features = replace(problem, settings=settings), FeatureMap(many, 2)
         if name == "votes":
             weight = VotesModel.untrained(VotesKind(), made, features).weight
@@ -289,15 +357,21 @@ def test_settings_take_no_memory_before_the_files_have_as_much() -> None:
     problem = fitted("erm").model.problem
     certificate = replace(problem.settings.certificate, features=landmarks)
     with pytest.raises(UnsoundError, match=r"expected .'projection', 'root'."):
-        read_features(replace(problem, settings=replace(problem.settings, certificate=certificate)), shelf)
+        read_features(
+            replace(problem, settings=replace(problem.settings, certificate=certificate)), shelf
+        )
 
 
 @pytest.mark.sampled(2)
 @examples
-def test_files_that_contradict_the_model_are_refused_behind_the_manifest_too(name: str, tmp_path: Path) -> None:
+def test_files_that_contradict_the_model_are_refused_behind_the_manifest_too(
+    name: str, tmp_path: Path
+) -> None:
     """The manifest is written anew each time, so that what is read is checked for itself."""
     fitted(name).save(tmp_path / "model")
-    files = [path for path in sorted((tmp_path / "model").rglob("*.safetensors")) if load_file(path)]
+    files = [
+        path for path in sorted((tmp_path / "model").rglob("*.safetensors")) if load_file(path)
+    ]
     assert files
     for path in files:
         content = path.read_bytes()

@@ -18,7 +18,13 @@ from agt_cli.cli import main
 from agt_cli.report.markdown import DPI, Markdown, markdown_table, plain, report_page
 
 ROOT = Path(__file__).parents[2]
-TINY = ("model=linear", "dataset.n_train=80", "training.epochs=1", "kgrid.max=3", "compute.kernel=reference")
+TINY = (
+    "model=linear",
+    "dataset.n_train=80",
+    "training.epochs=1",
+    "kgrid.max=3",
+    "compute.kernel=reference",
+)
 HOSTILE = (
     "<script>alert(1)</script>",
     "a|b",
@@ -41,7 +47,9 @@ HOSTILE = (
 
 
 class Page(HTMLParser):
-    """What a browser would make of a page: its elements with their attributes, and the text of its body outside scripts."""
+    """What a browser would make of a page: its elements with their attributes, and the text of
+    its body outside scripts.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -68,9 +76,26 @@ class Page(HTMLParser):
 
 
 def check_harmless(text: str) -> Page:
-    """Nothing runs but the page's own script, nothing is loaded, and every element is one that the renderer makes."""
+    """Nothing runs but the page's own script, nothing is loaded, and every element is one that
+    the renderer makes.
+    """
     page = Page(text)
-    ours = {"html", "head", "meta", "title", "script", "body", "main", "h1", "h2", "p", "div", "span", "table", "thead"}
+    ours = {
+        "html",
+        "head",
+        "meta",
+        "title",
+        "script",
+        "body",
+        "main",
+        "h1",
+        "h2",
+        "p",
+        "div",
+        "span",
+        "table",
+        "thead",
+    }
     ours |= {
         "tbody",
         "tr",
@@ -89,15 +114,19 @@ def check_harmless(text: str) -> Page:
         "summary",
     }
     assert page.tags <= ours
-    assert [tag for tag, _ in page.elements].count("script") == 2  # the style is one for this parser
+    # the style is one for this parser
+    assert [tag for tag, _ in page.elements].count("script") == 2
     for tag, attributes in page.elements:
         assert not [name for name in attributes if name.startswith("on")], tag
         assert str(attributes.get("src", "data:image/png")).startswith("data:image/png")
-        assert not re.match(r"\s*(javascript|data|vbscript):", attributes.get("href") or "", re.IGNORECASE)
+        assert not re.match(
+            r"\s*(javascript|data|vbscript):", attributes.get("href") or "", re.IGNORECASE
+        )
     return page
 
 
-# -- names ---------------------------------------------------------------------------------------------------------------
+# -- names
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @given(st.text(min_size=1).map(lambda text: " ".join(text.split())).filter(bool))
@@ -106,22 +135,36 @@ def check_harmless(text: str) -> Page:
 def test_a_name_in_a_table_is_shown_as_it_is(name: str) -> None:
     """Not by our renderer alone: by CommonMark with GitHub's tables."""
     name = name.replace("\x00", "")
-    page = Page(MarkdownIt("commonmark", {"html": True}).enable("table").render(markdown_table(("", "k"), [(name, "1")])))
+    page = Page(
+        MarkdownIt("commonmark", {"html": True})
+        .enable("table")
+        .render(markdown_table(("", "k"), [(name, "1")]))
+    )
     assert page.cells[2:] == [name.strip(), "1"]
     assert page.tags == {"table", "thead", "tbody", "tr", "th", "td"}
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_name_in_a_sentence_is_shown_as_it_is(name: str) -> None:
-    page = Page(MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(f"# of {plain(name)}"))
+    page = Page(
+        MarkdownIt("commonmark", {"html": True})
+        .enable(["table", "strikethrough"])
+        .render(f"# of {plain(name)}")
+    )
     assert page.text.strip() == f"of {name}"
     assert page.tags == {"h1"}
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_name_that_was_not_escaped_still_harms_nobody(name: str) -> None:
-    """The last line of defence: raw HTML is text, and no other picture than the record's own is shown."""
-    page = check_harmless(report_page(f"# {name}\n\n{name}\n\n- {name}\n\n| a |\n| --- |\n| {name} |\n", lambda path: None))
+    """The last line of defence: raw HTML is text, and no other picture than the record's own is
+    shown.
+    """
+    page = check_harmless(
+        report_page(
+            f"# {name}\n\n{name}\n\n- {name}\n\n| a |\n| --- |\n| {name} |\n", lambda path: None
+        )
+    )
     assert "img" not in page.tags
 
 
@@ -129,18 +172,26 @@ def test_the_same_words_give_the_same_bytes() -> None:
     text = "# title\n\nfirst\n\n![a](figures/a.png)\n"
     picture = b"\x89PNG" + bytes(12) + DPI.to_bytes(4, "big") + bytes(9)
     assert report_page(text, lambda path: picture) == report_page(text, lambda path: picture)
-    assert 'width="96"' in report_page(text, lambda path: picture), "so many pixels of a figure are one inch"
+    assert 'width="96"' in report_page(text, lambda path: picture), (
+        "so many pixels of a figure are one inch"
+    )
 
 
 def test_how_a_condition_stands_is_a_word_beside_its_colour_and_no_name_can_pretend_it() -> None:
     page = report_page(
-        "# t\n\n- a **proved**\n- b **not held**\n\n" + markdown_table(("x",), [("**proved**",)]), lambda path: None
+        "# t\n\n- a **proved**\n- b **not held**\n\n" + markdown_table(("x",), [("**proved**",)]),
+        lambda path: None,
     )
-    found = [attributes.get("class") for tag, attributes in Page(page).elements if tag in ("strong", "ul")]
+    found = [
+        attributes.get("class")
+        for tag, attributes in Page(page).elements
+        if tag in ("strong", "ul")
+    ]
     assert found == ["conditions", "standing proved", "standing void"]
 
 
-# -- tables --------------------------------------------------------------------------------------------------------------
+# -- tables
+# --------------------------------------------------------------------------------------------------------------
 
 LONG = "declared by the owner, and by nobody else in the world"
 
@@ -154,12 +205,16 @@ def test_a_table_says_a_sentence_once() -> None:
 
 
 def test_a_short_table_and_short_words_stay() -> None:
-    assert markdown_table(("a", "b"), [("yes", "1"), ("yes", "-")]) == "| a | b |\n| --- | ---: |\n| yes | 1 |\n| yes | - |"
+    assert (
+        markdown_table(("a", "b"), [("yes", "1"), ("yes", "-")])
+        == "| a | b |\n| --- | ---: |\n| yes | 1 |\n| yes | - |"
+    )
     assert LONG in markdown_table(("a",), [(LONG,)])
     assert markdown_table(("a",), [(Markdown("**x**"),)]).endswith("| **x** |")
 
 
-# -- runs ----------------------------------------------------------------------------------------------------------------
+# -- runs
+# ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -168,15 +223,37 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     home = tmp_path_factory.mktemp("hostile")
     rng = np.random.default_rng(0)
     x = rng.normal(size=(120, 2))
-    table = pd.DataFrame({"x1": x[:, 0], "x2": x[:, 1], "cl|<b>": np.where(x[:, 0] > 0, HOSTILE[0], "a|b `c` ü")})
+    table = pd.DataFrame(
+        {"x1": x[:, 0], "x2": x[:, 1], "cl|<b>": np.where(x[:, 0] > 0, HOSTILE[0], "a|b `c` ü")}
+    )
     table.to_csv(home / "people.csv", index=False)
-    data = ("dataset=table", f"dataset.path={home / 'people.csv'}", "dataset.label='cl|<b>'", "dataset.declared_size=90")
-    data += ("+dataset.numeric={x1: [-3, 3], x2: [-3, 3]}", "dataset.name='<img src=x onerror=alert(1)>'")
+    data = (
+        "dataset=table",
+        f"dataset.path={home / 'people.csv'}",
+        "dataset.label='cl|<b>'",
+        "dataset.declared_size=90",
+    )
+    data += (
+        "+dataset.numeric={x1: [-3, 3], x2: [-3, 3]}",
+        "dataset.name='<img src=x onerror=alert(1)>'",
+    )
     data += ("certificate=box", "training=generic", TINY[0], *TINY[2:], "-q", "--json")
     outputs = f"output_dir={home / 'outputs'}"
     found = {name: home / "outputs" / name / "run" for name in ("train", "certify")}
     assert main(["train", *data, outputs, f"hydra.run.dir={found['train']}"]) == 0
-    assert main(["certify", f"run={found['train']}", outputs, f"hydra.run.dir={found['certify']}", "-q", "--json"]) == 0
+    assert (
+        main(
+            [
+                "certify",
+                f"run={found['train']}",
+                outputs,
+                f"hydra.run.dir={found['certify']}",
+                "-q",
+                "--json",
+            ]
+        )
+        == 0
+    )
     return found
 
 
@@ -220,7 +297,8 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return next(Path("outputs/train").iterdir())
 
 
-# -- in a browser --------------------------------------------------------------------------------------------------------
+# -- in a browser
+# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -240,16 +318,31 @@ def test_a_browser_shows_it_at_every_width(look: ModuleType, hostile: dict[str, 
     assert look.faults(hostile["certify"] / "report.html") == []
 
 
-def test_the_browser_would_see_faults(look: ModuleType, hostile: dict[str, Path], tmp_path: Path) -> None:
+def test_the_browser_would_see_faults(
+    look: ModuleType, hostile: dict[str, Path], tmp_path: Path
+) -> None:
     text = (hostile["certify"] / "report.html").read_text()
-    broken = text.replace("<h1>", '<h1 style="width: 600px">').replace("down ? order(b, a)", "down ? order(a, b)")
-    (tmp_path / "page.html").write_text(broken.replace("</main>", '<img src="gone.png" alt="gone"></main>'))
+    broken = text.replace("<h1>", '<h1 style="width: 600px">').replace(
+        "down ? order(b, a)", "down ? order(a, b)"
+    )
+    (tmp_path / "page.html").write_text(
+        broken.replace("</main>", '<img src="gone.png" alt="gone"></main>')
+    )
     faults = "\n".join(look.faults(tmp_path / "page.html"))
-    for words in ("phone: the page is 6", "desktop: unsorted", "phone: broken: ['gone']", "its own policy"):
+    for words in (
+        "phone: the page is 6",
+        "desktop: unsorted",
+        "phone: broken: ['gone']",
+        "its own policy",
+    ):
         assert words in faults
 
 
 def test_settings_are_folded_away_and_what_follows_is_not() -> None:
-    made = report_page("# t\n\n## Setting\n\n```yaml\na: 1\n```\n\n## Next\n\nx\n", lambda path: None)
-    places = [made.index(text) for text in ("<summary><h2>Setting", "a: 1", "</details>", "<h2>Next")]
+    made = report_page(
+        "# t\n\n## Setting\n\n```yaml\na: 1\n```\n\n## Next\n\nx\n", lambda path: None
+    )
+    places = [
+        made.index(text) for text in ("<summary><h2>Setting", "a: 1", "</details>", "<h2>Next")
+    ]
     assert places == sorted(places)

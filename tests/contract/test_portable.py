@@ -1,4 +1,6 @@
-"""Released weights as a folder: what is in it, who can answer from it, and that nothing private is there."""
+"""Released weights as a folder: what is in it, who can answer from it, and that nothing private
+is there.
+"""
 
 import json
 import re
@@ -37,8 +39,17 @@ TABLE = {
     ODD: RNG.choice(["a b", "ü", "7"], N),
     "y": LABELS,
 }
-VECTORS = {"x": RNG.normal(size=(N, 2, 2)).astype(np.float32) + LABELS[:, None, None], "label": LABELS}
-HEAD = ("training=generic", "training.lr=0.3", "training.chosen_on=public", "certificate=stability", "training.clip=0.5")
+VECTORS = {
+    "x": RNG.normal(size=(N, 2, 2)).astype(np.float32) + LABELS[:, None, None],
+    "label": LABELS,
+}
+HEAD = (
+    "training=generic",
+    "training.lr=0.3",
+    "training.chosen_on=public",
+    "certificate=stability",
+    "training.clip=0.5",
+)
 LINEAR = (*HEAD, "training.loss=binary_cross_entropy", "model=linear", "compute.threads=1")
 COLUMNS = {
     "defaults": ["table", "_self_"],
@@ -50,8 +61,19 @@ COLUMNS = {
     "missing": "indicator",
 }
 OF_TABLE = ("dataset=mine", "dataset.declared_size=90", *LINEAR)
-OF_VECTORS = ("dataset=embeddings", "dataset.path=e.npz", "dataset.classes=[0, 1]", "dataset.declared_size=90", *LINEAR)
-CENTER = ("+dataset.center=middle", "dataset.public_scaling=true", "dataset.unit_norm=true", "dataset.scale=3")
+OF_VECTORS = (
+    "dataset=embeddings",
+    "dataset.path=e.npz",
+    "dataset.classes=[0, 1]",
+    "dataset.declared_size=90",
+    *LINEAR,
+)
+CENTER = (
+    "+dataset.center=middle",
+    "dataset.public_scaling=true",
+    "dataset.unit_norm=true",
+    "dataset.scale=3",
+)
 RUNS: dict[str, tuple[str, ...]] = {
     "table": OF_TABLE,
     "table of shorter vectors by softmax": (
@@ -61,7 +83,12 @@ RUNS: dict[str, tuple[str, ...]] = {
         "training.loss=cross_entropy",
         "training.clip=1",
     ),
-    "table of the recipe": ("dataset=mine", "dataset.declared_size=90", "training.chosen_on=public", "compute.threads=1"),
+    "table of the recipe": (
+        "dataset=mine",
+        "dataset.declared_size=90",
+        "training.chosen_on=public",
+        "compute.threads=1",
+    ),
     "table of bins": (*OF_TABLE, "dataset.bins=5", "dataset.numeric.age=[18,30,40.5,60,100]"),
     "vectors with a center": (*OF_VECTORS, *CENTER),
     "random features of crosses": (
@@ -87,16 +114,30 @@ Home = Callable[[str], Path]
 
 
 def published(home: Path, name: str, table: pd.DataFrame) -> Path:
-    """Trains the run of that name in a folder, releases its weights and labels ``queries``; returns the folder."""
+    """Trains the run of that name in a folder, releases its weights and labels ``queries``;
+    returns the folder.
+    """
     home.mkdir()
     table.to_csv(home / "t.csv", index=False)
     np.savez(home / "e.npz", **VECTORS, middle=np.full((2, 2), 0.5))
     (home / "conf" / "dataset").mkdir(parents=True)
     (home / "conf" / "dataset" / "mine.yaml").write_text(json.dumps(COLUMNS))
-    into = (f"data_dir={home}", f"hydra.run.dir={home / 'train'}", f"output_dir={home}", "-q", "--json")
+    into = (
+        f"data_dir={home}",
+        f"hydra.run.dir={home / 'train'}",
+        f"output_dir={home}",
+        "-q",
+        "--json",
+    )
     assert main(["train", "--config-dir", str(home / "conf"), *RUNS[name], *into]) == 0
-    asked = (f"run={home / 'train'}", f"inputs={write_queries(home, name)}", f"hydra.run.dir={home / 'predict'}")
-    assert main(["predict", *asked, f"output_dir={home}", *RELEASE, "force=true", "-q", "--json"]) == 0
+    asked = (
+        f"run={home / 'train'}",
+        f"inputs={write_queries(home, name)}",
+        f"hydra.run.dir={home / 'predict'}",
+    )
+    assert (
+        main(["predict", *asked, f"output_dir={home}", *RELEASE, "force=true", "-q", "--json"]) == 0
+    )
     return home
 
 
@@ -121,12 +162,27 @@ def write_queries(folder: Path, name: str) -> Path:
     if name == "points":
         columns: dict[str, Any] = {"x1": rng.normal(size=500), "x2": rng.normal(size=500)}
     else:
-        odd = rng.choice(["a b", "ü", "7", "nowhere", "", "NA", " ü", "7.0", "x,y", 'say "no"'], 500)
-        age = rng.choice(["20", "55.5", " 70", "-3", "1e3", "", "NaN", "NAN", " -nan", "0.1e2"], 500)
-        since = rng.choice(
-            ["2019-12-31", *["2021-07-01 06:30", " 2023-01-01T23:59:59.5", "NA", "19000"] * 3, "1.2e-5"], 500
+        odd = rng.choice(
+            ["a b", "ü", "7", "nowhere", "", "NA", " ü", "7.0", "x,y", 'say "no"'], 500
         )
-        columns = {ODD: odd, "net.income €": rng.normal(40, 60, 500), "unused": 1, "age": age, "since": since}
+        age = rng.choice(
+            ["20", "55.5", " 70", "-3", "1e3", "", "NaN", "NAN", " -nan", "0.1e2"], 500
+        )
+        since = rng.choice(
+            [
+                "2019-12-31",
+                *["2021-07-01 06:30", " 2023-01-01T23:59:59.5", "NA", "19000"] * 3,
+                "1.2e-5",
+            ],
+            500,
+        )
+        columns = {
+            ODD: odd,
+            "net.income €": rng.normal(40, 60, 500),
+            "unused": 1,
+            "age": age,
+            "since": since,
+        }
     pd.DataFrame(columns).to_csv(folder / "queries.csv", index=False)
     return folder / "queries.csv"
 
@@ -144,22 +200,37 @@ def labels_in(folder: Path) -> list[str]:
 def test_the_release_answers_without_the_run(home: Home, tmp_path: Path, name: str) -> None:
     there = home(name)
     shutil.copytree(there / "predict" / "release", tmp_path / "published")
-    asked = (f"release={tmp_path / 'published'}", f"inputs={queries_of(there)}", f"output_dir={tmp_path}")
-    assert main(["predict", *asked, f"hydra.run.dir={tmp_path / 'out'}", "force=true", "-q", "--json"]) == 0
+    asked = (
+        f"release={tmp_path / 'published'}",
+        f"inputs={queries_of(there)}",
+        f"output_dir={tmp_path}",
+    )
+    assert (
+        main(["predict", *asked, f"hydra.run.dir={tmp_path / 'out'}", "force=true", "-q", "--json"])
+        == 0
+    )
     assert labels_in(tmp_path / "out") == labels_in(there / "predict")
-    assert set(labels_in(tmp_path / "out")) <= ({"left", "right"} if name == "points" else {"0", "1"})
+    assert set(labels_in(tmp_path / "out")) <= (
+        {"left", "right"} if name == "points" else {"0", "1"}
+    )
     report = (tmp_path / "out" / "report.md").read_text()
     assert "spend nothing more" in report
     assert "the released weights are" in report
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_a_few_lines_of_plain_numpy_answer_as_agt_does(home: Home, tmp_path: Path, name: str) -> None:
-    """The lines of the README themselves, in a folder with the release and the queries, with NumPy and nothing else."""
+def test_a_few_lines_of_plain_numpy_answer_as_agt_does(
+    home: Home, tmp_path: Path, name: str
+) -> None:
+    """The lines of the README themselves, in a folder with the release and the queries, with
+    NumPy and nothing else.
+    """
     there = home(name)
     shutil.copytree(there / "predict" / "release", tmp_path / "published")
     shutil.copy(queries_of(there), tmp_path / "published")
-    lines = re.search(r"```python\n(.*?)```", (tmp_path / "published" / "README.md").read_text(), re.S)
+    lines = re.search(
+        r"```python\n(.*?)```", (tmp_path / "published" / "README.md").read_text(), re.S
+    )
     assert lines is not None
     assert lines[1].count("\n") <= 11
     packages, installed = tmp_path / "packages", Path(np.__file__).parent
@@ -169,17 +240,36 @@ def test_a_few_lines_of_plain_numpy_answer_as_agt_does(home: Home, tmp_path: Pat
             (packages / found.name).symlink_to(found)
     code = f"import sys; sys.path.append({str(packages)!r})\n{lines[1]}"
     command = [sys.executable, "-I", "-S", "-c", code]
-    done = subprocess.run(command, cwd=tmp_path / "published", capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command, cwd=tmp_path / "published", capture_output=True, text=True, timeout=120
+    )
     assert not done.stderr
     assert done.stdout.split() == labels_in(there / "predict")
 
 
 def test_answers_load_nothing_that_trains_certifies_or_draws(home: Home, tmp_path: Path) -> None:
     there = home("vectors with a center")
-    asked = ["predict", f"release={there / 'predict'}", f"inputs={queries_of(there)}", f"output_dir={tmp_path}"]
+    asked = [
+        "predict",
+        f"release={there / 'predict'}",
+        f"inputs={queries_of(there)}",
+        f"output_dir={tmp_path}",
+    ]
     ours = {"agt.relations.relation", "agt.mechanisms", "agt.training"}
-    heavy = {"torch", "numba", "joblib", "sklearn", "matplotlib", "scipy.special", "scipy.linalg", *ours}
-    code = f"import sys; from agt_cli.cli import main; sys.exit(main({asked}) or sorted({heavy} & {{*sys.modules}}) or 0)"
+    heavy = {
+        "torch",
+        "numba",
+        "joblib",
+        "sklearn",
+        "matplotlib",
+        "scipy.special",
+        "scipy.linalg",
+        *ours,
+    }
+    code = (
+        f"import sys; from agt_cli.cli import main; sys.exit(main({asked}) or sorted({heavy} & "
+        f"{{*sys.modules}}) or 0)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
@@ -221,7 +311,10 @@ def test_another_owners_folder_differs_in_its_weights_alone(home: Home, tmp_path
     """Two data sets that agree in nothing but what was declared."""
     table = pd.DataFrame(TABLE).iloc[::-1][: N - 7]
     table["age"] += 1
-    found = [folder / "predict" / "release" for folder in (home("table"), published(tmp_path / "other", "table", table))]
+    found = [
+        folder / "predict" / "release"
+        for folder in (home("table"), published(tmp_path / "other", "table", table))
+    ]
     for name in ("release.json", "README.md"):
         assert (found[0] / name).read_bytes() == (found[1] / name).read_bytes()
     weights = [(folder / "weights.npz").read_bytes() for folder in found]
@@ -229,7 +322,8 @@ def test_another_owners_folder_differs_in_its_weights_alone(home: Home, tmp_path
     assert len(weights[0]) == len(weights[1])
 
 
-# -- refusals --------------------------------------------------------------------------------------------------------------
+# -- refusals
+# --------------------------------------------------------------------------------------------------------------
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -245,10 +339,20 @@ def test_what_is_not_a_release_is_refused_by_name(
     there = home("table")
     release, queries = there / "predict" / "release", f"inputs={queries_of(there)}"
     assert "nowhere" in refused(capsys, "release=nowhere", queries)
-    assert "manifest.json is of a run of 'train'" in refused(capsys, f"release={there / 'train'}", queries)
+    assert "manifest.json is of a run of 'train'" in refused(
+        capsys, f"release={there / 'train'}", queries
+    )
     assert "inputs=FILE" in refused(capsys, f"release={release}")
-    for setting in (f"run={there / 'train'}", "seed=1", "total.eps=1", "mechanism.eps=1", "total.queries=5"):
-        assert f"leave out {setting.split('=')[0]}" in refused(capsys, f"release={release}", queries, setting)
+    for setting in (
+        f"run={there / 'train'}",
+        "seed=1",
+        "total.eps=1",
+        "mechanism.eps=1",
+        "total.queries=5",
+    ):
+        assert f"leave out {setting.split('=')[0]}" in refused(
+            capsys, f"release={release}", queries, setting
+        )
     assert "digest asks for" in refused(capsys, f"release={release}", queries, f"digest={'0' * 64}")
     listed = json.loads((there / "predict" / "manifest.json").read_text())["files"]
     digest = f"digest={listed['release/manifest.json']}"
@@ -257,7 +361,9 @@ def test_what_is_not_a_release_is_refused_by_name(
     shutil.copytree(release, tmp_path / "spoilt")
     for name, edit in {"weights.npz": b"x", "release.json": b"{}"}.items():
         (tmp_path / "spoilt" / name).write_bytes(edit)
-        assert f"{name} is not what manifest.json says" in refused(capsys, "release=spoilt", queries)
+        assert f"{name} is not what manifest.json says" in refused(
+            capsys, "release=spoilt", queries
+        )
         reseal(tmp_path / "spoilt")
         assert "cannot be read" in refused(capsys, "release=spoilt", queries)
         shutil.copy(release / name, tmp_path / "spoilt" / name)
@@ -296,20 +402,37 @@ def test_what_is_not_a_release_is_refused_by_name(
         ({"classes": ["-1", "+1.5"]}, ""),
         ({"classes": ["a; -1.", "b-c = d, e+"]}, ""),
         ({"noise": {"mu": 1.0, "sigma": 1.0}}, "other numbers"),
-        ({"mechanism": "laplace", "noise": {"sigma": 1.0, "step": 1.0, "eps": 1.0, "apart": 3.0}}, ""),
-        ({"mechanism": "laplace", "noise": {"sigma": 1.0, "step": 1.0, "proved": 1.0}}, "other numbers"),
-        ({"mechanism": "laplace", "noise": {"sigma": 1.0, "step": 1.0, "a b": 1.0}}, "other numbers"),
+        (
+            {
+                "mechanism": "laplace",
+                "noise": {"sigma": 1.0, "step": 1.0, "eps": 1.0, "apart": 3.0},
+            },
+            "",
+        ),
+        (
+            {"mechanism": "laplace", "noise": {"sigma": 1.0, "step": 1.0, "proved": 1.0}},
+            "other numbers",
+        ),
+        (
+            {"mechanism": "laplace", "noise": {"sigma": 1.0, "step": 1.0, "a b": 1.0}},
+            "other numbers",
+        ),
         ({"mechanism": "a | b"}, "mechanism is 'a | b', no name"),
         ({"mechanism": 3}, "mechanism is 3, no name"),
         ({"noise": None}, "cannot be read"),
         ({"width": 10**12, "features": {"map": "relu", "count": 10**6}}, "cannot be read"),
-        ({"width": 2**40, "features": {"whiten": 1.0, "public": "test"}}, "matrices of other shapes"),
+        (
+            {"width": 2**40, "features": {"whiten": 1.0, "public": "test"}},
+            "matrices of other shapes",
+        ),
     ],
 )
 def test_what_a_stranger_wrote_into_a_release_is_checked(
     home: Home, tmp_path: Path, change: dict[str, Any], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The manifest fits, as anybody can make one: no code beyond agt's is imported, and no other form is believed."""
+    """The manifest fits, as anybody can make one: no code beyond agt's is imported, and no other
+    form is believed.
+    """
     (tmp_path / "foreign.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
     shutil.copytree(home("table") / "predict" / "release", tmp_path / "theirs")
@@ -320,13 +443,17 @@ def test_what_a_stranger_wrote_into_a_release_is_checked(
         Portable.open(tmp_path / "theirs").queries()
 
 
-def test_a_form_of_an_earlier_version_is_refused_with_that_version(home: Home, tmp_path: Path) -> None:
+def test_a_form_of_an_earlier_version_is_refused_with_that_version(
+    home: Home, tmp_path: Path
+) -> None:
     shutil.copytree(home("table") / "predict" / "release", tmp_path / "earlier")
     for name, change in {"release.json": {"format": 2}, "claim.json": {"agt": "0.6.0"}}.items():
         path = tmp_path / "earlier" / name
         path.write_text(json.dumps(json.loads(path.read_text()) | change))
     reseal(tmp_path / "earlier")
-    with pytest.raises(ConfigError, match=r"made with mechanism\.shrink=true by agt '0\.6\.0'.*: use that version"):
+    with pytest.raises(
+        ConfigError, match=r"made with mechanism\.shrink=true by agt '0\.6\.0'.*: use that version"
+    ):
         Portable.open(tmp_path / "earlier")
 
 
@@ -346,7 +473,11 @@ def _lying(content: bytes) -> bytes:
     return bytes(raw)
 
 
-HEAD = b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 7), }".ljust(127) + b"\n"
+HEAD = (
+    b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 7), "
+    b"}".ljust(127)
+    + b"\n"
+)
 SPOILT: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "unpacks to much": ("weights.npz", lambda _: _npz(bytes(2**26), ZIP_DEFLATED)),
     "unpacks to more than it says": ("weights.npz", lambda _: _lying(bytes(2**26))),
@@ -405,7 +536,14 @@ def test_a_simulation_makes_no_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     there = home("table")
-    asked = (f"run={there / 'train'}", f"inputs={queries_of(there)}", "hydra.run.dir=simulated", *RELEASE, "seed=1", "-q")
+    asked = (
+        f"run={there / 'train'}",
+        f"inputs={queries_of(there)}",
+        "hydra.run.dir=simulated",
+        *RELEASE,
+        "seed=1",
+        "-q",
+    )
     assert main(["predict", *asked]) == 0
     assert "no folder release: a simulation is none" in capsys.readouterr().out
     assert not (tmp_path / "simulated" / "release").exists()

@@ -1,7 +1,9 @@
-"""What every interval product owes (bounds/rounding.py), for each entry of the registry, alone and with a kernel's parts.
+"""What every interval product owes (bounds/rounding.py), for each entry of the registry, alone and
+with a kernel's parts.
 
-Numbers are small multiples of 1/8, so that products, their sums and midpoints are exact in both dtypes: containment and
-nesting are checked without tolerance, against exact rational arithmetic, and a new entry inherits this suite.
+Numbers are small multiples of 1/8, so that products, their sums and midpoints are exact in both
+dtypes: containment and nesting are checked without tolerance, against exact rational arithmetic,
+and a new entry inherits this suite.
 """
 
 from collections.abc import Callable
@@ -26,7 +28,8 @@ from agt.settings import ComputeConfig, TrainingConfig
 numba.set_num_threads(1)  # arrays are tiny
 Q = Fraction
 WIDTH, OUTPUTS = 5, 4
-WIDER = {"exact": Q(1), "rump": Q(3, 2)}  # than the exact product, at most; a new entry adds its number
+# than the exact product, at most; a new entry adds its number
+WIDER = {"exact": Q(1), "rump": Q(3, 2)}
 FORMS = ("point", "nonnegative", "signed", "back")
 eighths = st.integers(-40, 40).map(lambda i: i / 8)
 intervals = st.tuples(eighths, eighths).map(sorted)
@@ -56,7 +59,11 @@ def as_interval(rows: list[list[float]]) -> Interval:
 def drawn(rng: np.random.Generator, within: Interval) -> torch.Tensor:
     """A multiple of 1/8 in each interval, ends as often as others."""
     steps = ((within.upper - within.lower) * 8).to(torch.int64).numpy()
-    share = np.where(rng.random(steps.shape) < 0.5, steps * rng.integers(0, 2, steps.shape), rng.integers(0, steps + 1))
+    share = np.where(
+        rng.random(steps.shape) < 0.5,
+        steps * rng.integers(0, 2, steps.shape),
+        rng.integers(0, steps + 1),
+    )
     return within.lower + torch.from_numpy(share).to(within.lower.dtype) / 8
 
 
@@ -64,7 +71,10 @@ def operands(rng: np.random.Generator, form: str, dtype: str) -> tuple[Interval,
     """x or d [2, 20, WIDTH] and weights [2, OUTPUTS, WIDTH]."""
     x, w = (
         Interval(
-            *(torch.from_numpy(e).to(getattr(torch, dtype)) / 8 for e in np.sort(rng.integers(-40, 41, (2, 2, *s)), 0))
+            *(
+                torch.from_numpy(e).to(getattr(torch, dtype)) / 8
+                for e in np.sort(rng.integers(-40, 41, (2, 2, *s)), 0)
+            )
         )
         for s in ((20, WIDTH), (OUTPUTS, WIDTH))
     )
@@ -89,17 +99,25 @@ def violations(kind: Products, form: str, dtype: str) -> tuple[int, int]:
         value = values[0] @ values[1].mT
         outside += int((~((lower <= value) & (value <= upper))).sum())
         others = [drawn(rng, x), drawn(rng, w)]
-        inner = [Interval(torch.minimum(a, b), torch.maximum(a, b)) for a, b in zip(values, others, strict=True)]
+        inner = [
+            Interval(torch.minimum(a, b), torch.maximum(a, b))
+            for a, b in zip(values, others, strict=True)
+        ]
         low, high = multiply(kind, form, x if form == "point" else inner[0], inner[1])
         unnested += int((low < lower).sum() + (high > upper).sum())
     return outside, unnested
 
 
-# -- the contract --------------------------------------------------------------------------------------------------------
+# -- the contract
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_the_settings_the_registry_and_this_suite_name_the_same_products() -> None:
-    assert set(get_args(TrainingConfig.__dataclass_fields__["product"].type)) == set(PRODUCTS) == set(WIDER)
+    assert (
+        set(get_args(TrainingConfig.__dataclass_fields__["product"].type))
+        == set(PRODUCTS)
+        == set(WIDER)
+    )
 
 
 @dtypes
@@ -121,7 +139,9 @@ def test_products_hold_the_exact_one_and_are_little_wider(
     kind, x, w = products_of(name, kernel), [t[0] for t in terms], [t[1] for t in terms]
     low, high = exact_dot(x, w)
     for form in ("signed", "back"):
-        lower, upper = (Q(end.item()) for end in multiply(kind, form, as_interval(x), as_interval(w)))
+        lower, upper = (
+            Q(end.item()) for end in multiply(kind, form, as_interval(x), as_interval(w))
+        )
         assert lower <= low <= high <= upper
         assert upper - lower <= WIDER[name] * (high - low)
     point = [[t[0]] * 2 for t in x]
@@ -134,19 +154,25 @@ def test_products_hold_the_exact_one_and_are_little_wider(
 @names
 @pytest.mark.parametrize("shared", [False, True], ids=["x per k", "x shared"])
 def test_kernels_agree(name: str, dtype: str, kernel: str | None, shared: bool) -> None:
-    """Up to the order of sums, which the widening covers; in float64 and float32, of every shape."""
+    """Up to the order of sums, which the widening covers; in float64 and float32, of every
+    shape.
+    """
     rng = np.random.default_rng(0)
     for n, width, outputs in ((1, 1, 1), (3, 5, 2), (150, 9, 33)):
         x = random_interval(rng, 1 if shared else 3, n, width, dtype=dtype)
         w = random_interval(rng, 3, outputs, width, dtype=dtype)
-        for a, b in zip(products_of(name, kernel).forward(x, w), PRODUCTS[name].forward(x, w), strict=True):
+        for a, b in zip(
+            products_of(name, kernel).forward(x, w), PRODUCTS[name].forward(x, w), strict=True
+        ):
             assert a.dtype == b.dtype
             torch.testing.assert_close(a, b, rtol=0, atol=1e-12 if dtype == "float64" else 1e-4)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_record_has_the_same_corner_product_alone_and_in_company(kernel: str) -> None:
-    """Fixed order of summation: the kernels' corner products agree to the last bit whatever the batch."""
+    """Fixed order of summation: the kernels' corner products agree to the last bit whatever the
+    batch.
+    """
     rng = np.random.default_rng(3)
     corner_product = products_of("exact", kernel).corners
     x, w = random_interval(rng, 2, 131, 37), random_interval(rng, 2, 19, 37)
@@ -157,13 +183,21 @@ def test_a_record_has_the_same_corner_product_alone_and_in_company(kernel: str) 
 
 
 def test_in_single_precision_corner_products_are_summed_in_double() -> None:
-    """Rounded once, at the end: the terms' own sums in float32, as of the reference, are further away."""
+    """Rounded once, at the end: the terms' own sums in float32, as of the reference, are further
+    away.
+    """
     rng = np.random.default_rng(4)
     x, w = (random_interval(rng, 2, rows, 200, dtype="float32") for rows in (40, 24))
     exact = rounding.linear_corners(x.double(), w.double())
     far = {
-        name: max(float(((a.double() - b).abs() / b.abs()).max()) for a, b in zip(ends, exact, strict=True))
-        for name, ends in (("cpu", products_of("exact", "cpu").corners(x, w)), ("reference", rounding.linear_corners(x, w)))
+        name: max(
+            float(((a.double() - b).abs() / b.abs()).max())
+            for a, b in zip(ends, exact, strict=True)
+        )
+        for name, ends in (
+            ("cpu", products_of("exact", "cpu").corners(x, w)),
+            ("reference", rounding.linear_corners(x, w)),
+        )
     }
     assert far["cpu"] <= 2.0**-24 * (1 + 1e-6) < far["reference"]
 
@@ -171,8 +205,12 @@ def test_in_single_precision_corner_products_are_summed_in_double() -> None:
 @kernels
 @dtypes
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_what_is_no_number_is_refused_by_the_widening(kernel: str | None, dtype: str, number: float) -> None:
-    """A kernel that sorts inputs by their signs leaves a NaN out: tau, made of the same inputs, does not."""
+def test_what_is_no_number_is_refused_by_the_widening(
+    kernel: str | None, dtype: str, number: float
+) -> None:
+    """A kernel that sorts inputs by their signs leaves a NaN out: tau, made of the same inputs,
+    does not.
+    """
     rng = np.random.default_rng(5)
     x, w = (random_interval(rng, 1, rows, 20, dtype=dtype) for rows in (3, 18))
     wrong = x.lower.clone()
@@ -183,10 +221,14 @@ def test_what_is_no_number_is_refused_by_the_widening(kernel: str | None, dtype:
         rounding.widen(products_of("exact", kernel).corners(x, w), rounding.dot(x, w))
 
 
-def test_the_nonnegative_form_is_used_for_nonnegative_inputs_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nonnegative_form_is_used_for_nonnegative_inputs_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     used = []
     original = rounding.linear_nonnegative
-    monkeypatch.setattr(rounding, "linear_nonnegative", lambda x, w: used.append(1) or original(x, w))
+    monkeypatch.setattr(
+        rounding, "linear_nonnegative", lambda x, w: used.append(1) or original(x, w)
+    )
     w = as_interval([[-1, 1], [-2, 3]])
     EXACT.forward(as_interval([[0, 1], [2, 3]]), w, nonnegative=True)
     assert used
@@ -200,7 +242,8 @@ def test_the_nonnegative_form_is_used_for_nonnegative_inputs_only(monkeypatch: p
     assert not used
 
 
-# -- broken on purpose ---------------------------------------------------------------------------------------------------
+# -- broken on purpose
+# ---------------------------------------------------------------------------------------------------
 
 
 def ends_with_ends(x: Interval, w: Interval) -> Bounds:
@@ -211,14 +254,18 @@ def ends_with_ends(x: Interval, w: Interval) -> Bounds:
 
 def without_the_product_of_radii(x: Interval, w: Interval) -> Bounds:
     """Rump's product less its last term."""
-    middles, radii = zip(*(((i.lower + i.upper) / 2, (i.upper - i.lower) / 2) for i in (x, w)), strict=True)
+    middles, radii = zip(
+        *(((i.lower + i.upper) / 2, (i.upper - i.lower) / 2) for i in (x, w)), strict=True
+    )
     centre = middles[0] @ middles[1].mT
     spread = middles[0].abs() @ radii[1].mT + radii[0] @ middles[1].abs().mT
     return centre - spread, centre + spread
 
 
 def wider_where_narrower(x: Interval, w: Interval) -> Bounds:
-    """A product that gives away more the narrower its operands are: sound, and useless for privacy."""
+    """A product that gives away more the narrower its operands are: sound, and useless for
+    privacy.
+    """
     lower, upper = rounding.linear_corners(x, w)
     slack = 40 / (1 + (w.upper - w.lower).sum())
     return lower - slack, upper + slack
@@ -235,7 +282,9 @@ def wider_where_narrower(x: Interval, w: Interval) -> Bounds:
         (wider_where_narrower, True),
     ],
 )
-def test_the_checks_catch(broken: Callable[[Interval, Interval], Bounds], contains: bool, form: str, dtype: str) -> None:
+def test_the_checks_catch(
+    broken: Callable[[Interval, Interval], Bounds], contains: bool, form: str, dtype: str
+) -> None:
     outside, unnested = violations(Products(broken), form, dtype)
     assert (outside == 0) == contains
     assert unnested > 0 or not contains

@@ -1,4 +1,6 @@
-"""The run record as a container: claimed once, written whole, read back only if finished and sound."""
+"""The run record as a container: claimed once, written whole, read back only if finished and
+sound.
+"""
 
 import json
 import os
@@ -21,7 +23,10 @@ from agt_cli.report.opening import open_run
 from agt_cli.report.record import RunRecord
 
 KS = (0, 2, 5)
-NOMINAL = {"0.weight": torch.arange(6.0, dtype=torch.float64).view(2, 3), "0.bias": torch.zeros(2, dtype=torch.float64)}
+NOMINAL = {
+    "0.weight": torch.arange(6.0, dtype=torch.float64).view(2, 3),
+    "0.bias": torch.zeros(2, dtype=torch.float64),
+}
 WITH_SOURCE = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 RADIUS = torch.tensor([0.0, 0.5, 2.0], dtype=torch.float64)
 
@@ -36,9 +41,14 @@ def state(folder: Path) -> dict[str, object]:
 def finished(tmp_path: Path) -> Run:
     """A finished training record with boxes of three k."""
     with RunRecord(tmp_path / "run", "train", {"training": {"seed": 7}}) as record:
-        spread = {name: RADIUS.view(-1, *[1] * t.dim()).expand(3, *t.shape) for name, t in NOMINAL.items()}
+        spread = {
+            name: RADIUS.view(-1, *[1] * t.dim()).expand(3, *t.shape) for name, t in NOMINAL.items()
+        }
         lower = {name: t - spread[name] for name, t in NOMINAL.items()}
-        write_boxes(record, Box.of(KS, NOMINAL, lower, {name: t + spread[name] for name, t in NOMINAL.items()}))
+        write_boxes(
+            record,
+            Box.of(KS, NOMINAL, lower, {name: t + spread[name] for name, t in NOMINAL.items()}),
+        )
         record.add_metrics(accuracy=0.5)
     return open_run(tmp_path / "run", "train")
 
@@ -60,7 +70,9 @@ def test_running_then_done(tmp_path: Path) -> None:
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
-def test_failure_is_recorded_and_goes_on(tmp_path: Path, error: BaseException, code: int, text: str) -> None:
+def test_failure_is_recorded_and_goes_on(
+    tmp_path: Path, error: BaseException, code: int, text: str
+) -> None:
     with pytest.raises(type(error)), RunRecord(tmp_path / "run", "train", {}):
         raise error
     end = state(tmp_path / "run")
@@ -81,7 +93,11 @@ def test_a_folder_is_claimed_once(tmp_path: Path, how: str) -> None:
 
 
 def test_configuration_and_environment(tmp_path: Path) -> None:
-    config = {"dataset": {"name": "x", "path": None}, "training": {"seed": 7, "lr": 1e-3}, "compute": {"device": "cpu"}}
+    config = {
+        "dataset": {"name": "x", "path": None},
+        "training": {"seed": 7, "lr": 1e-3},
+        "compute": {"device": "cpu"},
+    }
     with RunRecord(tmp_path / "run", "train", config) as record:
         record.environment(data_digest="abc")
     run = open_run(tmp_path / "run", "train")
@@ -103,7 +119,9 @@ def test_metrics_are_flat_and_finite(tmp_path: Path) -> None:
     assert open_run(tmp_path / "run", "train").metrics == {"a": 1, "b": 0.5}
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_leaves_the_old_file_and_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "metrics.json"
     write_atomic(path, b"old")
     assert os.listdir(tmp_path) == ["metrics.json"], "nothing is left beside it"
@@ -129,7 +147,9 @@ def test_boxes_come_back_bit_for_bit(finished: Run) -> None:
             assert torch.equal(box.upper[name][index], tensor + radius)
 
 
-def damage(finished: Run, change: Callable[[dict[str, torch.Tensor]], object], k: str = "2") -> None:
+def damage(
+    finished: Run, change: Callable[[dict[str, torch.Tensor]], object], k: str = "2"
+) -> None:
     path = finished.folder / bounds_file(2)
     box = load_file(path)
     change(box)
@@ -146,9 +166,18 @@ def resealed(finished: Run) -> Run:
     ("change", "message"),
     [
         (lambda box: box["lower.0.bias"][:1].fill_(9.0), "lower.0.bias exceeds upper.0.bias"),
-        (lambda box: box["upper.0.weight"][0].fill_(float("nan")), "upper.0.weight is NaN or infinite"),
-        (lambda box: box["upper.0.weight"][0].fill_(float("inf")), "upper.0.weight is NaN or infinite"),
-        (lambda box: box.update({"lower.0.bias": torch.zeros(3, dtype=torch.float64)}), r"lower.0.bias is .*\(3,\)"),
+        (
+            lambda box: box["upper.0.weight"][0].fill_(float("nan")),
+            "upper.0.weight is NaN or infinite",
+        ),
+        (
+            lambda box: box["upper.0.weight"][0].fill_(float("inf")),
+            "upper.0.weight is NaN or infinite",
+        ),
+        (
+            lambda box: box.update({"lower.0.bias": torch.zeros(3, dtype=torch.float64)}),
+            r"lower.0.bias is .*\(3,\)",
+        ),
         (lambda box: box.update({"lower.0.bias": torch.zeros(2)}), "lower.0.bias is torch.float32"),
         (lambda box: box.pop("lower.0.bias"), "holds"),
         (lambda box: box.update(extra=torch.zeros(1)), "holds"),
@@ -171,7 +200,9 @@ def test_a_box_of_another_k_is_refused(finished: Run) -> None:
     content = two.read_bytes(), five.read_bytes()
     two.write_bytes(content[1])
     five.write_bytes(content[0])
-    with pytest.raises(UnsoundError, match=r"k=00002\.safetensors: its header says k = 5, expected 2"):
+    with pytest.raises(
+        UnsoundError, match=r"k=00002\.safetensors: its header says k = 5, expected 2"
+    ):
         read_boxes(resealed(finished), KS, NOMINAL)
     save_file(load_file(two), two)
     with pytest.raises(UnsoundError, match="its header says k = None"):
@@ -180,9 +211,14 @@ def test_a_box_of_another_k_is_refused(finished: Run) -> None:
 
 @pytest.mark.parametrize(
     ("ks", "message"),
-    [((0, 2, 3, 5), r"k=00003\.safetensors is missing, and the run"), ((0, 5), r"k=00002\.safetensors is of no k of the")],
+    [
+        ((0, 2, 3, 5), r"k=00003\.safetensors is missing, and the run"),
+        ((0, 5), r"k=00002\.safetensors is of no k of the"),
+    ],
 )
-def test_there_is_one_box_for_every_k_of_the_grid(finished: Run, ks: tuple[int, ...], message: str) -> None:
+def test_there_is_one_box_for_every_k_of_the_grid(
+    finished: Run, ks: tuple[int, ...], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         read_boxes(finished, ks, NOMINAL)
 
@@ -204,10 +240,15 @@ def test_a_truncated_file_is_refused(finished: Run) -> None:
         ("config.yaml", "a: [", "config.yaml cannot be read"),
         ("config.yaml", "- 1", "config.yaml does not hold a mapping"),
         ("env.json", "", "env.json cannot be read"),
-        *((name, None, name) for name in ("status.json", "config.yaml", "env.json", "metrics.json")),
+        *(
+            (name, None, name)
+            for name in ("status.json", "config.yaml", "env.json", "metrics.json")
+        ),
     ],
 )
-def test_broken_and_missing_records_are_refused(finished: Run, name: str, content: str | None, message: str) -> None:
+def test_broken_and_missing_records_are_refused(
+    finished: Run, name: str, content: str | None, message: str
+) -> None:
     (finished.folder / name).unlink()
     if content is not None:
         (finished.folder / name).write_text(content)
@@ -221,14 +262,19 @@ def test_broken_and_missing_records_are_refused(finished: Run, name: str, conten
 def test_another_command_s_run_and_a_wrong_folder(finished: Run) -> None:
     with pytest.raises(ConfigError, match="a run of 'train', not 'certify'"):
         open_run(finished.folder, "certify")
-    with pytest.raises(ConfigError, match=f"the newest finished train run there is {finished.folder}"):
+    with pytest.raises(
+        ConfigError, match=f"the newest finished train run there is {finished.folder}"
+    ):
         open_run(finished.folder.parent / "rnu", "train")
 
 
-# -- the manifest ----------------------------------------------------------------------------------------------------------
+# -- the manifest
+# ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_killed_before_its_last_write_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_killed_before_its_last_write_is_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Killed(BaseException):
         pass
 
@@ -245,14 +291,19 @@ def test_a_run_killed_before_its_last_write_is_running(tmp_path: Path, monkeypat
         open_run(tmp_path / "run", "train")
 
 
-def test_a_run_that_cannot_be_finished_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_cannot_be_finished_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def write(path: Path, content: bytes) -> None:
         if path.name == "manifest.json":
             raise OSError(28, "No space left on device", str(path))
         write_atomic(path, content)
 
     monkeypatch.setattr("agt_cli.report.record.write_atomic", write)
-    with pytest.raises(OSError, match="No space left"), RunRecord(tmp_path / "run", "train", {}) as record:
+    with (
+        pytest.raises(OSError, match="No space left"),
+        RunRecord(tmp_path / "run", "train", {}) as record,
+    ):
         pass
     assert record.digest is None
     assert state(tmp_path / "run")["state"] == "failed"
@@ -263,12 +314,16 @@ def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
         record.finish()
         with pytest.raises(RuntimeError, match="finished"):
             record.write("late.txt", b"")
-    assert open_run(tmp_path / "run", "train").digest == record.digest, "what was finished stays finished"
+    assert open_run(tmp_path / "run", "train").digest == record.digest, (
+        "what was finished stays finished"
+    )
 
 
 def test_another_digest_is_another_run(finished: Run) -> None:
     assert open_run(finished.folder, "train", finished.digest).digest == finished.digest
-    with pytest.raises(ConfigError, match=r"digest sha256:.* and digest asks for sha256:0000.*: another run"):
+    with pytest.raises(
+        ConfigError, match=r"digest sha256:.* and digest asks for sha256:0000.*: another run"
+    ):
         open_run(finished.folder, "train", f"sha256:{64 * '0'}")
     (finished.folder / "metrics.json").write_text('{"accuracy": 0.75}')
     reseal(finished.folder)
@@ -298,7 +353,8 @@ def test_parts_read_through_the_whole_run_s_manifest(tmp_path: Path) -> None:
         open_run(tmp_path / "run", "train")
 
 
-# -- the disk --------------------------------------------------------------------------------------------------------------
+# -- the disk
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_names_are_made_durable_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,6 +391,8 @@ def test_a_disk_without_room_says_so_before(tmp_path: Path) -> None:
         "try: Pending(Path('labels.csv'), 5000)\n"
         "except OSError as error: print(error.filename)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=WITH_SOURCE)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=WITH_SOURCE
+    )
     assert done.stdout == "labels.csv\n", done.stderr
     assert not list(tmp_path.iterdir())

@@ -1,7 +1,9 @@
-"""What every relation owes (agt/relations/relation.py), for each entry of the registry: a new entry inherits this suite.
+"""What every relation owes (agt/relations/relation.py), for each entry of the registry: a new entry
+inherits this suite.
 
-Which datasets are neighbours is written down here once more, independently: how many units may go from a batch and come to
-it. Everything else follows by brute force over every edit of tiny batches, bit for bit.
+Which datasets are neighbours is written down here once more, independently: how many units may go
+from a batch and come to it. Everything else follows by brute force over every edit of tiny batches,
+bit for bit.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,8 +35,9 @@ MOST_UNITS = 2  # that one k of any relation takes out, or puts in
 Bounds = list[tuple[int, int]]  # each record's, in quarters of the clip level
 Edit = Callable[[int, int, int], bool]
 
-# (gone, come, k): may k edits take so many private records from one batch and bring so many? A newcomer of substitute may
-# lie in another batch than the record it replaces, so that in one batch the two are independent.
+# (gone, come, k): may k edits take so many private records from one batch and bring so many? A
+# newcomer of substitute may lie in another batch than the record it replaces, so that in one batch
+# the two are independent.
 EDITS: dict[str, Edit] = {
     "add_remove": lambda gone, come, k: gone + come <= k,
     "remove": lambda gone, come, k: gone <= k and come == 0,
@@ -42,11 +45,14 @@ EDITS: dict[str, Edit] = {
     "paper_privacy": lambda gone, come, k: gone <= k and come <= k,
     "paper_unlearning": lambda gone, come, k: gone <= k and come == 0,
 }
-STAY = {"flip", "perturb"}  # no record comes or goes: tests/soundness/test_flips.py and test_perturb.py
+# no record comes or goes: tests/soundness/test_flips.py and test_perturb.py
+STAY = {"flip", "perturb"}
 relations = pytest.mark.parametrize("name", EDITS)
 
 
-def direction(rule: Relation, bounds: Bounds, private: list[bool], k: int, clip: float = 1.0) -> tuple[float, float]:
+def direction(
+    rule: Relation, bounds: Bounds, private: list[bool], k: int, clip: float = 1.0
+) -> tuple[float, float]:
     """The rule's bounds for one parameter."""
     batch, (r,) = len(bounds), rule.rows_at_stake([k], 1)
     count = rule.selected(r, batch, rule.eligible(~np.array(private, dtype=bool)))
@@ -61,20 +67,30 @@ def direction(rule: Relation, bounds: Bounds, private: list[bool], k: int, clip:
     return lower.item(), upper.item()
 
 
-def edited(name: str, records: list, private: list[bool], k: int, newcomers: list) -> Iterator[list]:
-    """Every batch within k edits of this one; newcomers are any of those given, each as often as one likes."""
+def edited(
+    name: str, records: list, private: list[bool], k: int, newcomers: list
+) -> Iterator[list]:
+    """Every batch within k edits of this one; newcomers are any of those given, each as often as
+    one likes.
+    """
     movable = [i for i, p in enumerate(private) if p]
     for gone, come in product(range(len(movable) + 1), range(MOST_UNITS * k + 1)):
         if EDITS[name](gone, come, k):
-            for leaving, arriving in product(combinations(movable, gone), product(newcomers, repeat=come)):
+            for leaving, arriving in product(
+                combinations(movable, gone), product(newcomers, repeat=come)
+            ):
                 yield [v for i, v in enumerate(records) if i not in leaving] + list(arriving)
 
 
 def extremes(name: str, bounds: Bounds, private: list[bool], k: int) -> tuple[float, float]:
-    """The least and the greatest direction of any batch in the ball, in rationals; then correctly rounded."""
+    """The least and the greatest direction of any batch in the ball, in rationals; then
+    correctly rounded.
+    """
 
     def mean(batch: list[int]) -> Fraction:
-        divisor = (len(batch) or 1) if isinstance(RELATIONS[name], MeanRelation) else int(NORMALIZER)
+        divisor = (
+            (len(batch) or 1) if isinstance(RELATIONS[name], MeanRelation) else int(NORMALIZER)
+        )
         return Fraction(sum(batch), 4 * divisor)
 
     least, greatest = (
@@ -84,8 +100,12 @@ def extremes(name: str, bounds: Bounds, private: list[bool], k: int) -> tuple[fl
     return float(least), float(greatest)
 
 
-def batches(rule: Relation, seed: int, most: int = 5, times: int = 12) -> Iterator[tuple[Bounds, list[bool]]]:
-    """Bounds of the records of small batches, and which are private: public ones where the relation knows them."""
+def batches(
+    rule: Relation, seed: int, most: int = 5, times: int = 12
+) -> Iterator[tuple[Bounds, list[bool]]]:
+    """Bounds of the records of small batches, and which are private: public ones where the
+    relation knows them.
+    """
     rng = np.random.default_rng(seed)
     for size in range(most):
         for _ in range(times):
@@ -96,12 +116,19 @@ def batches(rule: Relation, seed: int, most: int = 5, times: int = 12) -> Iterat
 
 
 def missed(name: str, rule: Relation, k: int) -> int:
-    """Batches whose bounds are not exactly the extremes of the ball: narrower, which is unsound, or wider."""
-    return sum(direction(rule, b, private, k) != extremes(name, b, private, k) for b, private in batches(rule, seed=k))
+    """Batches whose bounds are not exactly the extremes of the ball: narrower, which is unsound,
+    or wider.
+    """
+    return sum(
+        direction(rule, b, private, k) != extremes(name, b, private, k)
+        for b, private in batches(rule, seed=k)
+    )
 
 
 def unnested(name: str, rule: Relation, k: int) -> int:
-    """Neighbouring batches, common records within their bounds, whose bounds for k - 1 leave those for k."""
+    """Neighbouring batches, common records within their bounds, whose bounds for k - 1 leave
+    those for k.
+    """
     count = 0
     for bounds, private in batches(rule, seed=k, most=4, times=4):
         low, high = direction(rule, bounds, private, k)
@@ -115,7 +142,8 @@ def unnested(name: str, rule: Relation, k: int) -> int:
     return count
 
 
-# -- the contract --------------------------------------------------------------------------------------------------------
+# -- the contract
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_the_settings_the_registry_the_files_and_this_suite_name_the_same_relations() -> None:
@@ -140,14 +168,18 @@ def test_bounds_of_a_neighbour_for_one_less_lie_within(name: str, k: int) -> Non
 @relations
 def test_what_may_go_may_come_where_it_says_so(name: str) -> None:
     ways = list(product(range(4), range(4), range(4)))
-    symmetric = all(EDITS[name](gone, come, k) == EDITS[name](come, gone, k) for gone, come, k in ways)
+    symmetric = all(
+        EDITS[name](gone, come, k) == EDITS[name](come, gone, k) for gone, come, k in ways
+    )
     assert RELATIONS[name].symmetric == symmetric
     assert RELATIONS[name].adds == any(EDITS[name](0, come, k) for _, come, k in ways if come)
 
 
 @relations
 def test_one_edit_touches_as_many_batches_and_members_as_it_says(name: str) -> None:
-    """Brute force over removals, newcomers and both at once, by the plan that training uses and the shards of ensembles."""
+    """Brute force over removals, newcomers and both at once, by the plan that training uses and
+    the shards of ensembles.
+    """
     units = np.array([f"u{i}" for i in range(12)])
     plan, ensemble = BatchPlan(3, 4, 3.0, 100, "agt", True), EnsembleConfig(members=4)
 
@@ -161,9 +193,15 @@ def test_one_edit_touches_as_many_batches_and_members_as_it_says(name: str) -> N
     before, touched = places(units), set()
     # One k of substitute and of paper_privacy is a pair.
     counts = range(MOST_UNITS + 1)
-    pairs = [(gone, come) for gone, come in product(counts, counts) if gone + come and EDITS[name](gone, come, 1)]
+    pairs = [
+        (gone, come)
+        for gone, come in product(counts, counts)
+        if gone + come and EDITS[name](gone, come, 1)
+    ]
     for gone, come in pairs:
-        for leaving, arriving in product(combinations(range(12), gone), combinations(range(12), come)):
+        for leaving, arriving in product(
+            combinations(range(12), gone), combinations(range(12), come)
+        ):
             after = np.append(np.delete(units, leaving), [f"new{i}" for i in arriving])
             for one, two in zip(before, places(after), strict=True):
                 touched.add(sum(a != b for a, b in zip(one, two, strict=True)))
@@ -173,7 +211,9 @@ def test_one_edit_touches_as_many_batches_and_members_as_it_says(name: str) -> N
 
 @relations
 def test_one_unit_moves_a_step_by_its_sensitivity_and_not_farther(name: str) -> None:
-    """Every pair of neighbouring batches of clipped gradients; means over the actual batch have no such constant."""
+    """Every pair of neighbouring batches of clipped gradients; means over the actual batch have
+    no such constant.
+    """
     rule = RELATIONS[name]
     if isinstance(rule, MeanRelation):
         for refusing in (
@@ -188,13 +228,17 @@ def test_one_unit_moves_a_step_by_its_sensitivity_and_not_farther(name: str) -> 
         for values in product((-4, 0, 4), repeat=size):
             for other in edited(name, list(values), [True] * size, 1, [-4, 0, 4]):
                 here, there = (
-                    rule.nominal_direction(torch.tensor(sum(batch) * UNIT), len(batch), NORMALIZER, 0.3).item()
+                    rule.nominal_direction(
+                        torch.tensor(sum(batch) * UNIT), len(batch), NORMALIZER, 0.3
+                    ).item()
                     for batch in (values, other)
                 )
                 farthest = max(farthest, abs(here - there))
     assert farthest == pytest.approx(rule.step_sensitivity(0.3, 1, NORMALIZER), rel=1e-12)
     assert rows_moved(RelationConfig(rule.name, unit_rows=3)) == 3 * rule.moved
-    assert rule.step_sensitivity(0.3, 16, NORMALIZER, 3) == pytest.approx(3 * 4 * farthest, rel=1e-12)
+    assert rule.step_sensitivity(0.3, 16, NORMALIZER, 3) == pytest.approx(
+        3 * 4 * farthest, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", RELATIONS)
@@ -207,7 +251,9 @@ def test_its_words_say_what_one_k_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RELATIONS)
-def test_a_radius_is_needed_and_said_where_the_entry_says_so_and_refused_elsewhere(name: str) -> None:
+def test_a_radius_is_needed_and_said_where_the_entry_says_so_and_refused_elsewhere(
+    name: str,
+) -> None:
     radius = 0.25 if ENTRIES[name].takes_radius else None
     assert RelationConfig(name, radius=radius).radius == radius
     assert ("0.25" in RELATIONS[name].ball_of(1, 0.25)) == ENTRIES[name].takes_radius
@@ -217,16 +263,27 @@ def test_a_radius_is_needed_and_said_where_the_entry_says_so_and_refused_elsewhe
 
 @pytest.mark.parametrize("name", EDITS)
 def test_its_edits_are_those_of_this_suite(name: str) -> None:
-    """What is stated of an edit is what this suite says of it: none is missing, and none is larger."""
+    """What is stated of an edit is what this suite says of it: none is missing, and none is
+    larger.
+    """
     counts = range(MOST_UNITS + 1)
-    allowed = {(gone, come) for gone, come in product(counts, counts) if gone + come and EDITS[name](gone, come, 1)}
+    allowed = {
+        (gone, come)
+        for gone, come in product(counts, counts)
+        if gone + come and EDITS[name](gone, come, 1)
+    }
     assert set(RELATIONS[name].edits) <= allowed
-    assert all(any(gone <= edit.removed and come <= edit.added for edit in RELATIONS[name].edits) for gone, come in allowed)
+    assert all(
+        any(gone <= edit.removed and come <= edit.added for edit in RELATIONS[name].edits)
+        for gone, come in allowed
+    )
 
 
 def test_public_records_never_leave() -> None:
     for name in ("remove", "substitute"):
-        free, fixed = (direction(RELATIONS[name], [(-4, -4)] * 2, [mark] * 2, 2) for mark in (True, False))
+        free, fixed = (
+            direction(RELATIONS[name], [(-4, -4)] * 2, [mark] * 2, 2) for mark in (True, False)
+        )
         assert fixed[1] < free[1]
 
 
@@ -250,7 +307,10 @@ def test_k_0_is_the_nominal_direction(name: str) -> None:
 def test_equal_means_over_batches_of_different_sizes_are_equal_numbers(clip: float) -> None:
     """What scaling before dividing breaks: (b * gamma) / b need not be gamma."""
     for name in ("paper_privacy", "paper_unlearning"):
-        means = {RELATIONS[name].nominal_direction(torch.tensor([b * QUANTA]), b, 1.0, clip).item() for b in range(1, 300)}
+        means = {
+            RELATIONS[name].nominal_direction(torch.tensor([b * QUANTA]), b, 1.0, clip).item()
+            for b in range(1, 300)
+        }
         assert means == {clip}
 
 
@@ -261,20 +321,32 @@ def test_larger_means_are_never_smaller_numbers() -> None:
         b, c = rng.integers(1, 3000, 2).tolist()
         m = int(rng.integers(-b * QUANTA, b * QUANTA + 1))
         n = (m * c) // b  # n / c is at most m / b, and as near as it gets
-        low, high = (rule.nominal_direction(torch.tensor([t]), size, 1.0, 0.3).item() for t, size in ((n, c), (m, b)))
+        low, high = (
+            rule.nominal_direction(torch.tensor([t]), size, 1.0, 0.3).item()
+            for t, size in ((n, c), (m, b))
+        )
         assert low <= high
 
 
 @pytest.mark.parametrize("name", ["add_remove", "remove", "substitute"])
 @pytest.mark.parametrize("r", [MOST_ROWS - 1, MOST_ROWS])
 def test_the_largest_sums_that_are_let_through_stay_in_range(name: str, r: int) -> None:
-    """A batch of 2^30 records at the clip level, 2^30 rows at stake: the numerators are those of whole numbers."""
+    """A batch of 2^30 records at the clip level, 2^30 rows at stake: the numerators are those of
+    whole numbers.
+    """
     rule, batch = RELATIONS[name], MOST_ROWS
     for bound in (QUANTA, QUANTA - 1, -QUANTA):
         total, kept = batch * bound, min(r, batch) * bound
         extremes = (max(kept, 0), min(kept, 0)) if rule.caps_at_zero else (kept, kept)
-        sums = BoundSums(*(torch.tensor([[n]]) for n in ((total, total, *extremes) if rule.selects else (total, total))))
-        low, high = (end.item() for end in rule.direction(sums, torch.tensor([r]), batch, 1.0, float(QUANTA)))
+        sums = BoundSums(
+            *(
+                torch.tensor([[n]])
+                for n in ((total, total, *extremes) if rule.selects else (total, total))
+            )
+        )
+        low, high = (
+            end.item() for end in rule.direction(sums, torch.tensor([r]), batch, 1.0, float(QUANTA))
+        )
         more = r * QUANTA if rule.adds else 0
         greatest, least = extremes if rule.selects else (0, 0)
         assert low == float(total - greatest - more)
@@ -282,35 +354,54 @@ def test_the_largest_sums_that_are_let_through_stay_in_range(name: str, r: int) 
 
 
 def test_numbers_beyond_53_bits_keep_their_order() -> None:
-    """Converted, divided and scaled, each rounded to nearest: never past one another, and equal stays equal."""
+    """Converted, divided and scaled, each rounded to nearest: never past one another, and equal
+    stays equal.
+    """
     rng = np.random.default_rng(0)
     rule = RELATIONS["add_remove"]
     for _ in range(2000):
         middle = int(rng.integers(-(2**61), 2**61))
-        near = torch.tensor([[middle - int(rng.integers(0, 600))], [middle], [middle + int(rng.integers(0, 600))]])
-        low, here, high = rule.nominal_direction(near, 1, float(rng.uniform(0.5, 2**30)), float(rng.uniform(0.01, 3))).T[0]
+        near = torch.tensor(
+            [[middle - int(rng.integers(0, 600))], [middle], [middle + int(rng.integers(0, 600))]]
+        )
+        low, here, high = rule.nominal_direction(
+            near, 1, float(rng.uniform(0.5, 2**30)), float(rng.uniform(0.01, 3))
+        ).T[0]
         assert low <= here <= high
 
 
 def test_more_rows_at_stake_than_sums_are_proved_for_are_refused() -> None:
     rows_at_stake = RELATIONS["add_remove"].rows_at_stake
     assert rows_at_stake((0, 2**10), 2**20) == [0, MOST_ROWS]
-    for ks, unit_rows in (((0, 1), MOST_ROWS + 1), ((2**10 + 1,), 2**20), ((1, 2), 2**34), ((10**30,), 10**30)):
+    for ks, unit_rows in (
+        ((0, 1), MOST_ROWS + 1),
+        ((2**10 + 1,), 2**20),
+        ((1, 2), 2**34),
+        ((10**30,), 10**30),
+    ):
         with pytest.raises(ConfigError, match=r"kgrid.*relation\.unit_rows"):
             rows_at_stake(ks, unit_rows)
 
 
 def test_a_run_refuses_what_its_sums_are_not_proved_for() -> None:
-    """Whoever calls training directly: rows at stake (2^34 times 2^30 is 0 in int64), and a batch above its public cap."""
+    """Whoever calls training directly: rows at stake (2^34 times 2^30 is 0 in int64), and a
+    batch above its public cap.
+    """
     training = make_training(batch={"normalizer": 2.0, "n_max": 3})
     records, head = make_records(np.eye(5), [0, 1, 0, 1, 0]), make_head(training, 5, 2, ())
 
     def run(ks: tuple[int, ...], unit_rows: int) -> TrainingRun:
-        return TrainingRun(head, make_recipe(training, ks=ks, unit_rows=unit_rows, kernel="reference"), records)
+        return TrainingRun(
+            head, make_recipe(training, ks=ks, unit_rows=unit_rows, kernel="reference"), records
+        )
 
     refused(
         (ConfigError, "at stake", lambda: run((0, 2**14), 2**20)),
-        (ConfigError, r"5 records exceeds training\.batch\.n_max=3", lambda: run((0, 1), 1).step(np.arange(5))),
+        (
+            ConfigError,
+            r"5 records exceeds training\.batch\.n_max=3",
+            lambda: run((0, 1), 1).step(np.arange(5)),
+        ),
     )
 
 

@@ -1,4 +1,6 @@
-"""What agt predict leaves in its folder: labels, their guarantee, and nothing that depends on private data otherwise."""
+"""What agt predict leaves in its folder: labels, their guarantee, and nothing that depends on
+private data otherwise.
+"""
 
 import json
 from pathlib import Path
@@ -10,9 +12,22 @@ import pytest
 from agt_cli.cli import main
 
 PUBLIC = "training.chosen_on=public"
-BLOBS = ("dataset.n_train=200", "model=linear", "training.epochs=20", "training.decay=0", "kgrid.max=20", PUBLIC)
+BLOBS = (
+    "dataset.n_train=200",
+    "model=linear",
+    "training.epochs=20",
+    "training.decay=0",
+    "kgrid.max=20",
+    PUBLIC,
+)
 ENSEMBLE = ("ensemble.members=3", "compute.threads=1")
-HEAD = (*BLOBS[:2], PUBLIC, "certificate=stability", "training.loss=binary_cross_entropy", "training.clip=0.5")
+HEAD = (
+    *BLOBS[:2],
+    PUBLIC,
+    "certificate=stability",
+    "training.loss=binary_cross_entropy",
+    "training.clip=0.5",
+)
 WEIGHTS = ("mechanism=release_weights", "total.eps=10", "total.delta=1e-5")
 RUNS = {
     "box": (BLOBS, ("mechanism.eps=1",)),
@@ -21,9 +36,20 @@ RUNS = {
     "weights": (HEAD, WEIGHTS),
     "simulation": (BLOBS, ("mechanism.eps=1", "seed=3")),
 }
-FILES = {"config.yaml", "env.json", "status.json", "metrics.json", "conditions.json", "report.md", "labels.csv"}
+FILES = {
+    "config.yaml",
+    "env.json",
+    "status.json",
+    "metrics.json",
+    "conditions.json",
+    "report.md",
+    "labels.csv",
+}
 FILES |= {"manifest.json", "spent.json", "report.html", "claim.json"}
-RELEASE_FILES = {f"release/{name}" for name in ("release.json", "weights.npz", "README.md", "manifest.json", "claim.json")}
+RELEASE_FILES = {
+    f"release/{name}"
+    for name in ("release.json", "weights.npz", "README.md", "manifest.json", "claim.json")
+}
 WEIGHT_FILES = {"released_weights.safetensors", "released_weights.json"} | RELEASE_FILES
 
 
@@ -32,16 +58,24 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One release of each kind, from test records in a file of their own order."""
     home = tmp_path_factory.mktemp("releases")
     points = np.random.default_rng(0).normal(size=(40, 2)) * 1.5
-    pd.DataFrame({"id": [f"q{i}" for i in range(40)], "x1": points[:, 0], "x2": points[:, 1]}).to_csv(
-        home / "queries.csv", index=False
-    )
+    pd.DataFrame(
+        {"id": [f"q{i}" for i in range(40)], "x1": points[:, 0], "x2": points[:, 1]}
+    ).to_csv(home / "queries.csv", index=False)
     found, trained = {}, {}
     for name, (training, asked) in RUNS.items():
         if training not in trained:
             trained[training] = home / f"train{len(trained)}"
-            assert main(["train", *training, f"hydra.run.dir={trained[training]}", "-q", "--json"]) == 0
+            assert (
+                main(["train", *training, f"hydra.run.dir={trained[training]}", "-q", "--json"])
+                == 0
+            )
         found[name] = home / name
-        arguments = [f"run={trained[training]}", f"inputs={home / 'queries.csv'}", *asked, f"hydra.run.dir={home / name}"]
+        arguments = [
+            f"run={trained[training]}",
+            f"inputs={home / 'queries.csv'}",
+            *asked,
+            f"hydra.run.dir={home / name}",
+        ]
         assert main(["predict", *arguments, "-q", "--json"]) == 0
     return found
 

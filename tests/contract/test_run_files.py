@@ -1,4 +1,6 @@
-"""What train and certify leave in their folders: the contract that other commands, tests and users read."""
+"""What train and certify leave in their folders: the contract that other commands, tests and
+users read.
+"""
 
 import json
 from pathlib import Path
@@ -29,11 +31,26 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A dense run under add_remove and a sparse one under remove, each trained and certified."""
     home = tmp_path_factory.mktemp("runs")
     found = {}
-    for name, more in {"dense": ("kgrid.max=30",), "sparse": ("kgrid=sparse", "relation=remove")}.items():
+    for name, more in {
+        "dense": ("kgrid.max=30",),
+        "sparse": ("kgrid=sparse", "relation=remove"),
+    }.items():
         train, certify = home / name / "train", home / name / "certify"
         assert main(["train", *DATA, *more, f"hydra.run.dir={train}", "-q", "--json"]) == 0
         with figures_drawn():
-            assert main(["certify", f"run={train}", f"hydra.run.dir={certify}", "map_resolution=24", "-q", "--json"]) == 0
+            assert (
+                main(
+                    [
+                        "certify",
+                        f"run={train}",
+                        f"hydra.run.dir={certify}",
+                        "map_resolution=24",
+                        "-q",
+                        "--json",
+                    ]
+                )
+                == 0
+            )
         found |= {f"{name} train": train, f"{name} certify": certify}
     return found
 
@@ -45,7 +62,14 @@ def table(folder: Path) -> pd.DataFrame:
 def test_files_of_every_run(runs: dict[str, Path]) -> None:
     digests = set()
     for folder in (runs["dense train"], runs["dense certify"]):
-        for name in ("config.yaml", "env.json", "status.json", "metrics.json", "conditions.json", "report.md"):
+        for name in (
+            "config.yaml",
+            "env.json",
+            "status.json",
+            "metrics.json",
+            "conditions.json",
+            "report.md",
+        ):
             assert (folder / name).stat().st_size > 0
         metrics = json.loads((folder / "metrics.json").read_text())
         assert all(isinstance(value, int | float | str) for value in metrics.values()), "one level"
@@ -53,15 +77,24 @@ def test_files_of_every_run(runs: dict[str, Path]) -> None:
         digests.add(json.loads((folder / "env.json").read_text())["data_digest"])
     assert len(digests) == 1
     metrics = json.loads((runs["dense train"] / "metrics.json").read_text())
-    assert (metrics["n_train"], metrics["n_test"], metrics["steps"], metrics["k_max"]) == (200, 50, 4, 30)
+    assert (metrics["n_train"], metrics["n_test"], metrics["steps"], metrics["k_max"]) == (
+        200,
+        50,
+        4,
+        30,
+    )
     assert 0 < metrics["train_accuracy"] <= 1
     assert metrics["seconds_training"] > 0
 
 
 @pytest.mark.parametrize(("name", "ks"), [("dense", range(31)), ("sparse", (1, 5, 10, 50))])
-def test_one_box_for_each_k_around_the_nominal_model(runs: dict[str, Path], name: str, ks: list[int]) -> None:
+def test_one_box_for_each_k_around_the_nominal_model(
+    runs: dict[str, Path], name: str, ks: list[int]
+) -> None:
     folder = runs[f"{name} train"]
-    assert sorted(path.name for path in (folder / "bounds").iterdir()) == [f"k={k:05d}.safetensors" for k in ks]
+    assert sorted(path.name for path in (folder / "bounds").iterdir()) == [
+        f"k={k:05d}.safetensors" for k in ks
+    ]
     nominal = load_file(folder / "model.safetensors")
     widths = []
     for k in ks:
@@ -80,19 +113,34 @@ def test_certificates_agree_with_the_table(runs: dict[str, Path], name: str) -> 
     """The table's columns, recomputed from the records one by one."""
     folder = runs[f"{name} certify"]
     each = pd.read_parquet(folder / "certificates.parquet")
-    assert list(each.columns) == ["row", "record_id", "label", "prediction", "stable_distance", "score"]
+    assert list(each.columns) == [
+        "row",
+        "record_id",
+        "label",
+        "prediction",
+        "stable_distance",
+        "score",
+    ]
     assert each["record_id"].is_unique
     assert set(each["label"]) == {"left", "right"}
     right = each["label"] == each["prediction"]
     rows = table(folder)
-    assert list(rows.columns) == ["k", "certified_fraction", "nominal_accuracy", "worst_accuracy", "best_accuracy"]
+    assert list(rows.columns) == [
+        "k",
+        "certified_fraction",
+        "nominal_accuracy",
+        "worst_accuracy",
+        "best_accuracy",
+    ]
     for row in rows[rows["k"] > 0].itertuples():
         certified = each["stable_distance"] >= row.k
         assert row.certified_fraction == pytest.approx(certified.mean())
         assert row.nominal_accuracy == pytest.approx(right.mean())
         assert row.worst_accuracy == pytest.approx((certified & right).mean())
         assert row.best_accuracy == pytest.approx(1 - (certified & ~right).mean())
-    assert rows["certified_fraction"].iloc[-1] < 1, "the test would not notice a stable distance that is always the most"
+    assert rows["certified_fraction"].iloc[-1] < 1, (
+        "the test would not notice a stable distance that is always the most"
+    )
     assert rows["certified_fraction"].is_monotonic_decreasing
 
 
@@ -120,13 +168,21 @@ def test_histogram_counts_every_query_once(runs: dict[str, Path]) -> None:
     assert data["right"].sum() + data["wrong"].sum() == 50
 
 
-def test_map_says_what_certification_of_its_points_says(runs: dict[str, Path], tmp_path: Path) -> None:
-    """Points of the map, certified again as queries from a file: the map rounds their stable distance down."""
+def test_map_says_what_certification_of_its_points_says(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    """Points of the map, certified again as queries from a file: the map rounds their stable
+    distance down.
+    """
     data = pd.read_csv(runs["dense certify"] / "figures" / "plane_map.csv")
     assert len(data) == 24 * 24
     data[["x1", "x2"]].to_csv(tmp_path / "points.csv", index=False)
     again = tmp_path / "again"
-    arguments = [f"run={runs['dense train']}", f"inputs={tmp_path / 'points.csv'}", "map_resolution=0"]
+    arguments = [
+        f"run={runs['dense train']}",
+        f"inputs={tmp_path / 'points.csv'}",
+        "map_resolution=0",
+    ]
     assert main(["certify", *arguments, f"hydra.run.dir={again}", "-q", "--json"]) == 0
     each = pd.read_parquet(again / "certificates.parquet")
     assert each["prediction"].tolist() == [("left", "right")[p] for p in data["prediction"]]
@@ -148,20 +204,34 @@ def test_report_of_a_dense_symmetric_run(runs: dict[str, Path]) -> None:
 
 
 def test_training_says_at_once_what_a_release_will_need() -> None:
-    held = [Condition(letter, letter, grounds(proved("own_words", text="it holds"))) for letter in "abcdefg"]
+    held = [
+        Condition(letter, letter, grounds(proved("own_words", text="it holds")))
+        for letter in "abcdefg"
+    ]
     failed = {
-        letter: Condition(letter, letter, grounds(not_held("own_words", text=f"{letter} is missing"))) for letter in "ceg"
+        letter: Condition(
+            letter, letter, grounds(not_held("own_words", text=f"{letter} is missing"))
+        )
+        for letter in "ceg"
     }
     assert unmet(held) == []
     lines = unmet([failed["c"], failed["e"]])
-    assert [line.strip() for line in lines[1:]] == ["condition c: c is missing", "condition e: e is missing"]
+    assert [line.strip() for line in lines[1:]] == [
+        "condition c: c is missing",
+        "condition e: e is missing",
+    ]
 
 
 def test_training_says_that_no_release_takes_a_one_sided_relation() -> None:
-    failed = [Condition(letter, letter, grounds(not_held("own_words", text=f"{letter} is missing"))) for letter in "cg"]
+    failed = [
+        Condition(letter, letter, grounds(not_held("own_words", text=f"{letter} is missing")))
+        for letter in "cg"
+    ]
     heading, *lines = unmet(failed)
     assert "can rest on this run (" in heading
-    assert [line.strip() for line in lines] == ["condition g: g is missing"], "nothing else helps such a run"
+    assert [line.strip() for line in lines] == ["condition g: g is missing"], (
+        "nothing else helps such a run"
+    )
 
 
 def test_report_of_a_sparse_one_sided_run_promises_nothing(runs: dict[str, Path]) -> None:
@@ -169,7 +239,8 @@ def test_report_of_a_sparse_one_sided_run_promises_nothing(runs: dict[str, Path]
         folder = runs[f"sparse {command}"]
         text = (folder / "report.md").read_text()
         assert (
-            "These certificates cannot carry a privacy guarantee: not held: dense grid (a), symmetric relation (g)." in text
+            "These certificates cannot carry a privacy guarantee: not held: dense grid (a), "
+            "symmetric relation (g)." in text
         )
         assert "can carry a privacy" not in text
         conditions = json.loads((folder / "conditions.json").read_text())

@@ -1,4 +1,6 @@
-"""No sentence of ours is read back: commands run, and verify records, while each reading of one raises."""
+"""No sentence of ours is read back: commands run, and verify records, while each reading of one
+raises.
+"""
 
 import json
 import re
@@ -15,20 +17,58 @@ from agt.facts import declared, grounds, not_held
 from agt_cli.cli import main
 
 PUBLIC = "training.chosen_on=public"
-TINY = ("dataset.n_train=80", "training.epochs=2", "kgrid.max=3", "compute.kernel=reference", PUBLIC, "model=linear")
-HEAD = (*TINY, "training.loss=binary_cross_entropy", "training.clip=0.5", "training.momentum=0", "certificate=stability")
+TINY = (
+    "dataset.n_train=80",
+    "training.epochs=2",
+    "kgrid.max=3",
+    "compute.kernel=reference",
+    PUBLIC,
+    "model=linear",
+)
+HEAD = (
+    *TINY,
+    "training.loss=binary_cross_entropy",
+    "training.clip=0.5",
+    "training.momentum=0",
+    "certificate=stability",
+)
 COMMANDS: dict[str, tuple[str, ...]] = {
     "train/box": ("train", *TINY),
     "train/head": ("train", *HEAD),
     "train/noise": ("train", *TINY, "noise.epsilon=1", "training.clip=0.05"),
     "certify/c": ("certify", "run=train/box", "map_resolution=0"),
     "predict/labels": ("predict", "run=train/box", "mechanism.eps=1"),
-    "predict/number": ("predict", "run=train/box", "mechanism=certified_quantile", "mechanism.eps=1"),
+    "predict/number": (
+        "predict",
+        "run=train/box",
+        "mechanism=certified_quantile",
+        "mechanism.eps=1",
+    ),
     "predict/simulated": ("predict", "run=train/box", "mechanism.eps=1", "seed=3"),
-    "predict/weights": ("predict", "run=train/head", "mechanism=release_weights", "total.eps=1", "total.delta=1e-5"),
+    "predict/weights": (
+        "predict",
+        "run=train/head",
+        "mechanism=release_weights",
+        "total.eps=1",
+        "total.delta=1e-5",
+    ),
     "predict/answers": ("predict", "release=predict/weights/release", "inputs=queries.npz"),
-    "ledgers": ("ledger", "init", "people", "run=train/head", "total.eps=1", "total.delta=1e-5", "unit=one person"),
-    "predict/paid": ("predict", "run=train/head", "inputs=queries.npz", "ledger=people", "mechanism.eps=0.1"),
+    "ledgers": (
+        "ledger",
+        "init",
+        "people",
+        "run=train/head",
+        "total.eps=1",
+        "total.delta=1e-5",
+        "unit=one person",
+    ),
+    "predict/paid": (
+        "predict",
+        "run=train/head",
+        "inputs=queries.npz",
+        "ledger=people",
+        "mechanism.eps=0.1",
+    ),
 }
 
 
@@ -41,11 +81,15 @@ class TestTheGuard:
 
     @pytest.mark.parametrize("method", READING)
     def test_a_reading_raises(self, method: str) -> None:
-        given = {"__getitem__": "0", "replace": "'a', 'b'", "__iter__": "", "splitlines": ""}.get(method, "'a'")
+        given = {"__getitem__": "0", "replace": "'a', 'b'", "__iter__": "", "splitlines": ""}.get(
+            method, "'a'"
+        )
         with pytest.raises(ReadBack):
             self.read(f"line.{method}({given})", line=Sentence("a b"))
 
-    @pytest.mark.parametrize("expression", ["'a' in line", "line == 'a'", "'a' == line", "line in ('a', 'b')"])
+    @pytest.mark.parametrize(
+        "expression", ["'a' in line", "line == 'a'", "'a' == line", "line in ('a', 'b')"]
+    )
     def test_an_operator_raises(self, expression: str) -> None:
         with pytest.raises(ReadBack):
             self.read(expression, line=Sentence("a b"))
@@ -65,9 +109,14 @@ class TestTheGuard:
         guard(monkeypatch)
         known = declared("classes_public", setting="dataset.classes")
         told = grounds(known, not_held("grid_sparse"))
-        assert {type(text) for text in (known.sentence, known.broken_by, known.words, told.why, told.missing)} == {Sentence}
+        assert {
+            type(text)
+            for text in (known.sentence, known.broken_by, known.words, told.why, told.missing)
+        } == {Sentence}
 
-    def test_a_reading_is_noted_whoever_catches_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_reading_is_noted_whoever_catches_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv(NOTES, str(tmp_path / "notes"))
         with pytest.raises(ReadBack):
             self.read("'a' in line", line=Sentence("a b"))

@@ -1,4 +1,6 @@
-"""No sentence of ours is read back: of accounts of erasures, of reports, and of what ``agt start`` says."""
+"""No sentence of ours is read back: of accounts of erasures, of reports, and of what ``agt
+start`` says.
+"""
 
 import json
 import os
@@ -29,11 +31,24 @@ def test_what_a_remark_says_is_guarded(sentences_are_guarded: None) -> None:
     assert type(Remark("simulated").sentence) is Sentence
 
 
-TRAIN = ("train", "dataset.n_train=80", "training.epochs=1", "kgrid.max=3", "compute.kernel=reference", "model=linear")
-LINEAR = ("training.loss=binary_cross_entropy", "training.clip=0.5", "training.momentum=0", "training.weight_decay=0.1")
+TRAIN = (
+    "train",
+    "dataset.n_train=80",
+    "training.epochs=1",
+    "kgrid.max=3",
+    "compute.kernel=reference",
+    "model=linear",
+)
+LINEAR = (
+    "training.loss=binary_cross_entropy",
+    "training.clip=0.5",
+    "training.momentum=0",
+    "training.weight_decay=0.1",
+)
 REFERENCE = "compute.kernel=reference"  # which needs no compiler
 PUBLIC = "training.chosen_on=public"
-ERASURES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # how a run is trained, and how records go
+# how a run is trained, and how records go
+ERASURES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "retrain": ((), ("method=retrain",)),
     "fresh": ((), ("method=retrain", "fresh=true")),
     "certificate": ((), ("method=certificate",)),
@@ -59,7 +74,9 @@ def test_erasures_and_their_verification_read_no_sentence(agt: Agt, name: str) -
     agt(*TRAIN, *trained, PUBLIC, "hydra.run.dir=outputs/train/a", "-q").ended(0)
     if name == "retrain":
         agt("certify", "run=outputs/train/a", "map_resolution=0", REFERENCE, "-q").ended(0)
-        agt("predict", "run=outputs/train/a", "mechanism.eps=1", "force=true", REFERENCE, "-q").ended(0)
+        agt(
+            "predict", "run=outputs/train/a", "mechanism.eps=1", "force=true", REFERENCE, "-q"
+        ).ended(0)
     ask(range(3))
     line = ("unlearn", "run=outputs/train/a", "ids=ids.txt", *method)
     agt(*line, "rehearse=true").ended(0)
@@ -77,10 +94,20 @@ def test_accounts_and_logs_hold_no_sentence_of_a_template(agt: Agt, name: str) -
     trained, method = ERASURES[name]
     agt(*TRAIN, *trained, PUBLIC, "hydra.run.dir=outputs/train/a", "-q").ended(0)
     ask(range(3))
-    agt("unlearn", "run=outputs/train/a", "ids=ids.txt", *method, "hydra.run.dir=outputs/unlearn/a", "-q").ended(0)
+    agt(
+        "unlearn",
+        "run=outputs/train/a",
+        "ids=ids.txt",
+        *method,
+        "hydra.run.dir=outputs/unlearn/a",
+        "-q",
+    ).ended(0)
     account = Path("outputs/unlearn/a/account.json").read_text(encoding="utf-8")
     log = (Path("outputs/train/a") / REQUEST_LOG_FILE).read_text(encoding="utf-8")
-    made = [*read_account(account.encode()).removal.sentences, *read_account(account.encode()).removal.promise.sentences]
+    made = [
+        *read_account(account.encode()).removal.sentences,
+        *read_account(account.encode()).removal.promise.sentences,
+    ]
     assert made
     for text in (*made, *(template for template in TEMPLATES.values() if "{" not in template)):
         assert json.dumps(text) not in account
@@ -89,11 +116,20 @@ def test_accounts_and_logs_hold_no_sentence_of_a_template(agt: Agt, name: str) -
 
 @pytest.mark.usefixtures("sentences_are_guarded")
 @pytest.mark.parametrize("run", ["train/box", "train/linear"])
-def test_reports_of_a_run_read_no_sentence(finished_runs: FinishedRuns, agt: Agt, tmp_path: Path, run: str) -> None:
+def test_reports_of_a_run_read_no_sentence(
+    finished_runs: FinishedRuns, agt: Agt, tmp_path: Path, run: str
+) -> None:
     finished_runs.copy(run, tmp_path / "run")
     os.chdir(tmp_path)
     agt("certify", "run=run", "map_resolution=0", REFERENCE).ended(0)
-    agt("plan", "run=run", REFERENCE, "eps=[1.0]", "queries=[10]", "mechanisms=[randomized_response]").ended(0)
+    agt(
+        "plan",
+        "run=run",
+        REFERENCE,
+        "eps=[1.0]",
+        "queries=[10]",
+        "mechanisms=[randomized_response]",
+    ).ended(0)
     agt("verify", "run").ended(0)
 
 
@@ -103,4 +139,6 @@ def test_start_reads_no_sentence(agt: Agt, tmp_path: Path, public: str) -> None:
     rows = [f"{row},{row % 7},{row % 11},{int(row % 7 > 3)}" for row in range(200)]
     (tmp_path / "t.csv").write_text("\n".join(["who,a,b,y", *rows]) + "\n")
     os.chdir(tmp_path)
-    agt("start", "t.csv", "label=y", "id=none", f"public={public}", "purpose=answers", "eps=1").ended(0)
+    agt(
+        "start", "t.csv", "label=y", "id=none", f"public={public}", "purpose=answers", "eps=1"
+    ).ended(0)

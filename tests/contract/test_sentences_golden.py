@@ -1,4 +1,5 @@
-"""No sentence of ours is read back in golden chains, nor by agt verify over the records that they leave.
+"""No sentence of ours is read back in golden chains, nor by agt verify over the records that they
+leave.
 
 These are the chains with most kinds of records; ``make golden-guard`` runs all of them.
 """
@@ -16,6 +17,14 @@ CHAINS = ("ledger", "weights", "removal", "sisa", "audit")
 @pytest.mark.sweep
 @pytest.mark.parametrize("chain", CHAINS)
 def test_a_golden_chain_reads_no_sentence_back(chain: str) -> None:
-    command = [sys.executable, str(SCRIPTS / "golden.py"), "--guard", "--jobs", "1", "--only", chain]
+    command = [
+        sys.executable,
+        str(SCRIPTS / "golden.py"),
+        "--guard",
+        "--jobs",
+        "1",
+        "--only",
+        chain,
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,7 +1,8 @@
-"""What every folder of files owes whoever reads it: each kind of file, spoilt in each way, is refused by name.
+"""What every folder of files owes whoever reads it: each kind of file, spoilt in each way, is
+refused by name.
 
-A kind of file is checked in the first run that has it. The same changes pass unnoticed by a reader that compares no hashes,
-so the suite can fail.
+A kind of file is checked in the first run that has it. The same changes pass unnoticed by a reader
+that compares no hashes, so the suite can fail.
 """
 
 import json
@@ -51,12 +52,16 @@ def kind_of(name: str) -> str:
 
 
 def files_of(folder: Path) -> list[str]:
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / KEY_FILE)
+    paths = sorted(
+        path for path in folder.rglob("*") if path.is_file() and path != folder / KEY_FILE
+    )
     return [path.relative_to(folder).as_posix() for path in paths]
 
 
 @pytest.fixture(scope="module")
-def folders(finished_runs: FinishedRuns, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(
+    finished_runs: FinishedRuns, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
     """A copy of each run, and a saved model of each kind."""
     home = tmp_path_factory.mktemp("tampered")
     found = {name: finished_runs.copy(name, home / name) for name in RUNS}
@@ -64,7 +69,9 @@ def folders(finished_runs: FinishedRuns, tmp_path_factory: pytest.TempPathFactor
     for name, given in SAVED.items():
         x = np.random.default_rng(0).normal(size=(20, 2)) + y[:, None]
         found[name] = home / name.replace(" ", "_")
-        agt.fit(x, y, declared=agt.Declared(size=20), compute={"threads": 1}, **given).save(found[name])
+        agt.fit(x, y, declared=agt.Declared(size=20), compute={"threads": 1}, **given).save(
+            found[name]
+        )
     return found
 
 
@@ -83,11 +90,17 @@ def _numbers(path: Path) -> None:
     if path.suffix == ".safetensors":
         path.write_bytes(save({name: 100 * tensor for name, tensor in load_file(path).items()}))
     elif path.suffix == ".json":
-        path.write_text(re.sub(r"\d", lambda digit: str((int(digit[0]) + 1) % 10), path.read_text(), count=1))
+        path.write_text(
+            re.sub(r"\d", lambda digit: str((int(digit[0]) + 1) % 10), path.read_text(), count=1)
+        )
 
 
 def _other(path: Path) -> None:
-    siblings = (other for other in path.parent.iterdir() if other.is_file() and other.read_bytes() != path.read_bytes())
+    siblings = (
+        other
+        for other in path.parent.iterdir()
+        if other.is_file() and other.read_bytes() != path.read_bytes()
+    )
     path.write_bytes(next(siblings, path).read_bytes())
 
 
@@ -103,10 +116,13 @@ WAYS: dict[str, Callable[[Path], object]] = {
 }
 
 
-QUICK = {what: WAYS[what] for what in ("a bit", "gone", "a link", "another file")}  # all of them: make sweep
+# all of them: make sweep
+QUICK = {what: WAYS[what] for what in ("a bit", "gone", "a link", "another file")}
 
 
-def tamperings(folder: Path, names: list[str], ways: dict[str, Callable[[Path], object]]) -> Iterator[tuple[str, str]]:
+def tamperings(
+    folder: Path, names: list[str], ways: dict[str, Callable[[Path], object]]
+) -> Iterator[tuple[str, str]]:
     """Spoil a file, let the caller look, and put it back: (name of the file, what was done)."""
     for name in names:
         path = folder / name
@@ -128,13 +144,21 @@ def refused(folder: Path, name: str, file: str, what: str) -> None:
     assert file in said.replace(str(folder), ""), (name, file, what, said)
 
 
-def test_every_kind_of_file_is_listed_and_refused_by_name_when_spoilt(folders: dict[str, Path]) -> None:
+def test_every_kind_of_file_is_listed_and_refused_by_name_when_spoilt(
+    folders: dict[str, Path],
+) -> None:
     seen, count = set[str](), 0
     for name, folder in folders.items():
         files = files_of(folder)
         listed = json.loads((folder / "manifest.json").read_bytes())["files"]
-        hashes = {file: sha256((folder / file).read_bytes()).hexdigest() for file in files if file != "manifest.json"}
-        assert listed == hashes, "nothing is written past the record, and nothing is listed that is not there"
+        hashes = {
+            file: sha256((folder / file).read_bytes()).hexdigest()
+            for file in files
+            if file != "manifest.json"
+        }
+        assert listed == hashes, (
+            "nothing is written past the record, and nothing is listed that is not there"
+        )
         first = {kind_of(file): file for file in reversed(files) if kind_of(file) not in seen}
         seen |= first.keys()
         for file, what in tamperings(folder, [*first.values()], QUICK):
@@ -147,9 +171,13 @@ def test_every_kind_of_file_is_listed_and_refused_by_name_when_spoilt(folders: d
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", [*RUNS, *SAVED])
-def test_every_file_of_every_run_is_refused_by_name_when_spoilt(folders: dict[str, Path], name: str) -> None:
+def test_every_file_of_every_run_is_refused_by_name_when_spoilt(
+    folders: dict[str, Path], name: str
+) -> None:
     rng = np.random.default_rng(0)
-    bits = {f"bit {place:.3f}": lambda path, place=place: _flip(path, place) for place in rng.random(5)}
+    bits = {
+        f"bit {place:.3f}": lambda path, place=place: _flip(path, place) for place in rng.random(5)
+    }
     for file, what in tamperings(folders[name], files_of(folders[name]), {**WAYS, **bits}):
         refused(folders[name], name, file, what)
 
@@ -161,13 +189,24 @@ def manifests(value: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
     yield "other whitespace", plain.replace(b"  ", b"    ")
     yield "windows lines", plain.replace(b"\n", b"\r\n")
     yield "a list", b"[]\n"
-    yield "no seal", json.dumps({key: entry for key, entry in value.items() if key != "seal"}, indent=2).encode()
+    yield (
+        "no seal",
+        json.dumps(
+            {key: entry for key, entry in value.items() if key != "seal"}, indent=2
+        ).encode(),
+    )
     for number in (0, 2, True, "1", None):
         yield f"format {number!r}", json.dumps(value | {"format": number}).encode()
     without = {name: digest for name, digest in files.items() if name != "metrics.json"}
-    yield "an entry removed", json.dumps(value | {"files": without}, indent=2, sort_keys=True).encode() + b"\n"
+    yield (
+        "an entry removed",
+        json.dumps(value | {"files": without}, indent=2, sort_keys=True).encode() + b"\n",
+    )
     for name in ("absent.txt", "../other/config.yaml", "/dev/zero", "a//b", "./config.yaml"):
-        yield f"{name} added, sealed", seal_manifest({"command": value["command"], "files": files | {name: SHA256}})
+        yield (
+            f"{name} added, sealed",
+            seal_manifest({"command": value["command"], "files": files | {name: SHA256}}),
+        )
     for name in ("config.yaml", "env.json", "metrics.json", "status.json"):
         rest = {file: digest for file, digest in files.items() if file != name}
         yield f"{name} removed, sealed", seal_manifest({"command": value["command"], "files": rest})
@@ -191,7 +230,9 @@ def test_every_change_of_the_manifest_is_refused(folders: dict[str, Path]) -> No
     read(folder, "train/box")
 
 
-def test_without_the_hashes_most_changes_pass_unnoticed(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_hashes_most_changes_pass_unnoticed(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The suite itself: it would show a reader that compares nothing."""
     monkeypatch.setattr(Manifest, "verify", lambda *_: None)
     monkeypatch.setattr(Manifest, "_compare", lambda *_: None)
@@ -207,25 +248,43 @@ def test_without_the_hashes_most_changes_pass_unnoticed(folders: dict[str, Path]
     assert unnoticed > 0.7 * count, (unnoticed, count)
 
 
-READERS = (("certify", "map_resolution=0"), ("plan", *COMMANDS["plan/linear"][2:]), ("predict", "mechanism.eps=1"))
+READERS = (
+    ("certify", "map_resolution=0"),
+    ("plan", *COMMANDS["plan/linear"][2:]),
+    ("predict", "mechanism.eps=1"),
+)
 
 
 @pytest.mark.parametrize(
-    ("name", "command"), [(name, READERS[at % 3]) for at, name in enumerate(TRAINED[::2]) if name != "train/trees"]
+    ("name", "command"),
+    [(name, READERS[at % 3]) for at, name in enumerate(TRAINED[::2]) if name != "train/trees"],
 )
 def test_commands_refuse_a_spoilt_run(
-    finished_runs: FinishedRuns, tmp_path: Path, name: str, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    finished_runs: FinishedRuns,
+    tmp_path: Path,
+    name: str,
+    command: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Exit code 2 and the file's name; with the digest, also where the manifest was made to fit."""
     folder = finished_runs.copy(name, tmp_path / "run")
     digest = f"digest=sha256:{sha256((folder / 'manifest.json').read_bytes()).hexdigest()}"
-    bounds, models = sorted(folder.rglob("bounds/*.safetensors")), sorted(folder.rglob("model.safetensors"))
+    bounds, models = (
+        sorted(folder.rglob("bounds/*.safetensors")),
+        sorted(folder.rglob("model.safetensors")),
+    )
     spoilt = bounds[-1] if bounds else models[0]
     if bounds:  # the widest box under the narrowest one's name
         spoilt.write_bytes(bounds[0].read_bytes())
     else:
         _numbers(spoilt)
-    arguments = (command[0], f"run={folder}", f"hydra.run.dir={tmp_path / 'out'}", f"output_dir={tmp_path}", *command[1:])
+    arguments = (
+        command[0],
+        f"run={folder}",
+        f"hydra.run.dir={tmp_path / 'out'}",
+        f"output_dir={tmp_path}",
+        *command[1:],
+    )
     capsys.readouterr()
     assert main([*arguments, "-q"]) == 2
     out, err = capsys.readouterr()
@@ -233,4 +292,7 @@ def test_commands_refuse_a_spoilt_run(
     assert not out
     reseal(folder)
     assert main([*arguments, digest, "-q"]) == 2
-    assert re.search(r"manifest\.json has the digest sha256:[0-9a-f]{64} and digest asks for", capsys.readouterr().err)
+    assert re.search(
+        r"manifest\.json has the digest sha256:[0-9a-f]{64} and digest asks for",
+        capsys.readouterr().err,
+    )

@@ -1,6 +1,8 @@
-"""agt verify of released weights: every field is that of the runs that they come from, and a folder alone says what is not.
+"""agt verify of released weights: every field is that of the runs that they come from, and a folder
+alone says what is not.
 
-A forgery is in order by itself: the folder is written anew with what was changed, page and seals included.
+A forgery is in order by itself: the folder is written anew with what was changed, page and seals
+included.
 """
 
 import json
@@ -52,14 +54,19 @@ def checks_of(folder: Path, capsys: Capsys, code: int) -> list[dict[str, str]]:
     capsys.readouterr()
     ended = main(["verify", str(folder), "--json", "-q"])
     said = json.loads(capsys.readouterr().out)
-    parts = [said, *(part for part in said["rests_on"] if part["name"].startswith("released weights"))]
+    parts = [
+        said,
+        *(part for part in said["rests_on"] if part["name"].startswith("released weights")),
+    ]
     checks = [check for part in parts for check in part["checks"]]
     assert ended == code, [check for check in checks if check["state"] != "ok"]
     return checks
 
 
 def problems(folder: Path, capsys: Capsys) -> str:
-    return "\n".join(check["words"] for check in checks_of(folder, capsys, 3) if check["state"] == "PROBLEM")
+    return "\n".join(
+        check["words"] for check in checks_of(folder, capsys, 3) if check["state"] == "PROBLEM"
+    )
 
 
 def unchecked(checks: list[dict[str, str]]) -> dict[str, str]:
@@ -90,7 +97,9 @@ def edit(run: Path, name: str, value: Any) -> None:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", RUNS)
-def test_released_weights_of_each_kind_of_data_and_features_verify(releases: Home, capsys: Capsys, name: str) -> None:
+def test_released_weights_of_each_kind_of_data_and_features_verify(
+    releases: Home, capsys: Capsys, name: str
+) -> None:
     run = releases(name) / "predict"
     for folder in (run, run / "release"):
         assert unchecked(checks_of(folder, capsys, 0)) == {}
@@ -119,7 +128,8 @@ def _with_matrix(portable: Portable) -> Portable:
     return replace(portable, features=portable.features.with_matrices(matrices))
 
 
-FORGERIES: dict[str, tuple[str, Forge, str]] = {  # of which run, what is changed, and the difference that is printed
+# of which run, what is changed, and the difference that is printed
+FORGERIES: dict[str, tuple[str, Forge, str]] = {
     "names of classes": (
         "table",
         lambda portable: replace(portable, classes=portable.classes[::-1]),
@@ -135,7 +145,11 @@ FORGERIES: dict[str, tuple[str, Forge, str]] = {  # of which run, what is change
         _with_source(numeric={**NUMERIC, "age": [18, 90]}),
         "source.numeric.age[1] is recorded as 90, and is 100",
     ),
-    "a setting of the data set": ("table", _with_source(declared_size=91), "source.declared_size is recorded as 91"),
+    "a setting of the data set": (
+        "table",
+        _with_source(declared_size=91),
+        "source.declared_size is recorded as 91",
+    ),
     "bias": ("table", _with_features(bias=0.5), "features.bias is recorded as 0.5, and is 0.1"),
     "radius": (
         "table of shorter vectors by softmax",
@@ -147,20 +161,29 @@ FORGERIES: dict[str, tuple[str, Forge, str]] = {  # of which run, what is change
         _with_features(seed=1),
         "features.seed is recorded as 1, and is 0",
     ),
-    "dtype": ("table", lambda portable: replace(portable, dtype="float32"), "dtype is recorded as 'float32'"),
+    "dtype": (
+        "table",
+        lambda portable: replace(portable, dtype="float32"),
+        "dtype is recorded as 'float32'",
+    ),
     "a weight": ("table", _with_weight, "weight[0, 1] of weights.npz is recorded as"),
     "landmarks": ("landmarks", _with_matrix, "of weights.npz is recorded as"),
     "whitening": ("whitened", _with_matrix, "of weights.npz is recorded as"),
     "noise": (
         "table",
-        lambda portable: replace(portable, noise={**portable.noise, "sigma": portable.noise["sigma"] * 1.001}),
+        lambda portable: replace(
+            portable, noise={**portable.noise, "sigma": portable.noise["sigma"] * 1.001}
+        ),
         "noise.sigma is recorded as",
     ),
     "centre of vectors": (
         "vectors with a center",
         lambda portable: replace(
             portable,
-            source={**portable.source, "settled": {**portable.source["settled"], "center": [[0.5, 0.5], [0.5, 0.6]]}},
+            source={
+                **portable.source,
+                "settled": {**portable.source["settled"], "center": [[0.5, 0.5], [0.5, 0.6]]},
+            },
         ),
         "source.settled.center[1][1] is recorded as 0.6, and is 0.5",
     ),
@@ -184,7 +207,9 @@ def test_a_folder_of_other_weights_or_settings_is_told_from_its_run(
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["names of classes", "noise", "a weight", "bias", "whitening"])
-def test_a_folder_alone_says_that_it_was_not_compared(releases: Home, tmp_path: Path, capsys: Capsys, name: str) -> None:
+def test_a_folder_alone_says_that_it_was_not_compared(
+    releases: Home, tmp_path: Path, capsys: Capsys, name: str
+) -> None:
     of, change, _ = FORGERIES[name]
     run = copied(releases(of), tmp_path)
     forge(run, change)
@@ -228,7 +253,9 @@ OTHER_VALUES: dict[str, Any] = {  # of every field of release.json
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OTHER_VALUES)
-def test_no_field_of_release_json_may_be_another(releases: Home, tmp_path: Path, capsys: Capsys, name: str) -> None:
+def test_no_field_of_release_json_may_be_another(
+    releases: Home, tmp_path: Path, capsys: Capsys, name: str
+) -> None:
     run = copied(releases("table"), tmp_path)
     edit(run, name, OTHER_VALUES[name])
     assert name in problems(run, capsys)
@@ -242,22 +269,32 @@ def test_every_field_of_release_json_has_another_value_here(releases: Home) -> N
 
 
 @pytest.mark.parametrize("name", ["bias", "radius", "columns", "separator", "another"])
-def test_a_folder_alone_contradicts_itself(releases: Home, tmp_path: Path, capsys: Capsys, name: str) -> None:
+def test_a_folder_alone_contradicts_itself(
+    releases: Home, tmp_path: Path, capsys: Capsys, name: str
+) -> None:
     run = copied(releases("table"), tmp_path)
     edit(run, name, OTHER_VALUES[name])
     shutil.copytree(run / "release", tmp_path / "alone")
-    assert f"release.json is not what agt writes of these weights: {name}" in problems(tmp_path / "alone", capsys)
+    assert f"release.json is not what agt writes of these weights: {name}" in problems(
+        tmp_path / "alone", capsys
+    )
 
 
-def test_the_page_of_released_weights_is_the_one_of_their_fields(releases: Home, tmp_path: Path, capsys: Capsys) -> None:
+def test_the_page_of_released_weights_is_the_one_of_their_fields(
+    releases: Home, tmp_path: Path, capsys: Capsys
+) -> None:
     shutil.copytree(releases("table") / "predict" / "release", tmp_path / "alone")
     page = tmp_path / "alone" / "README.md"
     page.write_text(page.read_text().replace("import csv", "import os, csv"))
     reseal(tmp_path / "alone")
-    assert "README.md is not the page that release.json makes" in problems(tmp_path / "alone", capsys)
+    assert "README.md is not the page that release.json makes" in problems(
+        tmp_path / "alone", capsys
+    )
 
 
-def test_a_folder_of_an_earlier_version_is_compared_in_what_it_has(releases: Home, tmp_path: Path, capsys: Capsys) -> None:
+def test_a_folder_of_an_earlier_version_is_compared_in_what_it_has(
+    releases: Home, tmp_path: Path, capsys: Capsys
+) -> None:
     """Earlier versions had other settings of features, another page and no words for a terminal."""
     run = copied(releases("table"), tmp_path)
     for path in (run / "claim.json", run / "release" / "claim.json", run / "env.json"):
@@ -265,7 +302,11 @@ def test_a_folder_of_an_earlier_version_is_compared_in_what_it_has(releases: Hom
     path = run / "release" / "release.json"
     node = json.loads(path.read_text())
     del node["brief"], node["encoding"]
-    path.write_text(json.dumps(node | {"features": {**node["features"], "order": 2, "weight": 1.0}, "columns": []}))
+    path.write_text(
+        json.dumps(
+            node | {"features": {**node["features"], "order": 2, "weight": 1.0}, "columns": []}
+        )
+    )
     (run / "release" / "README.md").write_text("another page")
     reseal(run / "release")
     reseal(run)
@@ -275,7 +316,9 @@ def test_a_folder_of_an_earlier_version_is_compared_in_what_it_has(releases: Hom
     assert "classes[0] is recorded as '1', and is '0'" in problems(run / "release", capsys)
 
 
-def test_weights_of_a_simulation_have_no_folder(releases: Home, tmp_path: Path, capsys: Capsys) -> None:
+def test_weights_of_a_simulation_have_no_folder(
+    releases: Home, tmp_path: Path, capsys: Capsys
+) -> None:
     run = copied(releases("table"), tmp_path)
     path = run / "released_weights.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"simulated": True}))

@@ -1,7 +1,8 @@
-"""What every weights mechanism owes (mechanisms/weights_mechanism.py), for each of the registry: a new one inherits it.
+"""What every weights mechanism owes (mechanisms/weights_mechanism.py), for each of the registry: a
+new one inherits it.
 
-Privacy is checked by replaying recorded draws on a neighbour (agt_audit/replay.py), which shares no code with the
-mechanisms; a version whose noise is too little must be accused.
+Privacy is checked by replaying recorded draws on a neighbour (agt_audit/replay.py), which shares no
+code with the mechanisms; a version whose noise is too little must be accused.
 """
 
 import ast
@@ -32,10 +33,23 @@ from agt.mechanisms.output import Output
 from agt.mechanisms.planning import weights_options
 from agt.mechanisms.totals import total_of_weights
 from agt.mechanisms.weights import ReleaseWeights
-from agt.mechanisms.weights_mechanism import ReleasedWeights, WeightsMechanism, labels_from, weights_mechanisms
+from agt.mechanisms.weights_mechanism import (
+    ReleasedWeights,
+    WeightsMechanism,
+    labels_from,
+    weights_mechanisms,
+)
 from agt.models.linear import LinearModel
 from agt.models.model import Model
-from agt.numeric import Answer, Draw, ObservedRandomness, Randomness, SeededRandomness, noisy, step_of
+from agt.numeric import (
+    Answer,
+    Draw,
+    ObservedRandomness,
+    Randomness,
+    SeededRandomness,
+    noisy,
+    step_of,
+)
 from agt.settings import build, schema, validate
 from agt_audit.replay import ReplayedRelease
 from agt_cli import config_files
@@ -43,7 +57,11 @@ from agt_cli.report.findings import Outcome
 
 Kind = type[WeightsMechanism]
 N = 60
-PARAMETERS = {PureDP: {"eps": 1.0}, ApproximateDP: {"eps": 1.0, "delta": 1e-3}, GaussianDP: {"mu": 0.8}}
+PARAMETERS = {
+    PureDP: {"eps": 1.0},
+    ApproximateDP: {"eps": 1.0, "delta": 1e-3},
+    GaussianDP: {"mu": 0.8},
+}
 GENEROUS = {"eps": 60.0, "mu": 60.0}  # of a version that is to be caught
 HEADS: dict[str, dict[str, Any]] = {
     "stability": {"certificate": "stability"},
@@ -54,7 +72,14 @@ HEADS: dict[str, dict[str, Any]] = {
     "flip": {"certificate": "erm", "weight_decay": 0.05, "relation": "flip"},
 }
 NO_HEAD: dict[str, dict[str, Any]] = {
-    "network": {"network": (3,), "certificate": "box", "ks": 1, "epochs": 1, "lr": 0.1, "clip": 0.1},
+    "network": {
+        "network": (3,),
+        "certificate": "box",
+        "ks": 1,
+        "epochs": 1,
+        "lr": 0.1,
+        "clip": 0.1,
+    },
     "ensemble": {"certificate": "stability", "members": 3},
 }
 
@@ -65,7 +90,9 @@ def trained(name: str, records: int = N) -> Fitted:
     classes = settings.pop("classes", 2)
     x, _ = ball(N, 3)
     y = (x[:, 0] > 0).astype(int) + (classes > 2) * (x[:, 1] > 0.3)
-    declared = Declared(classes=list(range(classes)), size=N, features=True, settings=True, ids=True)
+    declared = Declared(
+        classes=list(range(classes)), size=N, features=True, settings=True, ids=True
+    )
     ids = np.arange(N)
     keep = ids < records
     compute = {"threads": 1, "kernel": "reference"}
@@ -98,7 +125,8 @@ def head_for(kind: Kind) -> LinearModel:
     return kind.head_of(model_for(kind))
 
 
-# -- what is owed --------------------------------------------------------------------------------------------------------
+# -- what is owed
+# --------------------------------------------------------------------------------------------------------
 
 
 def weights_lie_on_the_lattice_of_the_public_noise(kind: Kind) -> None:
@@ -159,7 +187,9 @@ def a_total_affords_no_more_than_it_is_and_little_less(kind: Kind) -> None:
 def a_guarantee_makes_the_mechanism_again(kind: Kind) -> None:
     mechanism = usual(kind)
     assert type(mechanism.guarantee) is kind.spends
-    assert mechanism.guarantee.parameters.keys() <= {field.name for field in fields(cast(Any, kind))}
+    assert mechanism.guarantee.parameters.keys() <= {
+        field.name for field in fields(cast(Any, kind))
+    }
     assert replace(cast(Any, mechanism), **mechanism.guarantee.parameters) == mechanism
     assert (kind.output, kind.needs) == (Output.WEIGHTS, "distance")
 
@@ -245,7 +275,9 @@ def expected_accuracy_is_what_releases_reach(kind: Kind) -> None:
         drawn.append((labels_from(model, dataset.features)(released) == dataset.labels).mean())
     expected = mechanism.expected_accuracy(head, dataset.features, dataset.labels)
     slack = {"exact": 0.02, "first order": 0.05, "simulated": 0.1}[kind.accuracy_method.name]
-    assert expected == pytest.approx(np.mean(drawn), abs=slack + 4 * np.std(drawn) / np.sqrt(len(drawn)))
+    assert expected == pytest.approx(
+        np.mean(drawn), abs=slack + 4 * np.std(drawn) / np.sqrt(len(drawn))
+    )
     assert (kind.accuracy_method.draws > 0) == (kind.accuracy_method.name == "simulated")
 
 
@@ -255,7 +287,9 @@ def one_expectation_serves_every_budget(kind: Kind) -> None:
     expectation = kind.expectation(head, dataset.features, dataset.labels)
     budgets = [kind.within(eps, 1e-5) for eps in (8.0, 0.5)]
     shared = [expectation(mechanism) for mechanism in budgets]
-    alone = [mechanism.expected_accuracy(head, dataset.features, dataset.labels) for mechanism in budgets]
+    alone = [
+        mechanism.expected_accuracy(head, dataset.features, dataset.labels) for mechanism in budgets
+    ]
     assert shared == alone
     assert shared[0] >= shared[1] - 0.1
 
@@ -265,7 +299,9 @@ def claims_rest_on_every_condition(kind: Kind) -> None:
     assert judged_weights(model, usual(kind)).claim.proved
     for letter in "abcdefg":
         broken = grounds(not_held("own_words", text="it does not"))
-        less = tuple(replace(c, grounds=broken) if c.letter == letter else c for c in model.conditions)
+        less = tuple(
+            replace(c, grounds=broken) if c.letter == letter else c for c in model.conditions
+        )
         with pytest.raises(ConfigError, match=f"mechanism={kind.name}: condition {letter}"):
             judged_weights(model, usual(kind), conditions=less)
 
@@ -324,7 +360,8 @@ def test_without_records_only_a_heads_own_weights_are_released(name: str, tmp_pa
         judged_weights(read_back, usual(kind))
 
 
-# -- the registry --------------------------------------------------------------------------------------------------------
+# -- the registry
+# --------------------------------------------------------------------------------------------------------
 
 
 @schema
@@ -350,7 +387,9 @@ class Newcomer(WeightsMechanism):
         return ReleasedWeights(weight, self.guarantee, noise, source.simulated, self.name)
 
     @classmethod
-    def expectation(cls, head: LinearModel, features: np.ndarray, labels: np.ndarray) -> Callable[[Any], float]:
+    def expectation(
+        cls, head: LinearModel, features: np.ndarray, labels: np.ndarray
+    ) -> Callable[[Any], float]:
         exact = ReleaseWeights.expectation(head, features, labels)
         return lambda mechanism: exact(ReleaseWeights(mu=mechanism.mu / 2))
 
@@ -377,7 +416,10 @@ def test_tables_have_exact_expectations_first() -> None:
 
 
 def test_a_name_is_given_once() -> None:
-    with pytest.raises(ConfigError, match=r"mechanism=release_weights: agt\.mechanisms\.weights has one of this name"):
+    with pytest.raises(
+        ConfigError,
+        match=r"mechanism=release_weights: agt\.mechanisms\.weights has one of this name",
+    ):
 
         class Another(WeightsMechanism):
             name: ClassVar[str] = "release_weights"
@@ -389,7 +431,10 @@ def told_apart(source: Path) -> set[str]:
     """The names, and the classes, that a file's comparisons and ``isinstance`` ask about."""
     asked = set()
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
-        is_question = isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass")
+        is_question = isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+            "isinstance",
+            "issubclass",
+        )
         if is_question or isinstance(node, ast.Compare):
             for part in ast.walk(node):
                 asked.add(str(getattr(part, "id", getattr(part, "value", ""))))
@@ -408,8 +453,14 @@ def test_they_are_asked_and_not_told_apart() -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_each_has_a_file_of_its_name_that_shows_every_setting(name: str) -> None:
-    node = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.create(config_files.options("mechanism")[name])))
-    settings, taken = set(node) - {"_target_"}, {field.name for field in fields(cast(Any, KINDS[name]))}
+    node = cast(
+        dict[str, Any],
+        OmegaConf.to_container(OmegaConf.create(config_files.options("mechanism")[name])),
+    )
+    settings, taken = (
+        set(node) - {"_target_"},
+        {field.name for field in fields(cast(Any, KINDS[name]))},
+    )
     assert settings == taken
     given = {key: value for key, value in node.items() if value is not None}
     assert type(build({**given, **PARAMETERS[KINDS[name].spends]}, "mechanism")) is KINDS[name]

@@ -1,8 +1,10 @@
-"""The standing adversary: it trains at random, edits the data where that hurts most, trains again, and counts what broke.
+"""The standing adversary: it trains at random, edits the data where that hurts most, trains again,
+and counts what broke.
 
-One assault is one configuration drawn at random (``draw_setting``), trained once, and many neighbours of its data: single
-edits, mixed sequences, greedy searches for the edits that move one query's margin most, and other orders of the same rows.
-Queries stand where a certificate is about to end: bisected onto the last bit before a distance or a label changes.
+One assault is one configuration drawn at random (``draw_setting``), trained once, and many
+neighbours of its data: single edits, mixed sequences, greedy searches for the edits that move one
+query's margin most, and other orders of the same rows. Queries stand where a certificate is about
+to end: bisected onto the last bit before a distance or a label changes.
 
 What must hold, and is counted whether it does:
   contained   a neighbour's parameters lie in the box for its distance; a linear head moves by at most k times its bound
@@ -20,7 +22,17 @@ from itertools import cycle, product
 
 import numpy as np
 import torch
-from adversary_settings import KINDS, Data, DrawnEditor, Fitted, Neighbour, Setting, Trained, draw_setting, fit
+from adversary_settings import (
+    KINDS,
+    Data,
+    DrawnEditor,
+    Fitted,
+    Neighbour,
+    Setting,
+    Trained,
+    draw_setting,
+    fit,
+)
 from checks import draw, ends, moved_by, thresholds
 from pydantic import ValidationError
 from synthetic import RELATIONS
@@ -35,10 +47,13 @@ from agt_audit.neighbours import Target
 
 CELLS = tuple(product(RELATIONS, KINDS))
 EXPECTED = (ConfigError, DataError, UnboundedError)
-"""Errors that say what to do: settings that the rules refuse, a batch above n_max, numbers out of the machine's range."""
+"""Errors that say what to do: settings that the rules refuse, a batch above n_max, numbers out
+of the machine's range.
+"""
 
 
-# -- what was seen -------------------------------------------------------------------------------------------------------
+# -- what was seen
+# -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -63,7 +78,10 @@ class Escape:
 
     def __str__(self) -> str:
         edits = ", ".join(self.story) or "nothing"
-        return f"{self.claim}: {self.count} at distance {self.distance} after {edits}. {self.detail} {self.setting}"
+        return (
+            f"{self.claim}: {self.count} at distance {self.distance} after {edits}. "
+            f"{self.detail} {self.setting}"
+        )
 
 
 @dataclass
@@ -79,7 +97,8 @@ class Report:
         distances: pairs of distances compared.
         ends: ends of boxes compared for nesting.
         reorders: trainings on the same rows in another order.
-        rounded: ... of single boxes, in which some bit changed: a matrix product may round a record's gradient otherwise.
+        rounded: ... of single boxes, in which some bit changed: a matrix product may round a
+            record's gradient otherwise.
         apart: the largest difference between distances of neighbours one edit apart.
         deviation: the farthest that parameters went, relative to where their bound ends.
         escapes: what must not happen.
@@ -101,15 +120,22 @@ class Report:
     def __iadd__(self, other: "Report") -> "Report":
         for name in self.__dataclass_fields__:
             mine, theirs = getattr(self, name), getattr(other, name)
-            setattr(self, name, max(mine, theirs) if name in ("apart", "deviation") else mine + theirs)
+            setattr(
+                self, name, max(mine, theirs) if name in ("apart", "deviation") else mine + theirs
+            )
         return self
 
 
-# -- the assault ---------------------------------------------------------------------------------------------------------
+# -- the assault
+# ---------------------------------------------------------------------------------------------------------
 
 
 def assault(
-    setting: Setting, seed: int, retrainings: int = 24, records: Records | None = None, until: str | None = None
+    setting: Setting,
+    seed: int,
+    retrainings: int = 24,
+    records: Records | None = None,
+    until: str | None = None,
 ) -> Report:
     """Train ``setting`` once and attack it with about ``retrainings`` neighbours.
 
@@ -129,7 +155,9 @@ def assault(
     report.configurations = 1
     attack.reorder()
     moves = cycle((attack.single, attack.walk, attack.single, attack.hunt))
-    while report.retrainings + report.stopped < retrainings and until not in {escape.claim for escape in report.escapes}:
+    while report.retrainings + report.stopped < retrainings and until not in {
+        escape.claim for escape in report.escapes
+    }:
         next(moves)()
     return report
 
@@ -154,14 +182,18 @@ class Attack:
     seed: int
 
     @classmethod
-    def start(cls, setting: Setting, rng: np.random.Generator, report: Report, records: Records | None) -> "Attack":
+    def start(
+        cls, setting: Setting, rng: np.random.Generator, report: Report, records: Records | None
+    ) -> "Attack":
         """Train, and find the queries."""
         editor, case, seed = DrawnEditor(setting, rng), setting.case, int(rng.integers(2**31))
         records = editor.named(case.data(rng) if records is None else records)
         test = draw(rng, replace(case, unit_rows=1, public=0.0), int(rng.choice([3, 5, 30])), "t")
         base = Neighbour.unedited(Data(records, test))
         whole = fit(setting, base.data, setting.ks, seed)
-        queries = np.concatenate([rng.normal(size=(16, case.width)), cls.edges(setting, rng, whole)])
+        queries = np.concatenate(
+            [rng.normal(size=(16, case.width)), cls.edges(setting, rng, whole)]
+        )
         return cls(setting, rng, report, editor, base, whole, queries, whole.certify(queries), seed)
 
     @staticmethod
@@ -170,7 +202,8 @@ class Attack:
         lines = 8 if setting.boxes else 16
         return thresholds(rng, fitted.certify, lines, setting.case.width)
 
-    # -- moves ---------------------------------------------------------------------------------------------------------
+    # -- moves
+    # ---------------------------------------------------------------------------------------------------------
 
     def reorder(self) -> None:
         """The same rows in another order, under the same kernel and fragments."""
@@ -196,7 +229,9 @@ class Attack:
                 self._found("reorder", entries, other, "entries of a public matrix")
 
     def single(self) -> None:
-        """One edit, with every certificate of the neighbour: distances and boxes are compared too."""
+        """One edit, with every certificate of the neighbour: distances and boxes are compared
+        too.
+        """
         other = self.editor.further(self.base, self._target(1))
         there = self._train(other, self.setting.ks)
         if there is None:
@@ -204,8 +239,14 @@ class Attack:
         self._hold(there, other)
         self._nested(there, other)
         if self.setting.nests:
-            more = self.edges(self.setting, self.rng, there) if not self.setting.boxes or self.rng.random() < 0.25 else None
-            self._compare(there, other, self.queries if more is None else np.concatenate([self.queries, more]))
+            more = (
+                self.edges(self.setting, self.rng, there)
+                if not self.setting.boxes or self.rng.random() < 0.25
+                else None
+            )
+            self._compare(
+                there, other, self.queries if more is None else np.concatenate([self.queries, more])
+            )
 
     def walk(self) -> None:
         """A mixed sequence of edits, each after a target of its own."""
@@ -235,14 +276,25 @@ class Attack:
     def _target(self, distance: int) -> Target:
         """One of the queries that are barely certified at ``distance``, if there are any."""
         reach = self.known.stable_distance
-        among = np.flatnonzero(reach >= distance) if (reach >= distance).any() else np.arange(len(reach))
+        among = (
+            np.flatnonzero(reach >= distance)
+            if (reach >= distance).any()
+            else np.arange(len(reach))
+        )
         barely = among[np.argsort(reach[among], kind="stable")[:8]]
         row = int(self.rng.choice(barely))
         return Target(self.queries[row], int(self.known.prediction[row]))
 
-    def _train(self, other: Neighbour, ks: tuple[int, ...], seed: int | None = None) -> Fitted | None:
+    def _train(
+        self, other: Neighbour, ks: tuple[int, ...], seed: int | None = None
+    ) -> Fitted | None:
         try:
-            there = fit(self.setting, other.data, ks, int(self.rng.integers(2**31)) if seed is None else seed)
+            there = fit(
+                self.setting,
+                other.data,
+                ks,
+                int(self.rng.integers(2**31)) if seed is None else seed,
+            )
         except EXPECTED:
             self.report.stopped += 1
             return None
@@ -253,11 +305,14 @@ class Attack:
         self.report.retrainings += 1
         return there
 
-    # -- claims --------------------------------------------------------------------------------------------------------
+    # -- claims
+    # --------------------------------------------------------------------------------------------------------
 
     def _found(self, claim: str, count: int, other: Neighbour, detail: str = "") -> None:
         if count:
-            self.report.escapes.append(Escape(claim, self.setting, other.distance, other.story, count, detail))
+            self.report.escapes.append(
+                Escape(claim, self.setting, other.distance, other.story, count, detail)
+            )
 
     def _hold(self, there: Fitted, other: Neighbour) -> None:
         self._contained(there, other)
@@ -283,7 +338,11 @@ class Attack:
         self._found("labels", int((turned & held).sum()), other)
 
     def _nested(self, there: Fitted, other: Neighbour) -> None:
-        if not (self.setting.boxes and self.setting.dense and self.setting.case.config().product == "exact"):
+        if not (
+            self.setting.boxes
+            and self.setting.dense
+            and self.setting.case.config().product == "exact"
+        ):
             return
         for mine, yours in zip(self.whole.members, there.members, strict=True):
             assert isinstance(mine, Box)
@@ -297,22 +356,37 @@ class Attack:
         return ends(outer, inner)[0]
 
     def _compare(self, there: Fitted, other: Neighbour, queries: np.ndarray) -> None:
-        (label, near), (turned, far) = (self._evidence(fitted.certify(queries)) for fitted in (self.whole, there))
+        (label, near), (turned, far) = (
+            self._evidence(fitted.certify(queries)) for fitted in (self.whole, there)
+        )
         self.report.distances += len(near)
         self.report.apart = max(self.report.apart, int(abs(near - far).max(initial=0)))
-        self._found("distances", int((abs(near - far) > 1).sum()), other, f"up to {abs(near - far).max(initial=0)} apart")
+        self._found(
+            "distances",
+            int((abs(near - far) > 1).sum()),
+            other,
+            f"up to {abs(near - far).max(initial=0)} apart",
+        )
         early = (label != turned) & ((near > 0) | (far > 0))
-        self._found("distances", int(early.sum()), other, "a label turned before its distance was 0")
+        self._found(
+            "distances", int(early.sum()), other, "a label turned before its distance was 0"
+        )
 
     def _evidence(self, known: Certificates) -> tuple[np.ndarray, np.ndarray]:
         if self.setting.dense:
             return known.prediction, known.stable_distance
-        steps = known.steps if isinstance(known, VoteCertificates) else grid_index(known.ks, known.certified)
+        steps = (
+            known.steps
+            if isinstance(known, VoteCertificates)
+            else grid_index(known.ks, known.certified)
+        )
         return known.prediction, steps
 
 
 def _outside(mine: Box, yours: Box, distance: int) -> tuple[int, float]:
-    """(parameters outside the box for ``distance``, the farthest one's share of the way to its end)."""
+    """(parameters outside the box for ``distance``, the farthest one's share of the way to its
+    end).
+    """
     index = next(i for i, k in enumerate(mine.ks) if k >= distance)
     outside, share = 0, 0.0
     for name, value in yours.nominal.items():
@@ -346,10 +420,15 @@ def _numbers(members: tuple[Trained, ...]) -> Iterator[torch.Tensor]:
 
 
 def trial(seed: int, index: int, retrainings: int = 24) -> tuple[tuple[str, str], Report]:
-    """The trial number ``index`` of a run: (relation, kind), and what was seen. Each depends on (seed, index) alone."""
+    """The trial number ``index`` of a run: (relation, kind), and what was seen.
+
+    Each depends on (seed, index) alone.
+    """
     relation, kind = CELLS[index % len(CELLS)]
     rng = np.random.default_rng([seed, index])
-    return (relation, kind), assault(draw_setting(rng, relation, kind), int(rng.integers(2**31)), retrainings)
+    return (relation, kind), assault(
+        draw_setting(rng, relation, kind), int(rng.integers(2**31)), retrainings
+    )
 
 
 def table(reports: Mapping[tuple[str, str], Report]) -> str:
@@ -357,11 +436,27 @@ def table(reports: Mapping[tuple[str, str], Report]) -> str:
     whole = Report()
     for report in reports.values():
         whole += report
-    columns = ("configurations", "refused", "retrainings", "stopped", "labels", "distances", "ends", "escapes", "apart")
-    lines = [f"{'relation':<17}{'kind':<16}" + "".join(f"{name:>15}" for name in (*columns, "deviation"))]
+    columns = (
+        "configurations",
+        "refused",
+        "retrainings",
+        "stopped",
+        "labels",
+        "distances",
+        "ends",
+        "escapes",
+        "apart",
+    )
+    lines = [
+        f"{'relation':<17}{'kind':<16}" + "".join(f"{name:>15}" for name in (*columns, "deviation"))
+    ]
     for (relation, kind), report in [*reports.items(), (("all", ""), whole)]:
         numbers = (getattr(report, name) for name in columns)
-        shown = [str(len(n) if isinstance(n, list) else n) for n in numbers] + [f"{report.deviation:.4f}"]
+        shown = [str(len(n) if isinstance(n, list) else n) for n in numbers] + [
+            f"{report.deviation:.4f}"
+        ]
         lines.append(f"{relation:<17}{kind:<16}" + "".join(f"{number:>15}" for number in shown))
-    lines.append(f"reorderings {whole.reorders}, of which single boxes whose last bits moved {whole.rounded}")
+    lines.append(
+        f"reorderings {whole.reorders}, of which single boxes whose last bits moved {whole.rounded}"
+    )
     return "\n".join(lines)

@@ -1,4 +1,6 @@
-"""What the adversary attacks: configurations drawn at random, trained and certified as the commands do it."""
+"""What the adversary attacks: configurations drawn at random, trained and certified as the
+commands do it.
+"""
 
 from dataclasses import dataclass, field, replace
 
@@ -79,7 +81,9 @@ class Setting:
 
     @property
     def nests(self) -> bool:
-        """The certificates could carry a privacy guarantee but for the grid: exact products, a symmetric relation."""
+        """The certificates could carry a privacy guarantee but for the grid: exact products, a
+        symmetric relation.
+        """
         exact = not self.boxes or self.case.config().product == "exact"
         return exact and self.rule.symmetric
 
@@ -104,9 +108,17 @@ def draw_setting(rng: np.random.Generator, relation: str, kind: str) -> Setting:
 
 
 def _box_setting(rng: np.random.Generator, setting: Setting) -> Setting:
-    hidden = {"linear box": 0, "one hidden": 1, "two hidden": 2}.get(setting.kind, int(rng.integers(0, 2)))
-    count, epochs = (1, 1) if rng.random() < 0.3 else (int(rng.integers(1, 4)), int(rng.integers(1, 4)))
-    loss, classes = ("binary_cross_entropy", 2) if rng.random() < 0.5 else ("cross_entropy", int(rng.integers(2, 5)))
+    hidden = {"linear box": 0, "one hidden": 1, "two hidden": 2}.get(
+        setting.kind, int(rng.integers(0, 2))
+    )
+    count, epochs = (
+        (1, 1) if rng.random() < 0.3 else (int(rng.integers(1, 4)), int(rng.integers(1, 4)))
+    )
+    loss, classes = (
+        ("binary_cross_entropy", 2)
+        if rng.random() < 0.5
+        else ("cross_entropy", int(rng.integers(2, 5)))
+    )
     momentum = float(rng.choice([0.0, 0.0, 0.3, 0.9]))
     nesterov = momentum > 0 and rng.random() < 0.4
     training = {
@@ -121,7 +133,10 @@ def _box_setting(rng: np.random.Generator, setting: Setting) -> Setting:
         "decay": float(rng.choice([0.0, 0.0, 0.5])),
         "lr_min": float(rng.choice([0.0, 0.02])),
         "product": str(rng.choice(["exact", "exact", "exact", "rump"])),
-        "batch": {"count": count, "normalizer": float(rng.choice([4.0, 7.3, setting.case.n / count]))},
+        "batch": {
+            "count": count,
+            "normalizer": float(rng.choice([4.0, 7.3, setting.case.n / count])),
+        },
     }
     case = replace(
         setting.case,
@@ -137,17 +152,24 @@ def _box_setting(rng: np.random.Generator, setting: Setting) -> Setting:
     if setting.relation == "paper_privacy" and rng.random() < 0.7:
         case = replace(case, public=0.0)
     ks = DENSE if rng.random() < 0.75 else ((0, 2, 5), (1, 3), (0, 1, 4))[rng.integers(3)]
-    return replace(setting, case=case, ks=ks, dtype=str(rng.choice(["float64", "float64", "float32"])))
+    return replace(
+        setting, case=case, ks=ks, dtype=str(rng.choice(["float64", "float64", "float32"]))
+    )
 
 
 def _linear_setting(rng: np.random.Generator, setting: Setting) -> Setting:
     """Learning rates up to the limit that the closed form allows."""
-    case, erm = setting.case, setting.kind == "erm" or (setting.kind == "votes of heads" and rng.random() < 0.25)
+    case, erm = (
+        setting.case,
+        setting.kind == "erm" or (setting.kind == "votes of heads" and rng.random() < 0.25),
+    )
     softmax, classes = rng.random() < 0.3, int(rng.choice([2, 2, 3, 4]))
     count, epochs = (1 if erm else int(rng.integers(1, 4))), int(rng.integers(1, 6))
     n_max = (case.n + 8) * case.unit_rows
     normalizer = float(rng.choice([n_max / 1.1, n_max / 2.5, case.n / setting.members / count]))
-    weight_decay = float(rng.choice([0.05, 0.3, 1.0])) if erm else float(rng.choice([0.0, 0.0, 0.2]))
+    weight_decay = (
+        float(rng.choice([0.05, 0.3, 1.0])) if erm else float(rng.choice([0.0, 0.0, 0.2]))
+    )
     limit = 2 / (2 * weight_decay + (0.5 if softmax else 0.25) * n_max / normalizer)
     features = _features(rng, case)
     case = replace(
@@ -165,7 +187,11 @@ def _linear_setting(rng: np.random.Generator, setting: Setting) -> Setting:
         },
     )
     average = int(rng.integers(2, 1 + max(2, count * epochs))) if rng.random() < 0.25 else 1
-    certificate = ErmKind(features=features, tolerance=1e-7) if erm else StabilityKind(features=features, average=average)
+    certificate = (
+        ErmKind(features=features, tolerance=1e-7)
+        if erm
+        else StabilityKind(features=features, average=average)
+    )
     content = setting.content and not case.public
     dtype = str(rng.choice(["float64", "float64", "float32"]))
     return replace(setting, case=case, certificate=certificate, content=content, dtype=dtype)
@@ -177,11 +203,13 @@ def _features(rng: np.random.Generator, case: Case) -> FeaturesConfig:
     public = None if not whiten else "train" if rng.random() < 0.4 else "test"
     radius = None if rng.random() < 0.7 else 2.0
     count = None if name == "none" else 6
-    ridge = float(rng.choice([1e-3, 1e-6, 0.0]))  # fewer public rows than features leave the rest to the ridge alone
+    # fewer public rows than features leave the rest to the ridge alone
+    ridge = float(rng.choice([1e-3, 1e-6, 0.0]))
     return FeaturesConfig(name, count, whiten=whiten, public=public, ridge=ridge, radius=radius)  # type: ignore[arg-type]
 
 
-# -- training ------------------------------------------------------------------------------------------------------------
+# -- training
+# ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -212,17 +240,25 @@ class Fitted:
 
     def certify(self, x: np.ndarray) -> Certificates:
         """Labels and distances of queries [n, width]."""
-        each = [self._certify(member, features, x) for member, features in zip(self.members, self.maps, strict=True)]
+        each = [
+            self._certify(member, features, x)
+            for member, features in zip(self.members, self.maps, strict=True)
+        ]
         if self.setting.members == 1:
             return each[0]
-        single = [self._certify(self._by_edit(m), f, x) for m, f in zip(self.members, self.maps, strict=True)]
+        single = [
+            self._certify(self._by_edit(m), f, x)
+            for m, f in zip(self.members, self.maps, strict=True)
+        ]
         return vote(each, single, self.setting.case.classes)
 
     def _by_edit(self, member: Trained) -> Trained:
         """A linear head that counts single edits, as ``LinearModel.counting_single_edits``."""
         if not isinstance(member, LinearTrained):
             return member
-        return replace(member, sensitivity=replace(member.sensitivity, rows=self.setting.case.unit_rows))
+        return replace(
+            member, sensitivity=replace(member.sensitivity, rows=self.setting.case.unit_rows)
+        )
 
     def _certify(self, member: Trained, features: FeatureMap | None, x: np.ndarray) -> Certificates:
         setting = self.setting
@@ -233,17 +269,27 @@ class Fitted:
 
     def lead(self, x: np.ndarray, label: int) -> float:
         """By how much the members, on average, prefer ``label`` for the one query [1, width]."""
-        return float(np.mean([self._lead(m, f, x, label) for m, f in zip(self.members, self.maps, strict=True)]))
+        return float(
+            np.mean(
+                [self._lead(m, f, x, label) for m, f in zip(self.members, self.maps, strict=True)]
+            )
+        )
 
-    def _lead(self, member: Trained, features: FeatureMap | None, x: np.ndarray, label: int) -> float:
+    def _lead(
+        self, member: Trained, features: FeatureMap | None, x: np.ndarray, label: int
+    ) -> float:
         case, dtype = self.setting.case, self.setting.dtype
         if isinstance(member, Box):
             network = Network.of(case.head(dtype), case.config(dtype).loss, case.classes)
-            logits = network.logits(torch.from_numpy(x).to(getattr(torch, dtype)), member.nominal).numpy()
+            logits = network.logits(
+                torch.from_numpy(x).to(getattr(torch, dtype)), member.nominal
+            ).numpy()
         else:
             logits = logits_of(member.weight, features(x, dtype))  # type: ignore[misc]
         margins = signed_margins(logits)
-        return float(margins[label, 0] if len(margins) > 1 else margins[0, 0] * (1 if label else -1))
+        return float(
+            margins[label, 0] if len(margins) > 1 else margins[0, 0] * (1 if label else -1)
+        )
 
 
 def fit(setting: Setting, data: Data, ks: tuple[int, ...], seed: int) -> Fitted:
@@ -278,7 +324,8 @@ def _fit_closed(setting: Setting, data: Data) -> tuple[LinearTrained, FeatureMap
     return train_linear(recipe, examples, certificate.average), features
 
 
-# -- neighbours built to hurt, as ``agt audit certificate`` builds them ----------------------------------------------------
+# -- neighbours built to hurt, as ``agt audit certificate`` builds them
+# ----------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -305,14 +352,30 @@ class Neighbour:
 
 
 class DrawnEditor(Editor):
-    """Makes neighbours of ``setting``, in another order of rows; of identical content, numbered, where it names so."""
+    """Makes neighbours of ``setting``, in another order of rows; of identical content, numbered,
+    where it names so.
+    """
 
     def __init__(self, setting: Setting, rng: np.random.Generator) -> None:
         training, case = setting.case.config(), setting.case
-        plan, wide = BatchPlan.of(training.batch, training.epochs, None, case.n), np.ones(case.width)
+        plan, wide = (
+            BatchPlan.of(training.batch, training.epochs, None, case.n),
+            np.ones(case.width),
+        )
         ensemble, weight = EnsembleConfig(setting.members), weights(training, plan)
         super().__init__(
-            Terms(setting.relation, case.unit_rows, case.classes, plan, weight, ensemble, -wide, wide, setting.boxes), rng
+            Terms(
+                setting.relation,
+                case.unit_rows,
+                case.classes,
+                plan,
+                weight,
+                ensemble,
+                -wide,
+                wide,
+                setting.boxes,
+            ),
+            rng,
         )
         self.setting = setting
 
@@ -329,9 +392,13 @@ class DrawnEditor(Editor):
         return replace(records, ids=ids, units=ids.copy())
 
     def _named(self, rows: Records, name: str | None, keep: bool) -> list[Records]:
-        """Content ids follow the content: it is varied in its last digits, unless it is to stay as it is."""
+        """Content ids follow the content: it is varied in its last digits, unless it is to stay
+        as it is.
+        """
         if not self.setting.content:
             return super()._named(rows, name, keep)
         tries = 1 if keep else NAMES
-        variants = [replace(rows, features=rows.features * (1 + i * 2.0**-40)) for i in range(tries)]
+        variants = [
+            replace(rows, features=rows.features * (1 + i * 2.0**-40)) for i in range(tries)
+        ]
         return [replace(each, units=content_ids(each.features, each.labels)) for each in variants]

@@ -1,5 +1,6 @@
-"""What the soundness tests train, and what they count: nothing for the rules as they are, something for each rule broken on
-purpose. No tolerance anywhere: the claims are about the numbers as computed.
+"""What the soundness tests train, and what they count: nothing for the rules as they are, something
+for each rule broken on purpose. No tolerance anywhere: the claims are about the numbers as
+computed.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,15 @@ from itertools import product
 import numba
 import numpy as np
 import torch
-from synthetic import KERNELS, make_head, make_recipe, make_records, make_training, random_interval, sample
+from synthetic import (
+    KERNELS,
+    make_head,
+    make_recipe,
+    make_records,
+    make_training,
+    random_interval,
+    sample,
+)
 
 from agt.bounds.interval import Interval
 from agt.bounds.network import Box, Network
@@ -38,13 +47,16 @@ class Case:
         hidden, classes, activation: the head.
         n: units in the data.
         width: features of a record.
-        channels: of two convolutions in front of the hidden layers, over a record as an image of one row; 0: none.
+        channels: of two convolutions in front of the hidden layers, over a record as an image of
+            one row; 0: none.
         pooled: with means over three places between the two.
         unit_rows: rows that a unit may have.
         public: share of units that are public.
-        dyadic: features are multiples of 1/8 and the first weights are too, so that products fall on ties of rounding.
+        dyadic: features are multiples of 1/8 and the first weights are too, so that products fall
+            on ties of rounding.
         zero: the first weights are 0.
-        noise: standard deviation of DP-SGD's noise on each step's direction, one seeded draw for every dataset.
+        noise: standard deviation of DP-SGD's noise on each step's direction, one seeded draw for
+            every dataset.
         training: settings that differ from the defaults.
     """
 
@@ -64,13 +76,21 @@ class Case:
     training: dict = field(default_factory=dict)
 
     def config(self, dtype: str = "float64") -> TrainingConfig:
-        """The training configuration: three batches, three epochs, the normaliser a public constant."""
+        """The training configuration: three batches, three epochs, the normaliser a public
+        constant.
+        """
         batch = {"count": 3, "normalizer": 8.0, **self.training.get("batch", {})}
-        return make_training(**{"epochs": 3, "lr": 0.2, **self.training, "batch": batch, "dtype": dtype})
+        return make_training(
+            **{"epochs": 3, "lr": 0.2, **self.training, "batch": batch, "dtype": dtype}
+        )
 
-    def recipe(self, relation: str, ks: tuple[int, ...] = (0,), dtype: str = "float64", **compute: object) -> Recipe:
+    def recipe(
+        self, relation: str, ks: tuple[int, ...] = (0,), dtype: str = "float64", **compute: object
+    ) -> Recipe:
         """How it trains under a relation; no size is declared."""
-        return make_recipe(self.config(dtype), relation, ks, self.classes, None, self.unit_rows, **compute)
+        return make_recipe(
+            self.config(dtype), relation, ks, self.classes, None, self.unit_rows, **compute
+        )
 
     def head(self, dtype: str) -> torch.nn.Sequential:
         """The head, always from the same seed."""
@@ -88,7 +108,10 @@ class Case:
     def _convolutions(self, dtype: str) -> list[torch.nn.Module]:
         """To a row of channels * width numbers; with two or more channels, two groups."""
         torch.default_generator.manual_seed(self.config(dtype).seed)
-        sizes = [(1, self.channels, {"padding": (0, 1)}), (self.channels, self.channels, {"groups": min(2, self.channels)})]
+        sizes = [
+            (1, self.channels, {"padding": (0, 1)}),
+            (self.channels, self.channels, {"groups": min(2, self.channels)}),
+        ]
         layers: list[torch.nn.Module] = [torch.nn.Unflatten(1, (1, 1, self.width))]
         for inputs, outputs, settings in sizes:
             conv = torch.nn.Conv2d(inputs, outputs, (1, 2), dtype=torch.float64, **settings)  # type: ignore[arg-type]
@@ -98,20 +121,36 @@ class Case:
         return [*layers, torch.nn.Flatten()]
 
     def data(self, rng: np.random.Generator, prefix: str = "r") -> Records:
-        """A fresh dataset: a class for each direction of the first features, a fifth of the records saturating the clip."""
+        """A fresh dataset: a class for each direction of the first features, a fifth of the
+        records saturating the clip.
+        """
         return draw(rng, self, self.n, prefix)
 
 
 CASES = (
     Case("linear-bce", training={"loss": "binary_cross_entropy"}),
     Case("linear-momentum", training={"momentum": 0.9, "lr": 0.05}),
-    Case("mlp-nesterov-decay", (5,), training={"momentum": 0.5, "nesterov": True, "weight_decay": 0.3, "decay": 0.2}),
+    Case(
+        "mlp-nesterov-decay",
+        (5,),
+        training={"momentum": 0.5, "nesterov": True, "weight_decay": 0.3, "decay": 0.2},
+    ),
     Case(
         "three-layers-dampening",
         (4, 3),
-        training={"loss": "binary_cross_entropy", "momentum": 0.6, "dampening": 0.4, "weight_decay": 0.1},
+        training={
+            "loss": "binary_cross_entropy",
+            "momentum": 0.6,
+            "dampening": 0.4,
+            "weight_decay": 0.1,
+        },
     ),
-    Case("softmax-four-classes", (4,), classes=4, training={"weight_decay": 0.5, "lr_min": 0.15, "decay": 1.0}),
+    Case(
+        "softmax-four-classes",
+        (4,),
+        classes=4,
+        training={"weight_decay": 0.5, "lr_min": 0.15, "decay": 1.0},
+    ),
     Case(
         "units-of-three-rows",
         (3,),
@@ -120,18 +159,32 @@ CASES = (
         training={"momentum": 0.3, "lr": 0.05, "batch": {"normalizer": 24.0}},
     ),
     Case("public-records", (3,), public=0.4),
-    Case("sparse-batches", (3,), n=7, training={"momentum": 0.3, "lr": 0.01, "batch": {"count": 6, "normalizer": 2.0}}),
+    Case(
+        "sparse-batches",
+        (3,),
+        n=7,
+        training={"momentum": 0.3, "lr": 0.01, "batch": {"count": 6, "normalizer": 2.0}},
+    ),
     Case("rounding-ties", (4,), dyadic=True, training={"clip": 0.0625, "lr": 0.25}),
     Case("convolutions", (3,), channels=2, training={"momentum": 0.3, "lr": 0.05}),
     Case("noise", (4,), noise=0.3, training={"momentum": 0.3, "lr": 0.05}),
-    Case("odd-constants", (), classes=3, training={"clip": 0.3, "lr": 0.07, "batch": {"normalizer": 7.3}}),
+    Case(
+        "odd-constants",
+        (),
+        classes=3,
+        training={"clip": 0.3, "lr": 0.07, "batch": {"normalizer": 7.3}},
+    ),
     # From 16 outputs on, the fast kernel's products are vectorised, and summed in double precision.
     Case("wide", (20, 17), training={"lr": 0.05}),
 )
-RUMP = tuple(replace(c, name=f"rump-{c.name}", training={**c.training, "product": "rump"}) for c in CASES[2:5])
+RUMP = tuple(
+    replace(c, name=f"rump-{c.name}", training={**c.training, "product": "rump"})
+    for c in CASES[2:5]
+)
 
 
-# -- data ----------------------------------------------------------------------------------------------------------------
+# -- data
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def draw(rng: np.random.Generator, case: Case, units: int, prefix: str) -> Records:
@@ -139,7 +192,11 @@ def draw(rng: np.random.Generator, case: Case, units: int, prefix: str) -> Recor
     rows = rng.integers(1, case.unit_rows + 1, size=units)
     n = int(rows.sum())
     features = rng.normal(size=(n, case.width))
-    labels = np.where(rng.random(n) < 0.85, features.argmax(axis=1) % case.classes, rng.integers(0, case.classes, n))
+    labels = np.where(
+        rng.random(n) < 0.85,
+        features.argmax(axis=1) % case.classes,
+        rng.integers(0, case.classes, n),
+    )
     if case.classes > case.width:
         labels = np.where(features.max(axis=1) < 0, case.classes - 1, labels)
     if case.dyadic:
@@ -151,33 +208,55 @@ def draw(rng: np.random.Generator, case: Case, units: int, prefix: str) -> Recor
     return make_records(features, labels, names, np.repeat(public, rows), prefix=f"{prefix}row")
 
 
-# -- running -------------------------------------------------------------------------------------------------------------
+# -- running
+# -------------------------------------------------------------------------------------------------------------
 
 
-def run(case: Case, data: Records, relation: str, ks: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Box:
+def run(
+    case: Case,
+    data: Records,
+    relation: str,
+    ks: tuple[int, ...],
+    dtype: str,
+    rng: np.random.Generator,
+) -> Box:
     """Train with a kernel and a fragment size drawn at random: neither may matter to any claim."""
-    fragment = "auto" if rng.random() < 0.5 else min(int(rng.choice([1, 3, 5, 7])), max(1, len(data)))
+    fragment = (
+        "auto" if rng.random() < 0.5 else min(int(rng.choice([1, 3, 5, 7])), max(1, len(data)))
+    )
     kernel = str(rng.choice(KERNELS))
     head, noise = case.head(dtype), None
     if case.noise:
         noise = partial(draw_noise, dict(head.state_dict()), case.noise)
-    return train(head, case.recipe(relation, ks, dtype, kernel=kernel, fragment=fragment), data, noise=noise)
+    return train(
+        head, case.recipe(relation, ks, dtype, kernel=kernel, fragment=fragment), data, noise=noise
+    )
 
 
-def draw_noise(parameters: dict[str, torch.Tensor], scale: float, step: int) -> dict[str, torch.Tensor]:
+def draw_noise(
+    parameters: dict[str, torch.Tensor], scale: float, step: int
+) -> dict[str, torch.Tensor]:
     """The step's noise, the same for whoever asks."""
     generator = torch.Generator().manual_seed(step)
-    return {n: scale * torch.randn(p.shape, generator=generator, dtype=p.dtype) for n, p in parameters.items()}
+    return {
+        n: scale * torch.randn(p.shape, generator=generator, dtype=p.dtype)
+        for n, p in parameters.items()
+    }
 
 
-def certificates(case: Case, trained: Box, queries: np.ndarray, relation: str, dtype: str) -> Certificates:
+def certificates(
+    case: Case, trained: Box, queries: np.ndarray, relation: str, dtype: str
+) -> Certificates:
     """Certify ``queries``."""
     return certify(case.head(dtype), case.recipe(relation, trained.ks, dtype), trained, queries)
 
 
-def factors(case: Case, dtype: str, product: str, samples: int, kernel: str = "cpu", seed: int = 0) -> int:
-    """Draw a box, then ``samples`` models from it, ends as often as insides: logits and the factors of each record's
-    gradient, as computed, that are outside their bounds."""
+def factors(
+    case: Case, dtype: str, product: str, samples: int, kernel: str = "cpu", seed: int = 0
+) -> int:
+    """Draw a box, then ``samples`` models from it, ends as often as insides: logits and the factors
+    of each record's gradient, as computed, that are outside their bounds.
+    """
     rng, outside = np.random.default_rng(seed), 0
     data = case.data(rng)
     training = case.config(dtype)
@@ -194,13 +273,20 @@ def factors(case: Case, dtype: str, product: str, samples: int, kernel: str = "c
         logits = network.bound_logits(x, box, rounding)
         bounds = list(network.factors(x, y, box, rounding))
         for index in range(samples):
-            draws = {name: sample(rng, interval, corners=index % 2 == 0) for name, interval in box.items()}
+            draws = {
+                name: sample(rng, interval, corners=index % 2 == 0)
+                for name, interval in box.items()
+            }
             for k in range(2):
                 point = {name: value[k] for name, value in draws.items()}
                 computed = network.logits(x, network.collapse_point(point))
                 outside += _beyond(logits[k], computed)
-                for bound, (_, d, inputs) in zip(bounds, network.nominal_factors(x, y, point), strict=True):
-                    outside += _beyond(bound.d[k], d) + _beyond(bound.x[min(k, bound.x.shape[0] - 1)], inputs)
+                for bound, (_, d, inputs) in zip(
+                    bounds, network.nominal_factors(x, y, point), strict=True
+                ):
+                    outside += _beyond(bound.d[k], d) + _beyond(
+                        bound.x[min(k, bound.x.shape[0] - 1)], inputs
+                    )
     return outside
 
 
@@ -209,33 +295,43 @@ def _beyond(interval: Interval, value: torch.Tensor) -> int:
 
 
 def ends(outer: Box, inner: Box) -> tuple[int, int]:
-    """(ends of ``inner`` for k - 1 beyond those of ``outer`` for k, bit for bit; those that are the same numbers)."""
+    """(ends of ``inner`` for k - 1 beyond those of ``outer`` for k, bit for bit; those that are
+    the same numbers).
+    """
     beyond = touching = 0
     for name in outer.nominal:
         uppers = outer.upper[name][1:], inner.upper[name][:-1]
         lowers = inner.lower[name][:-1], outer.lower[name][1:]
         for high, low in (uppers, lowers):
-            beyond, touching = beyond + int((~(high >= low)).sum()), touching + int((high == low).sum())
+            beyond, touching = (
+                beyond + int((~(high >= low)).sum()),
+                touching + int((high == low).sum()),
+            )
     return beyond, touching
 
 
-# -- distances of neighbours -----------------------------------------------------------------------------------------------
+# -- distances of neighbours
+# -----------------------------------------------------------------------------------------------
 
 Model = Callable[[np.ndarray], Certificates]
 
 
 def thresholds(rng: np.random.Generator, model: Model, lines: int, width: int) -> np.ndarray:
-    """[2 lines, width]: pairs of queries a rounding apart, between which the label or the distance changes.
+    """[2 lines, width]: pairs of queries a rounding apart, between which the label or the distance
+    changes.
 
-    Bisection along lines between two random queries that differ: half of the lines follow the label alone. None, where
-    every query gets the same label and distance.
+    Bisection along lines between two random queries that differ: half of the lines follow the label
+    alone. None, where every query gets the same label and distance.
     """
     low, high = rng.normal(size=(2, 20 * lines, width))
     one, other = model(low), model(high)
     turned, apart = one.prediction != other.prediction, one.stable_distance != other.stable_distance
     crossing = np.flatnonzero(turned)[: lines // 2]
     moving = np.flatnonzero(turned | apart)[: lines - len(crossing)]
-    chosen, weight = np.concatenate([crossing, moving]), np.repeat([0, 100], [len(crossing), len(moving)])
+    chosen, weight = (
+        np.concatenate([crossing, moving]),
+        np.repeat([0, 100], [len(crossing), len(moving)]),
+    )
     low, high = low[chosen], high[chosen]
 
     def key(x: np.ndarray) -> np.ndarray:
@@ -257,7 +353,8 @@ def moved_by(one: LinearTrained, two: LinearTrained) -> float:
     return float(length(apart, dim=1).max() if one.loss.kind == "one_vs_all" else length(apart))
 
 
-# -- votes, over all states that there are ---------------------------------------------------------------------------------
+# -- votes, over all states that there are
+# ---------------------------------------------------------------------------------
 
 Edits = list[tuple[np.ndarray, np.ndarray]]
 """(from, to): the states that one edit joins, for each way to make it."""
@@ -296,13 +393,15 @@ def torn(vote: Vote, joined: Edits) -> int:
 
 
 def check_every_subset(label: np.ndarray, distance: np.ndarray, relation: str) -> None:
-    """What the answers [2^n, queries] on all subsets of n records must obey, the subset of row i being the bits of i.
+    """What the answers [2^n, queries] on all subsets of n records must obey, the subset of row i
+    being the bits of i.
 
     No label changes within its distance, and the distances of neighbours differ by 1 at most.
     """
     sets = np.arange(len(label))
     for one in sets:  # each pair comes twice
         away, gone = np.bitwise_count(sets ^ one), np.bitwise_count(one & ~sets)
-        k = away if relation == "add_remove" else np.where(away == 2 * gone, gone, 0)  # replaced: one is gone, and one come
+        # replaced: one is gone, and one come
+        k = away if relation == "add_remove" else np.where(away == 2 * gone, gone, 0)
         assert not ((label != label[one]) & (distance[one] >= k[:, None]))[k > 0].any()
         assert (abs(distance - distance[one]) <= 1)[k == 1].all()

@@ -1,4 +1,5 @@
-"""The standing adversary's run in continuous integration: no certificate escapes, and each rule broken on purpose does.
+"""The standing adversary's run in continuous integration: no certificate escapes, and each rule
+broken on purpose does.
 
 Longer runs: ``make adversary TRIALS=N SEED=S``.
 """
@@ -48,7 +49,9 @@ Break = Callable[[pytest.MonkeyPatch], None]
 
 @pytest.fixture(scope="module")
 def reports() -> Reports:
-    """``ROUNDS`` configurations of every relation and kind, attacked; more where none had a certified label to attack."""
+    """``ROUNDS`` configurations of every relation and kind, attacked; more where none had a
+    certified label to attack.
+    """
     found: Reports = {cell: Report() for cell in CELLS}
     for index in range(MOST * len(CELLS)):
         cell = CELLS[index % len(CELLS)]
@@ -102,12 +105,17 @@ def test_public_features_do_not_depend_on_the_order_of_rows() -> None:
         ridge, public = (0.0, 1e-9, 1e-6, 1e-3)[seed % 4], ("test", "train")[seed // 4 % 2]
         features = FeaturesConfig(whiten=(0.5, 1.0)[seed % 2], public=public, ridge=ridge)  # type: ignore[arg-type]
         case = replace(HEAD.case, n=8, width=6, public=0.4)
-        whole += assault(replace(HEAD, case=case, certificate=StabilityKind(features=features)), seed, retrainings=1)
+        whole += assault(
+            replace(HEAD, case=case, certificate=StabilityKind(features=features)),
+            seed,
+            retrainings=1,
+        )
     assert not whole.escapes, "\n".join(str(escape) for escape in whole.escapes)
     assert whole.reorders > 20
 
 
-# -- rules broken on purpose -----------------------------------------------------------------------------------------------
+# -- rules broken on purpose
+# -----------------------------------------------------------------------------------------------
 
 
 def narrowed(patch: pytest.MonkeyPatch) -> None:
@@ -117,7 +125,10 @@ def narrowed(patch: pytest.MonkeyPatch) -> None:
     def result(self: TrainingRun) -> Box:
         box = whole(self)
         lower, upper = (
-            {name: box.nominal[name] + 0.99 * (end - box.nominal[name]) for name, end in ends.items()}
+            {
+                name: box.nominal[name] + 0.99 * (end - box.nominal[name])
+                for name, end in ends.items()
+            }
             for ends in (box.lower, box.upper)
         )
         return Box.of(box.ks, box.nominal, lower, upper)
@@ -185,7 +196,9 @@ def one_member_counted(patch: pytest.MonkeyPatch) -> None:
 
 
 def shards_in_any_order(patch: pytest.MonkeyPatch) -> None:
-    """Members take their records as they come: a sum in another order has other last digits, in every member at once."""
+    """Members take their records as they come: a sum in another order has other last digits, in
+    every member at once.
+    """
 
     def parts(records: Records, config: EnsembleConfig, which: object = None) -> list[Records]:
         home = shards(records.units, config)
@@ -195,7 +208,9 @@ def shards_in_any_order(patch: pytest.MonkeyPatch) -> None:
 
 
 class WarmExtremes(ReferenceExtremes):
-    """c t - sum max(t - u, 0), with t from the step before instead of this step's c-th least: sound, and not nested."""
+    """c t - sum max(t - u, 0), with t from the step before instead of this step's c-th least:
+    sound, and not nested.
+    """
 
     before: dict[object, torch.Tensor]
     name: str
@@ -206,7 +221,9 @@ class WarmExtremes(ReferenceExtremes):
 
     def result(self) -> tuple[torch.Tensor, torch.Tensor]:
         counts = self.counts.tolist()
-        greatest = [-self._bound(("greatest", k), -self._greatest[k], c) for k, c in enumerate(counts)]
+        greatest = [
+            -self._bound(("greatest", k), -self._greatest[k], c) for k, c in enumerate(counts)
+        ]
         least = [self._bound(("least", k), self._least[k], c) for k, c in enumerate(counts)]
         return torch.stack(greatest), torch.stack(least)
 
@@ -220,11 +237,15 @@ class WarmExtremes(ReferenceExtremes):
 def warm_start(patch: pytest.MonkeyPatch) -> None:
     """The selection's threshold is warm-started."""
 
-    def selectors(self: TrainingRun, part: slice, batch: int, eligible: int) -> dict[str, WarmExtremes]:
+    def selectors(
+        self: TrainingRun, part: slice, batch: int, eligible: int
+    ) -> dict[str, WarmExtremes]:
         counts, before = self._counts(part, batch, eligible), self.__dict__.setdefault("warm", {})
         found = {}
         for name, p in self.network.collapse_point(self.point).items():
-            found[name] = WarmExtremes(counts, tuple(p.shape), self.relation.caps_at_zero, self.training.product)
+            found[name] = WarmExtremes(
+                counts, tuple(p.shape), self.relation.caps_at_zero, self.training.product
+            )
             found[name].before, found[name].name = before, name
         return found
 
@@ -241,7 +262,9 @@ def noise_that_knows_the_data(patch: pytest.MonkeyPatch) -> None:
     whole = TrainingRun._noisy
 
     def noisy(self: TrainingRun, name: str, direction: Tensor, drawn: dict[str, Tensor]) -> Tensor:
-        return whole(self, name, direction, {n: z * len(self.records) / 12 for n, z in drawn.items()})
+        return whole(
+            self, name, direction, {n: z * len(self.records) / 12 for n, z in drawn.items()}
+        )
 
     patch.setattr(TrainingRun, "_noisy", noisy)
 
@@ -260,40 +283,65 @@ def batches_by_index(patch: pytest.MonkeyPatch) -> None:
 def clipped_at_each_position(patch: pytest.MonkeyPatch) -> None:
     """Bounds on a record's gradient clip each position's share, and add up what is left."""
 
-    def gradients(self: ConvRule, d: Interval, x: Interval, rounding: Rounding, how: Products) -> Iterator[Gradient]:
+    def gradients(
+        self: ConvRule, d: Interval, x: Interval, rounding: Rounding, how: Products
+    ) -> Iterator[Gradient]:
         patches = x.moved(self._patches_of_each_k)
         pairs = d.moved(self._rows)[..., :, None, :], patches[..., None, :, :]
         ends = [share.clamp(-QUANTA, QUANTA).sum(dim=-1).flatten(2) for share in corners(*pairs)]
         yield Gradient(f"{self.name}.weight", Interval(*ends), None)
-        yield Gradient(f"{self.name}.bias", d.moved(lambda end: end.clamp(-QUANTA, QUANTA).flatten(3).sum(dim=-1)), None)
+        yield Gradient(
+            f"{self.name}.bias",
+            d.moved(lambda end: end.clamp(-QUANTA, QUANTA).flatten(3).sum(dim=-1)),
+            None,
+        )
 
     patch.setattr(ConvRule, "gradients", gradients)
 
 
 STEP = {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "batch": {"count": 1}}
 ONE_STEP = Setting(Case("one step", n=12, training=STEP), "add_remove", "linear box")
-EARLY = Case("two batches", training={**STEP, "decay": 50.0, "batch": {"count": 2}})  # the first batch is all that counts
+# the first batch is all that counts
+EARLY = Case("two batches", training={**STEP, "decay": 50.0, "batch": {"count": 2}})
 TWO_BATCHES = Setting(EARLY, "remove", "linear box")
 BINARY = Case("binary", training={"loss": "binary_cross_entropy", "lr": 0.3})
 WARM = Setting(BINARY, "paper_privacy", "linear box")
-FLOATS = Setting(Case("floats", (5, 4), training={"lr": 0.5}), "add_remove", "two hidden", dtype="float32")
+FLOATS = Setting(
+    Case("floats", (5, 4), training={"lr": 0.5}), "add_remove", "two hidden", dtype="float32"
+)
 BCE = {"loss": "binary_cross_entropy"}
 NOISY = Setting(Case("noisy", noise=3.0, training=BCE), "remove", "linear box")
-CONVOLVED = Setting(Case("convolved", channels=2, n=40, training={**BCE, "lr": 0.3}), "remove", "convolutions")
+CONVOLVED = Setting(
+    Case("convolved", channels=2, n=40, training={**BCE, "lr": 0.3}), "remove", "convolutions"
+)
 OPPOSED = Setting(
     Case("opposed", zero=True, training={**STEP, "clip": 1.0, "lr": 8.0, "epochs": 2}),
     "add_remove",
     "linear box",
     ks=(1, 2),
 )
-SGD = {"loss": "binary_cross_entropy", "epochs": 4, "lr": 1.3, "clip": 0.3, "batch": {"normalizer": 20.0, "n_max": 60}}
+SGD = {
+    "loss": "binary_cross_entropy",
+    "epochs": 4,
+    "lr": 1.3,
+    "clip": 0.3,
+    "batch": {"normalizer": 20.0, "n_max": 60},
+}
 HEAD = Setting(Case("head", training=SGD), "add_remove", "stability", certificate=StabilityKind())
-SOFTMAX = replace(HEAD, case=Case("softmax", classes=3, training={**SGD, "loss": "cross_entropy", "lr": 1.0}))
-VOTES = replace(HEAD, case=Case("votes", n=60, training={**SGD, "batch": {"normalizer": 10.0, "n_max": 30}}), members=5)
+SOFTMAX = replace(
+    HEAD, case=Case("softmax", classes=3, training={**SGD, "loss": "cross_entropy", "lr": 1.0})
+)
+VOTES = replace(
+    HEAD,
+    case=Case("votes", n=60, training={**SGD, "batch": {"normalizer": 10.0, "n_max": 30}}),
+    members=5,
+)
 
 
 def opposed() -> Records:
-    """x = (1, -1, 0) and both labels: the mistaken bound does not see a newcomer who moves two weights apart."""
+    """x = (1, -1, 0) and both labels: the mistaken bound does not see a newcomer who moves two
+    weights apart.
+    """
     return make_records(np.tile([1.0, -1.0, 0.0], (24, 1)), [0, 1] * 12)
 
 
@@ -310,7 +358,13 @@ class Broken:
 
     def attack(self, retrainings: int) -> Report:
         """Up to the first escape of the claim."""
-        return assault(self.setting, self.seed, retrainings, self.records() if self.records else None, self.claim)
+        return assault(
+            self.setting,
+            self.seed,
+            retrainings,
+            self.records() if self.records else None,
+            self.claim,
+        )
 
 
 BROKEN = {
@@ -320,7 +374,9 @@ BROKEN = {
     "substitute as add_remove, boxes": Broken(
         substitute_as_add_remove, replace(ONE_STEP, relation="substitute"), "contained"
     ),
-    "substitute as add_remove, heads": Broken(substitute_as_add_remove, replace(HEAD, relation="substitute"), "contained"),
+    "substitute as add_remove, heads": Broken(
+        substitute_as_add_remove, replace(HEAD, relation="substitute"), "contained"
+    ),
     "batches by position": Broken(batches_by_index, TWO_BATCHES, "contained"),
     "warm-started selection": Broken(warm_start, WARM, "nested"),
     "signed product as x >= 0": Broken(signed_as_nonnegative, OPPOSED, "contained", 80, opposed),
@@ -328,8 +384,12 @@ BROKEN = {
     "clipped at each position": Broken(clipped_at_each_position, CONVOLVED, "crash", seed=1),
     "rho of one epoch": Broken(one_epoch_of_rho, HEAD, "contained"),
     "softmax clamped": Broken(clamped_softmax, SOFTMAX, "contained"),
-    "one member counted, substitute": Broken(one_member_counted, replace(VOTES, relation="substitute"), "distances", 60),
-    "one member counted, labels": Broken(one_member_counted, replace(VOTES, relation="substitute"), "labels", 60),
+    "one member counted, substitute": Broken(
+        one_member_counted, replace(VOTES, relation="substitute"), "distances", 60
+    ),
+    "one member counted, labels": Broken(
+        one_member_counted, replace(VOTES, relation="substitute"), "labels", 60
+    ),
     "sum over all members": Broken(sum_over_all_members, VOTES, "distances", 60),
     "members in any order": Broken(shards_in_any_order, VOTES, "reorder"),
 }
@@ -340,6 +400,8 @@ BROKEN = {
 def test_the_adversary_catches(broken: Broken, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = broken.attack(4)
     assert not whole.escapes, "\n".join(str(escape) for escape in whole.escapes)
-    assert whole.refused == (broken.patch is clamped_softmax), "what the code refuses must be refused"
+    assert whole.refused == (broken.patch is clamped_softmax), (
+        "what the code refuses must be refused"
+    )
     broken.patch(monkeypatch)
     assert broken.claim in {escape.claim for escape in broken.attack(broken.retrainings).escapes}

@@ -1,4 +1,6 @@
-"""Mechanisms and budgets: against linear programs, adaptive adversaries, and every order of outputs."""
+"""Mechanisms and budgets: against linear programs, adaptive adversaries, and every order of
+outputs.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -20,20 +22,25 @@ from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import ProposeTestRelease, SmoothCauchy
 from agt.numeric import mills_delta
 
-# -- mechanism optimal -------------------------------------------------------------------------------------------------
+# -- mechanism optimal
+# -------------------------------------------------------------------------------------------------
 
 
 def best_total(classes: int, k_max: int, levels: list[tuple[float, float]]) -> float:
     """The most that the P(nominal label) of all states (label, L), L = 0..k_max, can sum to.
 
-    Variables: P(o | label, L) and, for every pair of neighbours and level, slacks t_o >= P(o) - exp(eps) P'(o), t_o >= 0,
-    whose sum may be delta: the worst event is the set of o where the difference is positive.
+    Variables: P(o | label, L) and, for every pair of neighbours and level, slacks t_o >= P(o) -
+    exp(eps) P'(o), t_o >= 0, whose sum may be delta: the worst event is the set of o where the
+    difference is positive.
     """
     states = [(label, k) for label in range(classes) for k in range(k_max + 1)]
     pairs = [((y, k), (y, k + 1)) for y in range(classes) for k in range(k_max)]
     pairs += [((y, 0), (z, 0)) for y in range(classes) for z in range(y)]
     directed = [
-        (a, b, eps, delta) for one, other in pairs for a, b in ((one, other), (other, one)) for eps, delta in levels
+        (a, b, eps, delta)
+        for one, other in pairs
+        for a, b in ((one, other), (other, one))
+        for eps, delta in levels
     ]
     index = {state: place for place, state in enumerate(states)}
     p, slack = len(states) * classes, len(directed) * classes
@@ -54,7 +61,9 @@ def best_total(classes: int, k_max: int, levels: list[tuple[float, float]]) -> f
     for (label, k), place in index.items():
         sums[place, place * classes : (place + 1) * classes] = 1
         gain[index[label, k] * classes + label] = -1
-    found = linprog(gain, A_ub=np.array(rows), b_ub=limits, A_eq=sums, b_eq=np.ones(len(states)), bounds=(0, 1))
+    found = linprog(
+        gain, A_ub=np.array(rows), b_ub=limits, A_eq=sums, b_eq=np.ones(len(states)), bounds=(0, 1)
+    )
     assert found.success
     return float(-found.fun)
 
@@ -75,7 +84,9 @@ def best_total(classes: int, k_max: int, levels: list[tuple[float, float]]) -> f
     ],
 )
 def test_randomized_response(eps: float, delta: float, classes: int, k_max: int) -> None:
-    flip = RandomizedResponse(eps=eps, delta=delta, classes=classes).flip_probability(np.arange(k_max + 1))
+    flip = RandomizedResponse(eps=eps, delta=delta, classes=classes).flip_probability(
+        np.arange(k_max + 1)
+    )
     ours = classes * float((1 - flip).sum())
     assert best_total(classes, k_max, [(eps, delta)]) == pytest.approx(ours, abs=1e-7)
 
@@ -93,16 +104,22 @@ def test_what_is_not_optimal_is_found_out() -> None:
 
 @pytest.mark.parametrize("mu", [0.2, 0.8])
 def test_gaussian_margin(mu: float) -> None:
-    """mu-GDP is (eps, delta(eps))-DP for every eps: with many eps the program comes down to our value."""
+    """mu-GDP is (eps, delta(eps))-DP for every eps: with many eps the program comes down to our
+    value.
+    """
     k_max = 5
     guarantee = GaussianDP(mu)
-    levels = [(float(eps), delta_of(guarantee, 1, float(eps))) for eps in np.linspace(0, mu * mu * (k_max + 2), 60)]
+    levels = [
+        (float(eps), delta_of(guarantee, 1, float(eps)))
+        for eps in np.linspace(0, mu * mu * (k_max + 2), 60)
+    ]
     ours = 2 * float((1 - GaussianMargin(mu=mu).flip_probability(np.arange(k_max + 1))).sum())
     best = best_total(2, k_max, levels)
     assert ours - 1e-7 <= best <= ours + 1e-3
 
 
-# -- filter ------------------------------------------------------------------------------------------------------------
+# -- filter
+# ------------------------------------------------------------------------------------------------------------
 
 
 BINS = 41
@@ -111,8 +128,9 @@ Rule = Callable[[State, Lot], bool]
 
 
 def outcomes(lot: Lot) -> np.ndarray:
-    """[n, 2]: the probabilities of what one lot says, for both neighbours: the worst mechanism with its guarantee, or, for
-    GDP, that in ``BINS`` bins."""
+    """[n, 2]: the probabilities of what one lot says, for both neighbours: the worst mechanism with
+    its guarantee, or, for GDP, that in ``BINS`` bins.
+    """
     guarantee, size = lot.guarantee, lot.size
     if isinstance(guarantee, GaussianDP):
         mu = guarantee.mu * math.sqrt(size)
@@ -126,8 +144,9 @@ def outcomes(lot: Lot) -> np.ndarray:
 
 
 def best(menu: Sequence[Lot], admits: Rule, eps: float, depth: int) -> float:
-    """sup of P(S) - e^eps P'(S) over adversaries who choose up to ``depth`` admitted lots of the menu, each by what the
-    earlier ones said: at every leaf the event takes what is positive."""
+    """sup of P(S) - e^eps P'(S) over adversaries who choose up to ``depth`` admitted lots of the
+    menu, each by what the earlier ones said: at every leaf the event takes what is positive.
+    """
     worth, tables = math.exp(eps), {lot: outcomes(lot) for lot in menu}
 
     def value(p: float, q: float, state: State, left: int) -> float:
@@ -136,7 +155,11 @@ def best(menu: Sequence[Lot], admits: Rule, eps: float, depth: int) -> float:
             for lot in menu:
                 if admits(state, lot):
                     after = ((*state[0], lot), state[1].plus(lot.cost))
-                    gains.append(math.fsum(value(p * a, q * b, after, left - 1) for a, b in tables[lot].tolist()))
+                    gains.append(
+                        math.fsum(
+                            value(p * a, q * b, after, left - 1) for a, b in tables[lot].tolist()
+                        )
+                    )
         return max(gains)
 
     return value(1.0, 1.0, ((), Cost()), depth)
@@ -146,7 +169,8 @@ def filtered(allowance: Allowance) -> Rule:
     return lambda state, lot: allowance.admits(state[1], lot)
 
 
-# -- as it is ------------------------------------------------------------------------------------------------------------
+# -- as it is
+# ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -154,7 +178,8 @@ class Game:
     allowance: Allowance
     menu: tuple[Lot, ...]
     depth: int
-    least: float  # of the budget's delta that the best adversary must reach, so that the game says something
+    # of the budget's delta that the best adversary must reach, so that the game says something
+    least: float
 
 
 def half(allowance: Allowance, parts: int = 2) -> GaussianDP:
@@ -164,14 +189,24 @@ def half(allowance: Allowance, parts: int = 2) -> GaussianDP:
 WIDE = Allowance(1.0, 0.05, 0.4)
 GAMES = {
     "responses": Game(
-        Allowance(0.6, 0.1, 0.0), tuple(Lot(PureDP(e), q) for e in (0.1, 0.2, 0.3, 0.6) for q in (1, 2)), 3, 0.4
+        Allowance(0.6, 0.1, 0.0),
+        tuple(Lot(PureDP(e), q) for e in (0.1, 0.2, 0.3, 0.6) for q in (1, 2)),
+        3,
+        0.4,
     ),
     "pure": Game(Allowance(0.6), tuple(Lot(PureDP(e)) for e in (0.1, 0.2, 0.3)), 4, 0.0),
     "leaks and responses": Game(
-        WIDE, (Lot(ApproximateDP(0.3, 0.01), 2), Lot(ApproximateDP(0.5, 0.004)), Lot(PureDP(0.4), 2)), 3, 0.3
+        WIDE,
+        (Lot(ApproximateDP(0.3, 0.01), 2), Lot(ApproximateDP(0.5, 0.004)), Lot(PureDP(0.4), 2)),
+        3,
+        0.3,
     ),
-    "leaks and Gaussians": Game(WIDE, (Lot(half(WIDE)), Lot(ApproximateDP(1e-9, 0.02)), Lot(PureDP(0.5))), 3, 0.7),
-    "basic or Gaussian": Game(WIDE, (Lot(half(WIDE, 3)), Lot(PureDP(0.5)), Lot(ApproximateDP(0.5, 0.01))), 3, 0.3),
+    "leaks and Gaussians": Game(
+        WIDE, (Lot(half(WIDE)), Lot(ApproximateDP(1e-9, 0.02)), Lot(PureDP(0.5))), 3, 0.7
+    ),
+    "basic or Gaussian": Game(
+        WIDE, (Lot(half(WIDE, 3)), Lot(PureDP(0.5)), Lot(ApproximateDP(0.5, 0.01))), 3, 0.3
+    ),
 }
 
 
@@ -185,11 +220,16 @@ def test_no_adversary_gets_more_than_the_budget(name: str) -> None:
 @pytest.mark.parametrize("eps", [0.0, 0.3, 0.8, 1.5])
 def test_nor_more_than_the_budget_s_curve(eps: float) -> None:
     for game in GAMES.values():
-        assert best(game.menu, filtered(game.allowance), eps, min(game.depth, 3)) <= game.allowance.delta_of(eps) + 1e-12
+        assert (
+            best(game.menu, filtered(game.allowance), eps, min(game.depth, 3))
+            <= game.allowance.delta_of(eps) + 1e-12
+        )
 
 
 def test_the_first_lot_by_its_own_total_stays_the_only_one() -> None:
-    """1,000 responses that composition.py affords: more than the sums allow, so nothing follows, of any kind."""
+    """1,000 responses that composition.py affords: more than the sums allow, so nothing follows,
+    of any kind.
+    """
     allowance, lot = Allowance(1.0, 1e-5), Lot(PureDP(0.00848), 1000)
     assert not allowance.holds(lot.cost)
     assert allowance.admits(Cost(), lot)
@@ -198,16 +238,22 @@ def test_the_first_lot_by_its_own_total_stays_the_only_one() -> None:
         assert not allowance.admits(lot.cost, Lot(guarantee))
 
 
-# -- one lot is as Gaussian as it says -----------------------------------------------------------------------------------
+# -- one lot is as Gaussian as it says
+# -----------------------------------------------------------------------------------
 
 
 def exceeds(mu: float, eps: float, size: int) -> bool:
-    """Whether some test between neighbours beats G_mu on ``size`` randomized responses: every vertex, in 40 digits."""
+    """Whether some test between neighbours beats G_mu on ``size`` randomized responses: every
+    vertex, in 40 digits.
+    """
     with mpmath.workdps(40):
         p = 1 / (1 + mpmath.exp(mpmath.mpf(eps)))
         mass = [mpmath.binomial(size, j) * p**j * (1 - p) ** (size - j) for j in range(size + 1)]
         tail = [mpmath.fsum(mass[j:]) for j in range(size + 2)]
-        return any(_quantile(tail[j]) + _quantile(tail[size - j + 1]) > mpmath.mpf(mu) for j in range(1, size + 1))
+        return any(
+            _quantile(tail[j]) + _quantile(tail[size - j + 1]) > mpmath.mpf(mu)
+            for j in range(1, size + 1)
+        )
 
 
 def _quantile(p: mpmath.mpf) -> mpmath.mpf:
@@ -215,7 +261,9 @@ def _quantile(p: mpmath.mpf) -> mpmath.mpf:
     if 2 * p > 1:
         return -_quantile(1 - p)
     start = mpmath.sqrt(-2 * mpmath.log(p)) if p < 0.4 else mpmath.mpf(0)
-    return mpmath.findroot(lambda z: mpmath.log(mpmath.erfc(z / mpmath.sqrt(2)) / 2) - mpmath.log(p), start)
+    return mpmath.findroot(
+        lambda z: mpmath.log(mpmath.erfc(z / mpmath.sqrt(2)) / 2) - mpmath.log(p), start
+    )
 
 
 SIZES = [(0.01, 1), (0.3, 2), (0.1, 7), (1.0, 12), (4.0, 5), (100.0, 3), (0.05, 60)]
@@ -233,11 +281,14 @@ def test_the_limit_for_many_would_be_too_little(eps: float, size: int) -> None:
     assert exceeds(2 * math.sinh(eps / 2) * math.sqrt(size), eps, size)
 
 
-# -- broken on purpose ---------------------------------------------------------------------------------------------------
+# -- broken on purpose
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_one_delta_for_leaks_and_gaussians_is_beaten() -> None:
-    """Leaks up to what M has left of delta: after half of M^2 whoever learnt nothing takes leaks, the others Gaussians."""
+    """Leaks up to what M has left of delta: after half of M^2 whoever learnt nothing takes
+    leaks, the others Gaussians.
+    """
     eps, delta = 1.0, 1e-3
     whole = Allowance(eps, delta, 0.0)
 
@@ -250,11 +301,21 @@ def test_one_delta_for_leaks_and_gaussians_is_beaten() -> None:
     assert best((gaussian, leak), shared, eps, 2) > 1.5 * delta
     assert best((gaussian, leak), filtered(whole), eps, 2) <= delta
     fixed = Allowance(eps, delta, 0.5)
-    assert best((gaussian, leak, Lot(half(fixed)), Lot(ApproximateDP(1e-15, delta / 2))), filtered(fixed), eps, 3) <= delta
+    assert (
+        best(
+            (gaussian, leak, Lot(half(fixed)), Lot(ApproximateDP(1e-15, delta / 2))),
+            filtered(fixed),
+            eps,
+            3,
+        )
+        <= delta
+    )
 
 
 def test_the_total_of_what_was_chosen_is_beaten() -> None:
-    """Kairouz, Oh and Viswanath's total of the lots chosen so far, as if their number had been fixed: no filter."""
+    """Kairouz, Oh and Viswanath's total of the lots chosen so far, as if their number had been
+    fixed: no filter.
+    """
     eps, menu = 0.8, tuple(Lot(PureDP(e)) for e in (0.19, 0.51, 0.99))
     small, middle, _ = menu
     delta = fixed_delta((small, middle, middle, middle), eps) * (1 + 1e-12)
@@ -315,7 +376,8 @@ def test_two_filters_with_a_delta_each_are_not_one() -> None:
         assert best(menu, filtered(sound), eps, 2) <= delta * (1 + 1e-12)
 
 
-# -- what it costs beside exact totals -----------------------------------------------------------------------------------
+# -- what it costs beside exact totals
+# -----------------------------------------------------------------------------------
 
 
 def guarantees() -> Sequence[Guarantee]:
@@ -323,7 +385,9 @@ def guarantees() -> Sequence[Guarantee]:
 
 
 @pytest.mark.parametrize("guarantee", guarantees(), ids=str)
-def test_lots_of_one_kind_are_admitted_almost_as_far_as_if_they_had_been_fixed(guarantee: Guarantee) -> None:
+def test_lots_of_one_kind_are_admitted_almost_as_far_as_if_they_had_been_fixed(
+    guarantee: Guarantee,
+) -> None:
     """Never further; and no more than a tenth less."""
     allowance, spent, count = Allowance(1.0, 1e-5), Cost(), 0
     while fit := allowance.fitting(spent, guarantee, 20):

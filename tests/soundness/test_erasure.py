@@ -1,4 +1,6 @@
-"""Certified removal, and answers while people wait: against retraining in extended precision and every unknown vote."""
+"""Certified removal, and answers while people wait: against retraining in extended precision and
+every unknown vote.
+"""
 
 from dataclasses import replace
 from itertools import combinations, product
@@ -17,7 +19,8 @@ from agt.unlearning.newton import BoundedMatrix, Factor, RemovableHead, brought_
 from agt.unlearning.sentences import Remark
 from agt.unlearning.sisa import answerable, availability, gaps, spread_requests
 
-# -- certified removal -------------------------------------------------------------------------------------------------
+# -- certified removal
+# -------------------------------------------------------------------------------------------------
 
 
 EXACT = np.longdouble
@@ -40,8 +43,12 @@ def retrained(objective, x, t, tilt):
         if np.linalg.norm(gradient) < 1e-16 * (1 + len(x)):
             break
         hessian = objective.hessian(weight.astype(float), x)
-        steps = [np.linalg.solve(hessian[j % len(hessian)], g.astype(float)) for j, g in enumerate(gradient)]
-        size = min(1.0, 3 / max(np.abs(x @ np.array(steps).T).max(initial=0.0), 1e-300))  # damped far away
+        steps = [
+            np.linalg.solve(hessian[j % len(hessian)], g.astype(float))
+            for j, g in enumerate(gradient)
+        ]
+        # damped far away
+        size = min(1.0, 3 / max(np.abs(x @ np.array(steps).T).max(initial=0.0), 1e-300))
         weight = weight - size * np.array(steps)
     return weight
 
@@ -78,7 +85,11 @@ def ordered(case, order):
         rows = np.argsort(-np.linalg.norm(case.x, axis=1))
     else:
         rows = np.random.default_rng(1).permutation(n)
-    return [rows[i : i + 3] for i in range(0, 3 * REMOVALS, 3)] if order == "batches" else [[r] for r in rows[:REMOVALS]]
+    return (
+        [rows[i : i + 3] for i in range(0, 3 * REMOVALS, 3)]
+        if order == "batches"
+        else [[r] for r in rows[:REMOVALS]]
+    )
 
 
 ORDERS = ("steepest first", "a whole class", "longest first", "batches")
@@ -129,7 +140,9 @@ def test_the_bound_is_half_of_the_papers_and_below_the_worst_case():
     paper = case.objective.gamma * norm * np.linalg.norm(v) * np.linalg.norm(case.x[1:] @ v.T)
     assert paper / 2 <= step.curved <= paper / 2 * 1.001
     assert step.curved == pytest.approx(step.fresh)
-    assert step.after - step.before <= worst_case(case.objective.gamma, 1, 299, case.objective.strength)
+    assert step.after - step.before <= worst_case(
+        case.objective.gamma, 1, 299, case.objective.strength
+    )
 
 
 def test_a_copy_is_changed_by_itself():
@@ -142,11 +155,14 @@ def test_a_copy_is_changed_by_itself():
     assert np.array_equal(case.head.weight, before.weight)
 
 
-# -- broken on purpose ---------------------------------------------------------------------------------------------
+# -- broken on purpose
+# ---------------------------------------------------------------------------------------------
 
 
 def tight(strength=2.0, n=80):
-    """Records on one line, at logits where the third derivative is largest: the bound has no slack to hide a mistake in."""
+    """Records on one line, at logits where the third derivative is largest: the bound has no
+    slack to hide a mistake in.
+    """
     objective = Objective("logistic", strength)
     x = np.full((n, 1), 1 - 1e-12)
     f = 1.3169578969248166  # l''' is largest there
@@ -160,7 +176,9 @@ def tight(strength=2.0, n=80):
 
 
 def truth(case, gone):
-    return size(exact_gradient(case.objective, case.head.weight, case.x[gone:], case.t[gone:], case.tilt))
+    return size(
+        exact_gradient(case.objective, case.head.weight, case.x[gone:], case.t[gone:], case.tilt)
+    )
 
 
 def test_the_tight_case_is_within_and_close():
@@ -252,9 +270,14 @@ def test_a_start_without_the_tilt_is_caught():
     case = tight()
     forgot = RemovableHead.formed(case.objective, np.zeros((1, 1)), 0 * case.tilt, case.x, case.t)
     forgot.refresh(case.x, case.t)
-    assert size(exact_gradient(case.objective, forgot.weight, case.x, case.t, case.tilt)) > 10 * forgot.residual
+    assert (
+        size(exact_gradient(case.objective, forgot.weight, case.x, case.t, case.tilt))
+        > 10 * forgot.residual
+    )
     honest = RemovableHead.formed(case.objective, forgot.weight, case.tilt, case.x, case.t)
-    assert honest.residual >= size(exact_gradient(case.objective, forgot.weight, case.x, case.t, case.tilt))
+    assert honest.residual >= size(
+        exact_gradient(case.objective, forgot.weight, case.x, case.t, case.tilt)
+    )
 
 
 def test_a_gram_that_lost_too_much_is_caught():
@@ -267,25 +290,43 @@ def test_a_gram_that_lost_too_much_is_caught():
 
 
 def one_product(objective, weight, x, t):
-    """``Objective.force`` in one product over all records, added up in turn, charged as if it were in pieces."""
+    """``Objective.force`` in one product over all records, added up in turn, charged as if it
+    were in pieces.
+    """
     slopes = objective.slopes(x @ weight.T, t)
-    return replace(Objective.force(objective, weight, x, t), gradient=np.cumsum(slopes * x, axis=0)[-1:])
+    return replace(
+        Objective.force(objective, weight, x, t), gradient=np.cumsum(slopes * x, axis=0)[-1:]
+    )
 
 
 @pytest.mark.parametrize("broken", [False, True])
 def test_many_records_at_once_are_summed_as_they_are_charged(broken):
-    """One record 200 000 times: all roundings go the same way, and more than the charge for one product over them."""
-    n, gone, row, weight = 200_100, 200_000, np.array([[-0.902, 0.4314]]), np.array([[-0.3029, -0.0628]])
-    objective, x, t = Objective("least_squares", 1e6), np.broadcast_to(row, (n, 2)), np.full((n, 1), -1.0)
+    """One record 200 000 times: all roundings go the same way, and more than the charge for one
+    product over them.
+    """
+    n, gone, row, weight = (
+        200_100,
+        200_000,
+        np.array([[-0.902, 0.4314]]),
+        np.array([[-0.3029, -0.0628]]),
+    )
+    objective, x, t = (
+        Objective("least_squares", 1e6),
+        np.broadcast_to(row, (n, 2)),
+        np.full((n, 1), -1.0),
+    )
     tilt = -(n * (row @ weight.T + 1) * row + objective.strength * weight)
     head = RemovableHead.formed(objective, weight, tilt, x, t)
     if broken:
         head.objective = type("Whole", (Objective,), {"force": one_product})("least_squares", 1e6)
     head.remove(x[:gone], t[:gone], x[gone:])
-    assert (size(exact_gradient(objective, head.weight, x[gone:], t[gone:], tilt)) > head.residual) == broken
+    assert (
+        size(exact_gradient(objective, head.weight, x[gone:], t[gone:], tilt)) > head.residual
+    ) == broken
 
 
-# -- the factor --------------------------------------------------------------------------------------------------------
+# -- the factor
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_a_poor_inverse_is_noticed_and_made_anew():
@@ -317,11 +358,17 @@ def test_after_a_step_that_fails_nothing_is_known_until_it_is_measured():
     assert head.residual == np.inf
     assert np.array_equal(head.weight, before)
     head.refresh(case.x[3:], case.t[3:])
-    assert size(exact_gradient(case.objective, head.weight, case.x[3:], case.t[3:], case.tilt)) <= head.residual < 1e-10
+    assert (
+        size(exact_gradient(case.objective, head.weight, case.x[3:], case.t[3:], case.tilt))
+        <= head.residual
+        < 1e-10
+    )
 
 
 def test_a_step_below_the_last_digit_of_the_weights_is_charged():
-    """w + v rounds to w, so that nothing seems to have moved; the Hessian is still another one on the way to w + v."""
+    """w + v rounds to w, so that nothing seems to have moved; the Hessian is still another one
+    on the way to w + v.
+    """
     case = problem("logistic", n=20, strength=1e18)
     head = RemovableHead.formed(case.objective, np.ones((1, 5)), case.tilt, case.x, case.t)
     step = head.remove(case.x[:1], case.t[:1])
@@ -331,8 +378,14 @@ def test_a_step_below_the_last_digit_of_the_weights_is_charged():
 
 
 def test_what_a_norm_loses_to_underflow_is_charged():
-    """The square of 1e-170 is 0, and so is a norm of such numbers; what is left of a gradient is not."""
-    objective, nobody, weight = Objective("least_squares", 2.0), np.zeros((0, 1)), np.full((1, 1), 1e-170)
+    """The square of 1e-170 is 0, and so is a norm of such numbers; what is left of a gradient is
+    not.
+    """
+    objective, nobody, weight = (
+        Objective("least_squares", 2.0),
+        np.zeros((0, 1)),
+        np.full((1, 1), 1e-170),
+    )
     head = RemovableHead.formed(objective, weight, 0 * weight, nobody, nobody)
     left = size(exact_gradient(objective, weight, nobody, nobody, 0 * weight))
     assert left == pytest.approx(2e-170)
@@ -344,7 +397,9 @@ def test_the_worst_case_counts_every_output():
     objective, x, t = Objective("logistic", 1e4), np.full((50, 1), 1 - 1e-12), np.zeros((50, 10))
     head = RemovableHead.formed(objective, np.full((10, 1), 12.0), np.zeros((10, 1)), x, t)
     step = head.remove(x[:1], t[:1], x[1:])
-    counted, of_one = (worst_case(objective.gamma, 1, 49, objective.strength, outputs=j) for j in (10, 1))
+    counted, of_one = (
+        worst_case(objective.gamma, 1, 49, objective.strength, outputs=j) for j in (10, 1)
+    )
     assert of_one < step.curved <= counted
 
 
@@ -352,19 +407,28 @@ def test_what_does_not_fit_is_refused():
     case = problem("logistic", n=20)
     head, x, t = case.head, case.x, case.t
     for error, message, call in (
-        (ValueError, "cannot be removed of 20", lambda: head.remove(np.zeros((21, 5)), np.zeros((21, 1)))),
+        (
+            ValueError,
+            "cannot be removed of 20",
+            lambda: head.remove(np.zeros((21, 5)), np.zeros((21, 1))),
+        ),
         (ValueError, "cannot be removed of 20", lambda: head.remove(x[:1], t[:1], x)),
         (ValueError, "19 records are given, and 20 are left", lambda: head.polish(x[1:], t[1:])),
         (ValueError, r"targets are \(1, 1\), expected \(3, 1\)", lambda: head.remove(x[:3], t[:1])),
         (UnsoundError, "longer than 1", lambda: head.remove(np.full((1, 5), 0.5), t[:1])),
         (UnsoundError, "longer than 1", lambda: head.settle(x * 2)),
-        (UnsoundError, "weight_decay is too small", lambda: Factor(BoundedMatrix.of(-np.eye(3), 0.0)).solve(np.ones(3))),
+        (
+            UnsoundError,
+            "weight_decay is too small",
+            lambda: Factor(BoundedMatrix.of(-np.eye(3), 0.0)).solve(np.ones(3)),
+        ),
     ):
         with pytest.raises(error, match=message):
             call()
 
 
-# -- removals covered --------------------------------------------------------------------------------------------------
+# -- removals covered
+# --------------------------------------------------------------------------------------------------
 
 
 N, WAITING = 24, 2
@@ -374,8 +438,21 @@ X = (RNG.normal(size=(N, 2)) + 1.5 * np.where(Y == 1, 1, -1)[:, None]).round(3)
 LINE = np.linspace(-1, 1, 400)
 QUERIES = np.stack([LINE, LINE + 0.1 * RNG.normal(size=400)], axis=1)
 SAID = Declared(classes=(0, 1), size=N, features=True, settings=True, ids=True)
-BOX = {"certificate": "box", "network": (), "epochs": 2, "lr": 0.5, "clip": 0.5, "compute": {"kernel": "reference"}}
-HEAD = {"certificate": "stability", "epochs": 4, "lr": 0.5, "clip": 0.5, "compute": {"kernel": "reference"}}
+BOX = {
+    "certificate": "box",
+    "network": (),
+    "epochs": 2,
+    "lr": 0.5,
+    "clip": 0.5,
+    "compute": {"kernel": "reference"},
+}
+HEAD = {
+    "certificate": "stability",
+    "epochs": 4,
+    "lr": 0.5,
+    "clip": 0.5,
+    "compute": {"kernel": "reference"},
+}
 
 
 def trained(kept: np.ndarray, **settings: Any) -> Fitted:
@@ -411,25 +488,44 @@ def test_what_certificates_of_a_run_do_not_say() -> None:
     settings, conditions = model.model.problem.settings, model.conditions
     found = " ".join(remark.sentence for remark in gaps(settings, conditions))
     assert "normaliser 24 was derived from the number of records" in found
-    assert settings.choices.sentence not in found, "what settings were chosen on leaves the training what it is"
+    assert settings.choices.sentence not in found, (
+        "what settings were chosen on leaves the training what it is"
+    )
     assert gaps(settings, trained(np.arange(N), **HEAD).conditions) == []
     constants = next(c for c in conditions if c.letter == "e")
     read = not_held("own_words", text="a range was read off the records")
     worse = (*trained(np.arange(N), **HEAD).conditions[:4], constants.and_(read))
     assert Remark("condition_not_held", {"fact": read}) in gaps(settings, worse)
     assert gaps(settings, worse, compared=(*constants.grounds.facts, read)) == []
-    assert gaps(settings, worse, compared=(declared("declared_in_own_words", text="x", broken_by="y"),)) != []
+    assert (
+        gaps(
+            settings, worse, compared=(declared("declared_in_own_words", text="x", broken_by="y"),)
+        )
+        != []
+    )
     removing = fit(X, Y, ks=4, relation="remove", declared=SAID, **HEAD)
     uncounted = gaps(removing.model.problem.settings, removing.conditions, public=True)
     assert uncounted[0] == Remark("public_not_counted", {"relation": "remove"})
     drawn = np.arange(N) < 8
     features = {"map": "landmarks", "count": 4, "public": "train", "ridge": 1e-3}
-    shown = fit(X, Y, ks=4, declared=SAID, public=drawn, features=features, ids=np.arange(N).astype(str), **HEAD)
-    assert gaps(shown.model.problem.settings, shown.conditions, public=True)[0] == Remark("public_features")
+    shown = fit(
+        X,
+        Y,
+        ks=4,
+        declared=SAID,
+        public=drawn,
+        features=features,
+        ids=np.arange(N).astype(str),
+        **HEAD,
+    )
+    assert gaps(shown.model.problem.settings, shown.conditions, public=True)[0] == Remark(
+        "public_features"
+    )
     assert gaps(shown.model.problem.settings, shown.conditions, public=False) == []
 
 
-# -- availability ------------------------------------------------------------------------------------------------------
+# -- availability
+# ------------------------------------------------------------------------------------------------------
 
 
 def winner(votes: np.ndarray, classes: int) -> int:
@@ -438,7 +534,10 @@ def winner(votes: np.ndarray, classes: int) -> int:
 
 def certain(distances: np.ndarray, labels: np.ndarray, pending: np.ndarray, classes: int) -> bool:
     """By trying every vote of every member that may change, for one query."""
-    options = [[y] if k <= d else range(classes) for y, d, k in zip(labels, distances, pending, strict=True)]
+    options = [
+        [y] if k <= d else range(classes)
+        for y, d, k in zip(labels, distances, pending, strict=True)
+    ]
     return len({winner(np.array(votes), classes) for votes in product(*options)}) == 1
 
 
@@ -451,12 +550,17 @@ def cases(seed: int, classes: int, members: int) -> tuple[np.ndarray, np.ndarray
 def agrees(rule: object, seed: int, classes: int, members: int) -> bool:
     distances, labels, pending = cases(seed, classes, members)
     mask = rule(distances, labels, pending, classes)  # type: ignore[operator]
-    return all(certain(distances[:, q], labels[:, q], pending, classes) == mask[q] for q in range(labels.shape[1]))
+    return all(
+        certain(distances[:, q], labels[:, q], pending, classes) == mask[q]
+        for q in range(labels.shape[1])
+    )
 
 
 @pytest.mark.parametrize("classes", [2, 3, 4])
 @pytest.mark.parametrize("members", [1, 2, 3, 5])
-def test_a_query_is_answered_if_and_only_if_no_vote_of_the_unknown_changes_it(classes: int, members: int) -> None:
+def test_a_query_is_answered_if_and_only_if_no_vote_of_the_unknown_changes_it(
+    classes: int, members: int
+) -> None:
     assert all(agrees(answerable, seed, classes, members) for seed in range(20))
 
 

@@ -1,7 +1,8 @@
-"""Labels that flip (relation=flip): distances against every way to change labels, and what keeps a flip in its place.
+"""Labels that flip (relation=flip): distances against every way to change labels, and what keeps a
+flip in its place.
 
-Every labelling of a small universe is trained, and each query's distance is compared with the fewest labels that differ
-where its answer does: equal, and not merely less.
+Every labelling of a small universe is trained, and each query's distance is compared with the
+fewest labels that differ where its answer does: equal, and not merely less.
 """
 
 import json
@@ -44,7 +45,8 @@ def universe(n: int, classes: int, kind: str = "") -> tuple[np.ndarray, np.ndarr
         queries = np.vstack([x, np.eye(2)[1:], queries[:5]])
     if kind == "one class is missing":
         y = np.minimum(y, 1)
-    if kind == "a third class pulls":  # one label of it, away from the query, does more than two of the answer's own
+    # one label of it, away from the query, does more than two of the answer's own
+    if kind == "a third class pulls":
         turned = np.radians([73.4, -73.4, 73.4, -73.4, 64.5, 180.0])
         x, y = np.column_stack([np.cos(turned), np.sin(turned)]), np.array([0, 0, 0, 0, 1, 2])
         queries = np.column_stack([np.cos(turns := np.linspace(-0.2, 0.2, 9)), np.sin(turns)])
@@ -57,7 +59,9 @@ def fitted(n: int, classes: int, members: int, kind: str = "") -> tuple[FlipMode
     certificate: Any = {"name": "votes"}
     if kind in HARD:  # opposite rows weigh the same
         certificate |= {"features": {"bias": 0.0}, "strength": 100.0}
-    model = agt.fit(x, y, declared=declared, relation="flip", certificate=certificate, members=members).model
+    model = agt.fit(
+        x, y, declared=declared, relation="flip", certificate=certificate, members=members
+    ).model
     assert isinstance(model, FlipModel)
     return model, queries
 
@@ -88,7 +92,9 @@ def labellings(model: FlipModel) -> Iterator[tuple[np.ndarray, FlipModel]]:
         (4, 4, 1, ""),
     ],
 )
-def test_a_distance_is_exactly_how_many_labels_hold(n: int, classes: int, members: int, kind: str) -> None:
+def test_a_distance_is_exactly_how_many_labels_hold(
+    n: int, classes: int, members: int, kind: str
+) -> None:
     model, queries = fitted(n, classes, members, kind)
     known, given = model.certify(queries), model.problem.dataset.train.labels
     fewest = np.full(len(queries), np.iinfo(np.int64).max)
@@ -103,7 +109,9 @@ def test_a_distance_is_exactly_how_many_labels_hold(n: int, classes: int, member
 
 
 @pytest.mark.parametrize(("n", "classes", "members"), [(7, 2, 1), (7, 2, 3), (5, 3, 1), (5, 3, 4)])
-def test_neighbours_differ_by_one_and_their_answers_at_0_alone(n: int, classes: int, members: int) -> None:
+def test_neighbours_differ_by_one_and_their_answers_at_0_alone(
+    n: int, classes: int, members: int
+) -> None:
     model, queries = fitted(n, classes, members)
     seen = [(labels, again.certify(queries)) for labels, again in labellings(model)]
     pairs = 0
@@ -126,16 +134,23 @@ def test_the_price_is_what_every_set_of_flips_says(classes: int) -> None:
     rng = np.random.default_rng(classes)
     every = np.array([*product(range(classes), repeat=4)])
     for _ in range(200):
-        pull, given = rng.integers(-2, 3, size=4).astype(np.float64), rng.integers(0, classes, size=4)
+        pull, given = (
+            rng.integers(-2, 3, size=4).astype(np.float64),
+            rng.integers(0, classes, size=4),
+        )
         scores = (np.where(every[..., None] == np.arange(classes), pull[:, None], 0)).sum(axis=1)
         answers, here = scores.argmax(axis=1), (every == given).all(axis=1)
         apart = (every != given).sum(axis=1)[answers != answers[here]]
-        price = of_others(flips_to_beat(pull[None], given, answers[here], classes, 9), answers[here])
+        price = of_others(
+            flips_to_beat(pull[None], given, answers[here], classes, 9), answers[here]
+        )
         assert price[0] == apart.min(initial=9)
 
 
 def test_flips_to_an_answer_move_by_one() -> None:
-    """0 for the answer alone, the least of the others is what turns it, and no labelling is nearer than its price."""
+    """0 for the answer alone, the least of the others is what turns it, and no labelling is
+    nearer than its price.
+    """
     rng, classes = np.random.default_rng(1), 3
     every = np.array([*product(range(classes), repeat=5)])
     apart = (every[:, None] != every).sum(axis=2)
@@ -143,7 +158,9 @@ def test_flips_to_an_answer_move_by_one() -> None:
         pull = rng.integers(-3, 4, size=5).astype(np.float64)
         scores = (np.where(every[..., None] == np.arange(classes), pull[:, None], 0)).sum(axis=1)
         answers = scores.argmax(axis=1)
-        prices = np.stack([flips_to_answer(pull[None], given, classes, 9)[:, 0] for given in every], axis=1)
+        prices = np.stack(
+            [flips_to_answer(pull[None], given, classes, 9)[:, 0] for given in every], axis=1
+        )
         assert np.array_equal(prices == 0, np.arange(classes)[:, None] == answers)
         assert (abs(prices[:, :, None] - prices[:, None])[:, apart == 1] <= 1).all()
         turns = [
@@ -158,14 +175,21 @@ def test_flips_to_an_answer_move_by_one() -> None:
 
 @pytest.mark.parametrize("sure_of", [9, 12])
 def test_a_vote_asks_what_a_class_costs_whatever_the_answer_is(sure_of: int) -> None:
-    """One flip turns a member from 0 to 2, and what it takes to beat its answer falls from 3 to 1: the vote's may not."""
+    """One flip turns a member from 0 to 2, and what it takes to beat its answer falls from 3 to
+    1: the vote's may not.
+    """
     model, queries = fitted(20, 3, 5)
     phi = model.phi(queries[:1])[0]
     along = np.zeros((1, len(phi)), dtype=np.int32)
     along[0, abs(phi).argmax()] = np.sign(phi[abs(phi).argmax()])
-    sure = [Pulled(np.repeat(along, sure_of, axis=0), np.full(sure_of, label)) for label in (0, 0, 1, 1)]
+    sure = [
+        Pulled(np.repeat(along, sure_of, axis=0), np.full(sure_of, label)) for label in (0, 0, 1, 1)
+    ]
     pull = np.array([-3, 3, 3, 3, 6], dtype=np.int32)[:, None] * along
-    before, after = (model._of([Pulled(pull, np.array([1, 0, 0, last, 2])), *sure]).certify(queries[:1]) for last in (0, 2))
+    before, after = (
+        model._of([Pulled(pull, np.array([1, 0, 0, last, 2])), *sure]).certify(queries[:1])
+        for last in (0, 2)
+    )
     assert [known.members[0, 0] for known in (before, after)] == [0, 2]
     assert [known.prediction[0] for known in (before, after)] == [0, 0]
     assert before.stable_distance[0] > 0
@@ -173,14 +197,18 @@ def test_a_vote_asks_what_a_class_costs_whatever_the_answer_is(sure_of: int) -> 
 
 
 @pytest.mark.parametrize(("n", "width"), [(0, 3), (4, 6), (300, 3), (700, 40)])
-def test_weights_are_those_of_ridge_and_no_label_is_part_of_what_moves_them(n: int, width: int) -> None:
+def test_weights_are_those_of_ridge_and_no_label_is_part_of_what_moves_them(
+    n: int, width: int
+) -> None:
     rng = np.random.default_rng(n)
     rows = np.rint(rng.normal(size=(n, width)) * 2**19)
     moves = pulls(rows, 0.1)
     assert moves.dtype == np.int32
     assert lengths(moves.astype(np.float64)) < 2**TOTAL
     targets = targets_of(rng.integers(0, 2, n), 2)
-    usual, mine = (weight[0].astype(np.float64) for weight in (ridge(rows, targets, 0.1), targets.T @ moves))
+    usual, mine = (
+        weight[0].astype(np.float64) for weight in (ridge(rows, targets, 0.1), targets.T @ moves)
+    )
     if n:
         assert usual @ mine >= (1 - 1e-6) * np.linalg.norm(usual) * np.linalg.norm(mine)
 
@@ -192,7 +220,9 @@ def test_a_flip_renames_nobody_and_leaves_all_other_members_as_they_were() -> No
     declared = agt.Declared(classes=[0, 1, 2], size=40, features=True, settings=True)
 
     def model(labels: np.ndarray) -> FlipModel:
-        found = agt.fit(x, labels, declared=declared, relation="flip", certificate="votes", members=7).model
+        found = agt.fit(
+            x, labels, declared=declared, relation="flip", certificate="votes", members=7
+        ).model
         assert isinstance(found, FlipModel)
         return found
 
@@ -221,15 +251,23 @@ def test_a_flip_in_a_table_moves_no_row_to_another_name_shard_or_split(tmp_path:
     rows, labels = rng.integers(0, 4, size=(80, 2)), rng.integers(0, 2, size=80)
 
     def read(given: np.ndarray, label_free: bool) -> Dataset:
-        lines = [f"{a},{b},{'no' if c else 'yes'}" for (a, b), c in zip(rows.tolist(), given.tolist(), strict=True)]
+        lines = [
+            f"{a},{b},{'no' if c else 'yes'}"
+            for (a, b), c in zip(rows.tolist(), given.tolist(), strict=True)
+        ]
         path.write_text("\n".join(["a,b,y", *lines]) + "\n")
         numeric = {"a": (0, 3), "b": (0, 3)}
-        return Table(path=path, label="y", classes=("no", "yes"), numeric=numeric, label_free=label_free).load()
+        return Table(
+            path=path, label="y", classes=("no", "yes"), numeric=numeric, label_free=label_free
+        ).load()
 
     for label_free, same in ((True, True), (False, False)):
         mine = read(labels, label_free)
         assert mine.label_free == label_free
-        others = [read(np.where(np.arange(80) == row, 1 - labels, labels), label_free) for row in range(0, 80, 7)]
+        others = [
+            read(np.where(np.arange(80) == row, 1 - labels, labels), label_free)
+            for row in range(0, 80, 7)
+        ]
         assert all(mine.same_records(other) for other in others) == same
         assert len({part.digest for part in (mine, *others)}) == 13  # the labels are others
 
@@ -242,14 +280,22 @@ def test_ids_that_may_hold_labels_are_refused() -> None:
 
 
 def test_ids_without_labels_are_refused_where_no_label_flips() -> None:
-    """One copy that goes passes its id on to the next, which has another label: every later label would change shards."""
+    """One copy that goes passes its id on to the next, which has another label: every later
+    label would change shards.
+    """
     x, y = np.zeros((6, 1)), np.array([0, 1, 0, 1, 0, 1])
-    (many, _), (few, _) = (dataset_of(x[at:], y[at:], Declared(classes=(0, 1)), label_free=True) for at in (0, 1))
+    (many, _), (few, _) = (
+        dataset_of(x[at:], y[at:], Declared(classes=(0, 1)), label_free=True) for at in (0, 1)
+    )
     ids = dict(zip(many.train.ids, many.train.labels, strict=True))
-    assert all(ids[name] != label for name, label in zip(few.train.ids, few.train.labels, strict=True))
+    assert all(
+        ids[name] != label for name, label in zip(few.train.ids, few.train.labels, strict=True)
+    )
     for relation in ("add_remove", "substitute", "remove"):
         model = agt.fit(x, y, declared=Declared(classes=(0, 1), size=6), relation=relation).model
-        with pytest.raises(ConfigError, match=r"dataset\.label_free=true is for relation=flip alone"):
+        with pytest.raises(
+            ConfigError, match=r"dataset\.label_free=true is for relation=flip alone"
+        ):
             model.problem.on(replace(model.problem.dataset, label_free=True))
 
 
@@ -266,13 +312,21 @@ def test_ids_without_labels_are_refused_where_no_label_flips() -> None:
 def test_what_cannot_count_flips_is_refused_and_says_what_can(settings: dict, missing: str) -> None:
     x, y, _ = universe(6, 2)
     with pytest.raises(ConfigError, match=missing):
-        agt.fit(x, y, declared=agt.Declared(classes=[0, 1], size=6, ids=True), relation="flip", **settings)
+        agt.fit(
+            x,
+            y,
+            declared=agt.Declared(classes=[0, 1], size=6, ids=True),
+            relation="flip",
+            **settings,
+        )
 
 
 def test_ids_that_were_given_are_declared_to_tell_nothing_of_labels() -> None:
     x, y, _ = universe(6, 2)
     declared = agt.Declared(classes=[0, 1], size=6, features=True, settings=True, ids=True)
-    model = agt.fit(x, y, ids=[*"abcdef"], declared=declared, relation="flip", certificate="votes").model
+    model = agt.fit(
+        x, y, ids=[*"abcdef"], declared=declared, relation="flip", certificate="votes"
+    ).model
     said = [fact.sentence for c in model.conditions for fact in c.grounds.facts]
     assert any("tell nothing of labels" in words for words in said)
     unnamed = fitted(6, 2, 1)[0].conditions
@@ -310,15 +364,26 @@ def shelved(model: FlipModel) -> Any:
 def test_it_is_read_back_whole() -> None:
     model, queries = fitted(8, 3, 3)
     again = load(model.problem, shelved(model))
-    assert np.array_equal(again.certify(queries).stable_distance, model.certify(queries).stable_distance)
+    assert np.array_equal(
+        again.certify(queries).stable_distance, model.certify(queries).stable_distance
+    )
 
 
 CHANGES: dict[str, tuple[Callable[[Pulled], Pulled], str]] = {
-    "other labels": (lambda one: one._replace(given=(one.given + 1) % 3), "the weights are not those of"),
+    "other labels": (
+        lambda one: one._replace(given=(one.given + 1) % 3),
+        "the weights are not those of",
+    ),
     "other pulls": (lambda one: one._replace(pulls=one.pulls // 2), "the weights are not those of"),
     "no class": (lambda one: one._replace(given=one.given + 3), "labels of no class"),
-    "too long": (lambda one: one._replace(pulls=np.full_like(one.pulls, 2**29)), "too long to count exactly"),
-    "too long below": (lambda one: one._replace(pulls=np.full_like(one.pulls, -(2**31))), "too long to count exactly"),
+    "too long": (
+        lambda one: one._replace(pulls=np.full_like(one.pulls, 2**29)),
+        "too long to count exactly",
+    ),
+    "too long below": (
+        lambda one: one._replace(pulls=np.full_like(one.pulls, -(2**31))),
+        "too long to count exactly",
+    ),
 }
 
 
@@ -334,14 +399,18 @@ def test_a_file_that_was_changed_is_refused(change: str) -> None:
 
 @pytest.mark.parametrize(("classes", "members"), [(2, 1), (3, 5)])
 def test_a_distance_holds_against_labels_changed_in_the_arrays(classes: int, members: int) -> None:
-    """Through the front door, and by the labels that hurt most: those of the records nearest to a query."""
+    """Through the front door, and by the labels that hurt most: those of the records nearest to
+    a query.
+    """
     rng, n = np.random.default_rng(members), 60
     x, y = rng.normal(size=(n, 3)), np.arange(n) % classes
     x[:, 0] += 2 * y
     declared = agt.Declared(classes=list(range(classes)), size=n, features=True, settings=True)
 
     def answers(labels: np.ndarray) -> agt.Fitted:
-        return agt.fit(x, labels, declared=declared, relation="flip", certificate="votes", members=members)
+        return agt.fit(
+            x, labels, declared=declared, relation="flip", certificate="votes", members=members
+        )
 
     queries = rng.normal(size=(30, 3)) + np.eye(1, 3)
     known = answers(y).certify(queries)
@@ -366,15 +435,25 @@ def test_a_distance_holds_against_labels_changed_in_the_arrays(classes: int, mem
         ("stability", 3, {"clip": 1.0, "loss": "cross_entropy"}),
     ],
 )
-def test_a_flip_moves_a_head_no_farther_than_it_says(certificate: str, classes: int, settings: dict) -> None:
-    """Every label of a few records changed to every other, of heads that hardly leave 0, where a flip moves most."""
+def test_a_flip_moves_a_head_no_farther_than_it_says(
+    certificate: str, classes: int, settings: dict
+) -> None:
+    """Every label of a few records changed to every other, of heads that hardly leave 0, where a
+    flip moves most.
+    """
     rng, n = np.random.default_rng(3), 30
     x, y = rng.normal(size=(n, 2)), np.arange(n) % classes
-    settings |= {"weight_decay": 1.0} if certificate == "erm" else {"weight_decay": 0.0, "epochs": 1, "lr": 0.1}
+    settings |= (
+        {"weight_decay": 1.0}
+        if certificate == "erm"
+        else {"weight_decay": 0.0, "epochs": 1, "lr": 0.1}
+    )
     declared = agt.Declared(classes=list(range(classes)), size=n, features=True, settings=True)
 
     def head(labels: np.ndarray) -> LinearModel:
-        model = agt.fit(x, labels, declared=declared, relation="flip", certificate=certificate, **settings).model
+        model = agt.fit(
+            x, labels, declared=declared, relation="flip", certificate=certificate, **settings
+        ).model
         assert isinstance(model, LinearModel)
         return model
 
@@ -402,7 +481,8 @@ def test_a_flip_in_a_file_of_vectors_moves_no_row(tmp_path: Path) -> None:
     assert len({dataset.digest for dataset in read}) == 4
 
 
-# -- the audit -----------------------------------------------------------------------------------------------------------
+# -- the audit
+# -----------------------------------------------------------------------------------------------------------
 
 AUDITED = [
     ("votes", {}),
@@ -417,7 +497,9 @@ def head_to_audit(certificate: str, settings: dict) -> Any:
     y = np.arange(40) % 2
     x = rng.normal(size=(40, 2)) * 0.6 + np.where(y == 1, 1, -1)[:, None]
     declared = agt.Declared(classes=[0, 1], size=40, features=True, settings=True)
-    return agt.fit(x, y, declared=declared, relation="flip", certificate=certificate, **settings).model
+    return agt.fit(
+        x, y, declared=declared, relation="flip", certificate=certificate, **settings
+    ).model
 
 
 def audited(model: Any) -> dict[str, Outcome]:
@@ -429,12 +511,18 @@ def audited(model: Any) -> dict[str, Outcome]:
 def test_an_audit_changes_labels_and_finds_no_fault(certificate: str, settings: dict) -> None:
     found = audited(head_to_audit(certificate, settings))
     claimed = {"parameters", "certified labels", "stable distances", "batches and constants"}
-    claimed |= set() if settings.get("members", 1) > 1 and certificate != "votes" else {"labels within bounds"}
+    claimed |= (
+        set()
+        if settings.get("members", 1) > 1 and certificate != "votes"
+        else {"labels within bounds"}
+    )
     assert {about for about, outcome in found.items() if outcome is Outcome.STANDS} >= claimed
     assert Outcome.VIOLATED not in found.values()
 
 
-def test_an_audit_finds_distances_that_count_flips_of_one_record_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_audit_finds_distances_that_count_flips_of_one_record_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     honest = votes.flips_to_beat
     monkeypatch.setattr(votes, "flips_to_beat", lambda *given: 2 * honest(*given))
     found = audited(head_to_audit("votes", {}))
@@ -442,9 +530,14 @@ def test_an_audit_finds_distances_that_count_flips_of_one_record_twice(monkeypat
     assert found["stable distances"] is Outcome.VIOLATED
 
 
-def test_an_audit_finds_a_head_whose_labels_count_for_less_than_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_audit_finds_a_head_whose_labels_count_for_less_than_a_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(Flip, "rows_moved", lambda self, unit_rows, gradient_norm=None: 0.2)
-    assert audited(head_to_audit("stability", {"lr": 0.1, "epochs": 1}))["parameters"] is Outcome.VIOLATED
+    assert (
+        audited(head_to_audit("stability", {"lr": 0.1, "epochs": 1}))["parameters"]
+        is Outcome.VIOLATED
+    )
 
 
 def test_an_audit_finds_shards_that_follow_labels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -452,7 +545,9 @@ def test_an_audit_finds_shards_that_follow_labels(monkeypatch: pytest.MonkeyPatc
     honest = VotesModel._dealt
 
     def dealt(self: VotesModel, records: Records) -> Iterator[Records]:
-        named = [f"{unit} {label}" for unit, label in zip(records.units, records.labels, strict=True)]
+        named = [
+            f"{unit} {label}" for unit, label in zip(records.units, records.labels, strict=True)
+        ]
         return honest(self, replace(records, units=np.array(named)))
 
     monkeypatch.setattr(VotesModel, "_dealt", dealt)

@@ -1,7 +1,9 @@
-"""Margin votes: sound, 1-Lipschitz between neighbouring ensembles, and the best allocation of edits over members.
+"""Margin votes: sound, 1-Lipschitz between neighbouring ensembles, and the best allocation of edits
+over members.
 
-A member is a walker on a line whose places have margins, any numbers one after another; an edit moves one walker by a
-place. So all datasets there are can be listed, with the edits between them, and every claim is held against all of them.
+A member is a walker on a line whose places have margins, any numbers one after another; an edit
+moves one walker by a place. So all datasets there are can be listed, with the edits between them,
+and every claim is held against all of them.
 """
 
 from collections.abc import Callable
@@ -25,11 +27,14 @@ def as_it_is(members: list[Envelope], clip: float, touches: int) -> Vote:
     return margin_vote(members, clip, touches=touches)
 
 
-# -- walkers ---------------------------------------------------------------------------------------------------------------
+# -- walkers
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def tables(members: int, places: int, seed: int) -> np.ndarray:
-    """[T, P] margins of each member's places: falls that are neither convex nor concave, ties, and some beyond the clip."""
+    """[T, P] margins of each member's places: falls that are neither convex nor concave, ties,
+    and some beyond the clip.
+    """
     steps = np.random.default_rng(seed).choice([-1, 0, 0, 1, 2, 3], size=(members, places))
     walks = steps.cumsum(axis=1)
     return (walks - np.median(walks, axis=1, keepdims=True)).astype(np.float64)
@@ -47,8 +52,12 @@ def envelopes(margins: np.ndarray, at: np.ndarray) -> list[Envelope]:
     known = []
     for member in range(count):
         within = [[margins[member, max(x - j, 0) : x + j + 1] for x in range(places)] for j in ks]
-        lower, upper = (np.array([[end(part) for part in row] for row in within]) for end in (min, max))
-        known.append(Envelope(ks, margins[member, at[member]], lower[:, at[member]], upper[:, at[member]]))
+        lower, upper = (
+            np.array([[end(part) for part in row] for row in within]) for end in (min, max)
+        )
+        known.append(
+            Envelope(ks, margins[member, at[member]], lower[:, at[member]], upper[:, at[member]])
+        )
     return known
 
 
@@ -65,8 +74,12 @@ def edits(members: int, places: int, touches: int) -> Edits:
     return joined
 
 
-def violations(rule: Rule, touches: int = 1, members: int = 3, places: int = 9, seeds: int = 3) -> tuple[int, int]:
-    """(labels that fewer edits turn than the distance says, edits that tear labels or distances) over all states."""
+def violations(
+    rule: Rule, touches: int = 1, members: int = 3, places: int = 9, seeds: int = 3
+) -> tuple[int, int]:
+    """(labels that fewer edits turn than the distance says, edits that tear labels or distances)
+    over all states.
+    """
     unsound = tears = 0
     joined, at = edits(members, places, touches), states(members, places)
     for seed in range(seeds):
@@ -94,10 +107,14 @@ def test_every_edit_of_every_state(members: int, places: int, touches: int) -> N
 
 @pytest.mark.parametrize(("members", "places"), [(1, 15), (2, 9), (3, 5)])
 def test_every_replacement_of_every_state(members: int, places: int) -> None:
-    """Envelopes of single edits: a replacement is two of them, of two members or of one, and nothing is lost."""
+    """Envelopes of single edits: a replacement is two of them, of two members or of one, and
+    nothing is lost.
+    """
     joined = one_after_another(edits(members, places, 1), places**members)
     for seed in range(3):
-        vote = margin_vote(envelopes(tables(members, places, seed), states(members, places)), CLIP, touches=2)
+        vote = margin_vote(
+            envelopes(tables(members, places, seed), states(members, places)), CLIP, touches=2
+        )
         least = edits_to_another(vote.prediction, joined)
         assert torn(vote, joined) == 0
         assert vote.distance[least < 99].tolist() == (least[least < 99] - 1).tolist()
@@ -112,7 +129,8 @@ def test_one_member_is_itself() -> None:
     assert vote.distance.tolist() == [abs(other - x).min() - 1 for x, other in enumerate(others)]
 
 
-# -- the best allocation ---------------------------------------------------------------------------------------------------
+# -- the best allocation
+# ---------------------------------------------------------------------------------------------------
 
 
 def ensembles(members: int, ks: tuple[int, ...], n: int, seed: int) -> list[Envelope]:
@@ -160,12 +178,17 @@ def test_longer_than_what_is_looked_at_first_and_at_all() -> None:
     for slope in (1.0, 0.05, 0.01, 1e-3):
         ks = tuple(range(1, REACH + 1))
         walk = np.arange(1, REACH + 1)[:, None] * slope
-        member = Envelope(ks, np.array([2.0, -2.0]), np.array([2.0, -2.0]) - walk, np.array([2.0, -2.0]) + walk)
+        member = Envelope(
+            ks, np.array([2.0, -2.0]), np.array([2.0, -2.0]) - walk, np.array([2.0, -2.0]) + walk
+        )
         vote = margin_vote([member] * 3, CLIP, touches=1)
         exact = np.ceil(6 / slope) - 1
         assert vote.prediction.tolist() == [1, 0]
         assert (abs(vote.distance - min(exact, REACH)) <= 1).all()
-        assert margin_vote([member] * 3, CLIP, touches=2).distance.tolist() == (vote.distance // 2).tolist()
+        assert (
+            margin_vote([member] * 3, CLIP, touches=2).distance.tolist()
+            == (vote.distance // 2).tolist()
+        )
 
 
 def test_a_grid_with_gaps_counts_the_bound_of_the_next_k() -> None:
@@ -190,9 +213,13 @@ def test_labels_are_the_sign_of_the_sum_and_ties_are_0() -> None:
 def test_sums_of_the_largest_ensemble_are_exact() -> None:
     """10,000 members at the clip, in 32 bits: every edit takes all of one away."""
     margin = np.array([9.0])
-    vote = margin_vote([Envelope((1,), margin, -margin[None] * 2, margin[None])] * 10_000, CLIP, touches=1)
+    vote = margin_vote(
+        [Envelope((1,), margin, -margin[None] * 2, margin[None])] * 10_000, CLIP, touches=1
+    )
     assert vote.distance.item() == REACH
-    vote = margin_vote([Envelope((), margin, np.empty((0, 1)), np.empty((0, 1)))] * 1001, CLIP, touches=1)
+    vote = margin_vote(
+        [Envelope((), margin, np.empty((0, 1)), np.empty((0, 1)))] * 1001, CLIP, touches=1
+    )
     assert vote.distance.item() == 500
 
 
@@ -203,16 +230,31 @@ def test_what_fits_together_is_checked() -> None:
         (
             ConfigError,
             "same values of k",
-            lambda: margin_vote([one, Envelope((2,), margin, one.lower, one.upper)], CLIP, touches=1),
+            lambda: margin_vote(
+                [one, Envelope((2,), margin, one.lower, one.upper)], CLIP, touches=1
+            ),
         ),
         (ConfigError, "same values of k", lambda: margin_vote([], CLIP, touches=1)),
-        (UnsoundError, "outside of its bounds", lambda: Envelope((1,), margin, margin[None] + 1, margin[None] + 2)),
-        (UnsoundError, "NaN", lambda: Envelope((1,), margin * np.nan, margin[None] - 1, margin[None] + 2)),
-        (UnsoundError, r"\(1, 2\) is needed", lambda: Envelope((1,), margin, margin - 1, margin + 1)),
+        (
+            UnsoundError,
+            "outside of its bounds",
+            lambda: Envelope((1,), margin, margin[None] + 1, margin[None] + 2),
+        ),
+        (
+            UnsoundError,
+            "NaN",
+            lambda: Envelope((1,), margin * np.nan, margin[None] - 1, margin[None] + 2),
+        ),
+        (
+            UnsoundError,
+            r"\(1, 2\) is needed",
+            lambda: Envelope((1,), margin, margin - 1, margin + 1),
+        ),
     )
 
 
-# -- broken on purpose -----------------------------------------------------------------------------------------------------
+# -- broken on purpose
+# -----------------------------------------------------------------------------------------------------
 
 
 def labels_vote(members: list[Envelope], touches: int) -> Vote:
@@ -224,12 +266,18 @@ def labels_vote(members: list[Envelope], touches: int) -> Vote:
 
 
 def greedy(members: list[Envelope], clip: float, touches: int) -> Vote:
-    """Each edit where it takes most at once: right where falls are concave, wrong where a member resists at first."""
+    """Each edit where it takes most at once: right where falls are concave, wrong where a member
+    resists at first.
+    """
     label, _ = margin_labels([m.margin for m in members], clip)
     distance = np.zeros(len(label), dtype=np.int64)
     for q, y in enumerate(label):
         left = [
-            [*(rounded(np.array([m.margin[q], *(m.lower if y else -m.upper)[:, q]]), clip)), -QUANTA, -QUANTA]
+            [
+                *(rounded(np.array([m.margin[q], *(m.lower if y else -m.upper)[:, q]]), clip)),
+                -QUANTA,
+                -QUANTA,
+            ]
             for m in members
         ]
         for each in left:
@@ -237,7 +285,10 @@ def greedy(members: list[Envelope], clip: float, touches: int) -> Vote:
         at, b = [0] * len(left), -1
         while sum(int(each[j]) for each, j in zip(left, at, strict=True)) >= y and b < REACH:
             b += 1
-            falls = [int(each[j] - each[min(j + 1, len(each) - 1)]) for each, j in zip(left, at, strict=True)]
+            falls = [
+                int(each[j] - each[min(j + 1, len(each) - 1)])
+                for each, j in zip(left, at, strict=True)
+            ]
             chosen = int(np.argmax(falls))
             at[chosen] = min(at[chosen] + 1, len(left[chosen]) - 1)
         distance[q] = max(b, 0)
@@ -245,7 +296,11 @@ def greedy(members: list[Envelope], clip: float, touches: int) -> Vote:
 
 
 def the_other_votes_distance(members: list[Envelope], clip: float, touches: int) -> Vote:
-    return Vote(margin_vote(members, clip, touches=touches).prediction, labels_vote(members, touches).distance, True)
+    return Vote(
+        margin_vote(members, clip, touches=touches).prediction,
+        labels_vote(members, touches).distance,
+        True,
+    )
 
 
 def one_member_counted(members: list[Envelope], clip: float, touches: int) -> Vote:
@@ -263,7 +318,9 @@ def larger(members: list[Envelope], clip: float, touches: int) -> Vote:
     a, b = labels_vote(members, touches), margin_vote(members, clip, touches=touches)
     mine = a.distance > b.distance
     agree = a.prediction == b.prediction
-    distance = np.where(agree, np.maximum(a.distance, b.distance), np.where(mine, a.distance, b.distance))
+    distance = np.where(
+        agree, np.maximum(a.distance, b.distance), np.where(mine, a.distance, b.distance)
+    )
     return Vote(np.where(mine, a.prediction, b.prediction), distance, True)
 
 
@@ -275,7 +332,13 @@ def test_the_check_of_all_states_passes_what_is_right() -> None:
 
 @pytest.mark.parametrize(
     ("rule", "touches"),
-    [(greedy, 1), (the_other_votes_distance, 1), (unclipped_distance, 1), (one_member_counted, 2), (larger, 1)],
+    [
+        (greedy, 1),
+        (the_other_votes_distance, 1),
+        (unclipped_distance, 1),
+        (one_member_counted, 2),
+        (larger, 1),
+    ],
 )
 def test_what_is_wrong_is_caught(rule: Rule, touches: int) -> None:
     unsound, tears = violations(rule, touches)
@@ -286,7 +349,9 @@ def test_what_is_wrong_is_caught(rule: Rule, touches: int) -> None:
 def test_ties_that_do_not_lose_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sum of 0 turns a 1: as it stands, whichever the label is, distances are too long."""
     real = votes._withstood
-    monkeypatch.setattr(votes, "_withstood", lambda left, least, most, edits: real(left, 0 * least, most, edits))
+    monkeypatch.setattr(
+        votes, "_withstood", lambda left, least, most, edits: real(left, 0 * least, most, edits)
+    )
     unsound, tears = violations(as_it_is)
     assert unsound > 0
     assert tears > 0
@@ -295,5 +360,7 @@ def test_ties_that_do_not_lose_are_caught(monkeypatch: pytest.MonkeyPatch) -> No
 def test_rounding_that_is_not_monotone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut at the clip to 0, as an outlier would be thrown away."""
     real = votes.rounded
-    monkeypatch.setattr(votes, "rounded", lambda m, clip: np.where(abs(m) > clip, 0, real(m, clip)).astype(np.int32))
+    monkeypatch.setattr(
+        votes, "rounded", lambda m, clip: np.where(abs(m) > clip, 0, real(m, clip)).astype(np.int32)
+    )
     assert sum(violations(as_it_is)) > 0

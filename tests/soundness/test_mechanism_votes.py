@@ -1,4 +1,6 @@
-"""Certified votes: 1-Lipschitz between neighbouring ensembles, and no vote changes within its distance."""
+"""Certified votes: 1-Lipschitz between neighbouring ensembles, and no vote changes within its
+distance.
+"""
 
 from itertools import combinations, product
 
@@ -19,7 +21,9 @@ from agt.numeric import SeededRandomness
 rng = np.random.default_rng
 
 
-def ensembles(members: int, classes: int, n: int, seed: int, top: int = 4) -> tuple[np.ndarray, np.ndarray]:
+def ensembles(
+    members: int, classes: int, n: int, seed: int, top: int = 4
+) -> tuple[np.ndarray, np.ndarray]:
     draw = rng(seed)
     lean = draw.random((1, n))  # near-unanimous queries and ties alike
     labels = np.where(draw.random((members, n)) < lean, 0, draw.integers(0, classes, (members, n)))
@@ -41,24 +45,34 @@ def brute_force(labels: np.ndarray, distances: np.ndarray, classes: int) -> int:
     return min(costs) - 1
 
 
-@pytest.mark.parametrize(("members", "classes"), [(1, 2), (2, 2), (5, 2), (6, 2), (4, 3), (5, 3), (4, 4)])
+@pytest.mark.parametrize(
+    ("members", "classes"), [(1, 2), (2, 2), (5, 2), (6, 2), (4, 3), (5, 3), (4, 4)]
+)
 def test_against_every_vote_vector(members: int, classes: int) -> None:
     labels, distances = ensembles(members, classes, 60, seed=3)
     vote = certified_vote(labels, distances, classes, touches=1)
     expected = [brute_force(labels[:, q], distances[:, q], classes) for q in range(labels.shape[1])]
     assert vote.distance.tolist() == expected
-    assert vote.prediction.tolist() == [int(np.bincount(labels[:, q], minlength=classes).argmax()) for q in range(60)]
+    assert vote.prediction.tolist() == [
+        int(np.bincount(labels[:, q], minlength=classes).argmax()) for q in range(60)
+    ]
 
 
-def priced(members: int, classes: int, n: int, seed: int, top: int = 9) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labels and distances [T, n], and prices [C, T, n], some of which are more than twice the least and some less."""
+def priced(
+    members: int, classes: int, n: int, seed: int, top: int = 9
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels and distances [T, n], and prices [C, T, n], some of which are more than twice the
+    least and some less.
+    """
     labels, _ = ensembles(members, classes, n, seed)
     prices = rng(seed + 1).integers(1, top + 1, (classes, members, n))
     own = np.arange(classes)[:, None, None] == labels
     return labels, np.where(own, top, prices).min(axis=0) - 1, np.where(own, 0, prices)
 
 
-@pytest.mark.parametrize(("members", "classes"), [(1, 3), (2, 3), (4, 3), (5, 3), (6, 3), (4, 4), (5, 4)])
+@pytest.mark.parametrize(
+    ("members", "classes"), [(1, 3), (2, 3), (4, 3), (5, 3), (6, 3), (4, 4), (5, 4)]
+)
 def test_prices_of_each_class_against_every_vote_vector(members: int, classes: int) -> None:
     labels, distances, prices = priced(members, classes, 120, seed=members)
     vote = certified_vote(labels, distances, classes, touches=1, prices=prices)
@@ -67,19 +81,24 @@ def test_prices_of_each_class_against_every_vote_vector(members: int, classes: i
     for q in range(labels.shape[1]):
         costs = prices[every, np.arange(members), q].sum(axis=1)[won != vote.prediction[q]]
         assert vote.distance[q] == costs.min() - 1
-    assert (vote.distance > certified_vote(labels, distances, classes, touches=1).distance).any() == (members > 1)
+    assert (
+        vote.distance > certified_vote(labels, distances, classes, touches=1).distance
+    ).any() == (members > 1)
 
 
 @pytest.mark.parametrize("touches", [1, 2])
 def test_neighbours_of_priced_votes(touches: int) -> None:
-    """Prices move by one, and the label goes to a class whose price comes to 0: distances move by one, labels turn at 0."""
+    """Prices move by one, and the label goes to a class whose price comes to 0: distances move
+    by one, labels turn at 0.
+    """
     draw, n, members, classes = rng(5), 20_000, 4, 3
     labels, distances, prices = priced(members, classes, n, seed=7, top=3)
     near = prices.copy()
     for member in draw.permuted(np.tile(np.arange(members), (n, 1)), axis=1)[:, :touches].T:
         here, at = near[:, member, np.arange(n)], np.arange(n)
         moved = np.clip(here + draw.integers(-1, 2, here.shape), 1, None)
-        may = np.where(here <= 1, draw.random(here.shape), -1).argmax(axis=0)  # whose price may come to 0
+        # whose price may come to 0
+        may = np.where(here <= 1, draw.random(here.shape), -1).argmax(axis=0)
         moved[may, at] = 0
         near[:, member, at] = np.where(abs(moved - here) <= 1, moved, here)
     after = near.argmin(axis=0)
@@ -95,7 +114,9 @@ def test_neighbours_of_priced_votes(touches: int) -> None:
 
 
 def test_method_rule_for_two_classes() -> None:
-    """m = ceil((n1-n0)/2) or floor((n0-n1)/2)+1 cheapest majority voters, minus 1 (method.md section 4)."""
+    """m = ceil((n1-n0)/2) or floor((n0-n1)/2)+1 cheapest majority voters, minus 1 (method.md
+    section 4).
+    """
     labels, distances = ensembles(9, 2, 500, seed=5, top=30)
     vote = certified_vote(labels, distances, touches=1)
     for q in range(labels.shape[1]):
@@ -106,11 +127,14 @@ def test_method_rule_for_two_classes() -> None:
         assert vote.distance[q] == costs[:m].sum() - 1
 
 
-# -- edits that change several members at once -----------------------------------------------------------------------------
+# -- edits that change several members at once
+# -----------------------------------------------------------------------------
 
 
 def tables(members: int, classes: int, top: int) -> tuple[np.ndarray, np.ndarray]:
-    """([T, n] labels, [T, n] distances): every vote of ``members`` whose distances are at most ``top``."""
+    """([T, n] labels, [T, n] distances): every vote of ``members`` whose distances are at most
+    ``top``.
+    """
     states = np.array(list(product(range(classes * (top + 1)), repeat=members))).T
     return states // (top + 1), states % (top + 1)
 
@@ -118,14 +142,19 @@ def tables(members: int, classes: int, top: int) -> tuple[np.ndarray, np.ndarray
 def edits(members: int, classes: int, top: int, touches: int) -> Edits:
     """Of the columns of ``tables``, for each way to choose members and what they do.
 
-    A member's distance moves by 1 at most; its label turns only at 0, and then both sides' distances are 0.
+    A member's distance moves by 1 at most; its label turns only at 0, and then both sides'
+    distances are 0.
     """
     labels, distances = tables(members, classes, top)
     base = (classes * (top + 1)) ** np.arange(members)[::-1, None]
     found = []
     for chosen in combinations(range(members), touches):
         for moves in product([-1, 0, 1, *(f"to {c}" for c in range(classes))], repeat=touches):
-            new, far, possible = labels.copy(), distances.copy(), np.ones(labels.shape[1], dtype=bool)
+            new, far, possible = (
+                labels.copy(),
+                distances.copy(),
+                np.ones(labels.shape[1], dtype=bool),
+            )
             for member, move in zip(chosen, moves, strict=True):
                 if isinstance(move, str):
                     possible &= distances[member] == 0
@@ -138,10 +167,15 @@ def edits(members: int, classes: int, top: int, touches: int) -> Edits:
     return found
 
 
-@pytest.mark.parametrize(("members", "classes", "top"), [(1, 2, 4), (2, 2, 3), (3, 2, 2), (4, 2, 1), (3, 3, 1), (3, 4, 1)])
+@pytest.mark.parametrize(
+    ("members", "classes", "top"),
+    [(1, 2, 4), (2, 2, 3), (3, 2, 2), (4, 2, 1), (3, 3, 1), (3, 4, 1)],
+)
 @pytest.mark.parametrize("touches", [1, 2, 3])
 def test_every_edit_of_every_small_vote(members: int, classes: int, top: int, touches: int) -> None:
-    """Sound, 1-Lipschitz, labels that turn only at 0: over all votes and all ways to change ``touches`` members."""
+    """Sound, 1-Lipschitz, labels that turn only at 0: over all votes and all ways to change
+    ``touches`` members.
+    """
     joined = edits(members, classes, top, min(touches, members))
     vote = certified_vote(*tables(members, classes, top), classes, touches=touches)
     away = edits_to_another(vote.prediction, joined)
@@ -152,9 +186,13 @@ def test_every_edit_of_every_small_vote(members: int, classes: int, top: int, to
     assert torn(vote, joined) == 0
 
 
-@pytest.mark.parametrize(("members", "classes", "top"), [(1, 2, 6), (2, 2, 4), (3, 2, 2), (4, 2, 1), (3, 3, 1)])
+@pytest.mark.parametrize(
+    ("members", "classes", "top"), [(1, 2, 6), (2, 2, 4), (3, 2, 2), (4, 2, 1), (3, 3, 1)]
+)
 def test_every_replacement_of_every_small_vote(members: int, classes: int, top: int) -> None:
-    """Distances that count single edits: a replacement is two of them, in two shards or in one, and nothing is lost."""
+    """Distances that count single edits: a replacement is two of them, in two shards or in one,
+    and nothing is lost.
+    """
     joined = one_after_another(edits(members, classes, top, 1), (classes * (top + 1)) ** members)
     vote = certified_vote(*tables(members, classes, top), classes, touches=2)
     away = edits_to_another(vote.prediction, joined)
@@ -163,8 +201,12 @@ def test_every_replacement_of_every_small_vote(members: int, classes: int, top: 
     assert torn(vote, joined) == 0
 
 
-@pytest.mark.parametrize(("members", "classes", "top"), [(2, 2, 3), (3, 2, 2), (4, 2, 1), (3, 3, 1)])
-def test_counting_one_member_where_an_edit_changes_two_breaks(members: int, classes: int, top: int) -> None:
+@pytest.mark.parametrize(
+    ("members", "classes", "top"), [(2, 2, 3), (3, 2, 2), (4, 2, 1), (3, 3, 1)]
+)
+def test_counting_one_member_where_an_edit_changes_two_breaks(
+    members: int, classes: int, top: int
+) -> None:
     joined = edits(members, classes, top, touches=2)
     vote = certified_vote(*tables(members, classes, top), classes, touches=1)
     assert (edits_to_another(vote.prediction, joined) <= vote.distance).any()
@@ -172,12 +214,16 @@ def test_counting_one_member_where_an_edit_changes_two_breaks(members: int, clas
 
 
 def test_the_longest_distances_of_the_largest_ensemble() -> None:
-    """10,000 members at the cap: the price of a vote is that of whole numbers, far from the end of int64."""
+    """10,000 members at the cap: the price of a vote is that of whole numbers, far from the end
+    of int64.
+    """
     labels, distances = np.zeros((10_000, 2), dtype=int), np.full((10_000, 2), FARTHEST)
     labels[:4000, 1] = 1
     for touches in (1, 2):
         vote = certified_vote(labels, distances, touches=touches)
-        assert vote.distance.tolist() == [-(-m * (FARTHEST + 1) // touches) - 1 for m in (5001, 1001)]
+        assert vote.distance.tolist() == [
+            -(-m * (FARTHEST + 1) // touches) - 1 for m in (5001, 1001)
+        ]
     with pytest.raises(ConfigError, match="between 0 and"):
         certified_vote(labels, distances + 1, touches=1)
 
@@ -191,7 +237,9 @@ def test_touches_must_be_said() -> None:
 
 
 def test_published_example() -> None:
-    """Votes (1, 1, 0) at distances (5, 5, 0); the third member turns: its distance jumps from 0 to 5, ours from 5 to 11."""
+    """Votes (1, 1, 0) at distances (5, 5, 0); the third member turns: its distance jumps from 0
+    to 5, ours from 5 to 11.
+    """
     distances = np.array([[5], [5], [0]])
     before, after = np.array([[1], [1], [0]]), np.array([[1], [1], [1]])
     assert published_vote(before, distances).distance.item() == 0
@@ -224,17 +272,21 @@ def test_bad_input(labels: np.ndarray, distances: np.ndarray, match: str) -> Non
         certified_vote(labels, distances, touches=1)
 
 
-# -- noise on the counts of several classes ------------------------------------------------------------------------------
+# -- noise on the counts of several classes
+# ------------------------------------------------------------------------------
 
 
 def law(counts: tuple[int, ...], rate: float) -> np.ndarray:
-    """P(each class is the argmax) of counts plus two-sided geometric noise, ties to the smaller, by every value of it."""
+    """P(each class is the argmax) of counts plus two-sided geometric noise, ties to the smaller,
+    by every value of it.
+    """
     reach = np.arange(-int(30 / rate) - max(counts), int(30 / rate) + max(counts) + 1)
     mass = np.stack([np.exp(-rate * abs(reach - count)) * np.tanh(rate / 2) for count in counts])
     upto = mass.cumsum(axis=1)
     below = upto - mass
     parts = [
-        mass[c] * np.prod([below[r] if r < c else upto[r] for r in range(len(counts)) if r != c], axis=0)
+        mass[c]
+        * np.prod([below[r] if r < c else upto[r] for r in range(len(counts)) if r != c], axis=0)
         for c in range(len(counts))
     ]
     return np.stack(parts).sum(axis=1)
@@ -255,12 +307,18 @@ def moved(counts: tuple[int, ...], votes: int) -> set[tuple[int, ...]]:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("moves", "eps"), [(1, 0.5), (1, 2.0), (2, 0.5), (2, 2.0)])
-def test_noisy_counts_of_several_classes_are_private_and_drawn_as_they_say(moves: int, eps: float) -> None:
-    """Every event of the argmax, between all counts of five voters; the frequencies are those of that noise."""
+def test_noisy_counts_of_several_classes_are_private_and_drawn_as_they_say(
+    moves: int, eps: float
+) -> None:
+    """Every event of the argmax, between all counts of five voters; the frequencies are those of
+    that noise.
+    """
     mechanism = NoisyArgmax(eps=eps, classes=3).covering(moves)
     everyone = [counts for counts in product(range(6), repeat=3) if sum(counts) == 5]
     laws = {counts: law(counts, eps / (2 * moves)) for counts in everyone}
-    losses = [np.log(laws[one] / laws[other]).max() for one in everyone for other in moved(one, moves)]
+    losses = [
+        np.log(laws[one] / laws[other]).max() for one in everyone for other in moved(one, moves)
+    ]
     assert 0.5 * eps < max(losses) <= eps * (1 + 1e-9)
     counts = np.repeat([(3, 1, 1), (2, 2, 1), (0, 1, 4)], 400, axis=0)
     released = mechanism.release(counts.argmax(axis=1), counts, SeededRandomness(1))
@@ -270,7 +328,9 @@ def test_noisy_counts_of_several_classes_are_private_and_drawn_as_they_say(moves
     for label in range(3):
         right = np.array([laws[tuple(each)][label] for each in everyone]).mean()
         labels = np.full(len(everyone), label)
-        assert mechanism.expected_accuracy(labels, np.array(everyone), labels) == pytest.approx(right, abs=1e-9)
+        assert mechanism.expected_accuracy(labels, np.array(everyone), labels) == pytest.approx(
+            right, abs=1e-9
+        )
 
 
 class _Silent(NoisyArgmax):
@@ -289,19 +349,25 @@ class _SilentGaussian(GaussianArgmax):
 
 @pytest.mark.parametrize("kind", [_Silent, _SilentGaussian], ids=lambda kind: kind.name)
 def test_a_table_covers_two_votes(kind: type[NoisyArgmax] | type[GaussianArgmax]) -> None:
-    """Of two classes: two votes that change lose what is claimed, though formulas ask for no noise at all."""
+    """Of two classes: two votes that change lose what is claimed, though formulas ask for no
+    noise at all.
+    """
     loss = np.log if kind is _Silent else lambda p: -ndtri(1 - p)
     mechanism = kind.of(PureDP(0.5) if kind is _Silent else GaussianDP(0.5)).covering(2)
     for odd in (0, 1):
         ones = [float(mechanism.exact_flip(gap)) for gap in range(odd, 40, 2)]  # of the wrong label
-        assert max(loss(a) - loss(b) for a, b in zip(ones, ones[2:], strict=False)) <= 0.5 * (1 + 1e-9)
+        assert max(loss(a) - loss(b) for a, b in zip(ones, ones[2:], strict=False)) <= 0.5 * (
+            1 + 1e-9
+        )
         assert max(loss(a) - loss(b) for a, b in zip(ones, ones[2:], strict=False)) > 0.49
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("moves", [1, 2])
 def test_gaussian_noise_on_counts_of_several_classes(moves: int) -> None:
-    """As long as m changed votes are in l2, over mu; two of three classes far ahead are those of two."""
+    """As long as m changed votes are in l2, over mu; two of three classes far ahead are those of
+    two.
+    """
     mechanism = GaussianArgmax(mu=0.5, classes=3).covering(moves)
     farthest = max(np.linalg.norm(np.subtract(one, (4, 4, 4))) for one in moved((4, 4, 4), moves))
     assert farthest / 0.5 <= mechanism._sigma < farthest / 0.5 * (1 + 1e-12)
@@ -315,13 +381,18 @@ def test_gaussian_noise_on_counts_of_several_classes(moves: int) -> None:
 
 def test_the_noise_of_many_queries_is_integrated_closely() -> None:
     """At scales whose values are too many to list."""
-    mechanism, counts = NoisyArgmax(eps=0.002, classes=3), np.array([[700, 200, 100], [400, 500, 100]])
+    mechanism, counts = (
+        NoisyArgmax(eps=0.002, classes=3),
+        np.array([[700, 200, 100], [400, 500, 100]]),
+    )
     exact = np.array([law(tuple(each), 0.001)[0] for each in counts.tolist()]).mean()
     labels = np.zeros(2, dtype=int)
     assert mechanism.expected_accuracy(labels, counts, labels) == pytest.approx(exact, abs=1e-3)
 
 
-@pytest.mark.parametrize("counts", [np.zeros((2, 2), int), np.zeros(2, int), np.zeros((2, 3)), np.full((2, 3), -1)])
+@pytest.mark.parametrize(
+    "counts", [np.zeros((2, 2), int), np.zeros(2, int), np.zeros((2, 3)), np.full((2, 3), -1)]
+)
 def test_what_are_no_counts_of_three_classes_is_refused(counts: np.ndarray) -> None:
     with pytest.raises(ConfigError, match="expected votes for each of 3 classes"):
         NoisyArgmax(eps=1.0, classes=3).release(np.zeros(2, int), counts, SeededRandomness(0))

@@ -1,4 +1,6 @@
-"""Votes of members by a learner of the user's own: its rule against brute force, what is kept, and what is refused."""
+"""Votes of members by a learner of the user's own: its rule against brute force, what is kept,
+and what is refused.
+"""
 
 from dataclasses import replace
 from functools import partial
@@ -32,12 +34,19 @@ def data(n: int, classes: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     x, y = rng.normal(size=(n, 2)), np.arange(n) % classes
     x[:, 0] += 1.5 * y
     ids = np.array([f"{rng.integers(10**9)}-{at}" for at in range(n)])
-    declared = agt.Declared(classes=list(range(classes)), size=n, features=True, settings=True, ids=True)
+    declared = agt.Declared(
+        classes=list(range(classes)), size=n, features=True, settings=True, ids=True
+    )
     return x, y, {"ids": ids, "declared": declared}
 
 
 def fitted(
-    learner: Any, n: int = 60, classes: int = 2, members: int = 5, again: bool = False, **settings: Any
+    learner: Any,
+    n: int = 60,
+    classes: int = 2,
+    members: int = 5,
+    again: bool = False,
+    **settings: Any,
 ) -> agt.Fitted:
     """``again``: compared with a fresh process, which takes seconds."""
     x, y, known = data(n, classes)
@@ -47,7 +56,9 @@ def fitted(
         return agt.fit(x, y, learner=learner, members=members, **known, **settings)
 
 
-def trained(learner: Any, n: int = 60, classes: int = 2, members: int = 5, **settings: Any) -> OwnVotesModel:
+def trained(
+    learner: Any, n: int = 60, classes: int = 2, members: int = 5, **settings: Any
+) -> OwnVotesModel:
     model = fitted(learner, n, classes, members, **settings).model
     assert isinstance(model, OwnVotesModel)
     return model
@@ -60,17 +71,25 @@ def records(model: OwnVotesModel) -> Records:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("learner", "classes"),
-    [(DecisionTreeClassifier(max_features=1), 2), (LogisticRegression(), 3), (own_learners.fussy, 2)],
+    [
+        (DecisionTreeClassifier(max_features=1), 2),
+        (LogisticRegression(), 3),
+        (own_learners.fussy, 2),
+    ],
     ids=["tree", "logistic", "raises"],
 )
 def test_every_subset_of_a_small_universe(learner: Any, classes: int) -> None:
-    """Of 7 records, all subsets trained: no label changes within its distance, and neighbours' distances by 1 at most."""
+    """Of 7 records, all subsets trained: no label changes within its distance, and neighbours'
+    distances by 1 at most.
+    """
     size = 7
     models: dict[str, OwnVotesModel] = {"add_remove": trained(learner, size, classes, 6)}
     models["substitute"] = under("substitute", models["add_remove"])
     everybody, known, raised = records(models["add_remove"]), [], 0
     for mask in range(2**size):
-        made = models["add_remove"].retrained(everybody.take(np.flatnonzero(mask >> np.arange(size) & 1)))
+        made = models["add_remove"].retrained(
+            everybody.take(np.flatnonzero(mask >> np.arange(size) & 1))
+        )
         raised += int(made.metrics["raised"])
         certified = [under(name, made).certify(QUERIES) for name in models]
         known.append([(c.prediction, c.stable_distance) for c in certified])
@@ -87,7 +106,9 @@ def under(relation: Any, model: OwnVotesModel) -> OwnVotesModel:
     return replace(model, problem=replace(model.problem, settings=settings))
 
 
-@pytest.mark.parametrize("learner", [RandomForestClassifier(5), own_learners.drawing], ids=["forest", "function"])
+@pytest.mark.parametrize(
+    "learner", [RandomForestClassifier(5), own_learners.drawing], ids=["forest", "function"]
+)
 def test_a_member_is_the_same_amid_any_other_shards(learner: Any) -> None:
     model = trained(learner, 300, 3, 6)
     everybody, home = records(model), shards(records(model).units, model.settings.ensemble)
@@ -98,7 +119,9 @@ def test_a_member_is_the_same_amid_any_other_shards(learner: Any) -> None:
         order = np.random.default_rng(member).permutation(np.flatnonzero(home == member))
         alone = model.retrained(everybody.take(order)).labels(phi)
         assert np.array_equal(alone[member], votes[member])
-        assert not alone[np.arange(6) != member].any(), "shards without records vote for the first class"
+        assert not alone[np.arange(6) != member].any(), (
+            "shards without records vote for the first class"
+        )
     mixed = model.retrained(everybody.take(np.random.default_rng(0).permutation(300)))
     assert np.array_equal(mixed.labels(phi[::-1])[:, ::-1], votes)
 
@@ -121,7 +144,9 @@ def test_shards_of_one_class_answer_it_and_labels_of_no_class_are_the_first() ->
     only = model.retrained(everybody.take(everybody.labels == 2))
     home = set(shards(everybody.units[everybody.labels == 2], model.settings.ensemble).tolist())
     votes = only.labels(model.phi(QUERIES))
-    assert all(set(votes[member].tolist()) == ({2} if member in home else {0}) for member in range(4))
+    assert all(
+        set(votes[member].tolist()) == ({2} if member in home else {0}) for member in range(4)
+    )
     assert not only.raised.any()
     strange = model.labels(model.phi(np.array([[100.0, 0.0], [-100.0, 0.0]])))
     assert not strange.any()
@@ -137,7 +162,13 @@ def test_shards_of_one_class_answer_it_and_labels_of_no_class_are_the_first() ->
         (partial(own_learners.remembering, []), "trained again in a fresh process, 3 members gave"),
         (own_learners.Remembering(), "trained again in a fresh process, 3 members gave"),
     ],
-    ids=["global state", "no seed", "queries together", "state in an argument", "state in an attribute"],
+    ids=[
+        "global state",
+        "no seed",
+        "queries together",
+        "state in an argument",
+        "state in an attribute",
+    ],
 )
 def test_a_learner_that_is_no_function_is_refused(learner: Any, said: str) -> None:
     with pytest.raises(UnsoundError, match=said):
@@ -207,7 +238,10 @@ def test_votes_alone_are_kept_and_answer_what_was_asked(tmp_path: Any) -> None:
     assert function.values["learner"] == "sklearn.pipeline.Pipeline"
     assert function.setting == "certificate.learner"
     release = read.release(QUERIES[:5], agt.RandomizedResponse(eps=1.0, classes=3), seed=0)
-    assert any("declared, not proved (condition b)" in words and "Pipeline" in words for words in release.words)
+    assert any(
+        "declared, not proved (condition b)" in words and "Pipeline" in words
+        for words in release.words
+    )
 
 
 def test_a_query_keeps_its_first_label() -> None:
@@ -220,8 +254,12 @@ def test_a_query_keeps_its_first_label() -> None:
 
 
 def test_noise_on_votes_rests_on_the_declaration_too() -> None:
-    release = fitted(DecisionTreeClassifier(), 60, 2, 5).release(QUERIES[:2], agt.NoisyArgmax(eps=1.0), seed=0)
-    assert any("(condition b)" in words and "DecisionTreeClassifier" in words for words in release.words)
+    release = fitted(DecisionTreeClassifier(), 60, 2, 5).release(
+        QUERIES[:2], agt.NoisyArgmax(eps=1.0), seed=0
+    )
+    assert any(
+        "(condition b)" in words and "DecisionTreeClassifier" in words for words in release.words
+    )
 
 
 def test_features_are_as_they_are_unless_a_map_is_given() -> None:

@@ -1,4 +1,6 @@
-"""Sampled containment of whole passes; training of smooth and pooled heads; pooling in the head and beforehand."""
+"""Sampled containment of whole passes; training of smooth and pooled heads; pooling in the head
+and beforehand.
+"""
 
 import json
 from collections.abc import Callable
@@ -31,7 +33,9 @@ BCE = {"loss": "binary_cross_entropy", "lr": 0.3, "epochs": 2}
 HEADS = (
     Case("tanh", (4, 3), activation="tanh", training=BCE),
     Case("gelu", (4, 3), activation="gelu", training=BCE),
-    Case("gelu, softmax", (4,), classes=4, activation="gelu", training={"momentum": 0.3, "lr": 0.05}),
+    Case(
+        "gelu, softmax", (4,), classes=4, activation="gelu", training={"momentum": 0.3, "lr": 0.05}
+    ),
     Case("sigmoid", (4,), activation="sigmoid"),
     Case("softplus, rump", (4,), activation="softplus", training={"product": "rump"}),
     Case("leaky relu", (4, 3), activation="leaky_relu"),
@@ -56,12 +60,16 @@ def test_every_claim_of_neighbours(case: Case) -> None:
     ("kernel", "product", "dtype"),
     [("reference", "exact", "float32"), ("cpu", "exact", "float64"), ("cpu", "rump", "float32")],
 )
-def test_models_of_a_box_stay_within_its_bounds(case: Case, kernel: str, product: str, dtype: str) -> None:
+def test_models_of_a_box_stay_within_its_bounds(
+    case: Case, kernel: str, product: str, dtype: str
+) -> None:
     """Models drawn from a box against the bounds on each record's logits and factors."""
-    assert factors(case, dtype, product, samples=40, kernel=kernel) == 0  # two models each, some 24 records
+    # two models each, some 24 records
+    assert factors(case, dtype, product, samples=40, kernel=kernel) == 0
 
 
-# -- rules broken on purpose -----------------------------------------------------------------------------------------------
+# -- rules broken on purpose
+# -----------------------------------------------------------------------------------------------
 
 
 def signed_as_nonnegative(patch: pytest.MonkeyPatch) -> None:
@@ -75,7 +83,8 @@ def signed_as_nonnegative(patch: pytest.MonkeyPatch) -> None:
 
 
 def _sorted(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    # The wrong formula may cross its ends, which Interval refuses; the quiet form of the mistake is the harder catch.
+    # The wrong formula may cross its ends, which Interval refuses; the quiet form of the mistake is
+    # the harder catch.
     return torch.minimum(a, b), torch.maximum(a, b)
 
 
@@ -90,7 +99,9 @@ def wrong_sign_split(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("broken", [signed_as_nonnegative, wrong_sign_split])
-def test_the_check_of_passes_catches(broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_of_passes_catches(
+    broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     deep = Case("deep", (4, 3), training={"loss": "binary_cross_entropy", "lr": 0.3})
     assert factors(deep, "float64", "exact", samples=40) == 0
     broken(monkeypatch)
@@ -98,24 +109,31 @@ def test_the_check_of_passes_catches(broken: Callable[[pytest.MonkeyPatch], None
 
 
 def relu_violations() -> int:
-    """Brute force over intervals with ends in {-1, 0, 1}: nominal derivatives outside their bounds."""
+    """Brute force over intervals with ends in {-1, 0, 1}: nominal derivatives outside their
+    bounds.
+    """
     rule, count, rounding = ReluRule("1"), 0, Rounding.of((0,), torch.float64, torch.device("cpu"))
     ends = [(low, high) for low, high in product((-1.0, 0.0, 1.0), repeat=2) if low <= high]
     for x_ends, d_ends in product(ends, repeat=2):
         x, d = (Interval(*(torch.full((1, 1, 1), e) for e in pair)) for pair in (x_ends, d_ends))
         bound = rule.bound_back(d, x, {}, rounding, EXACT)
         for at, factor in product(sorted({*x_ends, sum(x_ends) / 2}), sorted({*d_ends})):
-            count += not bound.contains(rule.nominal_back(torch.full((1, 1), factor), torch.full((1, 1), at), {}))
+            count += not bound.contains(
+                rule.nominal_back(torch.full((1, 1), factor), torch.full((1, 1), at), {})
+            )
     return count
 
 
 def test_the_check_catches_relus_derivative_at_0(monkeypatch: pytest.MonkeyPatch) -> None:
     assert relu_violations() == 0
-    monkeypatch.setattr(ReluRule, "nominal_back", lambda self, d, x, point: torch.where(x >= 0, d, 0.0))
+    monkeypatch.setattr(
+        ReluRule, "nominal_back", lambda self, d, x, point: torch.where(x >= 0, d, 0.0)
+    )
     assert relu_violations() > 0
 
 
-# -- images ------------------------------------------------------------------------------------------------------------
+# -- images
+# ------------------------------------------------------------------------------------------------------------
 
 
 numba.set_num_threads(1)  # arrays are tiny
@@ -128,27 +146,43 @@ IMAGES = rng.normal(size=(11, 2, SIDE, SIDE)) + (LABELS * 2 - 1)[:, None, None, 
 def head(dtype: str, pooled: bool = True) -> nn.Sequential:
     """Two poolings that overlap and pad, then rows: [2, 5, 5] -> [2, 3, 3] -> [2, 2, 2] -> 8."""
     torch.manual_seed(0)
-    front = [nn.AvgPool2d(3, stride=2, padding=1), nn.AvgPool2d(2, stride=1, count_include_pad=False)] if pooled else []
-    return nn.Sequential(*front, nn.Flatten(), nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 1)).to(getattr(torch, dtype))
+    front = (
+        [nn.AvgPool2d(3, stride=2, padding=1), nn.AvgPool2d(2, stride=1, count_include_pad=False)]
+        if pooled
+        else []
+    )
+    return nn.Sequential(*front, nn.Flatten(), nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 1)).to(
+        getattr(torch, dtype)
+    )
 
 
 def recipe(dtype: str = "float64", kernel: str = "cpu") -> Recipe:
     batch = {"count": 2, "normalizer": 5.0}
-    training = make_training(loss="binary_cross_entropy", dtype=dtype, lr=0.3, epochs=2, batch=batch)
+    training = make_training(
+        loss="binary_cross_entropy", dtype=dtype, lr=0.3, epochs=2, batch=batch
+    )
     return make_recipe(training, ks=(0, 1, 2), kernel=kernel)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_pooling_in_the_head_and_beforehand_give_the_same_boxes(dtype: str, kernel: str) -> None:
-    """Pooling does not depend on k or on any parameter: the first linear layer takes the same points, bit for bit."""
+    """Pooling does not depend on k or on any parameter: the first linear layer takes the same
+    points, bit for bit.
+    """
     model = head(dtype)
     x = torch.from_numpy(IMAGES.astype(dtype))
     for rule in rules_for(model)[:2]:
         x = rule.nominal(x, {})
     inside = train(model, recipe(dtype, kernel), make_records(IMAGES.astype(dtype), LABELS))
-    before = train(head(dtype, pooled=False), recipe(dtype, kernel), make_records(x.numpy(), LABELS))
-    for one, two in ((inside.nominal, before.nominal), (inside.lower, before.lower), (inside.upper, before.upper)):
+    before = train(
+        head(dtype, pooled=False), recipe(dtype, kernel), make_records(x.numpy(), LABELS)
+    )
+    for one, two in (
+        (inside.nominal, before.nominal),
+        (inside.lower, before.lower),
+        (inside.upper, before.upper),
+    ):
         assert all(torch.equal(a, b) for a, b in zip(one.values(), two.values(), strict=True))
 
 
@@ -162,14 +196,19 @@ def test_pooling_in_the_head_and_beforehand_give_the_same_boxes(dtype: str, kern
         ((2, 9, 9), "model: a record has 32 features and the model takes 8"),
     ],
 )
-def test_records_that_do_not_fit_the_head_are_refused_before_the_first_step(shape: tuple[int, ...], message: str) -> None:
+def test_records_that_do_not_fit_the_head_are_refused_before_the_first_step(
+    shape: tuple[int, ...], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         train(head("float64"), recipe(), make_records(np.zeros((4, *shape)), [0, 1, 0, 1]))
 
 
 def test_images_that_nothing_flattens_are_refused() -> None:
     rows = nn.Sequential(nn.Linear(SIDE, 1)).double()
-    with pytest.raises(ConfigError, match=r"has 50 features and the model takes 5, in a row: put nn.Flatten\(\) in front"):
+    with pytest.raises(
+        ConfigError,
+        match=r"has 50 features and the model takes 5, in a row: put nn.Flatten\(\) in front",
+    ):
         train(rows, recipe(), make_records(IMAGES, LABELS))
     flat = nn.Sequential(nn.Flatten(), nn.Linear(50, 1)).double()
     trained = train(flat, recipe(), make_records(IMAGES, LABELS))
@@ -179,25 +218,48 @@ def test_images_that_nothing_flattens_are_refused() -> None:
 
 def large(width: int) -> nn.Sequential:
     """For images of 28 x 28."""
-    return nn.Sequential(nn.AvgPool2d(7), nn.Conv2d(1, width, 2), nn.ReLU(), nn.Flatten(), nn.Linear(9 * width, 2))
+    return nn.Sequential(
+        nn.AvgPool2d(7), nn.Conv2d(1, width, 2), nn.ReLU(), nn.Flatten(), nn.Linear(9 * width, 2)
+    )
 
 
 def test_from_the_command_line(tmp_path: Path) -> None:
-    """A network of one's own that pools and convolves: trained, read back and certified by the commands."""
+    """A network of one's own that pools and convolves: trained, read back and certified by the
+    commands.
+    """
     arrays = {}
     for split, n in (("train", 60), ("val", 4), ("test", 20)):
         labels = np.arange(n) % 2
         arrays[f"{split}_labels"] = labels[:, None].astype(np.uint8)
-        arrays[f"{split}_images"] = (rng.integers(0, 90, (n, 28, 28)) + 160 * labels[:, None, None]).astype(np.uint8)
+        arrays[f"{split}_images"] = (
+            rng.integers(0, 90, (n, 28, 28)) + 160 * labels[:, None, None]
+        ).astype(np.uint8)
     np.savez(tmp_path / "images.npz", **arrays)
-    data = ("dataset=medmnist", "dataset.name=breastmnist", f"dataset.path={tmp_path / 'images.npz'}")
-    model = ("model=custom", f"model._target_={__name__}.large", "+model.width=4", "training=generic", "training.lr=10")
+    data = (
+        "dataset=medmnist",
+        "dataset.name=breastmnist",
+        f"dataset.path={tmp_path / 'images.npz'}",
+    )
+    model = (
+        "model=custom",
+        f"model._target_={__name__}.large",
+        "+model.width=4",
+        "training=generic",
+        "training.lr=10",
+    )
     common = ("compute.kernel=reference", f"output_dir={tmp_path}", "-q", "--json")
     folder = tmp_path / "run"
-    settings = ("dataset.declared_size=60", "training.clip=0.02", "kgrid.max=2", f"hydra.run.dir={folder}")
+    settings = (
+        "dataset.declared_size=60",
+        "training.clip=0.02",
+        "kgrid.max=2",
+        f"hydra.run.dir={folder}",
+    )
     assert main(["train", *data, *model, *settings, *common]) == 0
     assert json.loads((folder / "metrics.json").read_text())["test_accuracy"] == 1
-    assert main(["certify", f"run={folder}", f"hydra.run.dir={tmp_path / 'certified'}", *common]) == 0
+    assert (
+        main(["certify", f"run={folder}", f"hydra.run.dir={tmp_path / 'certified'}", *common]) == 0
+    )
     table = pd.read_csv(tmp_path / "certified" / "tables" / "certified.csv", index_col="k")
     assert table.index.tolist() == [0, 1, 2]
     assert table["certified_fraction"][1] > 0.5

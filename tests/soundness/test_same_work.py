@@ -1,8 +1,8 @@
 """The same operations on the same shapes for every query, whatever the private data make of it.
 
-Recorded are PyTorch's operations with the shapes they take, and every line of the library that runs: a loop that is one
-turn longer, a branch, a block of another size show. What compiled code does inside an operation, and how long a machine
-takes for one, does not.
+Recorded are PyTorch's operations with the shapes they take, and every line of the library that
+runs: a loop that is one turn longer, a branch, a block of another size show. What compiled code
+does inside an operation, and how long a machine takes for one, does not.
 """
 
 import sys
@@ -59,7 +59,11 @@ def recorded() -> Iterator[list[Any]]:
 
     before = sys.gettrace()
     with Operations(trace):
-        sys.settrace(lambda frame, event, argument: line if frame.f_code.co_filename.startswith(LIBRARY) else None)
+        sys.settrace(
+            lambda frame, event, argument: (
+                line if frame.f_code.co_filename.startswith(LIBRARY) else None
+            )
+        )
         try:
             yield trace
         finally:
@@ -76,29 +80,46 @@ def differ(one: list[Any], two: list[Any]) -> str:
     """The first place where two recordings do; empty: nowhere."""
     if len(one) == len(two) and one == two:
         return ""
-    place = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
-    return f"{len(one)} and {len(two)} steps, at {place}: {one[place : place + 1]}, {two[place : place + 1]}"
+    place = next(
+        (i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b),
+        min(len(one), len(two)),
+    )
+    return (
+        f"{len(one)} and {len(two)} steps, at {place}: {one[place : place + 1]}, "
+        f"{two[place : place + 1]}"
+    )
 
 
-# -- certificates of boxes -------------------------------------------------------------------------------------------------
+# -- certificates of boxes
+# -------------------------------------------------------------------------------------------------
 
 QUERIES = np.random.default_rng(0).normal(size=(40, 3))
 
 
-def box(classes: int, seed: int, radius: float, hidden: tuple[int, ...], weight: float = 1.0) -> Box:
+def box(
+    classes: int, seed: int, radius: float, hidden: tuple[int, ...], weight: float = 1.0
+) -> Box:
     """What training on some dataset may have given."""
     torch.manual_seed(seed)
     head = make_head(make_training(), 3, classes, hidden)
     nominal = {name: weight * torch.randn_like(p) for name, p in head.state_dict().items()}
     nominal[list(nominal)[-1]][0] += 1 - weight  # of little weight it always says the first class
     radii = [radius * 2**k for k in range(4)]
-    ends = [{n: torch.stack([p + sign * r for r in radii]) for n, p in nominal.items()} for sign in (-1, 1)]
+    ends = [
+        {n: torch.stack([p + sign * r for r in radii]) for n, p in nominal.items()}
+        for sign in (-1, 1)
+    ]
     return Box.of(tuple(range(4)), nominal, *ends)
 
 
 def certified(classes: int, hidden: tuple[int, ...], trained: Box) -> Certificates:
     training = make_training()
-    return certify(make_head(training, 3, classes, hidden), make_recipe(training, classes=classes), trained, QUERIES)
+    return certify(
+        make_head(training, 3, classes, hidden),
+        make_recipe(training, classes=classes),
+        trained,
+        QUERIES,
+    )
 
 
 @pytest.mark.parametrize("hidden", [(), (5,)], ids=["linear", "hidden"])
@@ -112,7 +133,8 @@ def test_certificates_of_boxes(classes: int, hidden: tuple[int, ...]) -> None:
     assert len({result.certified.mean() for result in seen}) > 1, "all, some, none"
     assert not seen[3].certified[-1].any()
     first, *others = (
-        work(lambda trained=trained: certified(classes, hidden, trained)) for trained in (tight, loose, overflows)
+        work(lambda trained=trained: certified(classes, hidden, trained))
+        for trained in (tight, loose, overflows)
     )
     assert len(first) > 100
     for other in others:
@@ -144,13 +166,19 @@ whole = boxes.certified_labels
 
 
 @pytest.mark.parametrize("broken", [grouped, stopping])
-def test_work_that_depends_on_the_box_is_caught(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_depends_on_the_box_is_caught(
+    broken: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(boxes, "certified_labels", broken)
-    one, two = (work(partial(certified, 3, (), trained)) for trained in (box(3, 0, 1e-3, ()), box(3, 1, 3.0, ())))
+    one, two = (
+        work(partial(certified, 3, (), trained))
+        for trained in (box(3, 0, 1e-3, ()), box(3, 1, 3.0, ()))
+    )
     assert differ(one, two)
 
 
-# -- releases, from a trained model to labels ------------------------------------------------------------------------------
+# -- releases, from a trained model to labels
+# ------------------------------------------------------------------------------
 
 
 @cache
@@ -159,11 +187,22 @@ def model(kind: str, seed: int) -> Model:
     rng, classes = np.random.default_rng(seed), 4 if kind == "four classes" else 2
     count = 4000 if classes == 4 else 400
     y = np.arange(count) % classes
-    x = rng.normal(size=(count, 3)) * (0.1 if seed else 2.0) + np.eye(4, 3)[y] * (3 if seed else 0.1)
-    declared = agt.Declared(classes=range(classes), size=count, features=True, settings=True, ids=True)
+    x = rng.normal(size=(count, 3)) * (0.1 if seed else 2.0) + np.eye(4, 3)[y] * (
+        3 if seed else 0.1
+    )
+    declared = agt.Declared(
+        classes=range(classes), size=count, features=True, settings=True, ids=True
+    )
     names = np.array([f"r{n}" for n in range(count)])
     settings: dict[str, Any] = {
-        "box": {"network": (4,), "ks": 6, "loss": "binary_cross_entropy", "epochs": 3, "lr": 2.0, "clip": 0.06},
+        "box": {
+            "network": (4,),
+            "ks": 6,
+            "loss": "binary_cross_entropy",
+            "epochs": 3,
+            "lr": 2.0,
+            "clip": 0.06,
+        },
         "linear": {},
         "four classes": {},
         "ensemble": {"members": 3},
@@ -194,17 +233,22 @@ def test_releases(name: str) -> None:
         assert result.stable_distance.max() <= trained.farthest
     if name != "votes":
         assert (seen[0].stable_distance != seen[1].stable_distance).any()
-    for trained in (models[0], *models):  # one more, as what is kept from the mechanism before is no private value
+    # one more, as what is kept from the mechanism before is no private value
+    for trained in (models[0], *models):
         labelling = Labelling.judged(trained, mechanism())
         traces.append(work(partial(labelling.labels, QUERIES, SeededRandomness(0))))
     assert not differ(*traces[1:])
 
 
 @pytest.mark.parametrize("name", ["box", "four classes", "votes"])
-def test_a_table_as_long_as_the_farthest_query_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_as_long_as_the_farthest_query_is_caught(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = Mechanism.release
 
-    def to_the_farthest(self: Mechanism, prediction: Any, evidence: Any, source: Any, farthest: int) -> Any:
+    def to_the_farthest(
+        self: Mechanism, prediction: Any, evidence: Any, source: Any, farthest: int
+    ) -> Any:
         return real(self, prediction, evidence, source)
 
     def released(evidence: int) -> list[Any]:

@@ -1,4 +1,6 @@
-"""Single terms of the formal guarantees, by hand: where other tests would need luck, or a long run, to miss one of them."""
+"""Single terms of the formal guarantees, by hand: where other tests would need luck, or a long
+run, to miss one of them.
+"""
 
 import math
 import os
@@ -46,7 +48,13 @@ from agt.store import write_atomic
 from agt.training.erm import Slope, erm_sensitivity, train_erm
 from agt.training.linear import LinearTrained
 from agt.training.removal import RemovalConfig, RemovalProblem, removal_budget
-from agt.training.sensitivity import LinearLoss, LinearSetting, Schedule, Sensitivity, sgd_sensitivity
+from agt.training.sensitivity import (
+    LinearLoss,
+    LinearSetting,
+    Schedule,
+    Sensitivity,
+    sgd_sensitivity,
+)
 from agt.training.spectral import proved as proved_eigenvalue
 from agt.unlearning.newton import BoundedMatrix, Factor, together
 from agt.unlearning.sisa import answerable
@@ -59,7 +67,8 @@ from agt_cli.runs.pending import _append
 LOSS = LinearLoss.of(make_training(loss="binary_cross_entropy", clip=1.0), 2)
 
 
-# -- rounding --------------------------------------------------------------------------------------------------------------
+# -- rounding
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_the_widening_of_k_is_2_k_plus_2_times_tau() -> None:
@@ -71,35 +80,53 @@ def test_the_widening_of_k_is_2_k_plus_2_times_tau() -> None:
 
 @pytest.mark.parametrize("length", [1, 100, 10_000])
 def test_the_rounding_of_a_sum_grows_with_its_length_and_covers_underflow(length: int) -> None:
-    """Any order of n additions errs by n u times the sizes' sum at most; each of 2 n operations loses a tiny number."""
+    """Any order of n additions errs by n u times the sizes' sum at most; each of 2 n operations
+    loses a tiny number.
+    """
     rounding = Rounding.of((0,), torch.float64, torch.device("cpu"))
-    one, none = (float(rounding.of_sum(length, torch.tensor([size], dtype=torch.float64))) for size in (1.0, 0.0))
+    one, none = (
+        float(rounding.of_sum(length, torch.tensor([size], dtype=torch.float64)))
+        for size in (1.0, 0.0)
+    )
     assert one >= length * UNIT
     assert none >= 2 * length * torch.finfo(torch.float64).tiny
 
 
 @pytest.mark.parametrize("form", ["dot product", "bias alone"])
 def test_what_a_linear_layer_rounds_by_counts_its_bias(form: str) -> None:
-    rounding, ones = Rounding.of((0,), torch.float64, torch.device("cpu")), torch.ones(1, 1, 3).double()
-    weight = Interval.point(torch.zeros(1, 2, 3).double() if form == "bias alone" else torch.ones(1, 2, 3).double())
+    rounding, ones = (
+        Rounding.of((0,), torch.float64, torch.device("cpu")),
+        torch.ones(1, 1, 3).double(),
+    )
+    weight = Interval.point(
+        torch.zeros(1, 2, 3).double() if form == "bias alone" else torch.ones(1, 2, 3).double()
+    )
     bias = Interval.point(torch.full((1, 2), 2.0**40).double())
     assert float(rounding.dot(Interval.point(ones), weight, bias)) >= 2.0**40 * UNIT
 
 
-# -- certified labels ------------------------------------------------------------------------------------------------------
+# -- certified labels
+# ------------------------------------------------------------------------------------------------------
 
 
-def bounded(lower: float, upper: float, outputs: int = 1, on_the_way: float = 0.0) -> SimpleNamespace:
-    """A network whose logit, or each margin of three classes, has these bounds, after another number."""
+def bounded(
+    lower: float, upper: float, outputs: int = 1, on_the_way: float = 0.0
+) -> SimpleNamespace:
+    """A network whose logit, or each margin of three classes, has these bounds, after another
+    number.
+    """
 
     def bounds(*given: object) -> Interval:
         Interval.point(torch.full((1, 1, 1), on_the_way, dtype=torch.float64))
         return Interval(
-            torch.full((1, 1, 1), lower, dtype=torch.float64), torch.full((1, 1, 1), upper, dtype=torch.float64)
+            torch.full((1, 1, 1), lower, dtype=torch.float64),
+            torch.full((1, 1, 1), upper, dtype=torch.float64),
         )
 
     loss = SimpleNamespace(threshold=0.5)
-    return SimpleNamespace(outputs=outputs, loss=loss, bound_logits=bounds, bound_hidden=bounds, bound_margins=bounds)
+    return SimpleNamespace(
+        outputs=outputs, loss=loss, bound_logits=bounds, bound_hidden=bounds, bound_margins=bounds
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,12 +163,15 @@ def test_steps_of_a_grid_end_at_its_first_gap() -> None:
     assert grid_index((1, 5, 9), certified).tolist() == [2, 1, 0]
 
 
-# -- linear heads ----------------------------------------------------------------------------------------------------------
+# -- linear heads
+# ----------------------------------------------------------------------------------------------------------
 
 
 def setting(relation: str = "add_remove", **training: object) -> LinearSetting:
     batch = {"count": 1, "normalizer": 50.0, "n_max": 60, **training.pop("batch", {})}  # type: ignore[dict-item]
-    config = make_training(**{"loss": "binary_cross_entropy", "clip": 1.0, "lr": 1.0, **training, "batch": batch})
+    config = make_training(
+        **{"loss": "binary_cross_entropy", "clip": 1.0, "lr": 1.0, **training, "batch": batch}
+    )
     return LinearSetting.of(make_recipe(config, relation), 50, 3)
 
 
@@ -151,7 +181,13 @@ def test_a_step_is_let_through_up_to_the_longest_that_does_not_expand() -> None:
 
 
 def test_rho_is_what_the_worst_dealing_of_one_record_moves_the_head_by() -> None:
-    given = setting(epochs=3, lr=0.4, decay=0.3, weight_decay=0.5, batch={"count": 2, "normalizer": 25.0, "n_max": 28})
+    given = setting(
+        epochs=3,
+        lr=0.4,
+        decay=0.3,
+        weight_decay=0.5,
+        batch={"count": 2, "normalizer": 25.0, "n_max": 28},
+    )
     steps = [Schedule.at(given.training, given.plan, t) for t in range(6)]
     worst = Fraction(0)
     for batches in product(range(2), repeat=3):  # which one of each epoch
@@ -193,24 +229,35 @@ def test_the_minimisers_gradient_is_within_the_tolerance() -> None:
 def head_of(weight: float, rho: float = 0.25, radius: float = 10.0) -> LinearTrained:
     given = setting()
     known = Sensitivity(rho, 0.0, radius, None, 1)
-    return LinearTrained(torch.tensor([[weight]], dtype=torch.float64), LOSS, given.plan, known, given.training)
+    return LinearTrained(
+        torch.tensor([[weight]], dtype=torch.float64), LOSS, given.plan, known, given.training
+    )
 
 
 def test_a_margin_of_exactly_j_steps_withstands_one_less() -> None:
     query = np.ones((1, 1))
     step = -float(envelope_linear(head_of(0.0), query, (1,)).lower[0, 0])
     for j in (1, 2, 3, 8):
-        assert certify_linear(head_of(j * step), query, "add_remove", (0, 1)).distance.tolist() == [j - 1]
+        assert certify_linear(head_of(j * step), query, "add_remove", (0, 1)).distance.tolist() == [
+            j - 1
+        ]
 
 
 @pytest.mark.parametrize("radius", [1.0, 1e6])
 def test_two_computed_margins_round_even_where_no_record_counts(radius: float) -> None:
     bounds = envelope_linear(head_of(0.0, rho=0.0, radius=radius), np.ones((1, 1)), (1,))
     assert float(bounds.upper[0, 0]) >= 2 * radius * UNIT
-    assert not certify_linear(head_of(radius * UNIT, 0.0, radius), np.ones((1, 1)), "add_remove", (0, 1)).certified[1].any()
+    assert (
+        not certify_linear(
+            head_of(radius * UNIT, 0.0, radius), np.ones((1, 1)), "add_remove", (0, 1)
+        )
+        .certified[1]
+        .any()
+    )
 
 
-# -- removal ---------------------------------------------------------------------------------------------------------------
+# -- removal
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def removal(loss: str = "logistic", masking: str = "none", sigma: float = 0.0) -> RemovalProblem:
@@ -238,17 +285,23 @@ def test_what_noise_hides_covers_both_what_is_left_and_what_training_leaves() ->
 @pytest.mark.parametrize("states", [4, 25])
 def test_states_add_up_by_the_root_of_their_number(states: int) -> None:
     eps, delta = 0.3, 1e-6
-    assert gaussian_mu(together(eps, delta, states), delta) >= math.sqrt(states) * gaussian_mu(eps, delta) * (1 - 1e-9)
+    assert gaussian_mu(together(eps, delta, states), delta) >= math.sqrt(states) * gaussian_mu(
+        eps, delta
+    ) * (1 - 1e-9)
 
 
-def test_a_query_is_not_answered_where_an_unknown_vote_could_draw_level_for_a_smaller_class() -> None:
+def test_a_query_is_not_answered_where_an_unknown_vote_could_draw_level_for_a_smaller_class() -> (
+    None
+):
     pending = np.array([0, 1])
-    for winner, answered in ((1, False), (0, True)):  # of two votes one is unknown: level, which class 0 wins
+    # of two votes one is unknown: level, which class 0 wins
+    for winner, answered in ((1, False), (0, True)):
         labels = np.array([[winner], [winner]])
         assert answerable(np.array([[5], [0]]), labels, pending).tolist() == [answered]
 
 
-# -- votes -----------------------------------------------------------------------------------------------------------------
+# -- votes
+# -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -261,12 +314,15 @@ def test_a_query_is_not_answered_where_an_unknown_vote_could_draw_level_for_a_sm
         ([1, 1, 1], [1, 2, 4], 2, 2),  # the same where one edit changes two
     ],
 )
-def test_the_distance_of_a_vote(labels: list[int], distances: list[int], touches: int, expected: int) -> None:
+def test_the_distance_of_a_vote(
+    labels: list[int], distances: list[int], touches: int, expected: int
+) -> None:
     vote = certified_vote(np.array(labels)[:, None], np.array(distances)[:, None], touches=touches)
     assert vote.distance.tolist() == [expected]
 
 
-# -- conditions ------------------------------------------------------------------------------------------------------------
+# -- conditions
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -283,12 +339,15 @@ def test_what_mechanisms_rest_on() -> None:
     assert RESTS_ON == {"distance": "abcdefg", "votes": "bceg", "counts": "beg", "nothing": "eg"}
 
 
-# -- mechanisms ------------------------------------------------------------------------------------------------------------
+# -- mechanisms
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
 @pytest.mark.parametrize(("eps", "delta"), [(0.1, 0.0), (1.0, 0.0), (0.1, 1e-3), (1.0, 1e-2)])
-def test_entries_keep_the_inequalities_whatever_is_wished(eps: float, delta: float, classes: int) -> None:
+def test_entries_keep_the_inequalities_whatever_is_wished(
+    eps: float, delta: float, classes: int
+) -> None:
     """thresholds 1 to 4, with exp rounded up by 10^-15 and delta the decimal."""
     guarantee = ApproximateDP(eps, delta) if delta else SimpleNamespace(eps=eps)
     rule, others = rule_of(guarantee, classes), classes - 1  # type: ignore[arg-type]
@@ -319,7 +378,9 @@ def test_gaussian_entries_take_steps_of_mu_from_half_of_it(mu: float) -> None:
 def test_a_gaussian_table_is_that_of_the_decimal_where_it_is_less(mu: float, steps: int) -> None:
     assert Fraction(repr(mu)) < Fraction(mu)
     with mpmath.workdps(60):
-        assert GaussianRule(mu, steps).first(0) >= mpmath.ncdf(-mpmath.mpf(repr(mu)) / steps / 2) * N
+        assert (
+            GaussianRule(mu, steps).first(0) >= mpmath.ncdf(-mpmath.mpf(repr(mu)) / steps / 2) * N
+        )
 
 
 @pytest.mark.parametrize("gap", [2**16 + 1, 2**16 + 2])
@@ -332,13 +393,18 @@ def test_a_flip_takes_a_draw_below_the_threshold() -> None:
     mechanism = NoisyArgmax(eps=1.0)
     limit = int(mechanism.exact_flip(3) * N)
     for draw, label in ((limit - 1, 0), (limit, 1)):
-        source = SimpleNamespace(words=lambda n, draw=draw: np.array([divmod(draw, 2**64)] * n, dtype=np.uint64))
+        source = SimpleNamespace(
+            words=lambda n, draw=draw: np.array([divmod(draw, 2**64)] * n, dtype=np.uint64)
+        )
         assert mechanism.release(np.array([1]), np.array([3]), source).tolist() == [label]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_every_release_of_a_lot_counts(size: int) -> None:
-    approximate, gaussian = Lot(ApproximateDP(0.5, 1e-6), size).cost, Lot(GaussianDP(0.5), size).cost
+    approximate, gaussian = (
+        Lot(ApproximateDP(0.5, 1e-6), size).cost,
+        Lot(GaussianDP(0.5), size).cost,
+    )
     assert approximate.leak >= size * Fraction(1e-6) * (1 - Fraction(1, 10**9))
     assert approximate.pure >= size * Fraction(1, 2)
     assert gaussian.square >= size * Fraction(1, 4)
@@ -350,10 +416,13 @@ def test_noise_on_weights_is_what_they_move_over_mu(mu: float) -> None:
     assert noise_scale(0.7, GaussianDP(mu)) * mu >= 0.7 * (1 - 1e-15)
 
 
-# -- the second head -------------------------------------------------------------------------------------------------------
+# -- the second head
+# -------------------------------------------------------------------------------------------------------
 
 
-def test_a_second_head_is_synced_as_it_is_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_head_is_synced_as_it_is_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     head, synced = SecondHead(tmp_path / "head", START), list[int]()
     head.start(Head(1, "a" * 64))
     with head.held(1.0) as (known, move):
@@ -365,11 +434,15 @@ def test_a_second_head_is_synced_as_it_is_moved(tmp_path: Path, monkeypatch: pyt
 
 def ledger(folder: Path) -> tuple[Ledger, SecondHead]:
     people = Population("loans", "one customer", "add_remove", Allowance(1.0))
-    made = Ledger.create(folder / "a.ledger", people, folder / "head", [AdmittedTable("customers", "d" * 32)])
+    made = Ledger.create(
+        folder / "a.ledger", people, folder / "head", [AdmittedTable("customers", "d" * 32)]
+    )
     return made, SecondHead(folder / "head", made.book.opening.hash)
 
 
-CHARGE = Charge(PureDP(0.01), "labels", "randomized_response", "sha256:" + "a" * 64, "d" * 32, "add_remove")
+CHARGE = Charge(
+    PureDP(0.01), "labels", "randomized_response", "sha256:" + "a" * 64, "d" * 32, "add_remove"
+)
 
 
 def test_no_debit_where_the_second_head_is_further(tmp_path: Path) -> None:
@@ -391,7 +464,8 @@ def test_no_debit_where_the_second_head_ends_in_another_entry(tmp_path: Path) ->
     assert opened.book.spent == Cost()
 
 
-# -- eigenvalues -----------------------------------------------------------------------------------------------------------
+# -- eigenvalues
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("width", [3, 40])
@@ -400,7 +474,9 @@ def test_a_factorisation_proves_no_more_than_its_rounding_leaves(width: int) -> 
 
 
 def test_the_overhead_of_a_factorisation_grows_with_the_trace_it_leaves() -> None:
-    """Rump (2006): d + 1 roundings or more of each pivot, whose sum is the trace of what is factorised."""
+    """Rump (2006): d + 1 roundings or more of each pivot, whose sum is the trace of what is
+    factorised.
+    """
     for seed in range(20):
         rng = np.random.default_rng(seed)
         rows = rng.normal(size=(9, 6))
@@ -409,7 +485,8 @@ def test_the_overhead_of_a_factorisation_grows_with_the_trace_it_leaves() -> Non
         assert proved_eigenvalue(matrix, guess) >= guess + 7 * UNIT * (6 * guess - np.trace(matrix))  # type: ignore[operator]
 
 
-# -- matrices that are kept ------------------------------------------------------------------------------------------------
+# -- matrices that are kept
+# ------------------------------------------------------------------------------------------------
 
 
 def test_a_product_with_a_matrix_is_off_by_the_matrixs_own_error() -> None:
@@ -421,17 +498,22 @@ def test_what_a_step_leaves_has_the_matrixs_own_error_in_it() -> None:
     assert left >= 0.5 * float(np.linalg.norm(step)) > 2.0
 
 
-def test_what_is_owed_is_synced_before_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_owed_is_synced_before_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced = list[int]()
     monkeypatch.setattr(os, "fsync", synced.append)
     _append(tmp_path / "unlearning" / "abstained.jsonl", "{}")
     assert len(synced) == 2, "the file, and the folder that names it"
 
 
-# -- files -----------------------------------------------------------------------------------------------------------------
+# -- files
+# -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_is_synced_before_it_appears_and_its_name_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_synced_before_it_appears_and_its_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events, sync, rename = list[str](), os.fsync, Path.replace
 
     def synced(handle: int) -> None:
@@ -448,7 +530,9 @@ def test_a_file_is_synced_before_it_appears_and_its_name_after(tmp_path: Path, m
     assert events == ["bytes", "appears", "names"]
 
 
-def test_a_run_lists_its_files_before_it_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_lists_its_files_before_it_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written = list[str]()
     monkeypatch.setattr(record, "write_atomic", lambda path, content: written.append(path.name))
     with record.RunRecord(tmp_path / "run", "train", {}):
@@ -457,15 +541,21 @@ def test_a_run_lists_its_files_before_it_is_done(tmp_path: Path, monkeypatch: py
 
 
 def test_labels_are_published_under_no_hash_of_a_records_content() -> None:
-    """An id that is made from content hashes the true label, too: whoever knows the record could test a guess of it."""
+    """An id that is made from content hashes the true label, too: whoever knows the record could
+    test a guess of it.
+    """
     made, given = np.array([f"{number:032x}" for number in range(3)]), np.array(["ann", "bob"])
     assert {*made.tolist()}.isdisjoint(public_names(made)[:].tolist())
     assert public_names(given).tolist() == ["ann", "bob"]
 
 
-def test_each_lot_of_a_session_without_a_ledger_is_told_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_lot_of_a_session_without_a_ledger_is_told_before_it_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     written = list[int]()
-    monkeypatch.setattr(Session, "write_spent", lambda session: written.append(session.lots.reserved))
+    monkeypatch.setattr(
+        Session, "write_spent", lambda session: written.append(session.lots.reserved)
+    )
     session = Session.__new__(Session)  # what it is about plays no part
     session.lots = LotPayer(NoPayer(), size=2, maximum=5)
     claim = Claim(guarantee=PureDP(1.0), mechanism="m", relation=RelationConfig("add_remove"))
@@ -482,20 +572,27 @@ def test_each_lot_of_a_session_without_a_ledger_is_told_before_it_is_taken(monke
         assert written == told
 
 
-# -- mechanisms and the ledger, once more ---------------------------------------------------------------------------------
+# -- mechanisms and the ledger, once more
+# ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("share", [0.25, 0.4])
 def test_the_next_entry_is_a_step_of_mu_from_the_one_that_was_wished(share: float) -> None:
-    """Not from the least that was allowed: a formula may ask for more, and the next entry is then held to more."""
+    """Not from the least that was allowed: a formula may ask for more, and the next entry is
+    then held to more.
+    """
     rule, mu = rule_of(GaussianDP(2.0), 2), 2.0
     first = rule.first(int(share * N))
     assert first == int(share * N)
     assert rule.after(first, 0) >= N * float(ndtr(ndtri(share) - mu)) * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("shape", [Shape(1.0, 1.0, 10, 1), Shape(2.0, 0.5, 1000, 50)], ids=["narrow", "wide"])
-def test_the_second_noise_covers_what_the_solver_and_the_lattice_leave_on_both_sides(shape: Shape) -> None:
+@pytest.mark.parametrize(
+    "shape", [Shape(1.0, 1.0, 10, 1), Shape(2.0, 0.5, 1000, 50)], ids=["narrow", "wide"]
+)
+def test_the_second_noise_covers_what_the_solver_and_the_lattice_leave_on_both_sides(
+    shape: Shape,
+) -> None:
     noises = Noises.of(shape, 1.0, 0.01)
     off = (noises.tolerance + math.sqrt(shape.width) * step_of(noises.tilt) / 2) / shape.strength
     assert noises.scale * gaussian_mu(OBJECTIVE_SHARE * 1.0, OBJECTIVE_SHARE * 0.01) >= 2 * off
@@ -514,15 +611,25 @@ def test_geometric_noise_is_for_the_double_or_the_decimal_whichever_is_less(eps:
 @pytest.mark.parametrize("what", ["debit", "answer"])
 def test_an_open_ledger_notices_that_its_newest_entry_is_gone(tmp_path: Path, what: str) -> None:
     people = Population("loans", "one record", "add_remove", Allowance(1.0))
-    with Ledger.create(tmp_path / "a.ledger", people, tables=[AdmittedTable("table", "d" * 32)]) as ledger:
+    with Ledger.create(
+        tmp_path / "a.ledger", people, tables=[AdmittedTable("table", "d" * 32)]
+    ) as ledger:
         charge = Charge(PureDP(0.1), "labels", "m", "", "d" * 32, "add_remove")
         debit = ledger.debit(charge, 2)
         ledger.debit(charge, 1)
         with closing(sqlite3.connect(ledger.path, isolation_level=None)) as rows:
-            (trigger,) = rows.execute("SELECT sql FROM sqlite_master WHERE name = 'entries_remain'").fetchone()
-            for statement in ("DROP TRIGGER entries_remain", "DELETE FROM entries WHERE number = 4", trigger):
+            (trigger,) = rows.execute(
+                "SELECT sql FROM sqlite_master WHERE name = 'entries_remain'"
+            ).fetchone()
+            for statement in (
+                "DROP TRIGGER entries_remain",
+                "DELETE FROM entries WHERE number = 4",
+                trigger,
+            ):
                 rows.execute(statement)
-        with pytest.raises(CheckError, match="an older copy was put in its place while it was open"):
+        with pytest.raises(
+            CheckError, match="an older copy was put in its place while it was open"
+        ):
             ledger.debit(charge, 1) if what == "debit" else ledger.answer(debit, {b"k" * 32: 1})
 
 
@@ -538,7 +645,9 @@ def test_labels_drawn_from_an_earlier_state_are_not_put_in_their_place(tmp_path:
         raise CheckError("the run was changed")
 
     table = SimpleNamespace(write=lambda file, labels: [*labels], file="labels.csv")
-    request = SimpleNamespace(opened=SimpleNamespace(check_current=changed), record=SimpleNamespace(folder=tmp_path))
+    request = SimpleNamespace(
+        opened=SimpleNamespace(check_current=changed), record=SimpleNamespace(folder=tmp_path)
+    )
     with pytest.raises(CheckError, match="changed"):
         LabelsFile.write(SimpleNamespace(table=table, request=request, _open=opened), [])  # type: ignore[arg-type]
     assert not placed

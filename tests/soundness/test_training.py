@@ -1,4 +1,6 @@
-"""Whole training on edited data: boxes nest and hold retrained parameters, certified labels do not change (method.md 3)."""
+"""Whole training on edited data: boxes nest and hold retrained parameters, certified labels do
+not change (method.md 3).
+"""
 
 from itertools import product
 
@@ -8,7 +10,15 @@ import torch
 from adversary import assault
 from adversary_settings import Setting
 from checks import CASES, RUMP, WIDTH, Case, ends, run
-from synthetic import KERNELS, RELATIONS, SYMMETRIC, make_head, make_recipe, make_records, make_training
+from synthetic import (
+    KERNELS,
+    RELATIONS,
+    SYMMETRIC,
+    make_head,
+    make_recipe,
+    make_records,
+    make_training,
+)
 from torch import nn
 
 from agt.data.records import Records
@@ -30,10 +40,11 @@ COMBINATIONS = [
 @pytest.mark.sampled(11)
 @pytest.mark.parametrize(("case", "relation", "dtype"), COMBINATIONS)
 def test_every_claim_of_neighbours(case: Case, relation: str, dtype: str) -> None:
-    """Boxes of neighbours nest bit for bit and hold the models, certified labels stay, distances move by one.
+    """Boxes of neighbours nest bit for bit and hold the models, certified labels stay, distances
+    move by one.
 
-    Half an edit is one, too. Rump's product is not proved to nest: models in their boxes alone. paper_privacy refuses
-    public records.
+    Half an edit is one, too. Rump's product is not proved to nest: models in their boxes alone.
+    paper_privacy refuses public records.
     """
     setting = Setting(case, relation, "boxes", dtype)
     report = assault(setting, 0, 4)
@@ -52,8 +63,12 @@ def targeted(step_data: Records, label: int, sign: float, k: int) -> Records:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("clip", [0.1, 0.25, 1 / 3])
 @pytest.mark.parametrize("k", [1, 3])
-def test_saturating_newcomers_reach_the_end_of_the_box_and_no_further(dtype: str, clip: float, k: int) -> None:
-    """One step of a linear head: k added records that saturate the clip land exactly on the box for k."""
+def test_saturating_newcomers_reach_the_end_of_the_box_and_no_further(
+    dtype: str, clip: float, k: int
+) -> None:
+    """One step of a linear head: k added records that saturate the clip land exactly on the box
+    for k.
+    """
     rng = np.random.default_rng(0)
     training = make_training(loss="binary_cross_entropy", clip=clip, dtype=dtype)
     head = make_head(training, WIDTH, 2, ())
@@ -61,7 +76,8 @@ def test_saturating_newcomers_reach_the_end_of_the_box_and_no_further(dtype: str
     recipe = make_recipe(training, ks=(0, k), kernel="cpu")
     box = train(head, recipe, data)
     signs = torch.sign(head[0].weight.detach().sum()).item()
-    # The logit of the newcomer is enormous with the sign of the weights' sum, and wrong with that label.
+    # The logit of the newcomer is enormous with the sign of the weights' sum, and wrong with that
+    # label.
     label = 0 if signs > 0 else 1
     again = train(head, recipe, targeted(data, label, 1.0, k))
     ends = (box.lower if label == 0 else box.upper)["0.weight"][1]
@@ -75,57 +91,85 @@ def test_saturating_newcomers_reach_the_end_of_the_box_and_no_further(dtype: str
         assert inside.all()
     beyond = train(head, recipe, targeted(data, label, 1.0, k + 1))
     assert (
-        (beyond.nominal["0.weight"] < box.lower["0.weight"][1]) | (beyond.nominal["0.weight"] > box.upper["0.weight"][1])
+        (beyond.nominal["0.weight"] < box.lower["0.weight"][1])
+        | (beyond.nominal["0.weight"] > box.upper["0.weight"][1])
     ).all()
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize(("clip", "dtype"), [(0.1, "float64"), (0.3, "float32"), (1 / 3, "float64")])
+@pytest.mark.parametrize(
+    ("clip", "dtype"), [(0.1, "float64"), (0.3, "float32"), (1 / 3, "float64")]
+)
 @pytest.mark.parametrize("relation", SYMMETRIC)
 def test_boxes_that_touch_are_nested(relation: str, dtype: str, clip: float) -> None:
-    """Every record saturates, so both boxes end at the same real number, reached through sums and divisors that differ.
+    """Every record saturates, so both boxes end at the same real number, reached through sums and
+    divisors that differ.
 
-    Scaling a sum by an inexact quantum before taking its mean puts one box an ulp outside the other.
+    Scaling a sum by an inexact quantum before taking its mean puts one box an ulp outside the
+    other.
     """
     rng = np.random.default_rng(0)
-    settings = {"loss": "binary_cross_entropy", "clip": clip, "lr": 1.0, "epochs": 1, "batch": {"count": 1}}
+    settings = {
+        "loss": "binary_cross_entropy",
+        "clip": clip,
+        "lr": 1.0,
+        "epochs": 1,
+        "batch": {"count": 1},
+    }
     case = Case("touch", zero=True, training=settings)
     beyond = touching = 0
     for n in (1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 28, 29):
-        for label in (0, 1):  # theta = 0: the probability is 1/2, and the label alone says to which side the clip cuts
+        # theta = 0: the probability is 1/2, and the label alone says to which side the clip cuts
+        for label in (0, 1):
             data = make_records(np.full((n, WIDTH), -1e6), [label] * n)
             more = make_records(np.full((n + 1, WIDTH), -1e6), [label] * (n + 1))
             if relation == "substitute":
                 data = make_records(np.full((n, WIDTH), -1e6), [1 - label, *[label] * (n - 1)])
                 more = more.take(np.arange(1, n + 1))
-            one, two = (run(case, records, relation, (0, 1, 2), dtype, rng) for records in (data, more))
+            one, two = (
+                run(case, records, relation, (0, 1, 2), dtype, rng) for records in (data, more)
+            )
             for found in (ends(one, two), ends(two, one)):
                 beyond, touching = beyond + found[0], touching + found[1]
     assert beyond == 0
     assert touching > 50
 
 
-# -- the same algorithm, written plainly ---------------------------------------------------------------------------------
+# -- the same algorithm, written plainly
+# ---------------------------------------------------------------------------------
 
 
-def plain_training(head: nn.Sequential, data: Records, recipe: Recipe, relation: str) -> dict[str, torch.Tensor]:
+def plain_training(
+    head: nn.Sequential, data: Records, recipe: Recipe, relation: str
+) -> dict[str, torch.Tensor]:
     """AGT's nominal run with autograd, torch.optim.SGD and a loop over records."""
     training, plan = recipe.training, recipe.plan(len(data))
     x, y = torch.from_numpy(data.features), torch.from_numpy(data.labels)
     loss = nn.functional.cross_entropy
     if training.loss == "binary_cross_entropy":
         loss = lambda f, t: nn.functional.binary_cross_entropy_with_logits(f[:, 0], t.double())  # noqa: E731
-    settings = {"momentum": training.momentum, "dampening": training.dampening, "nesterov": training.nesterov}
+    settings = {
+        "momentum": training.momentum,
+        "dampening": training.dampening,
+        "nesterov": training.nesterov,
+    }
     optimizer = torch.optim.SGD(head.parameters(), lr=training.lr, **settings)
     for step, rows in enumerate(plan.batches(data.units)):
         sums = [torch.zeros_like(p) for p in head.parameters()]
         for row in rows:
-            gradients = torch.autograd.grad(loss(head(x[row : row + 1]), y[row : row + 1]), list(head.parameters()))
-            sums = [s + g.clamp(-training.clip, training.clip) for s, g in zip(sums, gradients, strict=True)]
+            gradients = torch.autograd.grad(
+                loss(head(x[row : row + 1]), y[row : row + 1]), list(head.parameters())
+            )
+            sums = [
+                s + g.clamp(-training.clip, training.clip)
+                for s, g in zip(sums, gradients, strict=True)
+            ]
         lr = learning_rate(training, step)
         optimizer.param_groups[0]["lr"] = lr
         for p, s in zip(head.parameters(), sums, strict=True):
-            p.grad = s / (max(len(rows), 1) if relation.startswith("paper") else training.batch.normalizer)
+            p.grad = s / (
+                max(len(rows), 1) if relation.startswith("paper") else training.batch.normalizer
+            )
             p.data *= 1 - lr * training.weight_decay
         optimizer.step()
     return {n: p.detach() for n, p in head.named_parameters()}
@@ -133,20 +177,29 @@ def plain_training(head: nn.Sequential, data: Records, recipe: Recipe, relation:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("case", [c for c in CASES if not (c.public or c.noise)], ids=lambda c: c.name)
-def test_the_nominal_run_is_sgd_with_clipped_per_record_gradients(case: Case, relation: str) -> None:
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if not (c.public or c.noise)], ids=lambda c: c.name
+)
+def test_the_nominal_run_is_sgd_with_clipped_per_record_gradients(
+    case: Case, relation: str
+) -> None:
     rng = np.random.default_rng(5)
     data = case.data(rng)
     trained = run(case, data, relation, (0,), "float64", rng)
     plain = plain_training(case.head("float64"), data, case.recipe(relation), relation)
     for name, value in plain.items():
-        torch.testing.assert_close(trained.nominal[name], value, rtol=0, atol=1e-7)  # gradients are rounded to 2^-30 clip
+        # gradients are rounded to 2^-30 clip
+        torch.testing.assert_close(trained.nominal[name], value, rtol=0, atol=1e-7)
         assert not torch.equal(value, case.head("float64").state_dict()[name])
 
 
 @pytest.mark.parametrize("relation", ["remove", "substitute", "paper_privacy", "paper_unlearning"])
-def test_a_tight_memory_splits_the_grid_without_changing_a_bound(relation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups of k for the selections, and parts of a group: each a path of its own through the loop."""
+def test_a_tight_memory_splits_the_grid_without_changing_a_bound(
+    relation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups of k for the selections, and parts of a group: each a path of its own through the
+    loop.
+    """
     case = CASES[3]
     data = case.data(np.random.default_rng(2))
     head, recipe = case.head("float64"), make_recipe(case.config(), relation, (0, 1, 2, 3, 5))
@@ -169,7 +222,8 @@ def test_a_tight_memory_splits_the_grid_without_changing_a_bound(relation: str, 
         torch.testing.assert_close(split.upper[name], whole.upper[name], rtol=0, atol=1e-8)
 
 
-# -- hand-computed -------------------------------------------------------------------------------------------------------
+# -- hand-computed
+# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -189,8 +243,12 @@ def test_a_tight_memory_splits_the_grid_without_changing_a_bound(relation: str, 
     ],
 )
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_one_step_by_hand(relation: str, copies: int, lower: float, upper: float, kernel: str) -> None:
-    training = make_training(loss="binary_cross_entropy", clip=1.0, lr=0.25, batch={"normalizer": 1.0})
+def test_one_step_by_hand(
+    relation: str, copies: int, lower: float, upper: float, kernel: str
+) -> None:
+    training = make_training(
+        loss="binary_cross_entropy", clip=1.0, lr=0.25, batch={"normalizer": 1.0}
+    )
     head = nn.Sequential(nn.Linear(1, 1, dtype=torch.float64))
     nn.init.zeros_(head[0].weight)
     nn.init.zeros_(head[0].bias)
@@ -203,7 +261,8 @@ def test_one_step_by_hand(relation: str, copies: int, lower: float, upper: float
         assert trained.nominal[name].item() == -0.125 * (1 if mean else copies)
 
 
-# -- what must stop a run ------------------------------------------------------------------------------------------------
+# -- what must stop a run
+# ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -232,9 +291,11 @@ def test_public_records_under_paper_privacy_are_refused() -> None:
 
 
 def test_a_derived_normaliser_speaks_only_of_that_number() -> None:
-    """Nine gradients of +gamma, one of -gamma: without that one, divided by 9 instead of 10, the step is too long.
+    """Nine gradients of +gamma, one of -gamma: without that one, divided by 9 instead of 10, the
+    step is too long.
 
-    So a run whose normaliser came from the data must not count as declared, and with it declared the box must hold.
+    So a run whose normaliser came from the data must not count as declared, and with it declared
+    the box must hold.
     """
     training = make_training(loss="binary_cross_entropy", batch={"normalizer": None, "n_max": None})
     head = nn.Sequential(nn.Linear(1, 1, dtype=torch.float64))
@@ -247,20 +308,28 @@ def test_a_derived_normaliser_speaks_only_of_that_number() -> None:
         recipe = make_recipe(training, ks=(0, 1), declared_size=size)
         box, again = train(head, recipe, data), train(head, recipe, fewer).nominal["0.weight"]
         assert recipe.plan(len(data)).declared == (size is not None)
-        return bool(((box.lower["0.weight"][1] <= again) & (again <= box.upper["0.weight"][1])).all())
+        return bool(
+            ((box.lower["0.weight"][1] <= again) & (again <= box.upper["0.weight"][1])).all()
+        )
 
     assert inside(10)
     assert not inside(None)
 
 
-def test_sizes_that_cannot_work_are_refused_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_that_cannot_work_are_refused_before_the_first_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     training = make_training(batch={"normalizer": 10.0, "n_max": 20})
     head, data = make_head(training, WIDTH, 2, ()), make_records(np.ones((4, WIDTH)), [0, 1, 0, 1])
-    with pytest.raises(ConfigError, match=r"compute.fragment=21 is larger than a batch may be \(n_max 20\)"):
+    with pytest.raises(
+        ConfigError, match=r"compute.fragment=21 is larger than a batch may be \(n_max 20\)"
+    ):
         train(head, make_recipe(training, fragment=21), data)
     train(head, make_recipe(training, fragment=20), data)
     monkeypatch.setattr(stream, "device_memory", lambda device: 2**10)
-    with pytest.raises(ConfigError, match=r"kgrid: boxes for 50 values of k over 8 parameters need .* GiB"):
+    with pytest.raises(
+        ConfigError, match=r"kgrid: boxes for 50 values of k over 8 parameters need .* GiB"
+    ):
         train(head, make_recipe(training, ks=range(50)), data)
     huge = make_training(batch={"normalizer": 2.0**23, "n_max": 2**24})
     with pytest.raises(ConfigError, match="means compare exactly over at most 8388608 rows"):
@@ -280,7 +349,9 @@ def test_reduced_precision_matrix_products_are_refused_in_float32() -> None:
 
 
 def test_all_records_may_go() -> None:
-    """Every batch empty: each still takes its step, and the box for k holds what k newcomers can do."""
+    """Every batch empty: each still takes its step, and the box for k holds what k newcomers can
+    do.
+    """
     training = make_training(epochs=2, weight_decay=0.5, batch={"count": 2})
     head = make_head(training, WIDTH, 2, ())
     recipe = make_recipe(training, ks=(0, 1))

@@ -1,4 +1,5 @@
-"""Votes of many small models: distances against brute force, members that their shard alone decides.
+"""Votes of many small models: distances against brute force, members that their shard alone
+decides.
 
 And votes of linear heads under substitute, whose members count single edits.
 """
@@ -33,14 +34,20 @@ from agt_audit.neighbours import retrained
 QUERIES = np.random.default_rng(1).normal(size=(60, 2))
 
 
-def trained(n: int = 40, classes: int = 2, members: int = 5, width: int = 2, **settings: object) -> VotesModel:
+def trained(
+    n: int = 40, classes: int = 2, members: int = 5, width: int = 2, **settings: object
+) -> VotesModel:
     rng = np.random.default_rng(n)
     x = rng.normal(size=(n, width))
     y = np.arange(n) % classes
     x[:, 0] += 1.5 * y
     ids = np.array([f"{rng.integers(10**9)}-{at}" for at in range(n)])
-    declared = agt.Declared(classes=list(range(classes)), size=n, features=True, settings=True, ids=True)
-    fitted = agt.fit(x, y, ids=ids, declared=declared, members=members, **{"certificate": "votes"} | settings)  # type: ignore[arg-type]
+    declared = agt.Declared(
+        classes=list(range(classes)), size=n, features=True, settings=True, ids=True
+    )
+    fitted = agt.fit(
+        x, y, ids=ids, declared=declared, members=members, **{"certificate": "votes"} | settings
+    )  # type: ignore[arg-type]
     assert isinstance(fitted.model, VotesModel)
     return fitted.model
 
@@ -56,13 +63,18 @@ def records(model: VotesModel) -> Records:
 
 @pytest.mark.parametrize("touches", [1, 2])
 @pytest.mark.parametrize("classes", [2, 3, 5])
-def test_it_is_the_certified_vote_of_members_whose_distances_are_0(classes: int, touches: int) -> None:
+def test_it_is_the_certified_vote_of_members_whose_distances_are_0(
+    classes: int, touches: int
+) -> None:
     rng = np.random.default_rng(classes)
     for members in (1, 2, 3, 4, 7, 12):
         votes = rng.integers(0, classes, size=(members, 400))
         votes[:, :80] = np.minimum(votes[:, :80], 1)  # ties and few losers
         counts = np.stack([(votes == c).sum(axis=0) for c in range(classes)])
-        plain, known = plain_vote(counts, touches=touches), certified_vote(votes, 0 * votes, classes, touches=touches)
+        plain, known = (
+            plain_vote(counts, touches=touches),
+            certified_vote(votes, 0 * votes, classes, touches=touches),
+        )
         assert np.array_equal(plain.prediction, known.prediction)
         assert np.array_equal(plain.distance, known.distance)
 
@@ -70,16 +82,25 @@ def test_it_is_the_certified_vote_of_members_whose_distances_are_0(classes: int,
 @pytest.mark.parametrize("relation", ["add_remove", "substitute"])
 @pytest.mark.parametrize("classes", [2, 3, pytest.param(-3, id="3-logistic")])
 def test_every_subset_of_a_small_universe(classes: int, relation: str) -> None:
-    """Of 7 records, all subsets trained: no label changes within its distance, and neighbours' distances by 1 at most."""
-    model = trained(7, abs(classes), 6, relation=relation, learner="ridge" if classes > 0 else "logistic")
+    """Of 7 records, all subsets trained: no label changes within its distance, and neighbours'
+    distances by 1 at most.
+    """
+    model = trained(
+        7, abs(classes), 6, relation=relation, learner="ridge" if classes > 0 else "logistic"
+    )
     everybody, size = records(model), 7
     some = (everybody.take(np.flatnonzero(mask >> np.arange(size) & 1)) for mask in range(2**size))
     known = [retrained(model.problem, each).certify(QUERIES) for each in some]
-    check_every_subset(np.stack([k.prediction for k in known]), np.stack([k.stable_distance for k in known]), relation)
+    check_every_subset(
+        np.stack([k.prediction for k in known]),
+        np.stack([k.stable_distance for k in known]),
+        relation,
+    )
 
 
 @pytest.mark.parametrize("learner", ["ridge", "logistic"])
-@pytest.mark.parametrize(("n", "width"), [(300, 100), (300, 3)])  # fewer and more records than coordinates
+# fewer and more records than coordinates
+@pytest.mark.parametrize(("n", "width"), [(300, 100), (300, 3)])
 def test_a_member_is_the_same_bits_amid_any_other_shards(n: int, width: int, learner: str) -> None:
     kind = {"name": "votes", "strength": 1e-6, "learner": learner}  # so that roundings show
     model = trained(n, 3, 6, width, certificate=kind)
@@ -109,34 +130,61 @@ def test_a_shard_lies_in_the_order_of_its_ids_whatever_order_records_come_in(see
 
 @pytest.mark.parametrize("key", ["agt", "drawn by the owner"])
 def test_each_member_has_the_units_that_the_hash_under_the_key_gives_it(key: str) -> None:
-    """By BLAKE2b as its paper's library has it: two ensembles of one key, and no others, deal alike."""
-    units, ensemble = np.array([f"person {at}" for at in range(200)]), EnsembleConfig(members=7, key=key)
+    """By BLAKE2b as its paper's library has it: two ensembles of one key, and no others, deal
+    alike.
+    """
+    units, ensemble = (
+        np.array([f"person {at}" for at in range(200)]),
+        EnsembleConfig(members=7, key=key),
+    )
 
     secret = blake2b(f"shard/{key}".encode(), digest_size=32).digest()
     hashes = (blake2b(name.encode(), digest_size=8, key=secret).digest() for name in units.tolist())
-    assert shards(units, ensemble).tolist() == [int.from_bytes(digest, "little") % 7 for digest in hashes]
+    assert shards(units, ensemble).tolist() == [
+        int.from_bytes(digest, "little") % 7 for digest in hashes
+    ]
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "remove"])
 def test_all_rows_of_a_unit_are_one_members(relation: str) -> None:
     rng, n = np.random.default_rng(0), 120
-    x, y, units = rng.normal(size=(n, 2)), np.arange(n) % 2, np.array([f"person {at // 3}" for at in range(n)])
+    x, y, units = (
+        rng.normal(size=(n, 2)),
+        np.arange(n) % 2,
+        np.array([f"person {at // 3}" for at in range(n)]),
+    )
     declared = agt.Declared(classes=[0, 1], size=n, features=True, settings=True)
-    known = {"declared": declared, "certificate": "votes", "members": 10, "relation": relation, "unit_rows": 3}
+    known = {
+        "declared": declared,
+        "certificate": "votes",
+        "members": 10,
+        "relation": relation,
+        "unit_rows": 3,
+    }
     model = agt.fit(x, y, units=units, ids=np.array([f"r{at}" for at in range(n)]), **known).model  # type: ignore[arg-type]
     assert isinstance(model, VotesModel)
     for unit in range(0, 40, 7):
-        less = retrained(model.problem, records(model).take(records(model).units != f"person {unit}"))
+        less = retrained(
+            model.problem, records(model).take(records(model).units != f"person {unit}")
+        )
         assert isinstance(less, VotesModel)
         assert int((less.weight != model.weight).flatten(1).any(dim=1).sum()) == 1
 
 
 @pytest.mark.parametrize("certificate", ["votes", "erm"])
-def test_a_cap_on_the_rows_of_units_that_nobody_names_is_refused_where_members_share_them(certificate: str) -> None:
+def test_a_cap_on_the_rows_of_units_that_nobody_names_is_refused_where_members_share_them(
+    certificate: str,
+) -> None:
     """Three rows of one person would be three members', and move three votes, not one."""
     x, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
-    known: dict[str, Any] = {"declared": agt.Declared(classes=[0, 1], size=60), "certificate": certificate, "members": 5}
-    with pytest.raises(agt.errors.ConfigError, match=r"relation\.unit_rows=3: .* give dataset\.unit"):
+    known: dict[str, Any] = {
+        "declared": agt.Declared(classes=[0, 1], size=60),
+        "certificate": certificate,
+        "members": 5,
+    }
+    with pytest.raises(
+        agt.errors.ConfigError, match=r"relation\.unit_rows=3: .* give dataset\.unit"
+    ):
         agt.fit(x, y, unit_rows=3, **known)
     agt.fit(x, y, unit_rows=3, units=np.arange(60) // 3, **known)
     agt.fit(x, y, unit_rows=3, **known | {"certificate": "erm", "members": 1})
@@ -149,7 +197,9 @@ def test_a_query_is_answered_alike_alone_and_among_others_by_some_members_and_by
     for rows in (slice(0, 1), slice(7, 8), slice(100, 163)):
         assert np.array_equal(model.labels(phi[rows]), whole[:, rows])
     small = replace(model.settings, compute=replace(model.settings.compute, memory_mb=16))
-    assert np.array_equal(replace(model, problem=replace(model.problem, settings=small)).labels(phi), whole)
+    assert np.array_equal(
+        replace(model, problem=replace(model.problem, settings=small)).labels(phi), whole
+    )
     some = replace(model, weight=model.weight[10:13].clone())
     assert np.array_equal(some.labels(phi), whole[10:13])
 
@@ -159,9 +209,14 @@ def test_scores_are_exact_integers_and_ties_go_to_the_smaller_class(width: int) 
     rng = np.random.default_rng(width)
     rows = rng.normal(size=(50, width))
     rows = np.rint(normalised(rows) * 2**22)
-    weight = np.stack([on_lattice(rng.normal(size=(4, width)) * 10.0**scale) for scale in (-200, -3, 0, 30)])
+    weight = np.stack(
+        [on_lattice(rng.normal(size=(4, width)) * 10.0**scale) for scale in (-200, -3, 0, 30)]
+    )
     weight[:, 3] = weight[:, 1]  # two classes that always tie
-    exact = [[[sum(int(a) * int(b) for a, b in zip(q, w, strict=True)) for w in m] for m in weight] for q in rows]
+    exact = [
+        [[sum(int(a) * int(b) for a, b in zip(q, w, strict=True)) for w in m] for m in weight]
+        for q in rows
+    ]
     expected = np.array([[scores.index(max(scores)) for scores in one] for one in exact]).T
     assert max(abs(score) for one in exact for scores in one for score in scores) < 2**53
     assert np.array_equal(labels(rows, weight), expected)
@@ -189,7 +244,9 @@ def test_it_is_ridge_regression(n: int, width: int, classes: int) -> None:
 @pytest.mark.parametrize(("n", "width"), [(8, 20), (400, 5), (0, 5), (1, 5)])
 @pytest.mark.parametrize("strength", [1e-6, 0.5])
 def test_it_is_logistic_regression(n: int, width: int, strength: float) -> None:
-    """As the minimiser of Newton's method, where 100 steps are enough; without records every class scores alike."""
+    """As the minimiser of Newton's method, where 100 steps are enough; without records every
+    class scores alike.
+    """
     rng = np.random.default_rng(n)
     rows = np.rint(2.0**22 * normalised(rng.normal(size=(n, width))))
     targets = targets_of(rng.integers(0, 3, size=n), 3)
@@ -218,7 +275,11 @@ def test_the_exponential_of_logistic_regression() -> None:
 
 def test_what_votes_are_not_proved_for_is_refused() -> None:
     refused(
-        (agt.errors.ConfigError, r"ensemble\.members", lambda: agt.fit(np.eye(2), np.arange(2), certificate="votes")),
+        (
+            agt.errors.ConfigError,
+            r"ensemble\.members",
+            lambda: agt.fit(np.eye(2), np.arange(2), certificate="votes"),
+        ),
         (agt.errors.ConfigError, r"logisitc.*logistic", lambda: trained(learner="logisitc")),
         (
             agt.errors.ConfigError,
@@ -232,7 +293,9 @@ def test_what_votes_are_not_proved_for_is_refused() -> None:
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "substitute"])
-def test_votes_of_three_classes_are_released_with_noise_on_counts_that_covers_the_relation(relation: str) -> None:
+def test_votes_of_three_classes_are_released_with_noise_on_counts_that_covers_the_relation(
+    relation: str,
+) -> None:
     model, queries = trained(300, 3, 60, relation=relation), QUERIES[:20]
     evidence = Evidence.of(model.certify(queries), model.predict(queries), 3)
     assert evidence.tally is not None
@@ -249,85 +312,164 @@ def test_votes_of_three_classes_are_released_with_noise_on_counts_that_covers_th
         assert 0.6 < expected < 1
 
 
-# -- votes of linear heads, under substitute -------------------------------------------------------------------------------
+# -- votes of linear heads, under substitute
+# -------------------------------------------------------------------------------
 
 EACH = 4  # records of a shard, of 3
 HEADS: dict[str, Any] = {
-    "stability": {"certificate": "stability", "lr": 0.01, "epochs": 1, "batch": {"count": 2, "n_max": 20}},
+    "stability": {
+        "certificate": "stability",
+        "lr": 0.01,
+        "epochs": 1,
+        "batch": {"count": 2, "n_max": 20},
+    },
     "erm": {"certificate": "erm", "weight_decay": 5.0, "lr": 0.1},
-    "two rows a unit": {"certificate": "stability", "lr": 0.01, "epochs": 1, "unit_rows": 2, "batch": {"count": 1}},
-    "margins": {"certificate": "erm", "weight_decay": 5.0, "lr": 0.1, "vote": "margins", "margin_clip": 0.05},
-    "three classes": {"certificate": "stability", "lr": 0.01, "epochs": 1, "batch": {"count": 1}, "classes": 3},
+    "two rows a unit": {
+        "certificate": "stability",
+        "lr": 0.01,
+        "epochs": 1,
+        "unit_rows": 2,
+        "batch": {"count": 1},
+    },
+    "margins": {
+        "certificate": "erm",
+        "weight_decay": 5.0,
+        "lr": 0.1,
+        "vote": "margins",
+        "margin_clip": 0.05,
+    },
+    "three classes": {
+        "certificate": "stability",
+        "lr": 0.01,
+        "epochs": 1,
+        "batch": {"count": 1},
+        "classes": 3,
+    },
 }
 
 
-def heads(relation: str = "substitute", unit_rows: int = 1, classes: int = 2, **settings: Any) -> EnsembleModel:
+def heads(
+    relation: str = "substitute", unit_rows: int = 1, classes: int = 2, **settings: Any
+) -> EnsembleModel:
     """Three members, ``EACH`` units in each shard."""
     rng, names = np.random.default_rng(3), np.array([f"r{at}" for at in range(60)])
     home = shards(names, EnsembleConfig(members=3))
-    units = np.repeat(np.concatenate([names[home == member][:EACH] for member in range(3)]), unit_rows)
+    units = np.repeat(
+        np.concatenate([names[home == member][:EACH] for member in range(3)]), unit_rows
+    )
     n = len(units)
     y = (rng.random(n) < 0.7) * 1 if classes == 2 else rng.choice(3, n, p=[0.1, 0.7, 0.2])
-    x = np.stack([np.array([-3.0, 3.0, 0.0])[y] + rng.normal(size=n), 3 * (y == 2) + rng.normal(size=n)], axis=1)
-    declared = agt.Declared(classes=[*range(classes)], size=n, features=True, settings=True, ids=True)
+    x = np.stack(
+        [np.array([-3.0, 3.0, 0.0])[y] + rng.normal(size=n), 3 * (y == 2) + rng.normal(size=n)],
+        axis=1,
+    )
+    declared = agt.Declared(
+        classes=[*range(classes)], size=n, features=True, settings=True, ids=True
+    )
     ids = np.array([f"{unit}/{at}" for at, unit in enumerate(units)]) if unit_rows > 1 else units
-    known = {"ids": ids, "declared": declared, "units": units, "clip": 0.5, "compute": {"threads": 1}} | settings
+    known = {
+        "ids": ids,
+        "declared": declared,
+        "units": units,
+        "clip": 0.5,
+        "compute": {"threads": 1},
+    } | settings
     model = agt.fit(x, y, members=3, relation=relation, unit_rows=unit_rows, **known).model  # type: ignore[arg-type]
     assert isinstance(model, EnsembleModel)
     return model
 
 
 def of_every_set(model: EnsembleModel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """([2^12, n] labels, [2^12, n] distances, [2^12, n] what they would be without single edits): of every set of units.
+    """([2^12, n] labels, [2^12, n] distances, [2^12, n] what they would be without single edits):
+    of every set of units.
 
     A member is a function of its shard alone: each is trained on the 16 subsets of its own.
     """
     everybody, queries = model.problem.dataset.train, QUERIES[:6] * 2
     home = shards(everybody.units, model.settings.ensemble)
-    ranks = {unit: at for h in range(3) for at, unit in enumerate(np.unique(everybody.units[home == h]))}
+    ranks = {
+        unit: at for h in range(3) for at, unit in enumerate(np.unique(everybody.units[home == h]))
+    }
     place = np.array([ranks[unit] for unit in everybody.units])
-    made = [retrained(model.problem, everybody.take((mask >> place & 1) == 1)) for mask in range(2**EACH)]
+    made = [
+        retrained(model.problem, everybody.take((mask >> place & 1) == 1))
+        for mask in range(2**EACH)
+    ]
     dealt = list(np.unravel_index(np.arange(2 ** (3 * EACH)), (2**EACH,) * 3))
     if model.settings.ensemble.vote == "margins":
         known = [margins_of(model, made, dealt, queries, count) for count in (True, False)]
     else:
-        each, edits = ([stacked(made, h, dealt[h], queries, one) for h in range(3)] for one in (False, True))
+        each, edits = (
+            [stacked(made, h, dealt[h], queries, one) for h in range(3)] for one in (False, True)
+        )
         known = [vote(each, edits, model.problem.classes), vote(each, each, model.problem.classes)]
     for code in np.random.default_rng(0).integers(0, 2 ** (3 * EACH), 4):
-        some = retrained(model.problem, everybody.take((code >> (EACH * (2 - home) + place) & 1) == 1)).certify(queries)
+        some = retrained(
+            model.problem, everybody.take((code >> (EACH * (2 - home) + place) & 1) == 1)
+        ).certify(queries)
         rows = slice(code * len(queries), (code + 1) * len(queries))
         assert some.stable_distance.tolist() == known[0].distance[rows].tolist()
         assert some.prediction.tolist() == known[0].prediction[rows].tolist()
     shape = (-1, len(queries))
-    return known[0].prediction.reshape(shape), known[0].distance.reshape(shape), known[1].distance.reshape(shape)
+    return (
+        known[0].prediction.reshape(shape),
+        known[0].distance.reshape(shape),
+        known[1].distance.reshape(shape),
+    )
 
 
-def stacked(made: list[Any], member: int, at: np.ndarray, queries: np.ndarray, single: bool) -> Certificates:
+def stacked(
+    made: list[Any], member: int, at: np.ndarray, queries: np.ndarray, single: bool
+) -> Certificates:
     """One member's certificates in every set of units, whose part ``at`` is its shard's."""
-    models = [some.members[member].counting_single_edits if single else some.members[member] for some in made]
+    models = [
+        some.members[member].counting_single_edits if single else some.members[member]
+        for some in made
+    ]
     known = [model.certify(queries) for model in models]
-    label, distance = (np.stack([getattr(c, what) for c in known])[at].ravel() for what in ("prediction", "distance"))
+    label, distance = (
+        np.stack([getattr(c, what) for c in known])[at].ravel()
+        for what in ("prediction", "distance")
+    )
     prices = None
     if known[0].prices is not None:
-        prices = np.stack([c.prices for c in known], axis=1)[:, at].reshape(len(known[0].prices), -1)
-    return ClosedForm.of(known[0].ks, "substitute", label, np.ones(len(label), dtype=bool), distance, prices)
+        prices = np.stack([c.prices for c in known], axis=1)[:, at].reshape(
+            len(known[0].prices), -1
+        )
+    return ClosedForm.of(
+        known[0].ks, "substitute", label, np.ones(len(label), dtype=bool), distance, prices
+    )
 
 
-def margins_of(model: EnsembleModel, made: list[Any], dealt: list[np.ndarray], queries: np.ndarray, single: bool) -> Vote:
+def margins_of(
+    model: EnsembleModel,
+    made: list[Any],
+    dealt: list[np.ndarray],
+    queries: np.ndarray,
+    single: bool,
+) -> Vote:
     """The same of margins, whose envelopes end within 16 edits."""
     known = []
     for member, at in enumerate(dealt):
-        models = [some.members[member].counting_single_edits if single else some.members[member] for some in made]
+        models = [
+            some.members[member].counting_single_edits if single else some.members[member]
+            for some in made
+        ]
         each = [m.envelope(queries, tuple(range(1, 17))) for m in models]
         margin = np.stack([e.margin for e in each])[at].ravel()
-        lower, upper = (np.stack([getattr(e, end) for e in each], 1)[:, at].reshape(16, -1) for end in ("lower", "upper"))
+        lower, upper = (
+            np.stack([getattr(e, end) for e in each], 1)[:, at].reshape(16, -1)
+            for end in ("lower", "upper")
+        )
         known.append(Envelope(each[0].ks, margin, lower, upper))
     return margin_vote(known, model.settings.ensemble.margin_clip or 0.0, touches=2)
 
 
 @pytest.mark.parametrize("name", HEADS)
 def test_every_replacement_in_a_small_universe_of_linear_heads(name: str) -> None:
-    """Of 12 units, all 4,096 sets: no label changes within its distance, and neighbours' distances by 1 at most."""
+    """Of 12 units, all 4,096 sets: no label changes within its distance, and neighbours'
+    distances by 1 at most.
+    """
     label, distance, without = of_every_set(heads(**HEADS[name]))
     assert (distance >= without).all()
     assert distance.mean() > 1.3 * without.mean()
@@ -348,9 +490,13 @@ def test_every_replacement_in_a_small_universe_of_linear_heads(name: str) -> Non
 
 @pytest.mark.parametrize("certificate", ["stability", "erm"])
 def test_prices_of_a_heads_classes_move_by_one(certificate: str) -> None:
-    """Of all subsets of a shard: 0 for the label alone, the least of the others its distance and one more."""
+    """Of all subsets of a shard: 0 for the label alone, the least of the others its distance and
+    one more.
+    """
     settings = (
-        {"lr": 0.01, "epochs": 1, "batch": {"count": 1}} if certificate == "stability" else {"weight_decay": 5.0, "lr": 0.1}
+        {"lr": 0.01, "epochs": 1, "batch": {"count": 1}}
+        if certificate == "stability"
+        else {"weight_decay": 5.0, "lr": 0.1}
     )
     model = heads("add_remove", classes=3, certificate=certificate, **settings)
     shard = model.problem.dataset.train
@@ -365,7 +511,11 @@ def test_prices_of_a_heads_classes_move_by_one(certificate: str) -> None:
         assert np.array_equal(prices == 0, np.arange(3)[:, None] == known.prediction)
         assert np.array_equal(np.sort(prices, axis=0)[1], known.stable_distance + 1)
         found.append(prices)
-    near = [abs(found[mask] - found[mask ^ 1 << at]).max() for mask in range(2**EACH) for at in range(EACH)]
+    near = [
+        abs(found[mask] - found[mask ^ 1 << at]).max()
+        for mask in range(2**EACH)
+        for at in range(EACH)
+    ]
     assert max(near) == 1
     assert np.max(found) > 2
 
@@ -380,7 +530,9 @@ def moved(turned: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("name", HEADS)
 def test_single_edits_are_those_of_add_remove_to_the_bit(name: str) -> None:
     settings = dict(HEADS[name])
-    for one, other in zip(heads(**settings).members, heads(relation="add_remove", **settings).members, strict=True):
+    for one, other in zip(
+        heads(**settings).members, heads(relation="add_remove", **settings).members, strict=True
+    ):
         assert one.counting_single_edits.trained.sensitivity == other.trained.sensitivity
         assert one.trained.sensitivity.per_k == 2 * other.trained.sensitivity.per_k
         assert one.trained.weight.tolist() == other.trained.weight.tolist()

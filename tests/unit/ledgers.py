@@ -18,18 +18,31 @@ DATA = "d" * 32
 
 def people(eps: float = 1.0, delta: float = 0.0, **others: Any) -> Population:
     return Population(
-        **{"name": "loans", "unit": "one customer", "relation": "add_remove", **others}, allowance=Allowance(eps, delta)
+        **{"name": "loans", "unit": "one customer", "relation": "add_remove", **others},
+        allowance=Allowance(eps, delta),
     )
 
 
 def charge(guarantee: Guarantee | float = 0.01, **others: Any) -> Charge:
     guarantee = PureDP(guarantee) if isinstance(guarantee, float) else guarantee
-    words = {"output": "labels", "mechanism": "randomized_response", "run": "sha256:" + "a" * 64, "data": DATA}
+    words = {
+        "output": "labels",
+        "mechanism": "randomized_response",
+        "run": "sha256:" + "a" * 64,
+        "data": DATA,
+    }
     return Charge(guarantee, **{**words, "relation": "add_remove", **others})
 
 
-def new(folder: Path, name: str = "loans", head: Path | None = None, population: Population | None = None) -> Ledger:
-    return Ledger.create(folder / f"{name}.ledger", population or people(), head, [AdmittedTable("customers", DATA)])
+def new(
+    folder: Path,
+    name: str = "loans",
+    head: Path | None = None,
+    population: Population | None = None,
+) -> Ledger:
+    return Ledger.create(
+        folder / f"{name}.ledger", population or people(), head, [AdmittedTable("customers", DATA)]
+    )
 
 
 def keys(count: int, first: int = 0) -> list[bytes]:
@@ -40,14 +53,19 @@ def edited(path: Path, *statements: str) -> None:
     """What somebody who writes SQL does to a ledger."""
     triggers = ("entries_stay", "entries_remain", "answers_stay", "answers_remain")
     connection = sqlite3.connect(path, isolation_level=None)
-    kept = [connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()[0] for name in triggers]
+    kept = [
+        connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()[0]
+        for name in triggers
+    ]
     for statement in (*(f"DROP TRIGGER {name}" for name in triggers), *statements, *kept):
         connection.execute(statement)
     connection.close()
 
 
 def rewritten(path: Path, change: Callable[[int, dict[str, Any]], dict[str, Any]]) -> None:
-    """A chain whose every hash fits, with the bodies that ``change`` makes of (an entry's number, its body)."""
+    """A chain whose every hash fits, with the bodies that ``change`` makes of (an entry's
+    number, its body).
+    """
     with Ledger.open(path) as ledger:
         old = ledger.entries()
     before, statements = START, []
@@ -57,5 +75,8 @@ def rewritten(path: Path, change: Callable[[int, dict[str, Any]], dict[str, Any]
         fresh = Entry(entry.number, kind, body, before)
         before = fresh.hash
         quoted = fresh.text.replace("'", "''")
-        statements.append(f"UPDATE entries SET text = '{quoted}', hash = '{fresh.hash}' WHERE number = {entry.number}")
+        statements.append(
+            f"UPDATE entries SET text = '{quoted}', hash = '{fresh.hash}' WHERE number = "
+            f"{entry.number}"
+        )
     edited(path, *statements)

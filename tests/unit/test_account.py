@@ -1,4 +1,6 @@
-"""The account of a budget: numbers at the edges, decimals, what fits, and agreement with fixed compositions."""
+"""The account of a budget: numbers at the edges, decimals, what fits, and agreement with fixed
+compositions.
+"""
 
 import json
 import math
@@ -32,7 +34,9 @@ EPS = st.floats(1e-15, 100)
 DELTAS = st.floats(1e-300, 1, exclude_max=True)
 SIZE = st.one_of(st.integers(1, 10_000), st.integers(1, MAX_QUERIES))
 GUARANTEES = st.one_of(EPS.map(PureDP), EPS.map(GaussianDP), st.builds(ApproximateDP, EPS, DELTAS))
-ALLOWANCES = st.builds(Allowance, st.floats(1e-3, 1e3), st.one_of(st.just(0.0), st.floats(1e-12, 0.5)), st.floats(0, 1))
+ALLOWANCES = st.builds(
+    Allowance, st.floats(1e-3, 1e3), st.one_of(st.just(0.0), st.floats(1e-12, 0.5)), st.floats(0, 1)
+)
 
 
 def spend(allowance: Allowance, *lots: Lot) -> list[bool]:
@@ -53,7 +57,10 @@ def normal_quantile(p: mpmath.mpf) -> mpmath.mpf:
 
 
 class TestDecimals:
-    @pytest.mark.parametrize(("eps", "count"), [(0.1, 10), (0.01, 100), (0.3, 10), (0.7, 10), (1e-15, 10**12), (100.0, 3)])
+    @pytest.mark.parametrize(
+        ("eps", "count"),
+        [(0.1, 10), (0.01, 100), (0.3, 10), (0.7, 10), (1e-15, 10**12), (100.0, 3)],
+    )
     @pytest.mark.parametrize("delta", [0.0, 1e-9])
     def test_a_budget_of_n_releases_holds_n(self, eps: float, count: int, delta: float) -> None:
         """Also where doubles add up to more: ten times 0.1 is 1."""
@@ -61,11 +68,14 @@ class TestDecimals:
         once = allowance.fitting(FRESH, PureDP(eps), 10**12)
         assert once >= count if delta else once == count
         if count <= 1000:
-            assert spend(Allowance(allowance.eps), *[Lot(PureDP(eps))] * (count + 1)) == [True] * count + [False]
+            assert spend(Allowance(allowance.eps), *[Lot(PureDP(eps))] * (count + 1)) == [
+                True
+            ] * count + [False]
 
     def test_the_double_would_have_been_too_much(self) -> None:
         assert 10 * Fraction(0.1) > 1
-        assert spend(Allowance(0.3), *[Lot(PureDP(0.1))] * 4) == [True, True, True, False]  # 0.1 + 0.1 + 0.1 > 0.3
+        # 0.1 + 0.1 + 0.1 > 0.3
+        assert spend(Allowance(0.3), *[Lot(PureDP(0.1))] * 4) == [True, True, True, False]
 
     def test_leaks_are_decimals_too(self) -> None:
         allowance = Allowance(10.0, 1e-5, 0.1)
@@ -80,7 +90,8 @@ class TestDecimals:
             worth = mpmath.exp(min(mpmath.mpf(repr(eps)), mpmath.mpf(eps)))
             for distance in range(5):
                 here, there = (
-                    mpmath.mpf(f.numerator) / f.denominator for f in map(mechanism.exact_flip, (distance, distance + 1))
+                    mpmath.mpf(f.numerator) / f.denominator
+                    for f in map(mechanism.exact_flip, (distance, distance + 1))
                 )
                 assert here <= worth * there
                 assert 1 - there <= worth * (1 - here)
@@ -88,7 +99,9 @@ class TestDecimals:
     @pytest.mark.parametrize("mu", [0.1, 0.2, 1 / 3])
     @pytest.mark.parametrize("kind", [GaussianMargin, GaussianArgmax])
     def test_gaussian_tables_keep_to_the_decimal(self, kind: type[Mechanism], mu: float) -> None:
-        """Phi^-1(flip at L) falls by the decimal mu at most, from -mu/2 at least where labels differ."""
+        """Phi^-1(flip at L) falls by the decimal mu at most, from -mu/2 at least where labels
+        differ.
+        """
         step, known = (2 if kind is GaussianArgmax else 1), kind.of(GaussianDP(mu))
         with mpmath.workdps(60):
             least = min(mpmath.mpf(repr(mu)), mpmath.mpf(mu))
@@ -98,7 +111,11 @@ class TestDecimals:
             assert max(here - there for here, there in pairwise(z)) <= least
 
     def test_a_cost_survives_json(self) -> None:
-        for cost in (FRESH, Lot(ApproximateDP(0.1, 1e-300), 10**12).cost, Lot(GaussianDP(1e-15)).cost):
+        for cost in (
+            FRESH,
+            Lot(ApproximateDP(0.1, 1e-300), 10**12).cost,
+            Lot(GaussianDP(1e-15)).cost,
+        ):
             assert Cost.of(json.loads(json.dumps(cost.as_json()))) == cost
 
     @pytest.mark.parametrize(
@@ -109,7 +126,10 @@ class TestDecimals:
             {"pure": "1", "square": None, "leak": "0"},
             {"pure": "NaN", "square": "0", "leak": "0"},
         ]
-        + [{"pure": "0", "square": bad, "leak": "0"} for bad in ("-1", "nan", "inf", "sNaN", "x", "1e", "")],
+        + [
+            {"pure": "0", "square": bad, "leak": "0"}
+            for bad in ("-1", "nan", "inf", "sNaN", "x", "1e", "")
+        ],
     )
     def test_no_cost(self, node: dict[str, str | None]) -> None:
         with pytest.raises(ConfigError, match="a cost of"):
@@ -154,7 +174,9 @@ class TestEdges:
             (1e6, 5e-324, 1.0, PureDP(1e-15)),
         ],
     )
-    def test_any_budget_answers(self, eps: float, delta: float, leaks: float, guarantee: Guarantee) -> None:
+    def test_any_budget_answers(
+        self, eps: float, delta: float, leaks: float, guarantee: Guarantee
+    ) -> None:
         """Nothing overflows or hangs, the sums stay numbers, and what fits is admitted."""
         allowance = Allowance(eps, delta, leaks)
         fit = allowance.fitting(FRESH, guarantee, 10**12)
@@ -177,8 +199,14 @@ class TestTight:
         with mpmath.workdps(40):
             for y in -np.concatenate([np.geomspace(0.7, 700, 60), np.geomspace(700, 2e5, 20)]):
                 z = mpmath.mpf(float(ndtri_exp(y)))
-                slope = mpmath.exp(-z * z / 2) / mpmath.sqrt(2 * mpmath.pi) / (mpmath.erfc(-z / mpmath.sqrt(2)) / 2)
-                off = (mpmath.log(mpmath.erfc(-z / mpmath.sqrt(2)) / 2) - mpmath.mpf(float(y))) / slope
+                slope = (
+                    mpmath.exp(-z * z / 2)
+                    / mpmath.sqrt(2 * mpmath.pi)
+                    / (mpmath.erfc(-z / mpmath.sqrt(2)) / 2)
+                )
+                off = (
+                    mpmath.log(mpmath.erfc(-z / mpmath.sqrt(2)) / 2) - mpmath.mpf(float(y))
+                ) / slope
                 assert abs(off) <= 1e-12 * abs(z) + 1e-14
 
     @pytest.mark.parametrize("eps", [1e-15, 1e-9, 1e-3, 0.1, 0.999, 1.0, 5.0, 30.0, 100.0])
@@ -192,7 +220,9 @@ class TestTight:
     @pytest.mark.parametrize("eps", [1e-3, 0.1, 1.0])
     @pytest.mark.parametrize("size", [10, 100, 1000, BLOCK, BLOCK + 1, 10**5, 10**6])
     def test_a_quarter_is_saved(self, eps: float, size: int) -> None:
-        """mu of many tends to 2 sinh(eps/2) sqrt(Q), from above; one release's would be up to 1.2533 times that."""
+        """mu of many tends to 2 sinh(eps/2) sqrt(Q), from above; one release's would be up to
+        1.2533 times that.
+        """
         ratio = math.sqrt(squared_mu(eps, size)) / (2 * math.sinh(eps / 2) * math.sqrt(size))
         assert 0.9 < ratio < 1 + 0.4 / size + 3e-4
 
@@ -203,9 +233,13 @@ class TestTight:
     @given(EPS, st.integers(1, 3 * BLOCK), st.integers(1, 3 * BLOCK))
     @settings(max_examples=50)
     def test_together_no_more_than_apart(self, eps: float, one: int, other: int) -> None:
-        assert squared_mu(eps, one + other) <= (squared_mu(eps, one) + squared_mu(eps, other)) * (1 + 1e-4)
+        assert squared_mu(eps, one + other) <= (squared_mu(eps, one) + squared_mu(eps, other)) * (
+            1 + 1e-4
+        )
 
-    @pytest.mark.parametrize(("eps", "size"), [(0.05, 500), (0.01, 20_000), (0.5, 30), (1e-4, 10**6)])
+    @pytest.mark.parametrize(
+        ("eps", "size"), [(0.05, 500), (0.01, 20_000), (0.5, 30), (1e-4, 10**6)]
+    )
     def test_its_delta_is_never_below_the_exact_one(self, eps: float, size: int) -> None:
         mu = math.sqrt(squared_mu(eps, size))
         for level in (0.0, 0.5, 1.0, 3.0):
@@ -217,7 +251,9 @@ class TestFilter:
     @given(ALLOWANCES, st.lists(st.builds(Lot, GUARANTEES, SIZE), max_size=12))
     @settings(max_examples=200, deadline=None)
     def test_sums_never_go_beyond(self, allowance: Allowance, lots: list[Lot]) -> None:
-        """Whatever is asked: after every admission one filter holds, or the first lot stands alone by its own total."""
+        """Whatever is asked: after every admission one filter holds, or the first lot stands
+        alone by its own total.
+        """
         spent, taken = FRESH, []
         for lot in lots:
             if allowance.admits(spent, lot):
@@ -232,7 +268,9 @@ class TestFilter:
 
     @given(ALLOWANCES, GUARANTEES, st.integers(1, 10**6))
     @settings(max_examples=100, deadline=None)
-    def test_what_fits_is_the_most(self, allowance: Allowance, guarantee: Guarantee, wanted: int) -> None:
+    def test_what_fits_is_the_most(
+        self, allowance: Allowance, guarantee: Guarantee, wanted: int
+    ) -> None:
         spent = Lot(PureDP(1e-4), 3).cost
         assume(allowance.holds(spent))
         fit = allowance.fitting(spent, guarantee, wanted)
@@ -249,10 +287,15 @@ class TestFilter:
 
     @pytest.mark.parametrize("kind", [PureDP, ApproximateDP, GaussianDP])
     @pytest.mark.parametrize(
-        ("eps", "delta", "queries"), [(1.0, 1e-5, 1), (1.0, 1e-5, 1000), (0.1, 1e-8, 10**6), (8.0, 1e-5, 77)]
+        ("eps", "delta", "queries"),
+        [(1.0, 1e-5, 1), (1.0, 1e-5, 1000), (0.1, 1e-8, 10**6), (8.0, 1e-5, 77)],
     )
-    def test_what_a_call_can_afford_a_fresh_ledger_holds(self, kind: type, eps: float, delta: float, queries: int) -> None:
-        """Its own total is enough, whatever the shares; then nothing follows, unless sums allow it too."""
+    def test_what_a_call_can_afford_a_fresh_ledger_holds(
+        self, kind: type, eps: float, delta: float, queries: int
+    ) -> None:
+        """Its own total is enough, whatever the shares; then nothing follows, unless sums allow
+        it too.
+        """
         lot = Lot(per_query(kind, eps, delta, queries), queries)
         for leaks in (0.0, 0.1, 1.0):
             assert spend(Allowance(eps, delta, leaks), lot, lot) == [True, False]
@@ -263,12 +306,16 @@ class TestFilter:
         assert spend(Allowance(1.0, 1e-5), *[Lot(each, 1)] * 988)[-2:] == [True, False]
 
     def test_basic_composition_of_releases_with_a_delta(self) -> None:
-        """propose_test_release in two lots: 100 queries each, whose eps add up as Gaussians; one each, as they are."""
+        """propose_test_release in two lots: 100 queries each, whose eps add up as Gaussians; one
+        each, as they are.
+        """
         half = Lot(afford(ProposeTestRelease, Budget(0.5, 5e-6, 100), 2).guarantee, 100)
         assert half.guarantee == ApproximateDP(half.guarantee.eps, 2.5e-8)
         assert spend(Allowance(1.0, 1e-5, 0.5), half, half) == [True, True]
-        assert spend(Allowance(1.0, 1e-5, 1.0), half, half) == [True, False]  # the first by its own total: 100 eps > 1
-        assert spend(Allowance(1.0, 1e-5, 0.1), half, half) == [True, False]  # so here: leaks of 2.5e-6 > 1e-6
+        # the first by its own total: 100 eps > 1
+        assert spend(Allowance(1.0, 1e-5, 1.0), half, half) == [True, False]
+        # so here: leaks of 2.5e-6 > 1e-6
+        assert spend(Allowance(1.0, 1e-5, 0.1), half, half) == [True, False]
         one = Lot(ApproximateDP(0.5, 5e-6))
         assert spend(Allowance(1.0, 1e-5, 1.0), one, one, one) == [True, True, False]
 
@@ -279,7 +326,9 @@ class TestFilter:
         assert 0.99e-5 < deltas[2] <= 1e-5
         assert deltas[-1] == pytest.approx(1e-6)  # leaks are leaks at any eps
         assert Allowance(1.0).delta_of(1.0) == 0
-        assert Allowance(1.0).delta_of(0.5) == pytest.approx((math.e - math.exp(0.5)) / (1 + math.e))
+        assert Allowance(1.0).delta_of(0.5) == pytest.approx(
+            (math.e - math.exp(0.5)) / (1 + math.e)
+        )
 
 
 class TestSources:
@@ -301,7 +350,14 @@ class TestSources:
             assert Allowance(2.0, 1e-5, 0.5).fitting(Lot(PureDP(1e-6)).cost, guarantee, 1) == 1
 
     @pytest.mark.parametrize(
-        "node", [{}, {"kind": "renyi"}, {"kind": "pure"}, {"kind": "pure", "eps": "x"}, {"kind": "pure", "mu": 1}]
+        "node",
+        [
+            {},
+            {"kind": "renyi"},
+            {"kind": "pure"},
+            {"kind": "pure", "eps": "x"},
+            {"kind": "pure", "mu": 1},
+        ],
     )
     def test_no_guarantee(self, node: dict[str, object]) -> None:
         with pytest.raises(ConfigError, match="a guarantee of"):

@@ -1,4 +1,6 @@
-"""Composition: against closed forms, sums in many digits, brute force, each other, and privacy loss distributions."""
+"""Composition: against closed forms, sums in many digits, brute force, each other, and privacy
+loss distributions.
+"""
 
 import math
 from itertools import product
@@ -9,7 +11,15 @@ import pytest
 from pld import pld_total
 
 from agt.errors import ConfigError
-from agt.mechanisms.composition import BOUNDS, PUBLISHED, delta_of, eps_by_bound, per_query, pure_delta, total
+from agt.mechanisms.composition import (
+    BOUNDS,
+    PUBLISHED,
+    delta_of,
+    eps_by_bound,
+    per_query,
+    pure_delta,
+    total,
+)
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.numeric import mills_delta
@@ -20,7 +30,10 @@ def exact_pure_delta(e: float, queries: int, eps: float) -> mpmath.mpf:
     with mpmath.workdps(60):
         e, p = mpmath.mpf(e), 1 / (1 + mpmath.exp(-mpmath.mpf(e)))
         terms = (
-            mpmath.binomial(queries, j) * p**j * (1 - p) ** (queries - j) * (1 - mpmath.exp(eps - (2 * j - queries) * e))
+            mpmath.binomial(queries, j)
+            * p**j
+            * (1 - p) ** (queries - j)
+            * (1 - mpmath.exp(eps - (2 * j - queries) * e))
             for j in range(queries + 1)
             if (2 * j - queries) * e > eps
         )
@@ -62,7 +75,11 @@ class TestGuarantee:
             if eps < 0:
                 continue
             true, ours = exact_gaussian_delta(mu, eps), mills_delta(eps, mu)
-            assert true <= ours <= true * (1 + mpmath.mpf(1e-4 if mu < 1e-4 else 1e-7)) + mpmath.mpf(1e-307)
+            assert (
+                true
+                <= ours
+                <= true * (1 + mpmath.mpf(1e-4 if mu < 1e-4 else 1e-7)) + mpmath.mpf(1e-307)
+            )
 
     def test_gaussian_delta_never_vanishes(self) -> None:
         assert mills_delta(10.0, 0.01) > 0  # the true value is about 10^-217000
@@ -72,13 +89,17 @@ class TestGuarantee:
         for eps in (0.0, 0.4, 1.2):
             true = (math.exp(e) - math.exp(eps)) / (1 + math.exp(e))
             assert true <= delta_of(PureDP(e), 1, eps) <= true * (1 + 1e-7)
-            assert delta_of(ApproximateDP(e, 0.01), 1, eps) == pytest.approx(0.01 + 0.99 * true, rel=1e-7)
+            assert delta_of(ApproximateDP(e, 0.01), 1, eps) == pytest.approx(
+                0.01 + 0.99 * true, rel=1e-7
+            )
         assert 0 <= delta_of(PureDP(e), 1, e) < 1e-8
         assert delta_of(ApproximateDP(e, 0.01), 1, 2.0) == pytest.approx(0.01)
 
 
 class TestOptimal:
-    @pytest.mark.parametrize(("e", "queries"), [(1.0, 1), (0.5, 10), (0.01, 100), (0.2, 100), (3.0, 20), (1e-6, 50)])
+    @pytest.mark.parametrize(
+        ("e", "queries"), [(1.0, 1), (0.5, 10), (0.01, 100), (0.2, 100), (3.0, 20), (1e-6, 50)]
+    )
     def test_against_the_sum(self, e: float, queries: int) -> None:
         for part in (0.0, 0.01, 0.1, 0.3, 0.5, 0.9, 0.999):
             eps = part * queries * e
@@ -86,7 +107,9 @@ class TestOptimal:
             assert true <= ours <= true * (1 + mpmath.mpf(1e-5)) + mpmath.mpf(1e-8) * (e < 1e-3)
 
     def test_against_all_outputs(self) -> None:
-        """delta is the hockey-stick divergence of eight randomized responses, over all 2^8 outputs."""
+        """delta is the hockey-stick divergence of eight randomized responses, over all 2^8
+        outputs.
+        """
         e, queries, eps = 0.4, 8, 1.0
         p = math.exp(e) / (1 + math.exp(e))
         true = sum(
@@ -115,7 +138,9 @@ class TestOptimal:
         assert pure_delta(RandomizedResponse(eps=0.1).guarantee, 10, 0.5) > 0
 
     def test_approximate_against_leaks(self) -> None:
-        """1 - (1-d)^Q (1 - delta): some query leaks, or none does and the rest is randomized response."""
+        """1 - (1-d)^Q (1 - delta): some query leaks, or none does and the rest is randomized
+        response.
+        """
         e, d, queries = 0.1, 1e-7, 200
         found = total(ApproximateDP(e, d), queries, 1e-4, ("optimal",))
         true = 1 - (1 - d) ** queries * (1 - float(exact_pure_delta(e, queries, found.eps)))
@@ -155,7 +180,13 @@ class TestTotal:
 
     @pytest.mark.parametrize(
         ("queries", "delta", "match"),
-        [(0, 1e-5, "queries"), (2.5, 1e-5, "queries"), (10**13, 1e-5, "queries"), (10, -1e-9, "delta"), (10, 1.0, "delta")],
+        [
+            (0, 1e-5, "queries"),
+            (2.5, 1e-5, "queries"),
+            (10**13, 1e-5, "queries"),
+            (10, -1e-9, "delta"),
+            (10, 1.0, "delta"),
+        ],
     )
     def test_bad_input(self, queries: int, delta: float, match: str) -> None:
         with pytest.raises(ConfigError, match=match):
@@ -176,7 +207,9 @@ class TestTotal:
 
 class TestPerQuery:
     @pytest.mark.parametrize("kind", [PureDP, ApproximateDP, GaussianDP])
-    @pytest.mark.parametrize(("eps", "queries"), [(0.1, 7), (1.0, 1000), (10.0, 1000), (1.0, 10**6), (3.0, 10**9)])
+    @pytest.mark.parametrize(
+        ("eps", "queries"), [(0.1, 7), (1.0, 1000), (10.0, 1000), (1.0, 10**6), (3.0, 10**9)]
+    )
     def test_fits_and_is_the_largest(self, kind: type, eps: float, queries: int) -> None:
         one = per_query(kind, eps, 1e-5, queries)
         assert total(one, queries, 1e-5).eps <= eps
@@ -189,7 +222,10 @@ class TestPerQuery:
         assert per_query(PureDP, 1.0, 0.0, 100).eps == pytest.approx(0.01)
 
     def test_published_choice_is_smaller(self) -> None:
-        assert per_query(PureDP, 10, 1e-5, 1000, PUBLISHED).eps < per_query(PureDP, 10, 1e-5, 1000, BOUNDS).eps
+        assert (
+            per_query(PureDP, 10, 1e-5, 1000, PUBLISHED).eps
+            < per_query(PureDP, 10, 1e-5, 1000, BOUNDS).eps
+        )
 
     def test_refusals(self) -> None:
         with pytest.raises(ConfigError, match="ask fewer queries"):
@@ -205,7 +241,9 @@ class TestPerQuery:
                 per_query(PureDP, eps, 1e-5, 10)
 
     def test_method_example(self) -> None:
-        """Q = 1,000, total eps = 1, delta = 1e-5, L = 200: .955 from gaussian_margin, .909 from randomized_response."""
+        """Q = 1,000, total eps = 1, delta = 1e-5, L = 200: .955 from gaussian_margin, .909 from
+        randomized_response.
+        """
         margin = GaussianMargin.of(per_query(GaussianDP, 1.0, 1e-5, 1000))
         response = RandomizedResponse.of(per_query(PureDP, 1.0, 1e-5, 1000))
         at = np.array([200])

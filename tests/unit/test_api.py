@@ -71,13 +71,20 @@ def test_no_certified_label_flips_when_a_record_goes(kind: str) -> None:
     for gone in range(0, 60, 7):
         rest = np.arange(60) != gone
         there = agt.fit(X[rest], Y[rest], declared=SAID, **KINDS[kind]).predict(QUERIES)
-        assert (there == answers.labels)[sure].all(), f"record {gone} changed a label that was certified"
+        assert (there == answers.labels)[sure].all(), (
+            f"record {gone} changed a label that was certified"
+        )
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "votes"])
 def test_a_declared_class_need_not_occur(kind: str) -> None:
-    """A set with one record of a class has a neighbour with none: that trains, and labels certified at 1 are the same."""
-    settings = {**KINDS.get(kind, {"certificate": kind, "members": 3 if kind == "votes" else 1}), "declared": SAID}
+    """A set with one record of a class has a neighbour with none: that trains, and labels
+    certified at 1 are the same.
+    """
+    settings = {
+        **KINDS.get(kind, {"certificate": kind, "members": 3 if kind == "votes" else 1}),
+        "declared": SAID,
+    }
     single = (np.arange(60) == 7).astype(int)
     with_one, rest = agt.fit(X, single, **settings).certify(QUERIES), single == 0
     without = agt.fit(X[rest], single[rest], **settings)
@@ -92,7 +99,9 @@ def test_labels_are_the_callers_own() -> None:
     model = agt.fit(X, words, declared=agt.Declared(classes=["yes", "no"]))
     assert model.classes.tolist() == ["yes", "no"]
     assert set(model.predict(QUERIES)) <= {"yes", "no"}
-    assert (model.predict(QUERIES) == np.array(["no", "yes"])[agt.fit(X, Y).predict(QUERIES)]).mean() > 0.7
+    assert (
+        model.predict(QUERIES) == np.array(["no", "yes"])[agt.fit(X, Y).predict(QUERIES)]
+    ).mean() > 0.7
 
 
 def test_what_nobody_declared_is_not_held_and_what_was_declared_says_so() -> None:
@@ -121,7 +130,9 @@ def test_given_ids_are_the_records_own_only_where_somebody_says_so() -> None:
 def test_own_initial_parameters_are_declared_and_stay_as_they_are() -> None:
     before = deepcopy(OWN.state_dict())
     conditions = {c.letter: c for c in fit(network=OWN, ks=1, **STEPS).conditions}
-    assert "initial_parameters_public" in [fact.code for fact in conditions["e"].grounds.declarations]
+    assert "initial_parameters_public" in [
+        fact.code for fact in conditions["e"].grounds.declarations
+    ]
     assert all(torch.equal(before[name], tensor) for name, tensor in OWN.state_dict().items())
 
 
@@ -154,7 +165,10 @@ NETWORKS = [
     (Twisted(nn.Linear(3, 2)), "an nn.Sequential, layer by layer"),
     (HOOKED, "has hooks"),
     (FROZEN, "0.weight is frozen"),
-    (nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 2)), "no bound rule for layer 1 (LayerNorm)"),
+    (
+        nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 2)),
+        "no bound rule for layer 1 (LayerNorm)",
+    ),
     (nn.Sequential(nn.Linear(3, 5)), "needs 2 outputs and the model has 5"),
     (nn.Sequential(nn.Linear(4, 2)), "the network given takes no records of (3,) features"),
 ]
@@ -195,7 +209,10 @@ DATA: list[tuple[Any, Any, dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     ("kind", "settings", "words"),
     [
-        *((agt.ConfigError, {"network": network, "ks": 1, **STEPS}, words) for network, words in NETWORKS),
+        *(
+            (agt.ConfigError, {"network": network, "ks": 1, **STEPS}, words)
+            for network, words in NETWORKS
+        ),
         *((agt.ConfigError, settings, words) for settings, words in SETTINGS),
         *((agt.AgtError, {"x": x, "y": y, **more}, words) for x, y, more, words in DATA),
     ],
@@ -208,7 +225,8 @@ def test_what_cannot_be_trained_is_refused_by_name_and_row(
 
 
 @pytest.mark.parametrize(
-    "said", [{"size": 0}, {"size": 60.0}, {"size": True}, {"size": 2**31}, {"features": "no"}, {"ids": 1}]
+    "said",
+    [{"size": 0}, {"size": 60.0}, {"size": True}, {"size": 2**31}, {"features": "no"}, {"ids": 1}],
 )
 def test_a_declaration_that_says_nothing_is_refused(said: dict[str, Any]) -> None:
     with pytest.raises(agt.ConfigError, match=rf"declared\.{next(iter(said))}="):
@@ -281,7 +299,9 @@ def test_layers_are_described_and_built_again() -> None:
     )  # fmt: skip
     again = from_layers(json.loads(json.dumps(layers_of(network))))
     assert repr(again) == repr(network)
-    assert [name for name, _ in again.state_dict().items()] == [name for name, _ in network.state_dict().items()]
+    assert [name for name, _ in again.state_dict().items()] == [
+        name for name, _ in network.state_dict().items()
+    ]
 
 
 def test_released_labels_carry_their_guarantee_and_what_it_rests_on() -> None:
@@ -294,7 +314,9 @@ def test_released_labels_carry_their_guarantee_and_what_it_rests_on() -> None:
 
 
 def test_no_release_without_what_the_guarantee_rests_on() -> None:
-    with pytest.raises(agt.ConfigError, match=r"condition b \(each record stands alone\) does not hold"):
+    with pytest.raises(
+        agt.ConfigError, match=r"condition b \(each record stands alone\) does not hold"
+    ):
         agt.fit(X, Y).release(QUERIES, agt.RandomizedResponse(eps=2.0))
     published = agt.fit(X, Y).release(QUERIES, agt.RandomizedResponse(eps=2.0), accounting="paper")
     assert not published.claim.proved
@@ -351,7 +373,9 @@ MAPPED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", MAPPED)
 def test_who_is_unfit_from_records_that_were_edited_is_refused(kind: str, tmp_path: Path) -> None:
-    """The new model would have learnt rows that the first one never saw, and promises to be exact."""
+    """The new model would have learnt rows that the first one never saw, and promises to be
+    exact.
+    """
     x = mapped(tmp_path / "x")
     model = fit(x=x, units=NAMES, **MAPPED[kind])
     rest, _ = model.unfit(["p56"])  # the last row, so that what remains is a view of the map
@@ -409,7 +433,12 @@ def test_a_checkpoint_of_records_that_were_edited_is_not_gone_on_from(tmp_path: 
 
 
 def test_what_the_owner_edits_in_place_changes_no_record() -> None:
-    given = {"x": X.copy(), "y": Y.copy(), "units": NAMES.copy(), "public": np.zeros(60, dtype=bool)}
+    given = {
+        "x": X.copy(),
+        "y": Y.copy(),
+        "units": NAMES.copy(),
+        "public": np.zeros(60, dtype=bool),
+    }
     model = fit(**given)
     wanted = model.unfit(["p1"])[0].predict(QUERIES)
     digest = fingerprint(model.model.problem.dataset.train)
@@ -420,7 +449,9 @@ def test_what_the_owner_edits_in_place_changes_no_record() -> None:
     assert (model.unfit(["p1"])[0].predict(QUERIES) == wanted).all()
 
 
-@pytest.mark.parametrize("name", [None, np.nan, True, np.True_, 1.5, b"p1", "a\ud800", "p1\0", ["p1"]])
+@pytest.mark.parametrize(
+    "name", [None, np.nan, True, np.True_, 1.5, b"p1", "a\ud800", "p1\0", ["p1"]]
+)
 def test_ids_that_are_asked_for_are_checked_as_ids_that_are_given(name: object) -> None:
     model = fit(units=NAMES)
     for asked in ([name], ["p1", name]):

@@ -32,12 +32,19 @@ def plain() -> nn.Sequential:
     return nn.Sequential(nn.Linear(3, 4), nn.LeakyReLU(0.2), nn.Linear(4, 2))
 
 
-# -- false certificates --------------------------------------------------------------------------------------------------
+# -- false certificates
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("network", [(), (4,)])
 def test_reduced_precision_is_refused_however_it_is_asked_for(network: tuple[int, ...]) -> None:
-    settings: dict[str, Any] = {"network": network, "certificate": "box", "activation": "tanh", "ks": 1, **STEPS}
+    settings: dict[str, Any] = {
+        "network": network,
+        "certificate": "box",
+        "activation": "tanh",
+        "ks": 1,
+        **STEPS,
+    }
     model = fit(dtype="float32", **settings)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         with pytest.raises(agt.ConfigError):
@@ -48,11 +55,14 @@ def test_reduced_precision_is_refused_however_it_is_asked_for(network: tuple[int
             model.predict(QUERIES[:9])
 
 
-# -- false claims --------------------------------------------------------------------------------------------------------
+# -- false claims
+# --------------------------------------------------------------------------------------------------------
 
 
 STRANGE: dict[str, Callable[[Any], object]] = {
-    "its own forward": lambda n: setattr(n[2], "forward", lambda x: -nn.functional.linear(x, n[2].weight, n[2].bias)),
+    "its own forward": lambda n: setattr(
+        n[2], "forward", lambda x: -nn.functional.linear(x, n[2].weight, n[2].bias)
+    ),
     "a hook of a tensor": lambda n: next(n.parameters()).register_hook(lambda gradient: -gradient),
     "a buffer": lambda n: n[0].register_buffer("mask", torch.ones(4)),
     "a parameter more": lambda n: n.register_parameter("scale", nn.Parameter(torch.ones(2))),
@@ -71,7 +81,8 @@ def test_a_network_that_is_not_what_its_layers_say_is_refused(case: str) -> None
         fit(network=network, ks=1, **STEPS)
 
 
-# -- saved models --------------------------------------------------------------------------------------------------------
+# -- saved models
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_a_model_can_be_saved_whatever_became_of_the_network_given(tmp_path: Path) -> None:
@@ -88,14 +99,19 @@ def test_dates_are_not_saved(tmp_path: Path) -> None:
         fit(y=dates, declared=None).save(tmp_path / "model")
 
 
-# -- the estimator -------------------------------------------------------------------------------------------------------
+# -- the estimator
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_scores_do_not_depend_on_the_order_in_which_classes_are_declared() -> None:
     words = np.array(["no", "yes"])[Y]
     scores = [
         cross_val_score(
-            agt.CertifiedClassifier(declared=agt.Declared(classes=classes)), X, words, scoring="roc_auc", cv=2
+            agt.CertifiedClassifier(declared=agt.Declared(classes=classes)),
+            X,
+            words,
+            scoring="roc_auc",
+            cv=2,
         ).mean()
         for classes in (["no", "yes"], ["yes", "no"])
     ]
@@ -111,13 +127,16 @@ def test_certify_of_the_estimator_raises_value_errors() -> None:
         estimator.predict(np.full((2, 3), 1e300))
 
 
-# -- words ---------------------------------------------------------------------------------------------------------------
+# -- words
+# ---------------------------------------------------------------------------------------------------------------
 
 
 WRONG: dict[str, dict[str, Any]] = {
     "masked values are missing": {"x": np.ma.masked_array(X, mask=X > 1)},
     "more axes and no flatten": {"x": X[:, None], "network": plain(), "ks": 1, **STEPS},
-    "a unit is missing": {"units": np.array([None if row == 5 else f"p{row}" for row in range(60)], dtype=object)},
+    "a unit is missing": {
+        "units": np.array([None if row == 5 else f"p{row}" for row in range(60)], dtype=object)
+    },
     "ragged x": {"x": [[1, 2], [3]]},
     "tensor with a gradient": {"x": torch.tensor(X, requires_grad=True)},
     "missing text label": {"y": pd.Series(["a", None] * 30, dtype="string"), "declared": None},
@@ -152,18 +171,25 @@ def test_wrong_arguments_are_named(case: str) -> None:
 @pytest.mark.parametrize(
     ("mechanism", "settings", "more"),
     [
-        *((mechanism, {}, {}) for mechanism in ("randomized_response", agt.RandomizedResponse, None)),
+        *(
+            (mechanism, {}, {})
+            for mechanism in ("randomized_response", agt.RandomizedResponse, None)
+        ),
         *((agt.RandomizedResponse, {"eps": 1.0}, {"seed": seed}) for seed in ("a", 1.5, [1])),
         *((agt.RandomizedResponse, settings, {}) for settings in ({"eps": "a"}, {"eps": -1.0})),
         (agt.RandomizedResponse, {"eps": 1.0}, {"accounting": "rigourous"}),
     ],
 )
-def test_a_release_of_wrong_arguments_is_refused(mechanism: Any, settings: dict[str, Any], more: dict[str, Any]) -> None:
+def test_a_release_of_wrong_arguments_is_refused(
+    mechanism: Any, settings: dict[str, Any], more: dict[str, Any]
+) -> None:
     with pytest.raises(agt.AgtError):
         fit().release(QUERIES[:3], mechanism(**settings) if settings else mechanism, **more)
 
 
-@pytest.mark.parametrize("settings", [{}, {"network": (3,), "ks": 1, **STEPS}, {"members": 2, "compute": {"threads": 1}}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"network": (3,), "ks": 1, **STEPS}, {"members": 2, "compute": {"threads": 1}}]
+)
 def test_no_queries_are_no_answers(settings: dict[str, Any]) -> None:
     model = fit(**settings)
     assert len(model.predict(QUERIES[:0])) == 0

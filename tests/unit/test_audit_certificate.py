@@ -15,14 +15,38 @@ from agt.errors import ConfigError
 from agt.models.fitting import fit
 from agt.models.model import Model
 from agt_audit import neighbours
-from agt_audit.certificate import Auditor, Certificate, bounds_of, flips_to_rival, scores_of, share_words
-from agt_audit.neighbours import Edited, Editor, Target, Terms, neighbours_of, retrained, with_added, without
+from agt_audit.certificate import (
+    Auditor,
+    Certificate,
+    bounds_of,
+    flips_to_rival,
+    scores_of,
+    share_words,
+)
+from agt_audit.neighbours import (
+    Edited,
+    Editor,
+    Target,
+    Terms,
+    neighbours_of,
+    retrained,
+    with_added,
+    without,
+)
 from agt_cli.report.findings import Finding, Outcome
 
 FEW = {"epochs": 3, "lr": 0.5}
 COMPUTE = {"threads": 1, "kernel": "reference"}
 KINDS: dict[str, dict[str, Any]] = {
-    "box": {"certificate": "box", "network": (3,), "ks": 2, "batch": {"count": 2}, "epochs": 2, "lr": 2.0, "clip": 0.06},
+    "box": {
+        "certificate": "box",
+        "network": (3,),
+        "ks": 2,
+        "batch": {"count": 2},
+        "epochs": 2,
+        "lr": 2.0,
+        "clip": 0.06,
+    },
     "stability": {"certificate": "stability", **FEW},
     "erm": {"certificate": "erm", "weight_decay": 0.1},
     "boxes vote": {"certificate": "box", "members": 3, "ks": 1, "epochs": 1},
@@ -30,7 +54,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "convolution": {
         "certificate": "box",
         "network": nn.Sequential(
-            nn.Unflatten(1, (1, 1, 3)), nn.Conv2d(1, 2, (1, 2)), nn.Tanh(), nn.Flatten(), nn.Linear(4, 2)
+            nn.Unflatten(1, (1, 1, 3)),
+            nn.Conv2d(1, 2, (1, 2)),
+            nn.Tanh(),
+            nn.Flatten(),
+            nn.Linear(4, 2),
         ),
         "ks": 2,
         "batch": {"count": 2},
@@ -48,7 +76,9 @@ def made(settings: dict[str, Any], declared: bool, n: int = 40) -> Model:
     x = rng.normal(size=(n, 3))
     size = agt.Declared(classes=[0, 1], size=n + 5, features=True, settings=True)
     ids = np.array([f"r{i}" for i in range(n)])
-    model = agt.fit(x, (x[:, 0] > 0).astype(int), declared=size, ids=ids, compute=COMPUTE, **settings).model
+    model = agt.fit(
+        x, (x[:, 0] > 0).astype(int), declared=size, ids=ids, compute=COMPUTE, **settings
+    ).model
     problem = model.problem
     return model if declared else fit(problem.on(replace(problem.dataset, declared_size=None)))
 
@@ -85,16 +115,32 @@ def test_nobody_and_one_class_train_too() -> None:
 
 SHARED: dict[str, dict[str, Any]] = {
     **KINDS,
-    "momentum": {**KINDS["box"], "momentum": 0.5, "nesterov": True, "weight_decay": 0.1, "dampening": 0.0},
+    "momentum": {
+        **KINDS["box"],
+        "momentum": 0.5,
+        "nesterov": True,
+        "weight_decay": 0.1,
+        "dampening": 0.0,
+    },
     "removal": {"certificate": {"name": "removal", "seed": 1}, "weight_decay": 0.1},
 }
 
 
 def test_a_batch_above_n_max_is_refused_as_training_refuses_it() -> None:
-    model = made({**KINDS["box"], "batch": {"count": 1, "n_max": 50, "normalizer": 40.0}}, True, n=50)
-    newcomer = replace(model.problem.dataset.train.take(np.array([0])), ids=np.array(["new"]), units=np.array(["new"]))
+    model = made(
+        {**KINDS["box"], "batch": {"count": 1, "n_max": 50, "normalizer": 40.0}}, True, n=50
+    )
+    newcomer = replace(
+        model.problem.dataset.train.take(np.array([0])),
+        ids=np.array(["new"]),
+        units=np.array(["new"]),
+    )
     one_more, one_less = neighbours_of(
-        model, [Edited(model.problem.dataset.train, come=(newcomer,)), Edited(model.problem.dataset.train, np.array([3]))]
+        model,
+        [
+            Edited(model.problem.dataset.train, come=(newcomer,)),
+            Edited(model.problem.dataset.train, np.array([3])),
+        ],
     )
     assert isinstance(one_more, ConfigError)
     assert "n_max" in str(one_more)
@@ -103,18 +149,25 @@ def test_a_batch_above_n_max_is_refused_as_training_refuses_it() -> None:
 
 @pytest.mark.parametrize("kind", ["removal", "heads vote"])
 def test_neighbours_are_trained_by_the_trainer(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In processes as in this one: an ensemble's untouched members stay, a removal keeps the run's draws."""
+    """In processes as in this one: an ensemble's untouched members stay, a removal keeps the
+    run's draws.
+    """
     model = made(SHARED[kind], True)
     train, rng = model.problem.dataset.train, np.random.default_rng(1)
     editor, target = Editor(Terms.of(model.problem), rng), Target(rng.normal(size=3), 1)
     edits = [Edited(train), Edited(train, np.array([3])), editor.step(Edited(train), target)]
     here = list(neighbours_of(model, edits))
-    assert all(torch.equal(a, b) for a, b in zip(heads(model), heads(here[0]), strict=True)) or kind == "removal"
+    assert (
+        all(torch.equal(a, b) for a, b in zip(heads(model), heads(here[0]), strict=True))
+        or kind == "removal"
+    )
     for edit, one in zip(edits, here, strict=True):
         alone = neighbours.neighbour_of(model, edit.records, (0,))
         assert all(torch.equal(a, b) for a, b in zip(heads(one), heads(alone), strict=True))
     monkeypatch.setattr(neighbours, "EDITS_PER_WORKER", 1)
-    monkeypatch.setattr(neighbours, "worker_processes", lambda *given: parallel_config("threading", n_jobs=2))
+    monkeypatch.setattr(
+        neighbours, "worker_processes", lambda *given: parallel_config("threading", n_jobs=2)
+    )
     for one, other in zip(here, neighbours_of(model, edits), strict=True):
         assert all(torch.equal(a, b) for a, b in zip(heads(one), heads(other), strict=True))
 
@@ -129,7 +182,13 @@ def test_an_edit_under_the_same_name_trains_its_shard_again() -> None:
 
 
 SMALL = Certificate(units=12, neighbours=16, farthest=2, bounded=1, queries=10, lines=3)
-STEP = {"certificate": "box", "loss": "binary_cross_entropy", "epochs": 1, "batch": {"count": 1}, "ks": 3}
+STEP = {
+    "certificate": "box",
+    "loss": "binary_cross_entropy",
+    "epochs": 1,
+    "batch": {"count": 1},
+    "ks": 3,
+}
 
 
 def audited(model: Any, extent: Certificate = SMALL) -> dict[str, Finding]:
@@ -157,7 +216,9 @@ def test_no_run_as_it_is_is_accused(kind: str) -> None:
     ids=["stability", "softmax", "erm", "votes", "votes-substitute"],
 )
 @pytest.mark.parametrize("classes", [2, 3])
-def test_labels_within_bounds_stay_and_one_k_farther_they_turn(settings: dict[str, Any], classes: int) -> None:
+def test_labels_within_bounds_stay_and_one_k_farther_they_turn(
+    settings: dict[str, Any], classes: int
+) -> None:
     """Whoever said a distance one longer would be told, whatever it is, and a true one never."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(600, 3))
@@ -222,9 +283,14 @@ def test_only_the_bound_itself_is_all_of_the_way(share: float, words: str) -> No
 
 
 def test_a_limit_is_shared_among_the_attacks() -> None:
-    """Each kind has its share, though one of them alone would take all the time; what was not made is not told."""
+    """Each kind has its share, though one of them alone would take all the time; what was not
+    made is not told.
+    """
     auditor = Auditor(made(STEP, True), replace(SMALL, neighbours=0), 0)
-    assert "12 of 40 units left out, one at a time; no neighbour edited to hurt" in auditor.run()["parameters"].effort
+    assert (
+        "12 of 40 units left out, one at a time; no neighbour edited to hurt"
+        in auditor.run()["parameters"].effort
+    )
     auditor.extent = replace(SMALL, seconds=3e6)
     for stages in (3, 2, 1):
         auditor.share_time(stages)
@@ -239,7 +305,9 @@ def test_a_grid_of_nothing_holds_no_neighbour() -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_flips_that_bring_a_member_to_a_rival_are_found_and_of_two_classes_the_fewest(classes: int) -> None:
+def test_flips_that_bring_a_member_to_a_rival_are_found_and_of_two_classes_the_fewest(
+    classes: int,
+) -> None:
     rng = np.random.default_rng(classes)
     every = np.array([*product(range(classes), repeat=5)])
     for _ in range(60):

@@ -1,4 +1,6 @@
-"""Audits of training with noise: canaries, sights that are what they say, bounds that hold, and trials that suffice."""
+"""Audits of training with noise: canaries, sights that are what they say, bounds that hold, and
+trials that suffice.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -30,8 +32,12 @@ def test_gradients_record_by_record() -> None:
     gradients, losses = head.gradients(head.initial, data.features, data.labels)
     logits = data.features @ head.initial[:5] + head.initial[5]
     residuals = 1 / (1 + np.exp(-logits)) - data.labels
-    np.testing.assert_allclose(gradients, residuals[:, None] * np.column_stack([data.features, np.ones(7)]), atol=1e-12)
-    np.testing.assert_allclose(losses, np.log1p(np.exp(np.where(data.labels, -logits, logits))), atol=1e-12)
+    np.testing.assert_allclose(
+        gradients, residuals[:, None] * np.column_stack([data.features, np.ones(7)]), atol=1e-12
+    )
+    np.testing.assert_allclose(
+        losses, np.log1p(np.exp(np.where(data.labels, -logits, logits))), atol=1e-12
+    )
     with pytest.raises(ConfigError, match=r"training\.loss=squared_error"):
         head_of(loss="squared_error")
 
@@ -44,8 +50,14 @@ def test_canaries(kind: str) -> None:
     if made.gradients is None:
         assert made.records.features.shape[1:] == (5,)
     elif kind != "signs":
-        np.testing.assert_allclose(made.gradients @ made.gradients.T, LENGTH**2 * np.eye(4), atol=1e-9)
-    most, why = (2, "all alike") if kind == "blank" else (31, "there are 30 records|no more orthogonal directions")
+        np.testing.assert_allclose(
+            made.gradients @ made.gradients.T, LENGTH**2 * np.eye(4), atol=1e-9
+        )
+    most, why = (
+        (2, "all alike")
+        if kind == "blank"
+        else (31, "there are 30 records|no more orthogonal directions")
+    )
     with pytest.raises(ConfigError, match=why):
         canaries_of(kind, most, head, data, 0)
 
@@ -64,6 +76,7 @@ def test_scores_are_the_canary_and_the_noise(relation: str) -> None:
     inside, outside = (made.train(canary, np.full((20, 1, 1), there)) for there in (True, False))
     assert inside.scores.shape == (20, 2, 1)
     assert inside.reach.min() == pytest.approx(1)
-    np.testing.assert_allclose(inside.scores - outside.scores, 1, atol=0.05)  # the same noise: the canary alone
+    # the same noise: the canary alone
+    np.testing.assert_allclose(inside.scores - outside.scores, 1, atol=0.05)
     assert outside.scores.mean() == pytest.approx(0, abs=4 * made.noise / np.sqrt(40))
     assert outside.scores.std() == pytest.approx(made.noise, rel=0.4)

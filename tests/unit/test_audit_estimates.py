@@ -1,4 +1,6 @@
-"""Lower bounds on the privacy loss, and what a loss means to who guesses: against exact chances, and broken on purpose."""
+"""Lower bounds on the privacy loss, and what a loss means to who guesses: against exact chances,
+and broken on purpose.
+"""
 
 import math
 from collections.abc import Callable
@@ -36,7 +38,11 @@ RATES = ((0.1, 0.1), (0.02, 0.4), (0.4, 0.02), (0.3, 0.3), (0.0, 0.5))
 
 def true_epsilon(alpha: float, beta: float, delta: float) -> float:
     """What a test of these rates proves at best."""
-    ratios = [(1 - delta - b) / a if a else math.inf for a, b in ((alpha, beta), (beta, alpha)) if 1 - delta - b > 0]
+    ratios = [
+        (1 - delta - b) / a if a else math.inf
+        for a, b in ((alpha, beta), (beta, alpha))
+        if 1 - delta - b > 0
+    ]
     return max([0.0, *(math.log(ratio) for ratio in ratios if ratio > 0)])
 
 
@@ -66,7 +72,10 @@ class TestCoverage:
         assert exceeds(partial(mu_bound, confidence=0.9), 1.0, alpha, beta) <= 0.1
 
     def test_katz_is_about_right_where_counts_are_large(self) -> None:
-        assert exceeds(partial(katz_bound, delta=0.0, confidence=0.9), math.log(0.7 / 0.3), 0.3, 0.3) < 0.13
+        assert (
+            exceeds(partial(katz_bound, delta=0.0, confidence=0.9), math.log(0.7 / 0.3), 0.3, 0.3)
+            < 0.13
+        )
 
 
 class TestNumbers:
@@ -75,17 +84,25 @@ class TestNumbers:
         assert upper_limit(10, 10, 0.05) == 1
         assert lower_limit(0, 10, 0.05) == 0
         for events in (1, 3, 9):
-            assert upper_limit(events, 10, 0.05) == pytest.approx(beta_law.ppf(0.95, events + 1, 10 - events))
-            assert lower_limit(events, 10, 0.05) == pytest.approx(beta_law.ppf(0.05, events, 11 - events))
+            assert upper_limit(events, 10, 0.05) == pytest.approx(
+                beta_law.ppf(0.95, events + 1, 10 - events)
+            )
+            assert lower_limit(events, 10, 0.05) == pytest.approx(
+                beta_law.ppf(0.05, events, 11 - events)
+            )
 
     def test_katz_of_counts(self) -> None:
-        """ln(n1/n2) - z sqrt(1/n1 + 1/n2 - 2/N), n1 true positives and n2 false ones, as Katz has it."""
+        """ln(n1/n2) - z sqrt(1/n1 + 1/n2 - 2/N), n1 true positives and n2 false ones, as Katz
+        has it.
+        """
         z = -float(estimates.ndtri(0.025))
         expected = math.log(700 / 100) - z * math.sqrt(1 / 700 + 1 / 100 - 2 / 1000)
         assert katz_bound(Mistakes(100, 1000, 300, 1000), 0.0, 0.95) == pytest.approx(expected)
 
     def test_zero_counts(self) -> None:
-        """Never a false alarm: Katz-log has no variance there, and Clopper-Pearson takes its place; all are finite."""
+        """Never a false alarm: Katz-log has no variance there, and Clopper-Pearson takes its
+        place; all are finite.
+        """
         mistakes = Mistakes(0, 1000, 300, 1000)
         assert katz_bound(mistakes, 0.0, 0.95) == epsilon_bound(mistakes, 0.0, 0.95) > 0
         assert 0 < posterior_bound(Mistakes(0, 1000, 0, 1000), 0.0, 0.95) < 10
@@ -97,7 +114,9 @@ class TestNumbers:
         alpha, beta = rng.beta(20.5, 980.5, 200_000), rng.beta(300.5, 600.5, 200_000)
         for delta in (0.0, 0.1):
             eps = np.maximum(np.log((1 - delta - beta) / alpha), np.log((1 - delta - alpha) / beta))
-            assert posterior_bound(mistakes, delta, 0.95) == pytest.approx(np.quantile(eps, 0.05), abs=0.01)
+            assert posterior_bound(mistakes, delta, 0.95) == pytest.approx(
+                np.quantile(eps, 0.05), abs=0.01
+            )
 
     def test_all_four_and_what_they_mean(self) -> None:
         found = estimates.estimates(Mistakes(9, 10_000, 5265, 10_000), 0.0, 0.95)
@@ -112,7 +131,9 @@ class TestNumbers:
 
 class TestTrials:
     @pytest.mark.parametrize(
-        "claimed", [Claimed("epsilon", 1.0), Claimed("epsilon", 4.0, 0.01), Claimed("mu", 2.0)], ids=str
+        "claimed",
+        [Claimed("epsilon", 1.0), Claimed("epsilon", 4.0, 0.01), Claimed("mu", 2.0)],
+        ids=str,
     )
     def test_least_number(self, claimed: Claimed) -> None:
         """One fewer could not contradict the claim, whatever it counted."""
@@ -136,9 +157,14 @@ class TestEvents:
         assert of_labels((1,)).mistakes(first, second) == Mistakes(1, 3, 1, 4)
 
     def test_a_threshold_in_the_tail(self) -> None:
-        """The event of the greatest bound, though it is rare: numbers beyond what the other side ever reaches."""
+        """The event of the greatest bound, though it is rare: numbers beyond what the other side
+        ever reaches.
+        """
         rng = np.random.default_rng(0)
-        first, second = np.concatenate([rng.normal(size=950), np.full(50, 9.0)]), rng.normal(size=1000)
+        first, second = (
+            np.concatenate([rng.normal(size=950), np.full(50, 9.0)]),
+            rng.normal(size=1000),
+        )
         event = chosen(first, second, Claimed("epsilon", 1.0), 0.95, labels=False)
         assert not event.holds(second).any()
         assert event.holds(np.array([9.0])).all()
@@ -160,13 +186,18 @@ def test_a_verdict_in_the_claims_own_measure() -> None:
     assert f"(audit.trials={4 * needed})" in replace(attacked, together=4).judge(few).meaning
     verdict, *others = attacked.findings(Mistakes(100, 1000, 100, 1000))
     assert verdict.found == epsilon_bound(Mistakes(100, 1000, 100, 1000), 0.0, 0.95)
-    assert [(other.measure, other.claimed) for other in others] == [("epsilon", 1.0), ("epsilon", 1.0), ("mu", None)]
+    assert [(other.measure, other.claimed) for other in others] == [
+        ("epsilon", 1.0),
+        ("epsilon", 1.0),
+        ("mu", None),
+    ]
 
 
 # -- what a loss means ---
 
 PRIORS = (0.5, 0.01, 0.9)
-EVERY_TEST = np.array(list(product((0, 1), repeat=5)))  # of five outputs: for which of them it says "used"
+# of five outputs: for which of them it says "used"
+EVERY_TEST = np.array(list(product((0, 1), repeat=5)))
 
 
 def pairs(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -177,11 +208,16 @@ def pairs(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def delta_of(used: np.ndarray, unused: np.ndarray, eps: float) -> float:
     """The least delta at which both orders are (eps, delta)-DP."""
-    return max(float(np.maximum(p - math.exp(eps) * q, 0).sum()) for p, q in ((used, unused), (unused, used)))
+    return max(
+        float(np.maximum(p - math.exp(eps) * q, 0).sum())
+        for p, q in ((used, unused), (unused, used))
+    )
 
 
 def optimal(eps: float, delta: float) -> tuple[np.ndarray, np.ndarray]:
-    """The pair that every (eps, delta)-DP one is a function of: the truth, a flipped coin twice, the truth again."""
+    """The pair that every (eps, delta)-DP one is a function of: the truth, a flipped coin twice,
+    the truth again.
+    """
     coin = (1 - delta) / (1 + math.exp(eps))
     used = np.array([delta, math.exp(eps) * coin, coin, 0.0, 0.0])
     return used, used[[3, 2, 1, 0, 4]]
@@ -196,13 +232,17 @@ def test_no_test_has_more_advantage_and_one_has_it(eps: float) -> None:
     for delta in (0.0, 1e-5, 0.2):
         used, unused = optimal(eps, delta)
         assert delta_of(used, unused, eps) == pytest.approx(delta, abs=1e-12)
-        assert (EVERY_TEST @ (used - unused)).max() == pytest.approx(advantage(eps, delta), abs=1e-12)
+        assert (EVERY_TEST @ (used - unused)).max() == pytest.approx(
+            advantage(eps, delta), abs=1e-12
+        )
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.2, 1.0, 4.0])
 def test_the_best_threshold_of_a_gaussian(mu: float) -> None:
     thresholds = np.linspace(-6, 10, 16_001)
-    assert (norm.sf(thresholds - mu) - norm.sf(thresholds)).max() == pytest.approx(gaussian_advantage(mu), abs=1e-6)
+    assert (norm.sf(thresholds - mu) - norm.sf(thresholds)).max() == pytest.approx(
+        gaussian_advantage(mu), abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("prior", PRIORS)
@@ -214,4 +254,6 @@ def test_no_answer_of_a_pure_mechanism_makes_anybody_surer(prior: float) -> None
         sure = prior * tests @ used / (prior * tests @ used + (1 - prior) * tests @ unused)
         assert sure.max() <= posterior(prior, eps) + 1e-12
     used, unused = optimal(1.0, 0.0)
-    assert prior * used[1] / (prior * used[1] + (1 - prior) * unused[1]) == pytest.approx(posterior(prior, 1.0))
+    assert prior * used[1] / (prior * used[1] + (1 - prior) * unused[1]) == pytest.approx(
+        posterior(prior, 1.0)
+    )

@@ -1,4 +1,6 @@
-"""What an audit found, as a form: what is written is read, and what contradicts itself is refused."""
+"""What an audit found, as a form: what is written is read, and what contradicts itself is
+refused.
+"""
 
 import json
 from dataclasses import replace
@@ -15,24 +17,33 @@ RUN, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 
 def finding(**changes: Any) -> Finding:
     given: dict[str, Any] = {
-        "subject": "randomized_response", "claim": "1-differentially private", "attack": "the label",
-        "effort": "100 a side", "outcome": Outcome.STANDS, "meaning": "epsilon is at least 0.8", "measure": "epsilon",
+        "subject": "randomized_response", "claim": "1-differentially "
+                                                   "private", "attack": "the label",
+        "effort": "100 a "
+                  "side", "outcome": Outcome.STANDS, "meaning": "epsilon is at least "
+                                                                "0.8", "measure": "epsilon",
         "claimed": 1.0, "delta": 0.0, "found": 0.8, "confidence": 0.95,
     }  # fmt: skip
     return Finding(**given | changes)
 
 
 def audit(*findings: Finding, **changes: Any) -> Audit:
-    return Audit(VERSION, "mechanism", "2026-01-31", findings or (finding(),), RUN, ("a note",), **changes)
+    return Audit(
+        VERSION, "mechanism", "2026-01-31", findings or (finding(),), RUN, ("a note",), **changes
+    )
 
 
-@pytest.mark.parametrize("value", [audit(), audit(finding(claimed=None, delta=None, outcome=Outcome.REPORTED))])
+@pytest.mark.parametrize(
+    "value", [audit(), audit(finding(claimed=None, delta=None, outcome=Outcome.REPORTED))]
+)
 def test_what_is_written_is_read(value: Audit) -> None:
     assert read_audit(value.content) == value
     assert read_audit(value.content).content == value.content
 
 
-def version_1(value: Audit, part: int | None = None, parts: tuple[dict[str, str], ...] = ()) -> bytes:
+def version_1(
+    value: Audit, part: int | None = None, parts: tuple[dict[str, str], ...] = ()
+) -> bytes:
     """audit.json as agt 0.5.0 wrote it."""
     node = json.loads(value.content)
     findings = [{**each, "part": part} for each in node["findings"]]
@@ -59,7 +70,10 @@ VIOLATED = {"outcome": Outcome.VIOLATED, "found": 1.2}
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"outcome": Outcome.VIOLATED}, "not met by what was found"),
     ({"outcome": Outcome.VIOLATED, "found": 1.0}, "not met by what was found"),
-    ({"outcome": Outcome.VIOLATED, "measure": "models", "claimed": 9.0, "found": 9.0}, "not met by what was found"),
+    (
+        {"outcome": Outcome.VIOLATED, "measure": "models", "claimed": 9.0, "found": 9.0},
+        "not met by what was found",
+    ),
     ({"found": 1.2}, "what is lost is surely more"),
     ({"found": 1.2, "strength": Strength.CERTAIN}, "what is lost is surely more"),
     ({**VIOLATED, "strength": Strength.CREDIBLE}, "at any number of trials"),
@@ -94,7 +108,13 @@ def test_a_finding_that_contradicts_itself_is_refused(changes: dict[str, Any], w
         {**VIOLATED, "strength": Strength.CERTAIN, "confidence": None},
         {"outcome": Outcome.VIOLATED, "found": None},
         {"found": 1.2, "strength": Strength.ASYMPTOTIC},
-        {"outcome": Outcome.VIOLATED, "measure": "models outside", "claimed": 0.0, "found": 3.0, "strength": "certain"},
+        {
+            "outcome": Outcome.VIOLATED,
+            "measure": "models outside",
+            "claimed": 0.0,
+            "found": 3.0,
+            "strength": "certain",
+        },
         {"outcome": Outcome.UNTESTED, "found": None, "confidence": None},
     ],
 )

@@ -1,4 +1,6 @@
-"""Audits of release mechanisms and of released weights: what leaks more than it claims is caught, what does not is not."""
+"""Audits of release mechanisms and of released weights: what leaks more than it claims is
+caught, what does not is not.
+"""
 
 import math
 from dataclasses import replace
@@ -72,13 +74,17 @@ def labelling(kind: str, mechanism: Mechanism, relation: str = "add_remove") -> 
     points = 0.6 * rng.normal(size=(60, 2)) + (2 * labels - 1)[:, None]
     stated = agt.Declared(classes=[0, 1], size=60, features=True, settings=True)
     compute = {"threads": 1, "kernel": "reference"}
-    model = agt.fit(points, labels, declared=stated, relation=relation, compute=compute, **KINDS[kind]).model
+    model = agt.fit(
+        points, labels, declared=stated, relation=relation, compute=compute, **KINDS[kind]
+    ).model
     return Labelling.judged(model, mechanism)
 
 
 class TestExactly:
     @pytest.mark.parametrize(("name", "given"), RIGOROUS)
-    def test_no_rigorous_mechanism_exceeds_its_claim(self, name: str, given: dict[str, Any]) -> None:
+    def test_no_rigorous_mechanism_exceeds_its_claim(
+        self, name: str, given: dict[str, Any]
+    ) -> None:
         mechanism = MECHANISMS[name](**given)
         losses = [exact_loss(mechanism, pair) for pair in neighbouring_pairs(mechanism, range(30))]
         assert not any(loss.exceeds for loss in losses)
@@ -86,7 +92,9 @@ class TestExactly:
 
     def test_noisy_argmax_by_counts_of_votes(self) -> None:
         """Every step of n1 - n0 from -8 to 8 by two is listed, up to exchanging the labels."""
-        listed = {(pair.first, pair.second) for pair in neighbouring_pairs(NoisyArgmax(eps=1.0), range(9))}
+        listed = {
+            (pair.first, pair.second) for pair in neighbouring_pairs(NoisyArgmax(eps=1.0), range(9))
+        }
         for gap in range(-8, 7):
             sides = [Side(int(g > 0), abs(g)) for g in (gap, gap + 2)]
             mirrored = [Side(int(g > 0), abs(g)) for g in (-gap, -gap - 2)]
@@ -95,11 +103,15 @@ class TestExactly:
 
     def test_an_audit_as_it_is_called_sees_a_table_of_twice_the_delta(self) -> None:
         """``agt audit mechanism`` has no draws that would: a chance of 1e-5 is met by nobody."""
-        findings, _ = audit_alone(RandomizedResponse(eps=1.0, delta=1e-5), range(101), plan(trials=50))
+        findings, _ = audit_alone(
+            RandomizedResponse(eps=1.0, delta=1e-5), range(101), plan(trials=50)
+        )
         assert not findings[0].violated
 
     @pytest.mark.parametrize("given", [{"eps": 1.0}, {"eps": 1.0, "delta": 1e-5}])
-    def test_an_audit_as_it_is_called_works_out_what_answers_cost(self, given: dict[str, Any]) -> None:
+    def test_an_audit_as_it_is_called_works_out_what_answers_cost(
+        self, given: dict[str, Any]
+    ) -> None:
         findings, _ = audit_alone(RandomizedResponse(**given), range(101), plan(trials=50))
         assert findings[-1].measure == "differences"
         assert not findings[-1].violated
@@ -108,9 +120,14 @@ class TestExactly:
 @pytest.mark.parametrize("size", [1, 2, 7])
 @pytest.mark.parametrize("eps", [0.2, 1.0, 5.0])
 def test_responses_are_as_gaussian_as_the_best_of_all_tests_says(eps: float, size: int) -> None:
-    """Against every sequence of answers, likeliest first: no test of it goes beyond the curve, and one reaches it."""
+    """Against every sequence of answers, likeliest first: no test of it goes beyond the curve,
+    and one reaches it.
+    """
     chance, outcomes = 1 / (1 + math.exp(-eps)), list(product((0, 1), repeat=size))
-    sides = [[math.prod(p if bit else 1 - p for bit in bits) for bits in outcomes] for p in (chance, 1 - chance)]
+    sides = [
+        [math.prod(p if bit else 1 - p for bit in bits) for bits in outcomes]
+        for p in (chance, 1 - chance)
+    ]
     ordered = sorted(range(len(outcomes)), key=lambda place: sides[1][place] / sides[0][place])
     hits, alarms = (np.cumsum([side[place] for place in ordered])[:-1] for side in sides)
     losses = NormalDist().inv_cdf
@@ -132,8 +149,12 @@ class TestDraws:
         assert found.violated
 
     def test_without_data(self) -> None:
-        """Of two pairs each has its share of the error probability; the table of all pairs stands beside."""
-        findings, losses = audit_alone(RandomizedResponse(eps=0.7, classes=5), range(20), plan(choosing="fixed"))
+        """Of two pairs each has its share of the error probability; the table of all pairs
+        stands beside.
+        """
+        findings, losses = audit_alone(
+            RandomizedResponse(eps=0.7, classes=5), range(20), plan(choosing="fixed")
+        )
         assert len(losses) == 20
         assert all(finding.confidence == pytest.approx(0.975) for finding in findings[1:-1])
         assert not any(finding.violated for finding in findings)
@@ -142,7 +163,9 @@ class TestDraws:
         assert bounds == [pytest.approx(5.6, abs=0.6)]
 
     def test_quantile(self) -> None:
-        """K_q one apart: the claim is attained and not exceeded; two apart: both ways of looking see it."""
+        """K_q one apart: the claim is attained and not exceeded; two apart: both ways of looking
+        see it.
+        """
         mechanism, sides = CertifiedQuantile(eps=1.0), [np.array([k]) for k in (5, 6, 7)]
         near = audit_quantile(mechanism, (sides[0], sides[1]), 20, plan(trials=150), "none")
         far = audit_quantile(mechanism, (sides[0], sides[2]), 20, plan(trials=150), "none")
@@ -156,7 +179,9 @@ class TestDraws:
 class TestSearch:
     @pytest.mark.parametrize("kind", ["box", "vote", "votes"])
     def test_labels_that_differ(self, kind: str) -> None:
-        """A query between the roots of two neighbours: it is seen otherwise, and by no more than one k."""
+        """A query between the roots of two neighbours: it is seen otherwise, and by no more than
+        one k.
+        """
         mine = labelling(kind, RandomizedResponse(eps=1.0))
         points = mine.model.problem.dataset.train.features
         found = search(mine, partial(expected_bound, mine.mechanism, plan=plan()), points, 2, 4, 0)
@@ -190,7 +215,9 @@ def test_a_debit_is_the_cost_by_a_formula_of_the_auditors_own(
     guarantee: Guarantee, size: int, times: dict[str, float], wrong: bool
 ) -> None:
     cost = Lot(guarantee, size).cost
-    spent = replace(cost, **{name: getattr(cost, name) * Decimal(share) for name, share in times.items()})
+    spent = replace(
+        cost, **{name: getattr(cost, name) * Decimal(share) for name, share in times.items()}
+    )
     assert unpaid(spent, (guarantee, size)) is wrong
     other = Lot(PureDP(2.0), 2).cost
     assert wrong or not unpaid(spent.plus(other), (guarantee, size), (PureDP(2.0), 2))

@@ -1,4 +1,6 @@
-"""Membership inference: scores by hand, attacks that must win and ones that must not, labels at certified queries."""
+"""Membership inference: scores by hand, attacks that must win and ones that must not, labels at
+certified queries.
+"""
 
 import math
 from dataclasses import replace
@@ -53,14 +55,21 @@ def test_lira_by_hand() -> None:
     phi, inside = reference.phi[:, 7], reference.included[:, 7]
     one, other = phi[inside], phi[~inside]
     assert np.ptp(reference.within[1]) > 0
-    by_hand = norm.logpdf(2.0, one.mean(), one.std(ddof=1)) - norm.logpdf(2.0, other.mean(), other.std(ddof=1))
+    by_hand = norm.logpdf(2.0, one.mean(), one.std(ddof=1)) - norm.logpdf(
+        2.0, other.mean(), other.std(ddof=1)
+    )
     assert lira_online(np.full(400, 2.0), reference)[7] == pytest.approx(by_hand)
-    assert lira_offline(np.full(400, 2.0), reference)[7] == pytest.approx((2 - other.mean()) / other.std(ddof=1))
+    assert lira_offline(np.full(400, 2.0), reference)[7] == pytest.approx(
+        (2 - other.mean()) / other.std(ddof=1)
+    )
     assert np.ptp(simulated(10, 1.0).within[1]) == 0, "one variance for all"
 
 
 def test_attacks_that_know_the_record_win_over_one_threshold() -> None:
-    areas = {name: spread_of(roc.area for roc in Rehearsal.of(simulated(40, 1.5)).rocs(name))[0] for name in ATTACKS}
+    areas = {
+        name: spread_of(roc.area for roc in Rehearsal.of(simulated(40, 1.5)).rocs(name))[0]
+        for name in ATTACKS
+    }
     assert areas["loss"] < 0.68
     assert areas["rmia"] > areas["loss"]
     assert areas["lira_online"] == pytest.approx(norm.cdf(1.5 / math.sqrt(2)), abs=0.03)
@@ -94,7 +103,9 @@ def test_the_most_exposed_record_is_found_among_many() -> None:
 
 
 def test_a_half_and_its_complement_are_not_two_independent_models() -> None:
-    """Every record moves all others' phi, and its own not at all: what is called exposed is so by chance."""
+    """Every record moves all others' phi, and its own not at all: what is called exposed is so
+    by chance.
+    """
     rng, records = np.random.default_rng(0), 300
     for seed in range(20):
         others = rng.normal(size=(records, records)) * (1 - np.eye(records))
@@ -109,14 +120,23 @@ def test_a_pair_of_which_one_model_failed_is_dropped() -> None:
     less = reference.but(3, 9)
     assert np.array_equal(less.pairs.phi, reference.but(2, 3, 8, 9).phi)
     having, lacking = reference.with_and_without
-    assert np.array_equal(having[0], np.where(reference.included[0], reference.phi[0], reference.phi[1]))
-    assert np.array_equal(np.sort([having, lacking], axis=0)[:, 2], np.sort(reference.phi[4:6], axis=0))
+    assert np.array_equal(
+        having[0], np.where(reference.included[0], reference.phi[0], reference.phi[1])
+    )
+    assert np.array_equal(
+        np.sort([having, lacking], axis=0)[:, 2], np.sort(reference.phi[4:6], axis=0)
+    )
 
 
 def test_labels_at_no_certified_query_and_of_no_unit_are_not_compared() -> None:
     model = fitted(*crowd(0, 60))
     records = model.problem.dataset.train
-    about = {"model": model, "units": records.units[:2], "features": records.features, "ids": records.ids}
+    about = {
+        "model": model,
+        "units": records.units[:2],
+        "features": records.features,
+        "ids": records.ids,
+    }
     certified = {**about, "distance": np.ones(60)}
     for nothing in ({"distance": np.zeros(60)}, {"units": records.units[:0]}, {"why": "no pairs"}):
         blank = compare_labels(**{**certified, **nothing})  # type: ignore[arg-type]
@@ -131,10 +151,16 @@ def test_labels_of_uncertified_queries_are_counted_apart_and_accuse_nobody() -> 
     distance = model.certify(queries).stable_distance
     assert 0 < (distance >= 1).sum() < 2_000
     units = model.problem.dataset.train.units[:5]
-    right, wrong = (compare_labels(model, units, queries, held, np.arange(2_000)) for held in (distance, distance + 1))
+    right, wrong = (
+        compare_labels(model, units, queries, held, np.arange(2_000))
+        for held in (distance, distance + 1)
+    )
     assert (right.outcome, right.found, wrong.outcome) == (Outcome.STANDS, 0.0, Outcome.VIOLATED)
     assert wrong.found
-    assert f"of uncertified queries {wrong.found:,.0f} of {5 * int((distance < 1).sum()):,} differed" in right.meaning
+    assert (
+        f"of uncertified queries {wrong.found:,.0f} of {5 * int((distance < 1).sum()):,} differed"
+        in right.meaning
+    )
     assert "of uncertified queries 0 of 0 differed" in wrong.meaning
 
 
@@ -159,12 +185,20 @@ def test_memorised_records_are_told_by_real_shadow_models(tmp_path: Path) -> Non
     """Labels of noise and more parameters than records: being trained on is what decides."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(80, 60)), rng.integers(0, 2, 80)
-    model = agt.fit(x[:40], y[:40], declared=agt.Declared(size=40), epochs=300, lr=1.0, clip=1.0).model
-    dataset = replace(model.problem.dataset, test=make_records(x[40:], y[40:], prefix="t"), tested=True)
+    model = agt.fit(
+        x[:40], y[:40], declared=agt.Declared(size=40), epochs=300, lr=1.0, clip=1.0
+    ).model
+    dataset = replace(
+        model.problem.dataset, test=make_records(x[40:], y[40:], prefix="t"), tested=True
+    )
     pool = Pool.of(dataset)
-    shadows = train_shadows(model.problem.on(dataset), pool, ShadowConfig(models=8, workers=1), tmp_path)
+    shadows = train_shadows(
+        model.problem.on(dataset), pool, ShadowConfig(models=8, workers=1), tmp_path
+    )
     reference = Reference.of(shadows, pool.records.labels)
     phi = confidences(class_logits(model, pool.records.features), pool.records.labels)
-    areas = {name: Roc(attack(phi, reference), pool.member).area for name, attack in ATTACKS.items()}
+    areas = {
+        name: Roc(attack(phi, reference), pool.member).area for name, attack in ATTACKS.items()
+    }
     assert min(areas.values()) > 0.8
     assert min(areas["lira_online"], areas["rmia"]) > areas["loss"]

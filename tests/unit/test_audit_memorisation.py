@@ -14,7 +14,9 @@ POINTS, LABELS = RNG.normal(size=(N, 2)), np.array([0, 1, 0, 1, 1, 0])
 
 
 def answers(subset: np.ndarray) -> np.ndarray:
-    """[n] bool: whether the nearest neighbour in the subset, of a tiny world, has each point's label; none says 0."""
+    """[n] bool: whether the nearest neighbour in the subset, of a tiny world, has each point's
+    label; none says 0.
+    """
     if not subset.any():
         return LABELS == 0
     away = np.linalg.norm(POINTS[:, None] - POINTS[subset][None], axis=2)
@@ -27,7 +29,9 @@ def every_subset() -> tuple[np.ndarray, np.ndarray]:
     return included, np.stack([answers(subset) for subset in included])
 
 
-def sampled(rng: np.random.Generator, models: int, paired: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def sampled(
+    rng: np.random.Generator, models: int, paired: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     included = rng.random((models, N)) < 0.5
     if paired:
         included[1::2] = ~included[::2]
@@ -41,7 +45,9 @@ ALL = influence(*every_subset(), np.arange(N), np.arange(N)).value
 def test_all_subsets_give_the_definition() -> None:
     included, right = every_subset()
     for j in range(N):
-        assert EXACT[j] == pytest.approx(right[included[:, j], j].mean() - right[~included[:, j], j].mean())
+        assert EXACT[j] == pytest.approx(
+            right[included[:, j], j].mean() - right[~included[:, j], j].mean()
+        )
     for i, t in ((0, 3), (4, 2)):
         out = ~included[:, t]
         with_i, without = out & included[:, i], out & ~included[:, i]
@@ -51,12 +57,18 @@ def test_all_subsets_give_the_definition() -> None:
 
 def pairwise(included: np.ndarray, right: np.ndarray) -> Contrast:
     """Influences of each on each other, the diagonal, which is undefined, left out."""
-    return influence(included, right, np.arange(N), np.arange(N)).take(np.flatnonzero(~np.eye(N, dtype=bool)))
+    return influence(included, right, np.arange(N), np.arange(N)).take(
+        np.flatnonzero(~np.eye(N, dtype=bool))
+    )
 
 
 @pytest.mark.parametrize(
     ("estimate", "truth", "paired"),
-    [(memorisation, EXACT, False), (memorisation, EXACT, True), (pairwise, ALL[~np.eye(N, dtype=bool)], False)],
+    [
+        (memorisation, EXACT, False),
+        (memorisation, EXACT, True),
+        (pairwise, ALL[~np.eye(N, dtype=bool)], False),
+    ],
 )
 def test_estimates_are_unbiased_and_their_intervals_cover(
     estimate: Callable[[np.ndarray, np.ndarray], Contrast], truth: np.ndarray, paired: bool

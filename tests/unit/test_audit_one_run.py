@@ -1,4 +1,6 @@
-"""Audits in one run: the bounds against every guesser of small mechanisms, and against canaries that conspire."""
+"""Audits in one run: the bounds against every guesser of small mechanisms, and against canaries
+that conspire.
+"""
 
 import itertools
 import math
@@ -27,17 +29,29 @@ def leak(table: Table, epsilon: float) -> float:
     """The least delta at which the mechanism is (epsilon, delta)-DP: every neighbour asked."""
     m = int(math.log2(len(table)))
     pairs = ((u, u ^ 1 << i) for u in range(len(table)) for i in range(m))
-    return float(max(np.maximum(table[u] - math.exp(epsilon) * table[w], 0).sum() for u, w in pairs))
+    return float(
+        max(np.maximum(table[u] - math.exp(epsilon) * table[w], 0).sum() for u, w in pairs)
+    )
 
 
 def best_guesser(table: Table, guesses: int, right: int) -> float:
-    """P[C >= right] of the guesser who is best at just that: every answer to every output, any coins left out."""
+    """P[C >= right] of the guesser who is best at just that: every answer to every output, any
+    coins left out.
+    """
     all_coins = coins(int(math.log2(len(table))))
     answers = [
-        a for a in itertools.product((0, 1, None), repeat=all_coins.shape[1]) if sum(x is not None for x in a) == guesses
+        a
+        for a in itertools.product((0, 1, None), repeat=all_coins.shape[1])
+        if sum(x is not None for x in a) == guesses
     ]
     hit = np.array(
-        [[sum(x == bool(c) for x, c in zip(a, u, strict=True) if x is not None) for u in all_coins] for a in answers]
+        [
+            [
+                sum(x == bool(c) for x, c in zip(a, u, strict=True) if x is not None)
+                for u in all_coins
+            ]
+            for a in answers
+        ]
     )
     return float(((hit >= right) @ table).max(axis=0).sum() / len(table))
 
@@ -59,7 +73,8 @@ def mechanisms(m: int) -> Iterator[Table]:
     response, told = randomized_response(m, 1.0), np.eye(2**m)
     yield from (response, correlated(m))
     yield np.hstack([0.9 * response, 0.1 * told])  # now and then all is told
-    yield np.hstack([0.5 * randomized_response(m, 0.1), 0.5 * randomized_response(m, 2.0)])  # one level for all canaries
+    # one level for all canaries
+    yield np.hstack([0.5 * randomized_response(m, 0.1), 0.5 * randomized_response(m, 2.0)])
     yield from (rng.dirichlet(np.full(6, 0.7), size=2**m) for _ in range(4))
 
 
@@ -74,19 +89,27 @@ def test_no_guesser_of_any_small_mechanism_beats_the_bounds(m: int) -> None:
 
 
 def symmetric(law: np.ndarray, m: int) -> Table:
-    """Of r of m canaries by chance, C ~ law guessed rightly, chosen by chance: its guesses (0, 1, and 2: left out)."""
+    """Of r of m canaries by chance, C ~ law guessed rightly, chosen by chance: its guesses (0,
+    1, and 2: left out).
+    """
     r = len(law) - 1
-    outputs = np.array([o for o in itertools.product((0, 1, 2), repeat=m) if sum(x < 2 for x in o) == r])
+    outputs = np.array(
+        [o for o in itertools.product((0, 1, 2), repeat=m) if sum(x < 2 for x in o) == r]
+    )
     hits = (outputs[None] == coins(m)[:, None]).sum(axis=2)
     return (law / [math.comb(r, c) for c in range(r + 1)])[hits] / math.comb(m, r)
 
 
 @pytest.mark.parametrize(("right", "guesses", "m"), [(4, 5, 5), (3, 5, 5), (2, 2, 5), (3, 3, 4)])
-def test_the_exact_bound_is_attained_and_nothing_less_would_hold(right: int, guesses: int, m: int) -> None:
+def test_the_exact_bound_is_attained_and_nothing_less_would_hold(
+    right: int, guesses: int, m: int
+) -> None:
     epsilon, delta = 0.8, 0.02
     law = binom.pmf(np.arange(guesses + 1), guesses, expit(epsilon))
     share = m * delta * law[right:].sum() / (right * law[right])
-    law = (1 - share) * law + share * np.where(np.arange(guesses + 1) >= right, law, 0) / law[right:].sum()
+    law = (1 - share) * law + share * np.where(np.arange(guesses + 1) >= right, law, 0) / law[
+        right:
+    ].sum()
     assert leak(symmetric(law, m), epsilon) == pytest.approx(delta)
     truth = law[right:].sum()
     assert bounds.exact(right, guesses, m, epsilon, delta) == pytest.approx(truth)
@@ -99,21 +122,32 @@ def test_the_exact_bound_is_attained_and_nothing_less_would_hold(right: int, gue
 def test_the_bounds_stand_in_order(data: st.DataObject) -> None:
     m = data.draw(st.integers(1, 5000))
     guesses = data.draw(st.integers(1, m))
-    right, delta = data.draw(st.integers(0, guesses)), data.draw(st.sampled_from([1e-9, 1e-5, 1e-3]))
+    right, delta = (
+        data.draw(st.integers(0, guesses)),
+        data.draw(st.sampled_from([1e-9, 1e-5, 1e-3])),
+    )
     found = {name: one_run_epsilon(right, guesses, m, delta, 0.95, name) for name in BOUNDS}
-    assert found["exact"] <= math.log(guesses / 0.05) + 1e-5  # all right, and e^eps guesses to each wrong one
+    # all right, and e^eps guesses to each wrong one
+    assert found["exact"] <= math.log(guesses / 0.05) + 1e-5
     if right:
-        assert all(found[name] >= one_run_epsilon(right - 1, guesses, m, delta, 0.95, name) - 1e-5 for name in BOUNDS)
+        assert all(
+            found[name] >= one_run_epsilon(right - 1, guesses, m, delta, 0.95, name) - 1e-5
+            for name in BOUNDS
+        )
 
 
-# -- curves -------------------------------------------------------------------------------------------------------------
+# -- curves
+# -------------------------------------------------------------------------------------------------------------
 
 
 def mu_of(law: np.ndarray, m: int) -> float:
     """The least mu for which ``symmetric(law, m)`` is mu-GDP: by all tests of likelihood ratios."""
     r, c = len(law) - 1, np.arange(1, len(law))
     hit, miss = c * law[1:] / m, (r - c + 1) * law[:-1] / m
-    p, q = np.append(np.concatenate([hit, miss]), 1 - r / m), np.append(np.concatenate([miss, hit]), 1 - r / m)
+    p, q = (
+        np.append(np.concatenate([hit, miss]), 1 - r / m),
+        np.append(np.concatenate([miss, hit]), 1 - r / m),
+    )
     order = np.argsort(-np.divide(p, q, out=np.full_like(p, np.inf), where=q > 0))
     power, alarms = np.cumsum(p[order])[:-1], np.cumsum(q[order])[:-1]
     inside = (power > 1e-12) & (alarms < 1 - 1e-12)
@@ -121,7 +155,9 @@ def mu_of(law: np.ndarray, m: int) -> float:
 
 
 def worst_law(right: int, r: int, m: int, mu: float) -> np.ndarray:
-    """[r + 1] the law of C with the greatest P[C >= right] that fifteen tangents of G_mu allow: a linear program."""
+    """[r + 1] the law of C with the greatest P[C >= right] that fifteen tangents of G_mu allow:
+    a linear program.
+    """
     tangents, c = np.linspace(0, 5 * mu + mu * mu, 15), np.arange(1, r + 1)
     rows, limits = [], []
     for k, epsilon in enumerate(tangents):
@@ -138,18 +174,24 @@ def worst_law(right: int, r: int, m: int, mu: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("right", "r", "m"), [(9, 9, 9), (11, 12, 12), (5, 5, 12), (16, 20, 20)])
-def test_the_worst_of_all_laws_does_not_beat_the_bound_for_gdp_and_comes_near_it(right: int, r: int, m: int) -> None:
+def test_the_worst_of_all_laws_does_not_beat_the_bound_for_gdp_and_comes_near_it(
+    right: int, r: int, m: int
+) -> None:
     law = worst_law(right, r, m, 1.0)
     mu, truth = mu_of(law, m), float(law[right:].sum())
     assert not bounds.refuses(right, r, m, mu, truth * (1 - 1e-9))
     assert bounds.refuses(right, r, m, mu, 1.5 * truth)
 
 
-# -- guesses and what is made of them ------------------------------------------------------------------------------------
+# -- guesses and what is made of them
+# ------------------------------------------------------------------------------------
 
 
 def test_the_surest_are_guessed() -> None:
-    scores, inside = np.array([3.0, -1.0, 0.5, 9.0, -4.0]), np.array([True, False, True, False, True])
+    scores, inside = (
+        np.array([3.0, -1.0, 0.5, 9.0, -4.0]),
+        np.array([True, False, True, False, True]),
+    )
     assert right_guesses(scores, inside, 2, 1) == 1
     assert right_guesses(scores, inside, 0, 2) == 1
 
@@ -169,7 +211,9 @@ def test_equal_scores_tell_nothing_whatever_the_order_of_canaries() -> None:
         ([0.0, 1.0], -1, "-1"),
     ],
 )
-def test_scores_that_cannot_be_guessed_from(scores: list[float], positive: int, message: str) -> None:
+def test_scores_that_cannot_be_guessed_from(
+    scores: list[float], positive: int, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         right_guesses(np.array(scores), np.array([True, False]), positive, 1)
 
@@ -187,7 +231,14 @@ def test_scores_that_cannot_be_guessed_from(scores: list[float], positive: int, 
     ],
 )
 def test_what_is_no_audit(change: dict, message: str) -> None:
-    fine = {"right": 9, "guesses": 10, "canaries": 100, "delta": 1e-5, "confidence": 0.95, "bound": "exact"}
+    fine = {
+        "right": 9,
+        "guesses": 10,
+        "canaries": 100,
+        "delta": 1e-5,
+        "confidence": 0.95,
+        "bound": "exact",
+    }
     with pytest.raises(ValueError, match=message):
         one_run_epsilon(**(fine | change))
 
@@ -199,7 +250,9 @@ def test_nothing_is_shown_by_guesses_no_better_than_chance() -> None:
 
 @pytest.mark.parametrize("bound", BOUNDS)
 @pytest.mark.parametrize(("canaries", "epsilon"), [(20, 1.0), (100, 2.0), (1000, 4.0)])
-def test_a_plan_can_contradict_the_claim_where_any_number_can(bound: str, canaries: int, epsilon: float) -> None:
+def test_a_plan_can_contradict_the_claim_where_any_number_can(
+    bound: str, canaries: int, epsilon: float
+) -> None:
     planned = planned_guesses(canaries, epsilon, 1e-5, 0.95, bound)
     assert one_run_epsilon(planned, planned, canaries, 1e-5, 0.95, bound) > epsilon
 

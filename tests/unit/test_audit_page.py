@@ -1,4 +1,6 @@
-"""What a page says: the digits of a violation, what chance may have done, where little could have been noticed."""
+"""What a page says: the digits of a violation, what chance may have done, where little could
+have been noticed.
+"""
 
 from dataclasses import replace
 
@@ -25,13 +27,17 @@ WRONG = finding(outcome=Outcome.VIOLATED, found=1.00231, estimator="Clopper-Pear
         (1.0986123, 1.09861, "1.098612"),
     ],
 )
-def test_a_bound_is_cut_off_and_a_violation_shows_its_digits(found: float, claimed: float | None, words: str) -> None:
+def test_a_bound_is_cut_off_and_a_violation_shows_its_digits(
+    found: float, claimed: float | None, words: str
+) -> None:
     assert least(found, claimed) == words
 
 
 def test_no_bound_stands_above_what_was_found() -> None:
     rng = np.random.default_rng(0)
-    for claimed, more in zip(rng.uniform(0.01, 30, 500), 10.0 ** rng.uniform(-16, 1, 500), strict=True):
+    for claimed, more in zip(
+        rng.uniform(0.01, 30, 500), 10.0 ** rng.uniform(-16, 1, 500), strict=True
+    ):
         found = float(np.nextafter(claimed, 99) + more)
         assert claimed < float(least(found, float(claimed))) <= found
         assert float(number(found, down=True).replace(",", "")) <= found
@@ -46,16 +52,22 @@ def test_a_violation_by_a_bound_says_what_chance_may_have_done() -> None:
 
 def test_shares_and_numbers_that_are_per_cent_already_are_told_apart() -> None:
     page = data_table(pd.DataFrame({"TPR_at_1%_FPR": [0.0266], "narrowing, %": [2.66]}))
-    assert [cell.strip() for cell in page.splitlines()[-1].strip("|").split("|")] == ["2.66 %", "2.66"]
+    assert [cell.strip() for cell in page.splitlines()[-1].strip("|").split("|")] == [
+        "2.66 %",
+        "2.66",
+    ]
 
 
 def test_the_headline_says_where_little_could_have_been_noticed() -> None:
     assert audit(finding(noticed=20.51, claimed=2.0), finding(noticed=1.3)).verdict == (
-        "no claim contradicted by 2 attacks: that is no proof, and 1 of 2 could have noticed only a far larger loss "
+        "no claim contradicted by 2 attacks: that is no proof, and 1 of 2 could have noticed only "
+        "a far larger loss "
         "(epsilon 20.6 or more, of 2 claimed)"
     )
 
 
 def test_what_could_tell_nothing_is_no_attack() -> None:
-    blank = nothing_to_tell(TestedClaim("a mechanism", "1-DP", "natural queries", "", Claimed("epsilon", 1.0), 0.95))
+    blank = nothing_to_tell(
+        TestedClaim("a mechanism", "1-DP", "natural queries", "", Claimed("epsilon", 1.0), 0.95)
+    )
     assert (blank.outcome, blank.found) == (Outcome.UNTESTED, None)

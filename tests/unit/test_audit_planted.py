@@ -1,4 +1,6 @@
-"""What is planted is caught, its sound twins are not accused; and auditors that are broken, which the catalogue notices."""
+"""What is planted is caught, its sound twins are not accused; and auditors that are broken,
+which the catalogue notices.
+"""
 
 from collections.abc import Callable
 
@@ -31,7 +33,9 @@ def bounds_far_above_claims(patch: pytest.MonkeyPatch) -> None:
 
 
 def rates_instead_of_limits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(estimates, "upper_limit", lambda events, trials, error: max(events / trials, 1e-12))
+    patch.setattr(
+        estimates, "upper_limit", lambda events, trials, error: max(events / trials, 1e-12)
+    )
 
 
 def limits_swapped(patch: pytest.MonkeyPatch) -> None:
@@ -75,4 +79,6 @@ def test_broken_auditor_is_noticed(
     broken: Callable[[pytest.MonkeyPatch], None], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(monkeypatch)
-    assert PLANTED[name](0).outcome is Outcome.STANDS if name in PLANTED else SOUND[name](0).violated
+    assert (
+        PLANTED[name](0).outcome is Outcome.STANDS if name in PLANTED else SOUND[name](0).violated
+    )

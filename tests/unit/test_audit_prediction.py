@@ -19,13 +19,22 @@ from agt.training.ensemble import EnsembleConfig, shards
 from agt_audit.estimates import Claimed, Mistakes
 from agt_audit.mechanism import LabellingPair, between_roots
 from agt_audit.neighbours import retrained, without
-from agt_audit.prediction import LabelEvent, alike, deciding_records, edited, event_of, event_of_sum, names_into
+from agt_audit.prediction import (
+    LabelEvent,
+    alike,
+    deciding_records,
+    edited,
+    event_of,
+    event_of_sum,
+    names_into,
+)
 from agt_audit.selftest import COMPUTE, crowd, fitted
 
 ONE = Claimed.of(PureDP(1.0))
 
 
-# -- claims and events -------------------------------------------------------------------------------------------------
+# -- claims and events
+# -------------------------------------------------------------------------------------------------
 
 
 def response(eps: float, labels: int = 2) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +63,8 @@ def test_a_sum_tells_more_than_one_answer() -> None:
     assert together.expected(limit, 2500, 0.95, 1) > 2 * one.expected(ONE, 10_000, 0.95, 1)
 
 
-# -- queries -----------------------------------------------------------------------------------------------------------
+# -- queries
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +72,17 @@ def heads() -> tuple[Model, Model, np.ndarray]:
     """A linear head, the same without a record, and natural queries."""
     x, y = crowd(0, 120)
     model = fitted(x, y, ks=5)
-    return model, retrained(model.problem, without(model.problem.dataset.train, np.array([3]))), x[:50] / 2
+    return (
+        model,
+        retrained(model.problem, without(model.problem.dataset.train, np.array([3]))),
+        x[:50] / 2,
+    )
 
 
 def pair(heads: tuple[Model, Model, np.ndarray]) -> LabellingPair:
-    return LabellingPair(*(Labelling.judged(model, RandomizedResponse(eps=1.0)) for model in heads[:2]))
+    return LabellingPair(
+        *(Labelling.judged(model, RandomizedResponse(eps=1.0)) for model in heads[:2])
+    )
 
 
 def test_trials_are_distinct_and_seen_alike(heads: tuple[Model, Model, np.ndarray]) -> None:
@@ -80,7 +96,9 @@ def test_trials_are_distinct_and_seen_alike(heads: tuple[Model, Model, np.ndarra
 def test_a_query_whose_neighbourhood_is_not_alike_is_refused() -> None:
     """Something else is seen of every query."""
     numbers = count()
-    restless = SimpleNamespace(evidence=lambda queries: np.array([[next(numbers) for _ in queries]] * 4))
+    restless = SimpleNamespace(
+        evidence=lambda queries: np.array([[next(numbers) for _ in queries]] * 4)
+    )
     with pytest.raises(ConfigError, match="last digits"):
         alike(restless, np.ones((1, 3)), 10, np.random.default_rng(0))  # type: ignore[arg-type]
 
@@ -94,17 +112,25 @@ def test_the_law_is_the_mechanisms(heads: tuple[Model, Model, np.ndarray]) -> No
     assert having[np.arange(50), 1 - seen[0]] == pytest.approx(mechanism.flip_probability(seen[1]))
 
 
-# -- neighbours: where names go, and who has influence ------------------------------------------------------------------
+# -- neighbours: where names go, and who has influence
+# ------------------------------------------------------------------
 
 
 N, WIDTH = 90, 4
 
 
-def trained(classes: int = 2, members: int = 1, relation: str = "add_remove", certificate: str = "stability") -> Model:
+def trained(
+    classes: int = 2, members: int = 1, relation: str = "add_remove", certificate: str = "stability"
+) -> Model:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(N, WIDTH))
     y = (x[:, :classes] + 0.8 * rng.normal(size=(N, classes))).argmax(axis=1)
-    how: dict[str, Any] = {"relation": relation, "members": members, "certificate": certificate, "compute": COMPUTE}
+    how: dict[str, Any] = {
+        "relation": relation,
+        "members": members,
+        "certificate": certificate,
+        "compute": COMPUTE,
+    }
     known = Declared(classes=list(range(classes)), size=N, features=True, settings=True)
     return fit(x, y, declared=known, ks=3, **how).model
 
@@ -134,7 +160,9 @@ def test_an_edit_is_within_one_k(relation: str) -> None:
 
 
 def test_the_records_of_an_ensemble_are_of_a_member_whose_vote_decides() -> None:
-    """Of three votes on two classes a member decides where one of the others votes as it does, and one does not."""
+    """Of three votes on two classes a member decides where one of the others votes as it does,
+    and one does not.
+    """
     model = trained(members=3)
     records, config = model.problem.dataset.train, model.problem.settings.ensemble
     labels = np.array([member.predict(QUERIES) for member in model.members])  # type: ignore[attr-defined]

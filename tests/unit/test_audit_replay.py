@@ -1,4 +1,6 @@
-"""Releases that are replayed on a neighbour: none that agt has is accused, and each planted flaw is caught by one pair."""
+"""Releases that are replayed on a neighbour: none that agt has is accused, and each planted flaw
+is caught by one pair.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,7 +44,9 @@ def trained(classes: int = 2, n: int = 60, **settings: Any) -> Model:
     rng = np.random.default_rng(1)
     x, _ = ball(n, 3)
     y = (x[:, 0] + 0.2 * rng.normal(size=n) > 0).astype(int) + (classes > 2) * (x[:, 1] > 0.3)
-    declared = Declared(classes=list(range(classes)), size=n, features=True, settings=True, ids=True)
+    declared = Declared(
+        classes=list(range(classes)), size=n, features=True, settings=True, ids=True
+    )
     return fit(x, y, declared=declared, compute=REFERENCE, **settings).model
 
 
@@ -82,12 +86,18 @@ SOUND = [
     ({"certificate": "votes", "members": 7, "relation": "substitute"}, VOTES),
     (
         {"certificate": "votes", "members": 7, "classes": 3},
-        [NoisyArgmax(eps=1.0, classes=3), GaussianArgmax(mu=1.0, classes=3), RandomizedResponse(eps=1.0, classes=3)],
+        [
+            NoisyArgmax(eps=1.0, classes=3),
+            GaussianArgmax(mu=1.0, classes=3),
+            RandomizedResponse(eps=1.0, classes=3),
+        ],
     ),
 ]
 
 
-@pytest.mark.parametrize(("settings", "mechanisms"), SOUND, ids=[str(at) for at in range(len(SOUND))])
+@pytest.mark.parametrize(
+    ("settings", "mechanisms"), SOUND, ids=[str(at) for at in range(len(SOUND))]
+)
 def test_no_mechanism_is_accused(settings: dict[str, Any], mechanisms: list[Any]) -> None:
     model = trained(**settings)
     for mechanism in mechanisms:
@@ -99,15 +109,23 @@ def test_no_mechanism_is_accused(settings: dict[str, Any], mechanisms: list[Any]
         findings = replayed(head, mechanism, pairs)
         assert len(findings) == 2 * pairs
         assert outcomes(findings) == {Outcome.STANDS}, (mechanism, findings)
-        if mechanism.name not in ("certified_quantile", "propose_test_release"):  # which may lose nothing on a pair
+        # which may lose nothing on a pair
+        if mechanism.name not in ("certified_quantile", "propose_test_release"):
             assert max(finding.found for finding in findings[1::2]) > 0
 
 
-# -- training with noise inside ------------------------------------------------------------------------------------------
+# -- training with noise inside
+# ------------------------------------------------------------------------------------------
 
 
 def noisy_model(n: int = 20, count: int = 2, epsilon: float = 2.0) -> Any:
-    given = {"certificate": "box", "ks": 0, "epochs": 2, "clip": 0.05, "batch": {"count": count, "n_max": 30}}
+    given = {
+        "certificate": "box",
+        "ks": 0,
+        "epochs": 2,
+        "clip": 0.05,
+        "batch": {"count": count, "n_max": 30},
+    }
     model = trained(n=n, loss="binary_cross_entropy", lr=1.0, **given)
     settings = replace(model.problem.settings, noise=NoiseConfig(epsilon=epsilon, delta=1e-5))
     return replace(model, problem=replace(model.problem, settings=settings))
@@ -122,7 +140,9 @@ def test_training_with_noise_is_not_accused() -> None:
 
 
 def test_an_early_exit_from_training_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch without records takes no step: the number of steps tells whether somebody is there."""
+    """A batch without records takes no step: the number of steps tells whether somebody is
+    there.
+    """
 
     class Skipping(ReplayedTraining):
         def step(self, rows: np.ndarray) -> None:
@@ -143,7 +163,8 @@ def test_an_early_exit_from_training_is_caught(monkeypatch: pytest.MonkeyPatch) 
     assert findings()[0].violated
 
 
-# -- flaws in copies of mechanisms, each caught by one pair --------------------------------------------------------------
+# -- flaws in copies of mechanisms, each caught by one pair
+# --------------------------------------------------------------
 
 
 class SizeOfTheRecords(NoisyStatistics):
@@ -211,7 +232,8 @@ def test_a_planted_flaw_is_caught_by_one_pair(mechanism: Any, measure: str) -> N
     assert outcomes(replayed(trained(), same)) == {Outcome.STANDS}
 
 
-# -- agt measure ---------------------------------------------------------------------------------------------------------
+# -- agt measure
+# ---------------------------------------------------------------------------------------------------------
 
 
 def table(rows: int) -> TableValues:
@@ -233,7 +255,9 @@ class PrivateQuantiles(Measurement):
 @pytest.mark.parametrize(("kind", "caught"), [(Measurement, False), (PrivateQuantiles, True)])
 @pytest.mark.parametrize("rows", [(400, 399), (399, 400)])
 def test_measured_constants(kind: type[Measurement], caught: bool, rows: tuple[int, int]) -> None:
-    """Words that one side alone has are counted against the claim, and are told by chance alone (1 in 10^9)."""
+    """Words that one side alone has are counted against the claim, and are told by chance alone
+    (1 in 10^9).
+    """
     mechanism = kind(1.0, 1e-9, RelationConfig("add_remove"))
     first, second = (lambda source, n=n: {"drawn": mechanism.draw(table(n), source)} for n in rows)
     equal, inputs = replay("agt measure", ApproximateDP(1.0, 5e-10), first, second, "")
@@ -241,7 +265,8 @@ def test_measured_constants(kind: type[Measurement], caught: bool, rows: tuple[i
     assert 0.8 < inputs.found <= 1
 
 
-# -- the comparison itself -----------------------------------------------------------------------------------------------
+# -- the comparison itself
+# -----------------------------------------------------------------------------------------------
 
 
 def test_noise_that_a_guarantee_asks_for_is_worked_out_once_more() -> None:
@@ -261,7 +286,9 @@ def test_noise_that_a_guarantee_asks_for_is_worked_out_once_more() -> None:
     ],
     ids=["a value", "a parameter", "a draw more", "a draw less", "a field", "an error"],
 )
-def test_whatever_differs_is_told(second: Callable[[Randomness], dict[str, Any]], told: str) -> None:
+def test_whatever_differs_is_told(
+    second: Callable[[Randomness], dict[str, Any]], told: str
+) -> None:
     def first(source: Randomness) -> dict[str, Any]:
         return {"z": 0 * source.below(6)}
 
@@ -272,7 +299,9 @@ def test_whatever_differs_is_told(second: Callable[[Randomness], dict[str, Any]]
 
 
 def test_noise_whose_size_is_private_is_told_although_what_is_published_agrees() -> None:
-    sides = (lambda source, sigma=sigma: {"z": noisy(np.zeros(2), sigma, source)} for sigma in (1.0, 2.0))
+    sides = (
+        lambda source, sigma=sigma: {"z": noisy(np.zeros(2), sigma, source)} for sigma in (1.0, 2.0)
+    )
     equal, _ = replay("-", GaussianDP(1.0), *sides, "")
     assert equal.violated
     assert "draw 1: gaussian (2.0, (2,)); recorded: [('gaussian', (1.0, (2,)))]" in equal.meaning

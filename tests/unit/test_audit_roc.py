@@ -11,7 +11,9 @@ from agt.errors import ConfigError
 from agt_audit.roc import Roc, fewest
 
 
-def drawn(seed: int, members: int = 60, others: int = 50, shift: float = 0.5, digits: int = 1) -> Roc:
+def drawn(
+    seed: int, members: int = 60, others: int = 50, shift: float = 0.5, digits: int = 1
+) -> Roc:
     """Scores with many ties."""
     rng = np.random.default_rng(seed)
     member = np.arange(members + others) < members
@@ -33,7 +35,8 @@ def test_area_and_its_variance() -> None:
     assert roc.area == pytest.approx(roc_auc_score(roc.member, roc.scores))
     a, b = roc.scores[roc.member][:, None], roc.scores[~roc.member][None]
     wins = (a > b) + 0.5 * (a == b)
-    more = [[*wins.mean(axis), 0, 1] for axis in (1, 0)]  # DeLong, in so many words, and two records more on each side
+    # DeLong, in so many words, and two records more on each side
+    more = [[*wins.mean(axis), 0, 1] for axis in (1, 0)]
     spread = np.var(more[0], ddof=1) / wins.shape[0] + np.var(more[1], ddof=1) / wins.shape[1]
     low, high = roc.area_limits(0.95)
     assert (high - low) / 2 == pytest.approx(1.959964 * math.sqrt(spread), rel=1e-6)
@@ -41,7 +44,10 @@ def test_area_and_its_variance() -> None:
 
 def test_limits_cover() -> None:
     truth = 0.6381632  # Phi(.5 / sqrt 2)
-    held = [low <= truth <= high for low, high in (drawn(seed, digits=9).area_limits(0.9) for seed in range(200))]
+    held = [
+        low <= truth <= high
+        for low, high in (drawn(seed, digits=9).area_limits(0.9) for seed in range(200))
+    ]
     assert 0.84 <= np.mean(held) <= 0.96
     kept = []
     for seed in range(200):
@@ -56,7 +62,11 @@ def test_limits_cover_with_few_records_and_ties(members: int, others: int) -> No
     rng, missed = np.random.default_rng(0), {"labels": 0, "constant": 0, "normal": 0}
     for _ in range(200):
         size = members + others
-        scores = {"labels": rng.random(size) < 0.9, "constant": np.ones(size), "normal": rng.normal(size=size)}
+        scores = {
+            "labels": rng.random(size) < 0.9,
+            "constant": np.ones(size),
+            "normal": rng.normal(size=size),
+        }
         for name, each in scores.items():
             low, high = Roc(each.astype(float), np.arange(size) < members).area_limits(0.95)
             missed[name] += not low < 0.5 < high

@@ -18,7 +18,10 @@ ONE = ShadowConfig(models=6, workers=1)
 
 
 def problem_of(
-    certificate: str = "stability", units: list[str] | None = None, classes: int = 2, **given: object
+    certificate: str = "stability",
+    units: list[str] | None = None,
+    classes: int = 2,
+    **given: object,
 ) -> Problem:
     """180 training records and 60 test records of 4 features."""
     rng = np.random.default_rng(1)
@@ -28,8 +31,19 @@ def problem_of(
     given = {"compute": {"kernel": "reference"}, **given}
     fitted = agt.fit(x[:180], y[:180], declared=declared, certificate=certificate, **given)  # type: ignore[arg-type]
     problem = fitted.model.problem
-    train = problem.dataset.train if units is None else replace(problem.dataset.train, units=np.array(units))
-    return problem.on(replace(problem.dataset, train=train, test=make_records(x[180:], y[180:], prefix="t"), tested=True))
+    train = (
+        problem.dataset.train
+        if units is None
+        else replace(problem.dataset.train, units=np.array(units))
+    )
+    return problem.on(
+        replace(
+            problem.dataset,
+            train=train,
+            test=make_records(x[180:], y[180:], prefix="t"),
+            tested=True,
+        )
+    )
 
 
 def test_every_record_is_in_half_of_the_models_and_units_stay_together() -> None:
@@ -86,12 +100,16 @@ def test_models_are_found_again(tmp_path: Path, certificate: str, classes: int) 
     assert np.array_equal(first.logits, again.logits)
 
 
-def test_several_workers_make_the_same_bits_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_workers_make_the_same_bits_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem = problem_of()
     pool = Pool.of(problem.dataset)
     one = train_shadows(problem, pool, ONE, tmp_path / "one")
     # threads: processes take seconds to start
-    monkeypatch.setattr(shadows, "worker_processes", lambda *given: parallel_config("threading", n_jobs=2))
+    monkeypatch.setattr(
+        shadows, "worker_processes", lambda *given: parallel_config("threading", n_jobs=2)
+    )
     two = train_shadows(problem, pool, replace(ONE, workers=2), tmp_path / "two")
     assert np.array_equal(one.logits, two.logits)
 
@@ -112,7 +130,9 @@ def test_a_key_tells_settings_and_records_apart(tmp_path: Path) -> None:
     assert len({key, *changed}) == 4
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, at: tuple[int, ...], error: BaseException) -> list[int]:
+def failing(
+    monkeypatch: pytest.MonkeyPatch, at: tuple[int, ...], error: BaseException
+) -> list[int]:
     """Training fails at these calls; the calls that were made."""
     fit, calls = shadows.fit, list[int]()
 

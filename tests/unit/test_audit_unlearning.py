@@ -1,4 +1,6 @@
-"""The unlearning audit: what forgets to remove is caught, what removes is not accused, and claims of groups are right."""
+"""The unlearning audit: what forgets to remove is caught, what removes is not accused, and
+claims of groups are right.
+"""
 
 from dataclasses import replace
 
@@ -16,14 +18,17 @@ from agt_audit.unlearning import Attack, ForgetSets, Served, audit_unlearning
 from agt_cli.report.findings import Finding, Outcome
 
 
-def gaussians(shift: float, claimed: Promise, rng: np.random.Generator, releases: int = 2_000, looks: int = 1) -> Finding:
+def gaussians(
+    shift: float, claimed: Promise, rng: np.random.Generator, releases: int = 2_000, looks: int = 1
+) -> Finding:
     """The audit of two normal laws of variance 1 so far apart."""
 
     def served(mean: float) -> Served:
         return Served(np.array([mean, 0.0]), noise=lambda n: rng.normal(size=n))
 
     attacks = [Attack(f"{place}", (lambda seen: np.arange(3),)) for place in range(looks)]
-    return audit_unlearning("two laws", lambda: (None, lambda rows: served(shift)), lambda rows: served(0.0), attacks,
+    return audit_unlearning("two "
+                            "laws", lambda: (None, lambda rows: served(shift)), lambda rows: served(0.0), attacks,
                             lambda: claimed, TrialPlan(releases))[0][0]  # fmt: skip
 
 
@@ -37,13 +42,18 @@ def test_a_claim_that_is_exactly_right_is_seldom_called_violated() -> None:
 
 
 def test_what_is_not_claimed_is_reported() -> None:
-    rng, void = np.random.default_rng(0), replace(CLOSE, assumptions=(not_held("noise_from_recorded_seed"),))
+    rng, void = (
+        np.random.default_rng(0),
+        replace(CLOSE, assumptions=(not_held("noise_from_recorded_seed"),)),
+    )
     finding = gaussians(5.0, void, rng)
     assert finding.outcome is Outcome.REPORTED
     assert "simulation" in finding.meaning
     flawed = MeanModel(0, reused=True)
     oblivious = replace(CLOSE, adaptive=False)
-    findings, trials = audit_unlearning("loss", flawed.begin, flawed.retrained, [looking()], lambda: oblivious, DRAWS)
+    findings, trials = audit_unlearning(
+        "loss", flawed.begin, flawed.retrained, [looking()], lambda: oblivious, DRAWS
+    )
     assert not any(finding.violated for finding in findings if finding.measure == "epsilon")
     assert any("not covered" in trial.words and (trial.found or 0) > 1 for trial in trials)
 
@@ -52,7 +62,9 @@ def test_a_refused_request_is_listed_with_its_reason() -> None:
     def refuse(rows: np.ndarray) -> Served:
         raise CheckError("one class would be left")
 
-    (finding,), (trial,) = audit_unlearning("refuses", lambda: (None, refuse), refuse, [request()], lambda: EXACT, DRAWS)
+    (finding,), (trial,) = audit_unlearning(
+        "refuses", lambda: (None, refuse), refuse, [request()], lambda: EXACT, DRAWS
+    )
     assert finding.outcome is Outcome.UNTESTED
     assert "one class would be left" in finding.meaning
     assert trial.found is None
@@ -62,14 +74,18 @@ def test_nothing_given_out_is_nothing_tested() -> None:
     def silent(rows: np.ndarray) -> Served:
         return Served(np.zeros(3), answered=np.zeros(3, dtype=bool))
 
-    (finding,), _ = audit_unlearning("silent", lambda: (None, silent), silent, [request()], lambda: EXACT, DRAWS)
+    (finding,), _ = audit_unlearning(
+        "silent", lambda: (None, silent), silent, [request()], lambda: EXACT, DRAWS
+    )
     assert finding.outcome is Outcome.UNTESTED
 
     def shy(rows: np.ndarray) -> Served:
         return Served(np.zeros(3), answered=np.full(3, len(rows) < GONE))
 
     both = [request(), request(3)]
-    (finding,), trials = audit_unlearning("shy", lambda: (None, shy), shy, both, lambda: EXACT, DRAWS)
+    (finding,), trials = audit_unlearning(
+        "shy", lambda: (None, shy), shy, both, lambda: EXACT, DRAWS
+    )
     assert finding.outcome is Outcome.STANDS
     assert [trial.found for trial in trials] == [None, 0.0]
     assert both[0].name not in finding.effort
@@ -95,7 +111,9 @@ def test_forget_sets_name_private_records_once_and_the_last_of_copies() -> None:
     assert len(names) == len(set(names)) == 6
     whole = next(attack for attack in one_step if "class" in attack.name).requests[0](None)
     assert len(set(sets.train.labels[whole])) == 1
-    two = next(attack for attack in forget_sets(labels=2).attacks() if "class" in attack.name).requests[0](None)
+    two = next(
+        attack for attack in forget_sets(labels=2).attacks() if "class" in attack.name
+    ).requests[0](None)
     assert len(two) == 28  # of 30, the first copy and one more stay
 
 

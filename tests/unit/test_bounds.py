@@ -18,7 +18,8 @@ from agt.errors import ConfigError, UnsoundError
 from agt.models.heads import ACTIVATIONS, ActivationName, ConvConfig, HeadConfig, layers_of
 from agt.settings import validate
 
-# -- interval ----------------------------------------------------------------------------------------------------------
+# -- interval
+# ----------------------------------------------------------------------------------------------------------
 
 
 def tensor(*values: float) -> torch.Tensor:
@@ -35,7 +36,8 @@ def tensor(*values: float) -> torch.Tensor:
         (tensor(0, 0), tensor(float("inf"), 1)),
         (tensor(0, float("inf")), tensor(1, float("inf"))),
         (tensor(float("-inf"), 0), tensor(float("-inf"), 0)),
-        (tensor(-1.7e308), tensor(1.7e308)),  # finite, and its width is not: refused rather than trusted
+        # finite, and its width is not: refused rather than trusted
+        (tensor(-1.7e308), tensor(1.7e308)),
         (tensor(0, 0), tensor(1)),
         (tensor(0), tensor(1).float()),
         (tensor(1 + 2**-52), tensor(1)),
@@ -77,7 +79,8 @@ def test_operations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "held"), [((-3, 4), True), ((2, 1), True), ((2.5, 1), False), ((float("nan"), 1), False)]
+    ("value", "held"),
+    [((-3, 4), True), ((2, 1), True), ((2.5, 1), False), ((float("nan"), 1), False)],
 )
 def test_contains(value: tuple[float, ...], held: bool) -> None:
     assert Interval(tensor(-3, 1), tensor(2, 4)).contains(tensor(*value)) is held
@@ -93,7 +96,8 @@ def test_points_stay_points() -> None:
     assert not Interval(tensor(1), tensor(1)).is_point
 
 
-# -- box ---------------------------------------------------------------------------------------------------------------
+# -- box
+# ---------------------------------------------------------------------------------------------------------------
 
 
 KS = (0, 2, 5)
@@ -103,7 +107,9 @@ RADII = torch.tensor([0.0, 0.25, 1.0])
 
 def around(nominal: dict[str, torch.Tensor] = NOMINAL) -> Box:
     spread = {name: RADII.view(-1, *[1] * p.dim()) for name, p in nominal.items()}
-    lower, upper = ({name: p + sign * spread[name] for name, p in nominal.items()} for sign in (-1, 1))
+    lower, upper = (
+        {name: p + sign * spread[name] for name, p in nominal.items()} for sign in (-1, 1)
+    )
     return Box.of(KS, nominal, lower, upper)
 
 
@@ -111,8 +117,14 @@ def test_names_and_shapes_must_agree() -> None:
     bounds = around().bounds
     for nominal, message in (
         ({"0.weight": NOMINAL["0.weight"]}, "parameters .* and bounds"),
-        ({**NOMINAL, "0.bias": torch.zeros(1, 1)}, r"0\.bias has shape \(1, 1\), and for 3 values of k .* \(3, 1\)"),
-        ({**NOMINAL, "0.bias": torch.tensor([9.0])}, r"nominal parameters 0\.bias are outside their box"),
+        (
+            {**NOMINAL, "0.bias": torch.zeros(1, 1)},
+            r"0\.bias has shape \(1, 1\), and for 3 values of k .* \(3, 1\)",
+        ),
+        (
+            {**NOMINAL, "0.bias": torch.tensor([9.0])},
+            r"nominal parameters 0\.bias are outside their box",
+        ),
     ):
         with pytest.raises(UnsoundError, match=message):
             Box(KS, nominal, bounds)
@@ -146,7 +158,8 @@ def test_a_copy_is_checked_again() -> None:
         box.to(cpu, torch.float32)
 
 
-# -- layers ------------------------------------------------------------------------------------------------------------
+# -- layers
+# ------------------------------------------------------------------------------------------------------------
 
 
 DTYPES = ("float64", "float32")
@@ -157,7 +170,9 @@ def rounding(*ks: int, dtype: str = "float64") -> Rounding:
 
 
 def exact_linear(x: Interval, w: Interval, b: Interval) -> tuple[list[Fraction], list[Fraction]]:
-    """Bounds of each output in rational arithmetic, for the numbers as given. x [1, n, in], w [1, out, in], b [1, out]."""
+    """Bounds of each output in rational arithmetic, for the numbers as given. x [1, n, in], w
+    [1, out, in], b [1, out].
+    """
     lows, highs = [], []
     for s in range(x.shape[1]):
         for j in range(w.shape[1]):
@@ -177,7 +192,9 @@ def exact_linear(x: Interval, w: Interval, b: Interval) -> tuple[list[Fraction],
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("form", ["point", "nonnegative", "signed"])
 @pytest.mark.parametrize("scale", [1.0, 1e-150, 1e15])
-def test_linear_forward_holds_the_exact_bounds_and_little_more(form: str, dtype: str, scale: float) -> None:
+def test_linear_forward_holds_the_exact_bounds_and_little_more(
+    form: str, dtype: str, scale: float
+) -> None:
     if dtype == "float32" and scale == 1e-150:
         scale = 1e-36
     rng = np.random.default_rng(0)
@@ -187,7 +204,9 @@ def test_linear_forward_holds_the_exact_bounds_and_little_more(form: str, dtype:
         x = Interval.point(x.lower)
     if form == "nonnegative":
         x = Interval(x.lower.clamp(min=0), x.upper.clamp(min=0))
-    bound = LinearRule("0", True).bound(x, {"0.weight": w, "0.bias": b}, rounding(0, dtype=dtype), EXACT)
+    bound = LinearRule("0", True).bound(
+        x, {"0.weight": w, "0.bias": b}, rounding(0, dtype=dtype), EXACT
+    )
     lows, highs = exact_linear(x, w, b)
     slack = 2000 * torch.finfo(w.lower.dtype).eps * max(scale, 1)
     for low, high, lower, upper in zip(
@@ -202,7 +221,8 @@ def test_relus_nominal_derivative_at_0_is_0() -> None:
     assert ReluRule("1").nominal_back(torch.ones_like(x), x, {}).tolist() == [[0, 0, 0, 1]]
 
 
-# -- reading a head ------------------------------------------------------------------------------------------------------
+# -- reading a head
+# ------------------------------------------------------------------------------------------------------
 
 
 class Doubled(nn.Linear):
@@ -224,7 +244,10 @@ def linear() -> nn.Linear:
             nn.Sequential(linear(), nn.Flatten(), linear()),
             r"layer 1 .Flatten. takes images, and layer 0 .Linear. leaves rows",
         ),
-        (nn.Sequential(nn.Flatten(), nn.AvgPool2d(2), linear()), r"layer 0 .Flatten. leaves rows: put nn.Unflatten"),
+        (
+            nn.Sequential(nn.Flatten(), nn.AvgPool2d(2), linear()),
+            r"layer 0 .Flatten. leaves rows: put nn.Unflatten",
+        ),
         (
             nn.Sequential(nn.AvgPool2d(2), nn.AvgPool2d(2), linear()),
             r"layer 2 .Linear. takes rows, and layer 1 .AvgPool2d. leaves",
@@ -233,9 +256,15 @@ def linear() -> nn.Linear:
             nn.Sequential(nn.Conv2d(1, 1, 2), nn.ReLU(), linear()),
             r"layer 1 .ReLU. leaves images: put nn.Flatten\(\) between",
         ),
-        (nn.Sequential(nn.Flatten(), nn.Tanh(), nn.Conv2d(1, 1, 2)), r"layer 2 .Conv2d. takes images"),
+        (
+            nn.Sequential(nn.Flatten(), nn.Tanh(), nn.Conv2d(1, 1, 2)),
+            r"layer 2 .Conv2d. takes images",
+        ),
         (nn.Sequential(nn.Flatten(2), linear()), r"use plain nn.Flatten"),
-        (nn.Sequential(nn.Unflatten(1, (1, -1, 2)), nn.Flatten(), linear()), r"layer 0 .Unflatten. is supported as"),
+        (
+            nn.Sequential(nn.Unflatten(1, (1, -1, 2)), nn.Flatten(), linear()),
+            r"layer 0 .Unflatten. is supported as",
+        ),
         (nn.Sequential(nn.utils.parametrizations.weight_norm(linear())), "no bound rule"),
     ],
 )
@@ -257,7 +286,13 @@ def test_convolutions_take_no_images_as_well(products: Products) -> None:
     assert rule.nominal(x, point).shape == (0, 4, 2, 2)
     bound = rule.bound(Interval.point(x[None]), box, rounding(0, 1), products)
     assert bound.shape == (2, 0, 4, 2, 2)
-    assert rule.bound_back(bound, Interval.point(x[None]), box, rounding(0, 1), products).shape == (2, 0, 2, 3, 3)
+    assert rule.bound_back(bound, Interval.point(x[None]), box, rounding(0, 1), products).shape == (
+        2,
+        0,
+        2,
+        3,
+        3,
+    )
 
 
 def test_a_layer_used_twice_counts_twice() -> None:
@@ -275,14 +310,23 @@ def test_shared_parameters_are_refused() -> None:
 
 
 def test_names_come_from_the_head() -> None:
-    head = nn.Sequential(OrderedDict(first=linear(), act=nn.ReLU(), last=nn.Linear(2, 2, bias=False)))
-    assert rules_for(head) == (LinearRule("first", True), ReluRule("act"), LinearRule("last", False, nonnegative=True))
+    head = nn.Sequential(
+        OrderedDict(first=linear(), act=nn.ReLU(), last=nn.Linear(2, 2, bias=False))
+    )
+    assert rules_for(head) == (
+        LinearRule("first", True),
+        ReluRule("act"),
+        LinearRule("last", False, nonnegative=True),
+    )
 
 
-# -- network -----------------------------------------------------------------------------------------------------------
+# -- network
+# -----------------------------------------------------------------------------------------------------------
 
 
-def setting(loss: str, classes: int, hidden: tuple[int, ...], products: Products = EXACT, n: int = 12):  # type: ignore[no-untyped-def]
+def setting(
+    loss: str, classes: int, hidden: tuple[int, ...], products: Products = EXACT, n: int = 12
+):  # type: ignore[no-untyped-def]
     rng = np.random.default_rng(3)
     head = make_head(make_training(loss=loss), 6, classes, hidden)
     x, y = torch.from_numpy(rng.normal(size=(n, 6))), torch.from_numpy(rng.integers(0, classes, n))
@@ -293,9 +337,17 @@ def test_two_layers_by_hand() -> None:
     """x = 1, w1 in [1/2, 3/2], b1 in [-1/4, 1/4]; w2 in [-3/8, 1/8], b2 in [-1/2, 1/4]; y = 0."""
     head = nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 1)).double()
     network = Network.of(head, "binary_cross_entropy", 2)
-    ends = {"0.weight": (0.5, 1.5), "0.bias": (-0.25, 0.25), "2.weight": (-0.375, 0.125), "2.bias": (-0.5, 0.25)}
+    ends = {
+        "0.weight": (0.5, 1.5),
+        "0.bias": (-0.25, 0.25),
+        "2.weight": (-0.375, 0.125),
+        "2.bias": (-0.5, 0.25),
+    }
     shapes = {n: p.shape for n, p in head.named_parameters()}
-    box = {n: Interval(*(torch.full((1, *shapes[n]), e, dtype=torch.float64) for e in pair)) for n, pair in ends.items()}
+    box = {
+        n: Interval(*(torch.full((1, *shapes[n]), e, dtype=torch.float64) for e in pair))
+        for n, pair in ends.items()
+    }
     x, y = torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.int64)
     logits = network.bound_logits(x, box, rounding(0))
     # The hidden value lies in [1/4, 7/4]; f in [-3/8 * 7/4 - 1/2, 1/8 * 7/4 + 1/4].
@@ -306,7 +358,9 @@ def test_two_layers_by_hand() -> None:
     assert (last.d.lower.item(), last.d.upper.item()) == pytest.approx((low, high), abs=1e-13)
     assert (last.x.lower.item(), last.x.upper.item()) == pytest.approx((0.25, 1.75), abs=1e-13)
     # ReLU is active throughout: d_hidden = w2 d.
-    assert (first.d.lower.item(), first.d.upper.item()) == pytest.approx((-0.375 * high, 0.125 * high), abs=1e-13)
+    assert (first.d.lower.item(), first.d.upper.item()) == pytest.approx(
+        (-0.375 * high, 0.125 * high), abs=1e-13
+    )
     assert (first.x.lower.item(), first.x.upper.item()) == (1, 1)
 
 
@@ -339,12 +393,17 @@ def test_prediction_of_a_tie_is_class_0() -> None:
 
 def test_the_last_layer_must_be_linear() -> None:
     relu = nn.ReLU()
-    for layers in ([], [nn.Linear(2, 2), nn.ReLU()], [nn.Linear(2, 2), relu, nn.Linear(2, 2), relu]):
+    for layers in (
+        [],
+        [nn.Linear(2, 2), nn.ReLU()],
+        [nn.Linear(2, 2), relu, nn.Linear(2, 2), relu],
+    ):
         with pytest.raises(ConfigError, match="last layer must be linear"):
             Network.of(nn.Sequential(*layers), "cross_entropy", 2)
 
 
-# -- heads -------------------------------------------------------------------------------------------------------------
+# -- heads
+# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", get_args(ActivationName))
@@ -357,11 +416,20 @@ def test_every_activation_has_a_rule_and_stands_between_linear_layers(name: str)
 
 
 def test_every_rule_of_an_activation_has_a_name_for_the_settings() -> None:
-    assert set(ACTIVATIONS.values()) == set(RULES) - {nn.Linear, nn.Flatten, nn.Unflatten, nn.AvgPool2d, nn.Conv2d}
+    assert set(ACTIVATIONS.values()) == set(RULES) - {
+        nn.Linear,
+        nn.Flatten,
+        nn.Unflatten,
+        nn.AvgPool2d,
+        nn.Conv2d,
+    }
 
 
 def test_the_activation_changes_no_initial_parameter() -> None:
-    heads = [make_head(make_training(), 3, 2, (5,), activation=name).state_dict() for name in ("relu", "gelu")]
+    heads = [
+        make_head(make_training(), 3, 2, (5,), activation=name).state_dict()
+        for name in ("relu", "gelu")
+    ]
     assert all(torch.equal(heads[0][n], heads[1][n]) for n in heads[0])
 
 
@@ -371,16 +439,22 @@ def test_older_settings_without_an_activation_mean_relu() -> None:
 
 
 def test_convolutions_of_the_papers_network() -> None:
-    head = ConvConfig(hidden=(100,)).build((1, 28, 28), 2, make_training(loss="binary_cross_entropy"))
+    head = ConvConfig(hidden=(100,)).build(
+        (1, 28, 28), 2, make_training(loss="binary_cross_entropy")
+    )
     assert [type(layer) for layer in head] == [
         nn.Conv2d, nn.ReLU, nn.Conv2d, nn.ReLU, nn.Flatten, nn.Linear, nn.ReLU, nn.Linear,
     ]  # fmt: skip
     assert [tuple(p.shape) for p in head.parameters() if p.dim() > 1] == [
         (16, 1, 4, 4), (32, 16, 4, 4), (100, 3200), (1, 100),
     ]  # fmt: skip
-    again = ConvConfig(hidden=(100,)).build((1, 28, 28), 2, make_training(loss="binary_cross_entropy"))
+    again = ConvConfig(hidden=(100,)).build(
+        (1, 28, 28), 2, make_training(loss="binary_cross_entropy")
+    )
     assert layers_of(head) == layers_of(again)
-    assert all(torch.equal(a, b) for a, b in zip(head.parameters(), again.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(head.parameters(), again.parameters(), strict=True)
+    )
     pooled = ConvConfig(pools=(2, 1), activation="tanh").build((3, 28, 28), 5, make_training())
     assert [type(layer) for layer in pooled][:4] == [nn.Conv2d, nn.Tanh, nn.AvgPool2d, nn.Conv2d]
     assert pooled(torch.zeros(2, 3, 28, 28, dtype=torch.float64)).shape == (2, 5)
@@ -391,9 +465,12 @@ def test_where_convolutions_start() -> None:
     usual = ConvConfig(hidden=(8,)).build((1, 28, 28), 2, training)
     he = ConvConfig(hidden=(8,), start="he", output_scale=0.5).build((1, 28, 28), 2, training)
     for (name, a), (_, b) in zip(usual.named_parameters(), he.named_parameters(), strict=True):
-        scale = (6**0.5 if name.endswith("weight") else 0.0) * (0.5 if name.startswith("7.") else 1.0)
+        scale = (6**0.5 if name.endswith("weight") else 0.0) * (
+            0.5 if name.startswith("7.") else 1.0
+        )
         assert torch.allclose(b, a * scale, rtol=1e-15, atol=0), name
-    assert float(he[2].weight.detach().var() * 16 * 4 * 4) == pytest.approx(2, rel=0.05)  # 8,192 weights
+    # 8,192 weights
+    assert float(he[2].weight.detach().var() * 16 * 4 * 4) == pytest.approx(2, rel=0.05)
     flat = ConvConfig(output_scale=0.0).build((1, 28, 28), 2, training)
     assert not flat(torch.rand(3, 1, 28, 28, dtype=torch.float64)).any()
 
@@ -401,12 +478,23 @@ def test_where_convolutions_start() -> None:
 @pytest.mark.parametrize(
     ("settings", "shape", "message"),
     [
-        ({"kernels": (4,)}, (1, 28, 28), "model.kernels: 1 given for 2 channels|kernels: 1 given for 2 channels"),
+        (
+            {"kernels": (4,)},
+            (1, 28, 28),
+            "model.kernels: 1 given for 2 channels|kernels: 1 given for 2 channels",
+        ),
         ({"encoder": {}}, (1, 28, 28), "give model=small_cnn for a frozen encoder"),
-        ({}, (784,), r"convolutions take images \[channels, height, width\], and a record has shape \(784,\)"),
+        (
+            {},
+            (784,),
+            r"convolutions take images \[channels, height, width\], and a record has shape "
+            r"\(784,\)",
+        ),
         ({}, (1, 7, 7), r"its layers take no record of shape \(1, 7, 7\)"),
     ],
 )
-def test_convolutions_that_cannot_be_made_are_refused(settings: dict, shape: tuple[int, ...], message: str) -> None:
+def test_convolutions_that_cannot_be_made_are_refused(
+    settings: dict, shape: tuple[int, ...], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         validate(ConvConfig, settings, "model").build(shape, 2, make_training())

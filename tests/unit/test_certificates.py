@@ -1,11 +1,21 @@
-"""Stable distances read off boxes, strictness, NaN, and the conditions a privacy guarantee rests on."""
+"""Stable distances read off boxes, strictness, NaN, and the conditions a privacy guarantee rests
+on.
+"""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from synthetic import RELATIONS, make_head, make_recipe, make_records, make_training, random_interval, sample
+from synthetic import (
+    RELATIONS,
+    make_head,
+    make_recipe,
+    make_records,
+    make_training,
+    random_interval,
+    sample,
+)
 
 from agt.bounds.network import Box, Network
 from agt.bounds.rounding import Rounding
@@ -22,7 +32,9 @@ def trained(head: torch.nn.Sequential, radii: tuple[float, ...], seed: int = 0) 
     """Boxes of growing radius round the head's own parameters."""
     rng = np.random.default_rng(seed)
     nominal = {n: p.detach().clone() for n, p in head.state_dict().items()}
-    shares = {n: torch.from_numpy(rng.random(tuple(p.shape))).to(p.dtype) for n, p in nominal.items()}
+    shares = {
+        n: torch.from_numpy(rng.random(tuple(p.shape))).to(p.dtype) for n, p in nominal.items()
+    }
     lower = {n: torch.stack([p - r * shares[n] for r in radii]) for n, p in nominal.items()}
     upper = {n: torch.stack([p + r * shares[n] for r in radii]) for n, p in nominal.items()}
     return Box.of(tuple(range(len(radii))), nominal, lower, upper)
@@ -64,7 +76,9 @@ def test_certified_labels_hold_all_over_the_box(
 
 
 def linear(weight: list[list[float]], radius: float = 0.0) -> tuple[torch.nn.Sequential, Box]:
-    head = torch.nn.Sequential(torch.nn.Linear(len(weight[0]), len(weight), bias=False, dtype=torch.float64))
+    head = torch.nn.Sequential(
+        torch.nn.Linear(len(weight[0]), len(weight), bias=False, dtype=torch.float64)
+    )
     point = torch.tensor(weight, dtype=torch.float64)
     head.load_state_dict({"0.weight": point})
     ends = {"0.weight": (point - radius)[None]}, {"0.weight": (point + radius)[None]}
@@ -72,11 +86,15 @@ def linear(weight: list[list[float]], radius: float = 0.0) -> tuple[torch.nn.Seq
 
 
 def test_separation_is_strict_without_any_widening_too() -> None:
-    for loss, weight, outputs in (("binary_cross_entropy", [[1.0]], 2), ("cross_entropy", [[0.0], [1.0], [1.0]], 3)):
+    for loss, weight, outputs in (
+        ("binary_cross_entropy", [[1.0]], 2),
+        ("cross_entropy", [[0.0], [1.0], [1.0]], 3),
+    ):
         head, model = linear(weight)
         network = Network.of(head, loss, outputs)
         exact = replace(
-            Rounding.of((0,), torch.float64, torch.device("cpu")), factor=torch.zeros(1, 1, 1, dtype=torch.float64)
+            Rounding.of((0,), torch.float64, torch.device("cpu")),
+            factor=torch.zeros(1, 1, 1, dtype=torch.float64),
         )
         x = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
         for label in range(outputs):
@@ -85,7 +103,9 @@ def test_separation_is_strict_without_any_widening_too() -> None:
             assert held[0, 1] == (outputs == 2 and label == 1)
 
 
-@pytest.mark.parametrize(("scale", "dtype"), [(float("nan"), "float64"), (float("inf"), "float64"), (1e39, "float32")])
+@pytest.mark.parametrize(
+    ("scale", "dtype"), [(float("nan"), "float64"), (float("inf"), "float64"), (1e39, "float32")]
+)
 def test_queries_that_are_not_finite_are_an_error(scale: float, dtype: str) -> None:
     training = make_training(dtype=dtype)
     head = make_head(training, 3, 2, (4,))
@@ -95,7 +115,9 @@ def test_queries_that_are_not_finite_are_an_error(scale: float, dtype: str) -> N
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_a_finite_query_whose_bounds_overflow_is_not_certified_and_disturbs_no_other(classes: int) -> None:
+def test_a_finite_query_whose_bounds_overflow_is_not_certified_and_disturbs_no_other(
+    classes: int,
+) -> None:
     """An error here would tell a private fact: the box decides whether bounds overflow."""
     training = make_training()
     head = make_head(training, 3, classes, (4,))
@@ -112,7 +134,10 @@ def test_a_finite_query_whose_bounds_overflow_is_not_certified_and_disturbs_no_o
 
 def test_a_query_whose_bounds_overflow_only_for_large_k_keeps_its_smaller_k() -> None:
     head, model = linear([[1.0]])
-    ends = torch.tensor([[[0.5]], [[0.5]], [[-2.0]]]).double(), torch.tensor([[[1.5]], [[1.6]], [[2.0]]]).double()
+    ends = (
+        torch.tensor([[[0.5]], [[0.5]], [[-2.0]]]).double(),
+        torch.tensor([[[1.5]], [[1.6]], [[2.0]]]).double(),
+    )
     model = Box.of((0, 1, 2), model.nominal, {"0.weight": ends[0]}, {"0.weight": ends[1]})
     training = make_training(loss="binary_cross_entropy")
     result = certify(head, make_recipe(training), model, np.array([[1.0], [1.15e308]]))
@@ -158,7 +183,9 @@ def test_table() -> None:
 
 
 def test_a_box_of_ones_own_widening_certifies_at_k_0() -> None:
-    """Widening costs next to nothing in float64: a box of width 0 certifies every clear prediction, for k = 1000 too."""
+    """Widening costs next to nothing in float64: a box of width 0 certifies every clear
+    prediction, for k = 1000 too.
+    """
     training = make_training()
     head = make_head(training, 3, 2, (4,))
     box = trained(head, (0.0,))
@@ -167,7 +194,8 @@ def test_a_box_of_ones_own_widening_certifies_at_k_0() -> None:
     assert certify(head, make_recipe(training), model, queries).certified.all()
 
 
-# -- conditions ----------------------------------------------------------------------------------------------------------
+# -- conditions
+# ----------------------------------------------------------------------------------------------------------
 
 
 def held(**change) -> str:  # type: ignore[no-untyped-def]
@@ -182,9 +210,14 @@ def held(**change) -> str:  # type: ignore[no-untyped-def]
     records = make_records(np.eye(4), [0, 1, 0, 1])
     fact = grounds(proved("own_words", text="public"))
     facts = {"selection": fact, "preprocessing": fact, **change.get("dataset", {})}
-    choices = change.get("choices", declared("declared_in_own_words", text="chosen on public data", broken_by="it was not"))
+    choices = change.get(
+        "choices",
+        declared("declared_in_own_words", text="chosen on public data", broken_by="it was not"),
+    )
     data = Dataset("toy", ("a", "b"), records, records, None, {}, **facts)
-    plan = BatchPlan.of(change.get("batch", training.batch), training.epochs, change.get("declared_size"), 4)
+    plan = BatchPlan.of(
+        change.get("batch", training.batch), training.epochs, change.get("declared_size"), 4
+    )
     conditions = assess_boxes(data, recipe, plan, choices)
     assert [c.letter for c in conditions] == list("abcdefg")
     assert all(c.why and c.name for c in conditions)
@@ -201,7 +234,14 @@ def held(**change) -> str:  # type: ignore[no-untyped-def]
         ({"dataset": {"selection": grounds(not_held("own_words", text="the first rows"))}}, "b"),
         ({"batch": BatchConfig()}, "c"),
         ({"batch": BatchConfig(), "declared_size": 4}, ""),
-        ({"dataset": {"preprocessing": grounds(not_held("own_words", text="means of the data"))}}, "e"),
+        (
+            {
+                "dataset": {
+                    "preprocessing": grounds(not_held("own_words", text="means of the data"))
+                }
+            },
+            "e",
+        ),
         ({"choices": not_held("own_words", text="nobody said")}, "e"),
         ({"training": {"product": "rump"}}, "f"),
         ({"relation": "remove"}, "g"),

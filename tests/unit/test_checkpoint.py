@@ -1,4 +1,6 @@
-"""Training that was killed after any step ends with the bits of a training that was not; what may not be used is not."""
+"""Training that was killed after any step ends with the bits of a training that was not; what
+may not be used is not.
+"""
 
 import json
 import os
@@ -43,30 +45,46 @@ def some_records(n: int = 60, width: int = 3) -> Records:
 
 
 def of_box(box: Box) -> dict[str, Tensor]:
-    ends = {f"lower.{n}": t for n, t in box.lower.items()} | {f"upper.{n}": t for n, t in box.upper.items()}
+    ends = {f"lower.{n}": t for n, t in box.lower.items()} | {
+        f"upper.{n}": t for n, t in box.upper.items()
+    }
     return {**box.nominal, **ends}
 
 
 def boxes(relation: str = "add_remove", noise: bool = False, **settings: object) -> Train:
     training, records = make_training(epochs=3, batch={"count": 2}, **settings), some_records()
-    recipe, head = make_recipe(training, relation, ks=(0, 1, 5), kernel="reference"), make_head(training, 3, 2, (4,))
+    recipe, head = (
+        make_recipe(training, relation, ks=(0, 1, 5), kernel="reference"),
+        make_head(training, 3, 2, (4,)),
+    )
 
     def draw(step: int) -> dict[str, Tensor]:
         generator = torch.Generator().manual_seed(step)
-        return {n: torch.randn(p.shape, generator=generator, dtype=torch.float64) for n, p in head.named_parameters()}
+        return {
+            n: torch.randn(p.shape, generator=generator, dtype=torch.float64)
+            for n, p in head.named_parameters()
+        }
 
     def run(kept: Checkpoints, heard: Callable[[Progress], None]) -> dict[str, Tensor]:
-        return of_box(train(head, recipe, records, heard, draw if noise else None, checkpoints=kept))
+        return of_box(
+            train(head, recipe, records, heard, draw if noise else None, checkpoints=kept)
+        )
 
     return run
 
 
 def linear(average: int = 1, batches: int = 1) -> Train:
     settings = {"loss": "binary_cross_entropy", "clip": 1.0, "lr": 1.0, "epochs": 6 // batches}
-    training = make_training(**settings, batch={"count": batches, "normalizer": 60.0 / batches, "n_max": 80})
+    training = make_training(
+        **settings, batch={"count": batches, "normalizer": 60.0 / batches, "n_max": 80}
+    )
 
     def run(kept: Checkpoints, heard: Callable[[Progress], None]) -> dict[str, Tensor]:
-        return {"weight": train_linear(make_recipe(training), some_records(), average, heard, kept).weight}
+        return {
+            "weight": train_linear(
+                make_recipe(training), some_records(), average, heard, kept
+            ).weight
+        }
 
     return run
 
@@ -152,22 +170,38 @@ BROKEN: dict[str, tuple[str, Callable[[int, dict[str, Tensor]], tuple[int, dict[
     ),
     "one buffer is another's": (
         "momentum",
-        lambda step, at: (step, at | {n: at[n.replace("lower", "upper")] for n in at if n.startswith('["buffer", "lower')}),
+        lambda step, at: (
+            step,
+            at
+            | {n: at[n.replace("lower", "upper")] for n in at if n.startswith('["buffer", "lower')},
+        ),
     ),
-    "the running average forgotten": ("linear, average", lambda step, at: (step, at | {"total": 0 * at["total"]})),
+    "the running average forgotten": (
+        "linear, average",
+        lambda step, at: (step, at | {"total": 0 * at["total"]}),
+    ),
     "a step too far": ("linear, average", lambda step, at: (step + 1, at)),
     "a step too few": ("boxes", lambda step, at: (step - 1, at)),
     "bounds from the point": (
         "boxes",
-        lambda step, at: (step, at | {n: at[n.replace("lower", "nominal")].expand_as(at[n]) for n in at if "lower" in n}),
+        lambda step, at: (
+            step,
+            at
+            | {n: at[n.replace("lower", "nominal")].expand_as(at[n]) for n in at if "lower" in n},
+        ),
     ),
     "one of the minimiser's points": ("minimiser", lambda step, at: (step, at | {"x": at["y"]})),
-    "rounded to float32": ("linear", lambda step, at: (step, {n: t.float().double() for n, t in at.items()})),
+    "rounded to float32": (
+        "linear",
+        lambda step, at: (step, {n: t.float().double() for n, t in at.items()}),
+    ),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_checkpoint_that_forgets_something_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_checkpoint_that_forgets_something_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     kind, change = BROKEN[name]
     offer = CheckpointFolder.offer
 
@@ -185,7 +219,11 @@ def test_everything_that_a_run_holds_is_contiguous() -> None:
     training = make_training(momentum=0.9, nesterov=True, batch={"count": 2})
     records = some_records()
     for kernel in ("reference", "cpu"):
-        run = TrainingRun(make_head(training, 3, 2, (4,)), make_recipe(training, ks=(0, 2), kernel=kernel), records)
+        run = TrainingRun(
+            make_head(training, 3, 2, (4,)),
+            make_recipe(training, ks=(0, 2), kernel=kernel),
+            records,
+        )
         with torch.no_grad():
             for rows in run.plan.batches(records.units):
                 run.step(rows)
@@ -203,9 +241,14 @@ def member(recipe: Recipe, records: Records, checkpoints: Checkpoints) -> tuple[
     return begun, at
 
 
-@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.sweep)], ids=["one process", "two processes"])
+@pytest.mark.parametrize(
+    "threads", [1, pytest.param(2, marks=pytest.mark.sweep)], ids=["one process", "two processes"]
+)
 def test_members_that_are_done_are_kept(tmp_path: Path, threads: int) -> None:
-    recipe, config = make_recipe(make_training(), declared_size=60, threads=threads), EnsembleConfig(members=3)
+    recipe, config = (
+        make_recipe(make_training(), declared_size=60, threads=threads),
+        EnsembleConfig(members=3),
+    )
     first = train_members(member, recipe, some_records(), config, checkpoints=opened(tmp_path))
     assert [begun for begun, _ in first] == [0, 0, 0]
     for path in (tmp_path / "members/001").iterdir():
@@ -216,7 +259,8 @@ def test_members_that_are_done_are_kept(tmp_path: Path, threads: int) -> None:
     assert [float(x) for _, x in again] == [float(x) for _, x in first]
 
 
-# -- what is never used ----------------------------------------------------------------------------------------------------
+# -- what is never used
+# ----------------------------------------------------------------------------------------------------
 
 
 def filled(folder: Path, about: dict[str, object] = ABOUT) -> list[Path]:
@@ -246,8 +290,12 @@ def test_tensors_may_share_their_memory(tmp_path: Path) -> None:
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "cut short": lambda path: path.write_bytes(path.read_bytes()[:-5]),
     "empty": lambda path: path.write_bytes(b""),
-    "a bit flipped": lambda path: path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1])),
-    "called another step": lambda path: path.rename(path.with_name(path.name.replace("03.", "09."))),
+    "a bit flipped": lambda path: path.write_bytes(
+        path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1])
+    ),
+    "called another step": lambda path: path.rename(
+        path.with_name(path.name.replace("03.", "09."))
+    ),
     "not its name": lambda path: path.rename(path.with_name("step=5.safetensors")),
 }
 
@@ -268,7 +316,9 @@ def test_a_damaged_one_is_named_and_the_one_before_is_used(tmp_path: Path, how: 
 def test_one_of_another_run_is_named(tmp_path: Path) -> None:
     foreign = filled(tmp_path / "other", {**ABOUT, "data_digest": "xyz"})[-1]
     filled(tmp_path / "ours")
-    foreign.rename(tmp_path / "ours" / foreign.name.replace("step=000000000003", "step=000000000007"))
+    foreign.rename(
+        tmp_path / "ours" / foreign.name.replace("step=000000000003", "step=000000000007")
+    )
     notes: list[str] = []
     state = open_checkpoints(tmp_path / "ours", ABOUT, None, notes.append).last()
     assert state
@@ -280,14 +330,21 @@ def test_one_of_another_run_is_named(tmp_path: Path) -> None:
     ("about", "message"),
     [
         ({**ABOUT, "data_digest": "new"}, "data_digest was abc when the run began and is new now"),
-        ({**ABOUT, "training": {"lr": 0.2, "batch": {"count": 1}}}, r"training\.lr was 0\.1 .* is 0\.2 now"),
+        (
+            {**ABOUT, "training": {"lr": 0.2, "batch": {"count": 1}}},
+            r"training\.lr was 0\.1 .* is 0\.2 now",
+        ),
         ({**ABOUT, "code": "x"}, "code was None"),
         ({"data_digest": "abc"}, "training.*was"),
     ],
 )
-def test_something_else_that_bits_depend_on_is_refused(tmp_path: Path, about: dict[str, object], message: str) -> None:
+def test_something_else_that_bits_depend_on_is_refused(
+    tmp_path: Path, about: dict[str, object], message: str
+) -> None:
     filled(tmp_path)
-    assert json.loads((tmp_path / "run.json").read_text())["training.batch.count"] == 1, "for people to read"
+    assert json.loads((tmp_path / "run.json").read_text())["training.batch.count"] == 1, (
+        "for people to read"
+    )
     with pytest.raises(ConfigError, match=message):
         open_checkpoints(tmp_path, about, None, lambda line: None)
 
@@ -324,11 +381,13 @@ def test_nobody_else_may_look_into_them(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoint").stat().st_mode & 0o077 == 0
 
 
-# -- the price -------------------------------------------------------------------------------------------------------------
+# -- the price
+# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("takes", "step", "size"), [(0.001, 0.01, 10), (0.5, 0.3, 10), (3.0, 0.01, 10), (0.05, 7.0, 10**6)]
+    ("takes", "step", "size"),
+    [(0.001, 0.01, 10), (0.5, 0.3, 10), (3.0, 0.01, 10), (0.05, 7.0, 10**6)],
 )
 def test_checkpoints_take_no_more_than_a_twentieth_of_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes: float, step: float, size: int
@@ -387,11 +446,14 @@ def test_a_worker_whose_run_was_killed_ends(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("step=*"))
 
 
-# -- from a program --------------------------------------------------------------------------------------------------------
+# -- from a program
+# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("members", [1, 2], ids=["one", "ensemble"])
-def test_a_program_that_is_killed_calls_fit_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, members: int) -> None:
+def test_a_program_that_is_killed_calls_fit_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, members: int
+) -> None:
     records, place = some_records(), tmp_path / "checkpoint"
     settings = {"network": (4,), "ks": 2, "epochs": 5, "lr": 2.0, "clip": 0.06}
     settings |= {"members": members, "declared": agt.Declared(size=60)}
@@ -414,7 +476,9 @@ def test_a_program_that_is_killed_calls_fit_again(tmp_path: Path, monkeypatch: p
     with pytest.raises(Killed):
         fit(checkpoint=place)
     assert list(place.rglob("step=*"))
-    with pytest.raises(ConfigError, match=r"settings\.training\.epochs was 5 when the run began and is 6 now"):
+    with pytest.raises(
+        ConfigError, match=r"settings\.training\.epochs was 5 when the run began and is 6 now"
+    ):
         fit(checkpoint=place, epochs=6)
     with pytest.raises(ConfigError, match="data was"):
         agt.fit(records.features[1:], records.labels[1:], checkpoint=place, **settings)  # type: ignore[arg-type]

@@ -1,4 +1,6 @@
-"""What settings were chosen on: a declaration is about exactly the settings and the data that it names."""
+"""What settings were chosen on: a declaration is about exactly the settings and the data that it
+names.
+"""
 
 from typing import Any
 
@@ -6,7 +8,16 @@ import pytest
 
 from agt.facts import Standing, declared
 from agt.settings import ChosenFrom
-from agt_cli.choices import PARTS, bind_declaration, bound, choices_fact, declares, hashes, naming, with_members
+from agt_cli.choices import (
+    PARTS,
+    bind_declaration,
+    bound,
+    choices_fact,
+    declares,
+    hashes,
+    naming,
+    with_members,
+)
 from agt_cli.composing import composed
 from agt_cli.config_files import options
 
@@ -22,11 +33,15 @@ def standing(overrides: list[str]) -> Standing:
 
 
 @pytest.mark.parametrize("overrides", MADE_FOR, ids=lambda o: " ".join(o) or "default")
-def test_every_declaration_in_a_file_is_about_the_settings_it_comes_with(overrides: list[str]) -> None:
+def test_every_declaration_in_a_file_is_about_the_settings_it_comes_with(
+    overrides: list[str],
+) -> None:
     config = composed("train", overrides)
     public = config["training"]["chosen_on"] == "public"
     fact = choices_fact(config)
-    assert fact.standing is (Standing.DECLARED if public else Standing.VOID), f"{fact.sentence}: {hashes(config)}"
+    assert fact.standing is (Standing.DECLARED if public else Standing.VOID), (
+        f"{fact.sentence}: {hashes(config)}"
+    )
 
 
 RECIPE = ["dataset=table", "dataset.path=x.csv", "dataset.label=y", "+dataset.numeric={a: [0, 1]}"]
@@ -42,7 +57,9 @@ RECIPE = ["dataset=table", "dataset.path=x.csv", "dataset.label=y", "+dataset.nu
         ["dataset=mnist", "certificate/features=scattering"],
     ],
 )
-def test_the_recipe_as_it_comes_is_checked_and_the_columns_stay_the_owner_s(overrides: list[str]) -> None:
+def test_the_recipe_as_it_comes_is_checked_and_the_columns_stay_the_owner_s(
+    overrides: list[str],
+) -> None:
     fact = choices_fact(composed("train", overrides))
     assert fact.standing is Standing.DECLARED, fact.sentence
     assert "the recipe's, unchanged" in fact.sentence
@@ -53,7 +70,9 @@ def test_the_recipe_as_it_comes_is_checked_and_the_columns_stay_the_owner_s(over
 VOTES = [*RECIPE, "certificate=votes", "dataset.declared_size=5000"]
 
 
-def test_votes_have_a_number_of_members_by_the_recipe_and_any_other_is_for_its_owner_to_declare() -> None:
+def test_votes_have_a_number_of_members_by_the_recipe_and_any_other_is_for_its_owner_to_declare() -> (
+    None
+):
     made = with_members(composed("train", VOTES))
     assert made["ensemble"]["members"] == 51, "one for 100 records, an odd number"
     assert choices_fact(made).standing is Standing.DECLARED
@@ -66,9 +85,19 @@ def test_votes_have_a_number_of_members_by_the_recipe_and_any_other_is_for_its_o
         "training.caution=2",
         "dataset.bins=10",
     ):
-        assert choices_fact(with_members(composed("train", [*VOTES, override]))).standing is Standing.VOID
-    assert with_members(composed("train", [*VOTES, "training.caution=2"]))["ensemble"]["members"] == 101
-    for overrides in (RECIPE, [*VOTES, "dataset.declared_size=null"], [*VOTES[:-1], "certificate=erm"]):
+        assert (
+            choices_fact(with_members(composed("train", [*VOTES, override]))).standing
+            is Standing.VOID
+        )
+    assert (
+        with_members(composed("train", [*VOTES, "training.caution=2"]))["ensemble"]["members"]
+        == 101
+    )
+    for overrides in (
+        RECIPE,
+        [*VOTES, "dataset.declared_size=null"],
+        [*VOTES[:-1], "certificate=erm"],
+    ):
         config = composed("train", overrides)
         assert with_members(config) == config
 
@@ -90,12 +119,16 @@ def test_votes_have_a_number_of_members_by_the_recipe_and_any_other_is_for_its_o
         ("dataset.crosses=64", "dataset.crosses"),
     ],
 )
-def test_whatever_departs_from_the_recipe_is_for_its_owner_to_declare(override: str, part: str) -> None:
+def test_whatever_departs_from_the_recipe_is_for_its_owner_to_declare(
+    override: str, part: str
+) -> None:
     fact = choices_fact(composed("train", [*RECIPE, override]))
     assert fact.standing is Standing.VOID
     assert f"differs from it ({part})" in fact.sentence
     line = [*RECIPE, override, "training.chosen_on=public"]
-    assert choices_fact(bind_declaration(composed("train", line), line)).standing is Standing.DECLARED
+    assert (
+        choices_fact(bind_declaration(composed("train", line), line)).standing is Standing.DECLARED
+    )
 
 
 def test_no_file_can_call_other_settings_the_recipe() -> None:
@@ -130,14 +163,23 @@ def test_any_override_voids_a_files_declaration(override: str, part: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "override", ["compute.threads=1", "data_dir=elsewhere", "output_dir=there", "dataset.path=/mnt/imdb_minilm.npz"]
+    "override",
+    [
+        "compute.threads=1",
+        "data_dir=elsewhere",
+        "output_dir=there",
+        "dataset.path=/mnt/imdb_minilm.npz",
+    ],
 )
 def test_speed_and_where_files_lie_void_nothing(override: str) -> None:
     assert standing(["experiment=imdb_linear", override]) is Standing.DECLARED
 
 
 def test_a_profile_put_on_other_data_declares_nothing() -> None:
-    assert standing(["dataset=table", "training=imdb_linear", "dataset.path=p.csv", "dataset.label=y"]) is Standing.VOID
+    assert (
+        standing(["dataset=table", "training=imdb_linear", "dataset.path=p.csv", "dataset.label=y"])
+        is Standing.VOID
+    )
 
 
 def test_nobody_and_by_results() -> None:
@@ -155,9 +197,9 @@ def test_a_command_line_declares_for_its_own_run_and_the_record_keeps_what_for()
     for part in PARTS:  # the record edited afterwards
         other = {**config, part: {**(config[part] or {}), "edited": 1}}
         assert choices_fact(other).standing is Standing.VOID
-    assert bind_declaration(composed("train", line[:2]), line[:2])["training"]["chosen_for"] != hashes(
-        composed("train", line[:2])
-    )
+    assert bind_declaration(composed("train", line[:2]), line[:2])["training"][
+        "chosen_for"
+    ] != hashes(composed("train", line[:2]))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Claims as JSON: written, read back, refused; their curves against exact ones; what must not be in them."""
+"""Claims as JSON: written, read back, refused; their curves against exact ones; what must not be
+in them.
+"""
 
 import json
 import math
@@ -14,7 +16,14 @@ from records import as_earlier_claim
 from agt.errors import ConfigError
 from agt.fact_sentences import BROKEN_BY, TEMPLATES
 from agt.facts import Declaration, Fact, declared
-from agt.mechanisms.accounts import Account, CountedTable, LedgerState, MovedHead, OtherLedger, Uncounted
+from agt.mechanisms.accounts import (
+    Account,
+    CountedTable,
+    LedgerState,
+    MovedHead,
+    OtherLedger,
+    Uncounted,
+)
 from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.claims import VERSION, Claim, read_claim
 from agt.mechanisms.composition import delta_of, total
@@ -30,7 +39,10 @@ DECLARED = (Declaration("c", SIZE),)
 GUARANTEES: tuple[Guarantee, ...] = (PureDP(0.1), ApproximateDP(0.1, 1e-8), GaussianDP(0.07))
 STATE = LedgerState(
     (CountedTable("a"), CountedTable("b", "customer", 4, apart=True)),
-    (MovedHead(3, "2026-05-04T09:00:00+00:00", lost=False, before="head"), MovedHead(4, "2026-05-04", lost=True)),
+    (
+        MovedHead(3, "2026-05-04T09:00:00+00:00", lost=False, before="head"),
+        MovedHead(4, "2026-05-04", lost=True),
+    ),
     (OtherLedger(5, file="other.ledger"), OtherLedger(6, first_entry="0123456789abcdef")),
     "same_disk",
 )
@@ -41,19 +53,33 @@ PURE = PureDP(0.1)
 
 def claim_of(guarantee: Guarantee = PURE, queries: int = 1000, **changes: Any) -> Claim:
     """A claim of labels that no ledger counts."""
-    about: dict[str, Any] = {"mechanism": "randomized_response", "relation": RELATION, "declared": DECLARED}
+    about: dict[str, Any] = {
+        "mechanism": "randomized_response",
+        "relation": RELATION,
+        "declared": DECLARED,
+    }
     made = Claim(guarantee=guarantee, reasons=(), noisy=False, uncounted=Uncounted(), **about)
     return replace(claim_of_labels(made, queries, 0.0), **changes)
 
 
 def account_of(guarantee: Guarantee = PURE, **changes: Any) -> Account:
-    about: dict[str, Any] = {"population": "loans", "unit": "one customer", "entry": 7, "ledger": STATE, **changes}
+    about: dict[str, Any] = {
+        "population": "loans",
+        "unit": "one customer",
+        "entry": 7,
+        "ledger": STATE,
+        **changes,
+    }
     return Account(allowance=Allowance(1.0, 1e-5), spent=Lot(guarantee, 3).cost, **about)
 
 
 def claimed(guarantee: Guarantee = PURE, queries: int = 1000, **changes: Any) -> Claim:
     """The same on a ledger, as claim.json has it."""
-    return claim_of(guarantee, queries, **changes).counted_by(account_of(guarantee)).written(date(2026, 5, 4))
+    return (
+        claim_of(guarantee, queries, **changes)
+        .counted_by(account_of(guarantee))
+        .written(date(2026, 5, 4))
+    )
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES, ids=str)
@@ -70,11 +96,16 @@ def test_what_is_written_is_read(guarantee: Guarantee, queries: int) -> None:
 
 def test_the_words_are_a_function_of_the_fields() -> None:
     one = claimed()
-    again = replace(read_claim(one.content), words=(), outside=(), curve=None).written(date(2026, 5, 4))
+    again = replace(read_claim(one.content), words=(), outside=(), curve=None).written(
+        date(2026, 5, 4)
+    )
     assert again.content == one.content
 
 
-@pytest.mark.parametrize("uncounted", [Uncounted(), Uncounted("unnamed"), Uncounted("declined", ("loans",), unopened=True)])
+@pytest.mark.parametrize(
+    "uncounted",
+    [Uncounted(), Uncounted("unnamed"), Uncounted("declined", ("loans",), unopened=True)],
+)
 def test_a_claim_that_no_ledger_counts_says_why(uncounted: Uncounted) -> None:
     one = claim_of().counted_by(uncounted).written()
     assert read_claim(one.content) == one
@@ -88,7 +119,9 @@ def test_a_claim_is_counted_or_says_why_not() -> None:
 
 def test_a_claim_of_weights_and_one_of_a_number() -> None:
     for output in (Output.WEIGHTS, Output.NUMBER):
-        made = claim_of(GaussianDP(0.2), 1, answers=None, mechanism="release_weights", output=output)
+        made = claim_of(
+            GaussianDP(0.2), 1, answers=None, mechanism="release_weights", output=output
+        )
         told = replace(made, totals=(total(GaussianDP(0.2), 1, 1e-5),)).written()
         assert (told.releases, told.answers, told.issued, told.account) == (1, None, None, None)
         assert read_claim(told.content) == told
@@ -120,7 +153,9 @@ class TestOneByOne:
         assert told.words[1] == most.lines()[1]
 
     @pytest.mark.parametrize(
-        "changes", [{"totals": (total(PURE, 3, 0.0),)}, {"curve": curve_of(PURE, 3)}], ids=["a total", "a curve"]
+        "changes",
+        [{"totals": (total(PURE, 3, 0.0),)}, {"curve": curve_of(PURE, 3)}],
+        ids=["a total", "a curve"],
     )
     def test_more_is_refused(self, changes: dict[str, Any]) -> None:
         told = replace(claim_of(queries=3, totals=(), one_by_one=True).written(), **changes)
@@ -134,17 +169,58 @@ class TestOneByOne:
 
 def test_what_must_stay_at_home_has_no_entry() -> None:
     """Every entry that there is, by name: a new one is looked at before it is published."""
-    kinds = (Claim, Declaration, Fact, Account, LedgerState, CountedTable, MovedHead, OtherLedger, Uncounted, Curve)
+    kinds = (
+        Claim,
+        Declaration,
+        Fact,
+        Account,
+        LedgerState,
+        CountedTable,
+        MovedHead,
+        OtherLedger,
+        Uncounted,
+        Curve,
+    )
     assert {kind.__name__: {*kind.__dataclass_fields__} for kind in kinds} == {
         "Claim": {
-            *("schema", "agt", "simulated", "reasons", "guarantee", "mechanism", "output", "releases", "answers"),
-            *("one_by_one", "most", "relation", "accounting", "counting", "declared", "noisy", "totals", "curve"),
+            *(
+                "schema",
+                "agt",
+                "simulated",
+                "reasons",
+                "guarantee",
+                "mechanism",
+                "output",
+                "releases",
+                "answers",
+            ),
+            *(
+                "one_by_one",
+                "most",
+                "relation",
+                "accounting",
+                "counting",
+                "declared",
+                "noisy",
+                "totals",
+                "curve",
+            ),
             *("account", "uncounted", "issued", "outside", "words"),
         },
         "Declaration": {"condition", "fact"},
         "Fact": {"standing", "code", "values"},
         "Account": {
-            *("population", "unit", "entry", "allowance", "spent", "counts", "curve", "first_entry", "ledger"),
+            *(
+                "population",
+                "unit",
+                "entry",
+                "allowance",
+                "spent",
+                "counts",
+                "curve",
+                "first_entry",
+                "ledger",
+            ),
         },
         "LedgerState": {"tables", "moved", "declared", "second_head"},
         "CountedTable": {"name", "unit", "rows", "apart"},
@@ -156,13 +232,19 @@ def test_what_must_stay_at_home_has_no_entry() -> None:
 
 
 def test_every_value_of_a_declaration_by_name() -> None:
-    """They are published with claims: names of columns, settings, files and learners, and public constants."""
+    """They are published with claims: names of columns, settings, files and learners, and public
+    constants.
+    """
     names = {"column", "file", "key", "learner", "names", "network", "public", "rows", "setting"}
-    public = {"claim", "digest", "measured", "members", "normaliser", "size"}  # of agt measure: what it released
+    # of agt measure: what it released
+    public = {"claim", "digest", "measured", "members", "normaliser", "size"}
     texts = {"text", "broken_by"}  # of an earlier version, or of a data set's own author
     templates = [TEMPLATES[code] for code in BROKEN_BY] + [*BROKEN_BY.values()]
-    found = {name for template in templates for _, name, _, _ in Formatter().parse(template) if name}
-    assert found - {"declaration"} == names | public | texts  # a declaration of a declaration is in accounts alone
+    found = {
+        name for template in templates for _, name, _, _ in Formatter().parse(template) if name
+    }
+    # a declaration of a declaration is in accounts alone
+    assert found - {"declaration"} == names | public | texts
 
 
 def change(node: dict[str, Any], path: str, value: Any) -> bytes:
@@ -233,10 +315,23 @@ class TestAnEarlierForm:
         now, then = claimed(), read_claim(json.dumps(self.earlier()).encode())
         assert then.of_earlier_form
         assert not now.of_earlier_form
-        for name in ("guarantee", "mechanism", "relation", "releases", "answers", "totals", "curve", "proved", "words"):
+        for name in (
+            "guarantee",
+            "mechanism",
+            "relation",
+            "releases",
+            "answers",
+            "totals",
+            "curve",
+            "proved",
+            "words",
+        ):
             assert getattr(then, name) == getattr(now, name), name
         assert then.account is not None
-        assert (then.account.allowance, then.account.spent) == (account_of().allowance, account_of().spent)
+        assert (then.account.allowance, then.account.spent) == (
+            account_of().allowance,
+            account_of().spent,
+        )
 
     def test_what_was_a_sentence_is_not_read(self) -> None:
         then = read_claim(json.dumps(self.earlier()).encode())
@@ -271,24 +366,45 @@ class TestDeclarationsAsText:
 
     def earlier(self, **changes: Any) -> dict[str, Any]:
         text = {"condition": "c", "why": "the size is public", "broken_by": "it was counted"}
-        return {**json.loads(claimed().content), "schema": "agt.claim/2", "declared": [text], **changes}
+        return {
+            **json.loads(claimed().content),
+            "schema": "agt.claim/2",
+            "declared": [text],
+            **changes,
+        }
 
     def test_everything_else_is_read_as_fields(self) -> None:
         now, then = claimed(), read_claim(json.dumps(self.earlier()).encode())
         assert replace(then, declared=now.declared) == now
-        assert (then.of_earlier_form, then.declared_in_words, now.declared_in_words) == (False, True, False)
+        assert (then.of_earlier_form, then.declared_in_words, now.declared_in_words) == (
+            False,
+            True,
+            False,
+        )
 
     def test_what_was_declared_is_kept_as_text(self) -> None:
         (known,) = read_claim(json.dumps(self.earlier()).encode()).declared or ()
         assert (known.condition, known.fact.code) == ("c", "declared_in_words")
-        assert (known.fact.sentence, known.fact.broken_by) == ("the size is public", "it was counted")
+        assert (known.fact.sentence, known.fact.broken_by) == (
+            "the size is public",
+            "it was counted",
+        )
 
     @pytest.mark.parametrize(
         ("changes", "match"),
         [
-            ({"declared": [{"condition": "c", "why": "the size is public"}]}, "what would break it"),
-            ({"declared": [{"condition": "c", "why": "x", "broken_by": "y", "secret": 1}]}, "recorded as text"),
-            ({"declared": [{"why": "the size is public", "broken_by": "it was counted"}]}, "condition"),
+            (
+                {"declared": [{"condition": "c", "why": "the size is public"}]},
+                "what would break it",
+            ),
+            (
+                {"declared": [{"condition": "c", "why": "x", "broken_by": "y", "secret": 1}]},
+                "recorded as text",
+            ),
+            (
+                {"declared": [{"why": "the size is public", "broken_by": "it was counted"}]},
+                "condition",
+            ),
             ({"declared": "the size is public"}, "agt.claim/2"),
             ({"releases": 2000}, "more than its guarantee proves"),
             ({"secret": 1}, "secret"),
@@ -335,7 +451,9 @@ class TestCurves:
             assert delta_of(guarantee, queries, eps) <= delta
             if queries <= 10**6:
                 assert eps == pytest.approx(
-                    total(guarantee, queries, delta, ("optimal", "gaussian")).eps, rel=1e-3, abs=1e-9
+                    total(guarantee, queries, delta, ("optimal", "gaussian")).eps,
+                    rel=1e-3,
+                    abs=1e-9,
                 )
 
     def test_a_budget_s(self) -> None:
@@ -348,7 +466,13 @@ class TestCurves:
         assert (pure.eps[-1], pure.delta[-1]) == (pytest.approx(1.0), pytest.approx(0.0, abs=1e-11))
 
     @pytest.mark.parametrize(
-        "allowance", [Allowance(1e-9), Allowance(1e6, 0.5), Allowance(1e-3, 1 - 1e-9, 1.0), Allowance(50.0, 1e-300)]
+        "allowance",
+        [
+            Allowance(1e-9),
+            Allowance(1e6, 0.5),
+            Allowance(1e-3, 1 - 1e-9, 1.0),
+            Allowance(50.0, 1e-300),
+        ],
     )
     def test_odd_budgets_have_one(self, allowance: Allowance) -> None:
         curve = curve_of_budget(allowance)
@@ -361,7 +485,13 @@ class TestCurves:
         assert curve.csv.startswith("eps,delta\n0.0,")
 
     @pytest.mark.parametrize(
-        "change", [{"eps": (0.0, 1.0, 0.5)}, {"delta": (0.1, 0.2, 0.3)}, {"delta": (0.2, 0.1)}, {"at_eps": (1.0,)}]
+        "change",
+        [
+            {"eps": (0.0, 1.0, 0.5)},
+            {"delta": (0.1, 0.2, 0.3)},
+            {"delta": (0.2, 0.1)},
+            {"at_eps": (1.0,)},
+        ],
     )
     def test_no_curve(self, change: dict[str, Any]) -> None:
         with pytest.raises(ConfigError, match="curve"):
@@ -371,5 +501,7 @@ class TestCurves:
         """What a fresh ledger takes by the lot's own total is not under the filters' curve."""
         allowance, lot = Allowance(1.0, 1e-5), Lot(PureDP(0.00848), 1000)
         assert allowance.admits(Cost(), lot)
-        alone = Account(population="loans", unit="one customer", entry=2, allowance=allowance, spent=lot.cost)
+        alone = Account(
+            population="loans", unit="one customer", entry=2, allowance=allowance, spent=lot.cost
+        )
         assert alone.budget_curve is None

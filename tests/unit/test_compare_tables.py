@@ -1,4 +1,6 @@
-"""scripts/compare_tables.py on a small table, without rivals: what runs, what is absent, what is printed and drawn."""
+"""scripts/compare_tables.py on a small table, without rivals: what runs, what is absent, what is
+printed and drawn.
+"""
 
 import sys
 from pathlib import Path
@@ -22,10 +24,21 @@ def toy() -> PublicSet:
     draws = np.random.default_rng(0)
     labels = draws.integers(0, 2, 1500)
     seen = np.where(draws.random(1500) < 0.9, labels, 1 - labels)
-    words = np.where(draws.random(1500) < 0.9, labels, 1 - labels).astype(str).astype(object)[:, None]
+    words = (
+        np.where(draws.random(1500) < 0.9, labels, 1 - labels).astype(str).astype(object)[:, None]
+    )
     numbers = (40 * seen + 10 * draws.random(1500))[:, None]
     fold = np.arange(1500) % FOLDS
-    return PublicSet("toy", numbers, words, {"age": (0.0, 50.0)}, {"job": ("0",)}, labels, fold, tuple(range(FOLDS)))
+    return PublicSet(
+        "toy",
+        numbers,
+        words,
+        {"age": (0.0, 50.0)},
+        {"job": ("0",)},
+        labels,
+        fold,
+        tuple(range(FOLDS)),
+    )
 
 
 def test_rows_are_of_norm_one_at_most_and_rivals_see_what_is_declared(toy: PublicSet) -> None:
@@ -50,8 +63,14 @@ def test_settings_are_chosen_on_the_public_split_and_reported_on_others(toy: Pub
     assert rows["accuracy"].tolist() == rows["auroc"].tolist() == [1.0, 1.0]
 
 
-def test_ours_and_what_is_not_private_beside_a_rival_that_is_absent(toy: PublicSet, tmp_path: Path) -> None:
-    ours = [method for method in METHODS if method.name.startswith(("agt", "not")) and len(method.tries) == 1]
+def test_ours_and_what_is_not_private_beside_a_rival_that_is_absent(
+    toy: PublicSet, tmp_path: Path
+) -> None:
+    ours = [
+        method
+        for method in METHODS
+        if method.name.startswith(("agt", "not")) and len(method.tries) == 1
+    ]
     rows = measured(toy, [*ours, Method("rival", ours[0].margins, "no_such_module")], [4.0], 1)
     assert (rows["accuracy"].dropna() > 0.8).all()
     assert len(rows["accuracy"].dropna()) == len(ours) == 4

@@ -32,12 +32,19 @@ VECTORS = RNG.normal(size=(N, 3)).astype(np.float32)
 
 def table(**settings: Any) -> Table:
     found = FileConstants(("no", "yes"))
-    given: dict[str, Any] = {"numeric": NUMERIC, "categorical": WORDS, "missing": "indicator", "subgroups": ("side",)}
+    given: dict[str, Any] = {
+        "numeric": NUMERIC,
+        "categorical": WORDS,
+        "missing": "indicator",
+        "subgroups": ("side",),
+    }
     return Table(path=Path("gone.csv"), label="y", settled=found, **(given | settings))
 
 
 def vectors(**settings: Any) -> Embeddings:
-    return Embeddings(path=Path("gone.npz"), settled=FileConstants(("0", "1"), (3,)), scale=2.0, **settings)
+    return Embeddings(
+        path=Path("gone.npz"), settled=FileConstants(("0", "1"), (3,)), scale=2.0, **settings
+    )
 
 
 def write(folder: Path, form: str, named: bool) -> Path:
@@ -64,7 +71,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return shrink
 
 
-def compared(source: LabelledFile, path: Path, shrink: Callable[[], None]) -> tuple[Records, Records]:
+def compared(
+    source: LabelledFile, path: Path, shrink: Callable[[], None]
+) -> tuple[Records, Records]:
     whole = source.load_queries(path)
     shrink()
     streamed = source.load_queries(path)
@@ -77,17 +86,27 @@ def compared(source: LabelledFile, path: Path, shrink: Callable[[], None]) -> tu
 
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_a_table_in_blocks_is_the_table(tmp_path: Path, small: Callable[[], None], form: str, named: bool) -> None:
+def test_a_table_in_blocks_is_the_table(
+    tmp_path: Path, small: Callable[[], None], form: str, named: bool
+) -> None:
     whole, streamed = compared(table(), write(tmp_path, form, named), small)
-    assert streamed.ids[:].tolist() == (whole.ids.tolist() if named else [str(row) for row in range(N)])
+    assert streamed.ids[:].tolist() == (
+        whole.ids.tolist() if named else [str(row) for row in range(N)]
+    )
     assert streamed.groups["side"].tolist() == whole.groups["side"].tolist()
     for part, all_of_it in zip(streamed.outside, whole.outside, strict=True):
-        assert (part.column, part.count, part.total) == (all_of_it.column, all_of_it.count, all_of_it.total)
+        assert (part.column, part.count, part.total) == (
+            all_of_it.column,
+            all_of_it.count,
+            all_of_it.total,
+        )
         assert part.seen.endswith(", among others")
 
 
 @pytest.mark.parametrize("form", ["stored", "compressed", "folder", "half", "columns"])
-def test_vectors_in_blocks_are_the_vectors(tmp_path: Path, small: Callable[[], None], form: str) -> None:
+def test_vectors_in_blocks_are_the_vectors(
+    tmp_path: Path, small: Callable[[], None], form: str
+) -> None:
     path, label = tmp_path / "q.npz", np.arange(N) % 2
     if form == "folder":
         path = tmp_path / "q"
@@ -99,7 +118,9 @@ def test_vectors_in_blocks_are_the_vectors(tmp_path: Path, small: Callable[[], N
         pd.DataFrame({f"x{i}": VECTORS[:, i] for i in range(3)} | {"label": label}).to_parquet(path)
     else:
         x = np.asfortranarray(VECTORS.astype(np.float16)) if form == "half" else VECTORS
-        (np.savez_compressed if form == "compressed" else np.savez)(path, x=x, label=label, unused=np.zeros(2))
+        (np.savez_compressed if form == "compressed" else np.savez)(
+            path, x=x, label=label, unused=np.zeros(2)
+        )
     compared(vectors(unit_norm=True), path, small)
 
 
@@ -123,7 +144,9 @@ def test_a_row_of_a_late_block_is_refused(
         table().load_queries(path)
 
 
-def test_an_array_of_a_folder_that_changes_between_two_passes(tmp_path: Path, small: Callable[[], None]) -> None:
+def test_an_array_of_a_folder_that_changes_between_two_passes(
+    tmp_path: Path, small: Callable[[], None]
+) -> None:
     """The folder's own time stays as it was."""
     np.save(tmp_path / "x.npy", VECTORS)
     small()
@@ -174,7 +197,8 @@ def test_flags_of_a_closed_form_are_its_distances(small: Callable[[], None]) -> 
     distance = np.minimum(np.maximum(np.ceil(share) - 1, 0), 2**31).astype(np.int64)
     same = share > 0.1
     parts = [
-        ClosedForm.of(ks, "add_remove", distance[rows], same[rows], distance[rows]) for rows in (slice(3), slice(3, 8))
+        ClosedForm.of(ks, "add_remove", distance[rows], same[rows], distance[rows])
+        for rows in (slice(3), slice(3, 8))
     ]
     found = ClosedForm.joined(parts, 8)
     expected = np.stack([share > k if k else same for k in ks])

@@ -25,20 +25,26 @@ def npz(folder: Path, **changes: Any) -> Path:
 
 def test_scaling_is_computed_in_double_precision_and_rounded_once(tmp_path: Path) -> None:
     center = np.random.default_rng(1).normal(size=6).astype(np.float32)
-    source = Embeddings(path=npz(tmp_path, center=center), is_test="is_test", center="center", scale=20.0)
+    source = Embeddings(
+        path=npz(tmp_path, center=center), is_test="is_test", center="center", scale=20.0
+    )
     dataset = source.load()
     expected = ((X.astype(np.float64) - center.astype(np.float64)) * 20.0).astype(np.float32)
     assert np.array_equal(dataset.train.features, expected[~TEST])
     assert np.array_equal(dataset.test.features, expected[TEST])
     assert dataset.train.labels.tolist() == Y[~TEST].tolist()
-    inline = Embeddings(path=source.path, is_test="is_test", center=tuple(center.tolist()), scale=20.0).load()
+    inline = Embeddings(
+        path=source.path, is_test="is_test", center=tuple(center.tolist()), scale=20.0
+    ).load()
     assert np.array_equal(inline.train.features, dataset.train.features)
 
 
 def test_unit_norm(tmp_path: Path) -> None:
     x = X.copy()
     x[5] = 0.5
-    source = Embeddings(path=npz(tmp_path, x=x), center=(0.5,) * 6, unit_norm=True, scale=3.0, is_test="is_test")
+    source = Embeddings(
+        path=npz(tmp_path, x=x), center=(0.5,) * 6, unit_norm=True, scale=3.0, is_test="is_test"
+    )
     features = source.load().train.features
     zero = np.flatnonzero(np.flatnonzero(~TEST) == 5)
     norms = np.linalg.norm(features.astype(np.float64), axis=1)
@@ -55,12 +61,16 @@ def test_unit_norm(tmp_path: Path) -> None:
         ({"center": "mean", "public_scaling": True}, True),
     ],
 )
-def test_a_center_must_be_declared_public(tmp_path: Path, settings: dict[str, Any], held: bool) -> None:
+def test_a_center_must_be_declared_public(
+    tmp_path: Path, settings: dict[str, Any], held: bool
+) -> None:
     path = npz(tmp_path, mean=np.ones(6))
     fact = Embeddings(path=path, classes=("0", "1"), **settings).load().preprocessing
     assert fact.held is held
     center = fact.facts[0]
-    assert ("dataset.public_scaling=true" in center.sentence) == (center.standing is not Standing.PROVED)
+    assert ("dataset.public_scaling=true" in center.sentence) == (
+        center.standing is not Standing.PROVED
+    )
     assert bool(center.broken_by) == ("public_scaling" in settings)
     found = Embeddings(path=path, **settings).load().preprocessing
     assert not found.held
@@ -68,14 +78,26 @@ def test_a_center_must_be_declared_public(tmp_path: Path, settings: dict[str, An
 
 
 @pytest.mark.parametrize("memory", [False, True], ids=["file", "arrays"])
-def test_ids_do_not_depend_on_the_precision_that_another_record_brings(tmp_path: Path, memory: bool) -> None:
-    """Hashes of bytes as they lie in the file: one float64 record more and every id, batch and split is another."""
+def test_ids_do_not_depend_on_the_precision_that_another_record_brings(
+    tmp_path: Path, memory: bool
+) -> None:
+    """Hashes of bytes as they lie in the file: one float64 record more and every id, batch and
+    split is another.
+    """
     wider = np.append(X.astype(np.float32), [[0.1] * 6]).reshape(-1, 6)
     kept = []
-    for name, x, y in (("half", X, Y), ("single", X.astype(np.float32), Y), ("more", wider, np.append(Y, 1))):
+    for name, x, y in (
+        ("half", X, Y),
+        ("single", X.astype(np.float32), Y),
+        ("more", wider, np.append(Y, 1)),
+    ):
         (tmp_path / name).mkdir()
         np.savez(tmp_path / name / "e.npz", x=x, label=y)
-        train = Embeddings(path=tmp_path / name / "e.npz", classes=("0", "1"), split_key="s").load().train
+        train = (
+            Embeddings(path=tmp_path / name / "e.npz", classes=("0", "1"), split_key="s")
+            .load()
+            .train
+        )
         train = dataset_of(x, y, Declared())[0].train if memory else train
         kept.append(set(train.ids.tolist()))
     assert wider.dtype == np.float64
@@ -87,7 +109,12 @@ def test_ids_do_not_depend_on_the_precision_that_another_record_brings(tmp_path:
 def test_parquet_with_ids_units_and_public_flags(tmp_path: Path) -> None:
     path = tmp_path / "e.parquet"
     people = [f"p{i // 2}" for i in range(40)]
-    columns = {"v": list(X.astype(np.float32)), "y": ["no", "yes"] * 20, "key": range(100, 140), "who": people}
+    columns = {
+        "v": list(X.astype(np.float32)),
+        "y": ["no", "yes"] * 20,
+        "key": range(100, 140),
+        "who": people,
+    }
     pq.write_table(pa.table({**columns, "open": [i < 4 for i in range(40)]}), path)
     dataset = Embeddings(path=path, x="v", label="y", id="key", unit="who", public="open").load()
     everyone = [*dataset.train.ids, *dataset.test.ids]
@@ -104,22 +131,52 @@ def test_parquet_with_ids_units_and_public_flags(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "settings", "message"),
     [
-        ({}, {"label": "lable"}, r"no column or key 'lable', which dataset\.label names; did you mean 'label'\?"),
+        (
+            {},
+            {"label": "lable"},
+            r"no column or key 'lable', which dataset\.label names; did you mean 'label'\?",
+        ),
         ({}, {"x": "vectors"}, r"no column or key 'vectors', which dataset\.x names"),
-        ({"label": np.where(Y == 1, 1.0, np.nan)}, {}, "column 'label' has no value in row 1 of the data"),
+        (
+            {"label": np.where(Y == 1, 1.0, np.nan)},
+            {},
+            "column 'label' has no value in row 1 of the data",
+        ),
         ({"label": np.arange(39)}, {}, "40 records and 39 values of 'label'"),
-        ({"label": Y * 2}, {"classes": (0, 1)}, r"row 2 of the data has the label '2'.*the classes are 0, 1"),
+        (
+            {"label": Y * 2},
+            {"classes": (0, 1)},
+            r"row 2 of the data has the label '2'.*the classes are 0, 1",
+        ),
         ({"is_test": np.zeros(40, dtype=int)}, {"is_test": "is_test"}, "the test split is empty"),
-        ({"is_test": np.full(40, 2)}, {"is_test": "is_test"}, r"column 'is_test' has '2' in row 1 of the data"),
-        ({"x": np.where(np.arange(240).reshape(40, 6) == 99, np.nan, 1.0)}, {}, "'x' has NaN or inf in row 17 of the data"),
+        (
+            {"is_test": np.full(40, 2)},
+            {"is_test": "is_test"},
+            r"column 'is_test' has '2' in row 1 of the data",
+        ),
+        (
+            {"x": np.where(np.arange(240).reshape(40, 6) == 99, np.nan, 1.0)},
+            {},
+            "'x' has NaN or inf in row 17 of the data",
+        ),
         ({"x": np.array([["a"] * 6] * 40)}, {}, r"'x' holds <U1"),
         ({"x": X[:, 0]}, {}, r"'x' holds float16 of shape \(40,\)"),
-        ({"mean": np.ones(5)}, {"center": "mean"}, r"dataset\.center has shape \(5,\), the vectors \(6,\)"),
-        ({"mean": np.full(6, np.inf)}, {"center": "mean"}, "must be an npz key with finite numbers"),
+        (
+            {"mean": np.ones(5)},
+            {"center": "mean"},
+            r"dataset\.center has shape \(5,\), the vectors \(6,\)",
+        ),
+        (
+            {"mean": np.full(6, np.inf)},
+            {"center": "mean"},
+            "must be an npz key with finite numbers",
+        ),
         ({"x": X[:0], "label": Y[:0]}, {}, "no rows"),
     ],
 )
-def test_bad_input(tmp_path: Path, changes: dict[str, Any], settings: dict[str, Any], message: str) -> None:
+def test_bad_input(
+    tmp_path: Path, changes: dict[str, Any], settings: dict[str, Any], message: str
+) -> None:
     with pytest.raises(DataError, match=message) as caught:
         Embeddings(path=npz(tmp_path, **changes), **settings).load()
     assert caught.value.exit_code == 2
@@ -127,7 +184,9 @@ def test_bad_input(tmp_path: Path, changes: dict[str, Any], settings: dict[str, 
 
 def test_queries(tmp_path: Path) -> None:
     """That they are scaled as records are, the contract asks of every kind (test_datasets.py)."""
-    source = Embeddings(path=npz(tmp_path, mean=np.ones(6)), is_test="is_test", center="mean", scale=2.0)
+    source = Embeddings(
+        path=npz(tmp_path, mean=np.ones(6)), is_test="is_test", center="mean", scale=2.0
+    )
     np.savez(tmp_path / "named.npz", x=X[TEST], id=np.arange(10), mean=np.ones(6))
     named = source.load_queries(tmp_path / "named.npz")
     assert named.ids.tolist() == [str(i) for i in range(10)]
@@ -145,7 +204,9 @@ def test_a_folder_of_npy_files_stays_memory_mapped(tmp_path: Path) -> None:
     x = np.arange(40, dtype=np.float32).reshape(10, 4)
     for name, values in {"x": x, "y": np.arange(10) % 2, "is_test": np.arange(10) >= 8}.items():
         np.save(tmp_path / f"{name}.npy", values)
-    dataset = Embeddings(path=tmp_path, data_dir=tmp_path, x="x", label="y", is_test="is_test").load()
+    dataset = Embeddings(
+        path=tmp_path, data_dir=tmp_path, x="x", label="y", is_test="is_test"
+    ).load()
     for part, rows in ((dataset.train, slice(0, 8)), (dataset.test, slice(8, 10))):
         assert isinstance(part.features.base, np.memmap)
         np.testing.assert_array_equal(part.features, x[rows])
@@ -158,5 +219,8 @@ def test_a_file_that_only_has_the_name_of_the_one_declared_about_is_refused(tmp_
     digest = public_digest(source.load().test, np.ones(6))
     assert len(Embeddings(path=path, public_digest=digest, **settings).load().test)
     other = npz(tmp_path, mean=np.full(6, 1.5))
-    with pytest.raises(DataError, match=r"dataset\.public_digest is .*: what this configuration declares is about another"):
+    with pytest.raises(
+        DataError,
+        match=r"dataset\.public_digest is .*: what this configuration declares is about another",
+    ):
         Embeddings(path=other, public_digest=digest, **settings).load()

@@ -27,7 +27,11 @@ PEOPLE = pd.DataFrame(
         "rich": ["no", "yes"] * 19 + ["no", "very"],
     }
 )
-GIVEN: dict[str, Any] = {"numeric": {"age": (0, 100)}, "categorical": {"job": ("a", "b", "c")}, "label": "rich"}
+GIVEN: dict[str, Any] = {
+    "numeric": {"age": (0, 100)},
+    "categorical": {"job": ("a", "b", "c")},
+    "label": "rich",
+}
 STATED = {**GIVEN, "classes": ("no", "yes", "very"), "id": "name", "split": "part"}
 FOUND = {**GIVEN, "numeric": {"age": None}, "id": "name", "split": "part"}
 
@@ -38,7 +42,9 @@ def gone(*names: str) -> IsErased:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Callable[..., Table]:
-    def made(settings: dict[str, Any], without: tuple[str, ...] = (), people: pd.DataFrame = PEOPLE) -> Table:
+    def made(
+        settings: dict[str, Any], without: tuple[str, ...] = (), people: pd.DataFrame = PEOPLE
+    ) -> Table:
         path = tmp_path / "people.csv"
         people[~people["name"].isin(without)].to_csv(path, index=False)
         return Table(path=path, **settings)
@@ -47,10 +53,15 @@ def table(tmp_path: Path) -> Callable[..., Table]:
 
 
 @pytest.mark.parametrize("settings", [STATED, {**STATED, "unit": "home"}, FOUND])
-@pytest.mark.parametrize("names", [("p00",), ("p01", "p13", "p20"), ("p00", "p37"), ("p03",)])  # p03 is for testing
-def test_rows_may_be_deleted_or_not(table: Callable[..., Table], settings: dict[str, Any], names: tuple[str, ...]) -> None:
+# p03 is for testing
+@pytest.mark.parametrize("names", [("p00",), ("p01", "p13", "p20"), ("p00", "p37"), ("p03",)])
+def test_rows_may_be_deleted_or_not(
+    table: Callable[..., Table], settings: dict[str, Any], names: tuple[str, ...]
+) -> None:
     with_rows = part(table(settings), gone(*names))
-    assert set(with_rows.erased.ids) == {name for name in names if PEOPLE.set_index("name").part[name] == "train"}
+    assert set(with_rows.erased.ids) == {
+        name for name in names if PEOPLE.set_index("name").part[name] == "train"
+    }
     deleted = part(table(settings, without=tuple(with_rows.erased.ids)), gone(*names))
     assert deleted.rest.digest == with_rows.rest.digest
     assert deleted.rest.settled == with_rows.rest.settled
@@ -59,7 +70,9 @@ def test_rows_may_be_deleted_or_not(table: Callable[..., Table], settings: dict[
     assert not set(with_rows.rest.train.ids) & {*names}
 
 
-def test_a_range_read_off_the_records_is_read_off_those_that_stay(table: Callable[..., Table]) -> None:
+def test_a_range_read_off_the_records_is_read_off_those_that_stay(
+    table: Callable[..., Table],
+) -> None:
     parted = part(table(FOUND), gone("p00"))
     assert parted.rest.settled["ranges"] == {"age": (21.0, 58.0)}
     assert parted.untouched.standing is Standing.VOID
@@ -71,13 +84,22 @@ def test_a_range_read_off_the_records_is_read_off_those_that_stay(table: Callabl
 
 def test_untouched_where_constants_were_compared(table: Callable[..., Table]) -> None:
     inner = part(table(FOUND), gone("p01", "p13"))
-    assert inner.untouched.standing is Standing.DECLARED  # which columns there are is declared, the range is compared
+    # which columns there are is declared, the range is compared
+    assert inner.untouched.standing is Standing.DECLARED
     before = table(FOUND).load().settled
-    assert part(table(FOUND, without=("p01",)), gone("p01"), before).untouched.standing is Standing.DECLARED
-    assert part(table(FOUND, without=("p00",)), gone("p00"), before).untouched.standing is Standing.VOID
+    assert (
+        part(table(FOUND, without=("p01",)), gone("p01"), before).untouched.standing
+        is Standing.DECLARED
+    )
+    assert (
+        part(table(FOUND, without=("p00",)), gone("p00"), before).untouched.standing
+        is Standing.VOID
+    )
 
 
-def test_what_was_marked_as_read_off_the_records_is_never_untouched(table: Callable[..., Table]) -> None:
+def test_what_was_marked_as_read_off_the_records_is_never_untouched(
+    table: Callable[..., Table],
+) -> None:
     parted = part(table({**STATED, "from_data": ("age",)}), gone("p01"))
     assert parted.untouched.standing is Standing.VOID
     assert "'age'" in parted.untouched.sentence
@@ -98,10 +120,18 @@ def test_copies_go_from_the_last_on(tmp_path: Path) -> None:
     rows = [("1", "no"), ("1", "no"), ("2", "yes"), ("3", "no"), ("4", "yes")] * 2
     people = pd.DataFrame(rows, columns=["age", "rich"]).assign(part=["train"] * 8 + ["test"] * 2)
     people.to_csv(path, index=False)
-    given: dict[str, Any] = {"label": "rich", "numeric": {"age": (0, 10)}, "classes": ("no", "yes"), "split": "part"}
+    given: dict[str, Any] = {
+        "label": "rich",
+        "numeric": {"age": (0, 10)},
+        "classes": ("no", "yes"),
+        "split": "part",
+    }
     source = Table(path=path, **given)
     copies = source.load().train.ids[[0, 1, 5, 6]]
-    with pytest.raises(DataError, match=r"row 1 of the data is to be erased, and row 2 of the data, a copy of it, stays"):
+    with pytest.raises(
+        DataError,
+        match=r"row 1 of the data is to be erased, and row 2 of the data, a copy of it, stays",
+    ):
         part(source, gone(copies[0]))
     last = part(source, gone(*copies[2:])).rest
     people.drop(index=[5, 6]).to_csv(path, index=False)
@@ -118,14 +148,33 @@ def test_copies_go_from_the_last_on(tmp_path: Path) -> None:
 def test_vectors_whose_center_is_public(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x, label = rng.normal(size=(30, 4)).astype(np.float32), np.arange(30) % 2
-    arrays = {"x": x, "label": label, "id": np.arange(100, 130), "is_test": np.arange(30) % 3 == 0, "c": np.ones(4)}
+    arrays = {
+        "x": x,
+        "label": label,
+        "id": np.arange(100, 130),
+        "is_test": np.arange(30) % 3 == 0,
+        "c": np.ones(4),
+    }
     path = tmp_path / "x.npz"
-    settings = {"path": path, "id": "id", "is_test": "is_test", "center": "c", "classes": (0, 1), "unit_norm": True}
+    settings = {
+        "path": path,
+        "id": "id",
+        "is_test": "is_test",
+        "center": "c",
+        "classes": (0, 1),
+        "unit_norm": True,
+    }
     np.savez(path, **arrays)
     source = Embeddings(**settings, public_scaling=True)
     both = [part(source, gone("101")).rest.digest]
-    assert part(Embeddings(**settings), gone("101")).untouched.standing is Standing.VOID  # nobody said whose mean it is
-    np.savez(path, **{name: np.delete(array, 1, 0) if name != "c" else array for name, array in arrays.items()})
+    # nobody said whose mean it is
+    assert part(Embeddings(**settings), gone("101")).untouched.standing is Standing.VOID
+    np.savez(
+        path,
+        **{
+            name: np.delete(array, 1, 0) if name != "c" else array for name, array in arrays.items()
+        },
+    )
     both.append(part(source, gone("101")).rest.digest)
     assert both[0] == both[1] == source.load().digest
     assert part(source, gone("101")).untouched.standing is Standing.DECLARED
@@ -144,7 +193,10 @@ def test_a_source_that_knows_nothing_of_it() -> None:
         def load(self) -> Dataset:
             from agt.facts import grounds, not_held
 
-            return replace(super().load(), preprocessing=grounds(not_held("own_words", text="scaled by the largest")))
+            return replace(
+                super().load(),
+                preprocessing=grounds(not_held("own_words", text="scaled by the largest")),
+            )
 
     with pytest.raises(DataError, match="delete the erased records from the data"):
         part(Derived(center=1, std=1, n_train=20), gone(loaded.train.ids[3]))

@@ -39,18 +39,33 @@ def opened(folder: Path, suffix: str, given: Any) -> Any:
 NUMBERS = {"x": np.arange(3000.0)}
 FLIPPED = bytearray(content("npz", {"x": np.zeros(1000)}))
 FLIPPED[2000] ^= 0xFF
-PACKED = gzip.compress(b"a,b\n1,2\n", mtime=0)  # tests are named by it, alike in all processes that run them
+# tests are named by it, alike in all processes that run them
+PACKED = gzip.compress(b"a,b\n1,2\n", mtime=0)
 DAMAGED = [
     ("xlsx", b"x", r"unknown format '\.xlsx'.*\.npz, \.csv, \.parquet"),
-    *((kind, content(kind, NUMBERS)[:size], "truncated or not") for kind in ("npz", "parquet") for size in (0, 300, 2_000)),
+    *(
+        (kind, content(kind, NUMBERS)[:size], "truncated or not")
+        for kind in ("npz", "parquet")
+        for size in (0, 300, 2_000)
+    ),
     ("csv", b"a,b,c\n1,2,3\n4,5\n", "truncated.*Expected 3 columns, got 2"),
     ("csv", b"", r"a\.csv"),
     ("csv", b"\n", r"a\.csv"),
     *(
         ("csv.gz", packed, r"a\.csv\.gz: truncated")
-        for packed in (PACKED[:10], PACKED[:-1], PACKED[:-8] + bytes(8), PACKED + b"x", b"a,b\n1,2\n")
+        for packed in (
+            PACKED[:10],
+            PACKED[:-1],
+            PACKED[:-8] + bytes(8),
+            PACKED + b"x",
+            b"a,b\n1,2\n",
+        )
     ),
-    ("csv", f"{'x' * 200_000},b\n1,2\n".encode(), "a.csv: cannot be cut into cells near line 1 .*quotation mark"),
+    (
+        "csv",
+        f"{'x' * 200_000},b\n1,2\n".encode(),
+        "a.csv: cannot be cut into cells near line 1 .*quotation mark",
+    ),
     ("csv", b"a,b,a\n1,2,3\n", "two columns are called 'a'"),
     ("parquet", io.BytesIO(), "two columns are called 'a': rename or drop one"),
 ]
@@ -58,41 +73,65 @@ pq.write_table(pa.table([[1, 2], ["a", "b"], [3, 4]], names=["a", "y", "a"]), DA
 
 
 @pytest.mark.parametrize(("suffix", "given", "message"), DAMAGED)
-def test_a_damaged_file_is_refused_by_its_name(tmp_path: Path, suffix: str, given: Any, message: str) -> None:
+def test_a_damaged_file_is_refused_by_its_name(
+    tmp_path: Path, suffix: str, given: Any, message: str
+) -> None:
     with pytest.raises(DataError, match=message):
         opened(tmp_path, suffix, given if isinstance(given, bytes) else given.getvalue())
 
 
 TYPES = [
-    *(pa.string_view(), pa.large_string(), pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1)),
+    *(
+        pa.string_view(),
+        pa.large_string(),
+        pa.binary(),
+        pa.large_binary(),
+        pa.binary_view(),
+        pa.binary(1),
+    ),
 ]
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 def test_text_is_read_from_every_type_that_holds_it(tmp_path: Path, kind: pa.DataType) -> None:
     as_bytes = pa.array([b"a", b"b", None], pa.binary(1)).cast(pa.binary())
-    stored = as_bytes.cast(pa.string()).cast(kind) if kind == pa.string_view() else as_bytes.cast(kind)
+    stored = (
+        as_bytes.cast(pa.string()).cast(kind) if kind == pa.string_view() else as_bytes.cast(kind)
+    )
     columns = opened(tmp_path, "parquet", {"x": stored, "y": ["a", "b", None]})
-    assert columns.column("x", "dataset.label").type == columns.column("x", "dataset.label", ["a"]).type
+    assert (
+        columns.column("x", "dataset.label").type
+        == columns.column("x", "dataset.label", ["a"]).type
+    )
     assert columns.words("x", "dataset.label").tolist() == ["a", "b", None]
     assert columns.words("x", "dataset.label", ["a"]).tolist() == [None, "b", None]
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary(2)], ids=str)
-def test_bytes_that_are_no_text_are_refused_by_column_and_type(tmp_path: Path, kind: pa.DataType) -> None:
+def test_bytes_that_are_no_text_are_refused_by_column_and_type(
+    tmp_path: Path, kind: pa.DataType
+) -> None:
     columns = opened(tmp_path, "parquet", {"x": pa.array([b"ab", b"\xc8a"], kind)})
-    with pytest.raises(DataError, match=r"a\.parquet: dataset\.id: column 'x' holds .*binary.*: store text instead"):
+    with pytest.raises(
+        DataError, match=r"a\.parquet: dataset\.id: column 'x' holds .*binary.*: store text instead"
+    ):
         columns.ids("x", "dataset.id")
 
 
 def test_half_precision_is_read_as_double(tmp_path: Path) -> None:
-    columns = opened(tmp_path, "parquet", {"x": pa.array(np.array([0.1, 2.0], np.float16)), "y": [1, 2]})
+    columns = opened(
+        tmp_path, "parquet", {"x": pa.array(np.array([0.1, 2.0], np.float16)), "y": [1, 2]}
+    )
     assert columns.numbers("x", "dataset.numeric").tolist() == [float(np.float16(0.1)), 2.0]
     assert columns.words("x", "dataset.label").tolist() == [str(float(np.float16(0.1))), "2"]
 
 
-def test_missing_files_are_named_with_the_places_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataMissing, match=r"nowhere\.npz is not there.*change dataset\.path") as caught:
+def test_missing_files_are_named_with_the_places_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        DataMissing, match=r"nowhere\.npz is not there.*change dataset\.path"
+    ) as caught:
         open_columns(tmp_path / "nowhere.npz", "dataset.path")
     assert caught.value.exit_code == 4
     with pytest.raises(DataMissing, match=r"holds no \.npy file"):
@@ -103,7 +142,9 @@ def test_missing_files_are_named_with_the_places_looked_at(tmp_path: Path, monke
     assert locate(Path("a.csv"), Path("data"), "inputs") == Path("data/a.csv")
     (tmp_path / "a.csv").write_text("x\n2\n")
     assert locate(Path("a.csv"), Path("data"), "inputs").resolve() == tmp_path / "a.csv"
-    with pytest.raises(DataMissing, match=r"b\.csv is not there, nor is data/b\.csv: .*or change inputs"):
+    with pytest.raises(
+        DataMissing, match=r"b\.csv is not there, nor is data/b\.csv: .*or change inputs"
+    ):
         open_columns(Path("b.csv"), "inputs", Path("data"))
 
 
@@ -113,29 +154,42 @@ MATRIX = "matrix", "dataset.x"
 REFUSED: list[tuple[str, Any, tuple[str, str], str]] = [
     ("npz", {"x": np.array([{"not": "data"}], dtype=object)}, MATRIX, "cannot read 'x'.*pickled Python objects"),
     ("npz", bytes(FLIPPED), MATRIX, r"a\.npz: cannot read 'x'"),
-    *((kind, {"xs": [0, 1]}, ("words", "dataset.label"), "or key 'x', which dataset.label names; did you mean 'xs'")
+    *((kind, {"xs": [0, 1]}, ("words", "dataset.label"), "or key 'x', which dataset.label names; "
+                                                         "did you mean 'xs'")
       for kind in ("npz", "csv", "parquet")),
-    ("csv", b"y;x\n1;2\n", ("words", "inputs"), "lines are cut at ',': else train with another dataset.csv.separator"),
-    ("csv", {"x": ["1", "hello"]}, ("numbers", "s"), r"column 'x' has 'hello' in row 2 of the data \(line 3 of the file\)"),
-    ("csv", {"x": ['"1,5"']}, ("numbers", "s"), "written with a point and nothing between thousands"),
-    ("parquet", {"x": [[1.0], [2.0]]}, ("numbers", "s"), "holds vectors, and s needs one value per row"),
+    ("csv", b"y;x\n"
+            b"1;2\n", ("words", "inputs"), "lines are cut at ',': else train with another "
+                                                "dataset.csv.separator"),
+    ("csv", {"x": ["1", "hello"]}, ("numbers", "s"), r"column 'x' has 'hello' in row 2 of the data "
+                                                     r"\(line 3 of the file\)"),
+    ("csv", {"x": ['"1,5"']}, ("numbers", "s"), "written with a point and nothing between "
+                                                "thousands"),
+    ("parquet", {"x": [[1.0], [2.0]]}, ("numbers", "s"), "holds vectors, and s needs one value per "
+                                                         "row"),
     ("npz", {"x": [1j, 2]}, ("numbers", "s"), "cannot read 'x'"),
     ("csv", b"x0,x1,x3\n1,2,3\n", MATRIX, r"x0\.\.x3 are not all there"),
     ("parquet", {"x": [[1.0, 2.0], [3.0]]}, MATRIX, "lists of different lengths"),
-    *(("npz", {"x": np.array([[1], [value]], kind)}, MATRIX, "'x' has NaN or inf in row 2 of the data: repair")
+    *(("npz", {"x": np.array([[1], [value]], kind)}, MATRIX, "'x' has NaN or inf in row 2 of the "
+                                                             "data: repair")
       for value in (np.nan, np.inf, -np.inf) for kind in (np.float16, np.float32, np.float64)),
-    ("csv", {"x": ["a", "", "c"], "y": "123"}, UNIQUE, r"no value in row 2 of the data \(line 3 of the file\)"),
+    ("csv", {"x": ["a", "", "c"], "y": "123"}, UNIQUE, r"no value in row 2 of the data \(line 3 of "
+                                                       r"the file\)"),
     ("csv", {"x": ["a", "NA", "c"]}, UNIQUE, "no value in row 2 of the data"),
-    ("csv", {"x": ["1", "2", "x7"]}, UNIQUE, r"has 'x7' in row 3 .*: a whole number and text: .*dataset\.id_as_text=true"),
-    ("csv", {"x": ["1", "2.0"]}, UNIQUE, r"has '2\.0' in row 2 .*a whole number and a decimal number"),
+    ("csv", {"x": ["1", "2", "x7"]}, UNIQUE, r"has 'x7' in row 3 .*: a whole number and text: "
+                                             r".*dataset\.id_as_text=true"),
+    ("csv", {"x": ["1", "2.0"]}, UNIQUE, r"has '2\.0' in row 2 .*a whole number and a decimal "
+                                         r"number"),
     ("csv", {"x": ["1.5", "2.5"]}, UNIQUE, r"'1\.5' in row 1 .*: a decimal number: write"),
     ("csv", {"x": ["a", "b", "a"]}, UNIQUE, "has 'a' 2 times"),
     ("parquet", {"x": ["a", None]}, UNIQUE, "column 'x' has no value in row 2 of the data: every"),
-    ("parquet", {"x": [1.0, 2.0]}, UNIQUE, r"column 'x' has 1\.0 in row 1 of the data: a decimal number"),
+    ("parquet", {"x": [1.0, 2.0]}, UNIQUE, r"column 'x' has 1\.0 in row 1 of the data: a decimal "
+                                           r"number"),
     *((kind, {"x": ["bob", "bob ", "al"]}, IDS, "column 'x' has values that differ by spaces alone")
       for kind in ("csv", "parquet", "npz")),
-    *((kind, {"x": ["bob", " ", "al"]}, IDS, "has no value in row 2") for kind in ("csv", "parquet", "npz")),
-    ("csv", {"x": ["0", "2"]}, ("flags", "dataset.is_test"), r"dataset\.is_test: column 'x' has '2' in row 2 of the data"),
+    *((kind, {"x": ["bob", " ", "al"]}, IDS, "has no value in row "
+                                             "2") for kind in ("csv", "parquet", "npz")),
+    ("csv", {"x": ["0", "2"]}, ("flags", "dataset.is_test"), r"dataset\.is_test: column 'x' has "
+                                                             r"'2' in row 2 of the data"),
 ]  # fmt: skip
 
 
@@ -148,11 +202,15 @@ def test_a_column_that_cannot_be_used_says_why(
 
 
 def test_a_csv_cell_is_read_without_looking_at_its_column(tmp_path: Path) -> None:
-    columns = opened(tmp_path, "csv", {"zip": ["07", "7", "NA", "x"], "n": ["07", " 7 ", "NA", "1e3"]})
+    columns = opened(
+        tmp_path, "csv", {"zip": ["07", "7", "NA", "x"], "n": ["07", " 7 ", "NA", "1e3"]}
+    )
     assert columns.words("zip", "s").tolist() == ["07", "7", None, "x"]
     assert columns.numbers("n", "s")[[0, 1, 3]].tolist() == [7, 7, 1000]
     values = [0.1, 1 / 3, -2.5e-308, 1.7976931348623157e308, 123456789.12345679]
-    assert opened(tmp_path, "csv", {"x": values}).numbers("x", "s").tolist() == values, "to the last bit"
+    assert opened(tmp_path, "csv", {"x": values}).numbers("x", "s").tolist() == values, (
+        "to the last bit"
+    )
     typed = opened(tmp_path, "parquet", {"a": [1.0, None, 2.5], "b": [1.0, 3.0, 2.5]})
     assert typed.words("a", "s").tolist() == ["1", None, "2.5"]
     assert typed.words("b", "s").tolist() == ["1", "3", "2.5"]
@@ -162,24 +220,47 @@ def test_matrix_from_lists_numbered_columns_and_npz_agree(tmp_path: Path) -> Non
     x = np.random.default_rng(0).normal(size=(4, 12))
     wide = {f"x{i}": x[:, i] for i in reversed(range(12))} | {"xylophone": np.ones(4)}
     text = {f"x_{i}": map(repr, x[:, i].tolist()) for i in range(12)}
-    for suffix, columns in (("npz", {"x": x}), ("parquet", {"x": list(x)}), ("parquet", wide), ("csv", text)):
+    for suffix, columns in (
+        ("npz", {"x": x}),
+        ("parquet", {"x": list(x)}),
+        ("parquet", wide),
+        ("csv", text),
+    ):
         assert np.array_equal(opened(tmp_path, suffix, columns).matrix("x", "dataset.x"), x), suffix
 
 
 def test_good_ids_and_flags_stay_as_written(tmp_path: Path) -> None:
-    columns = opened(tmp_path, "csv", {"id": ["007", "7"], "mixed": ["1", "x"], "padded": [" bob", "al "]})
+    columns = opened(
+        tmp_path, "csv", {"id": ["007", "7"], "mixed": ["1", "x"], "padded": [" bob", "al "]}
+    )
     assert columns.unique_ids("id", "s").tolist() == ["007", "7"]
     assert columns.unique_ids("mixed", "s", as_text=True).tolist() == ["1", "x"]
     assert columns.ids("padded", "s").tolist() == [" bob", "al "]
-    assert opened(tmp_path, "parquet", {"id": [3, 2**62 + 1]}).unique_ids("id", "s").tolist() == ["3", str(2**62 + 1)]
-    assert opened(tmp_path, "csv", {"s": ["train", "Test"]}).flags("s", "dataset.split").tolist() == [False, True]
+    assert opened(tmp_path, "parquet", {"id": [3, 2**62 + 1]}).unique_ids("id", "s").tolist() == [
+        "3",
+        str(2**62 + 1),
+    ]
+    assert opened(tmp_path, "csv", {"s": ["train", "Test"]}).flags(
+        "s", "dataset.split"
+    ).tolist() == [False, True]
 
 
-@pytest.mark.parametrize(("dtype", "first"), [(np.float64, 2.0**53), (np.float32, 2.0**24), (np.float16, 2.0**11)])
-def test_ids_rounded_to_decimal_numbers_are_refused_as_text_too(tmp_path: Path, dtype: type, first: float) -> None:
-    columns = opened(tmp_path, "npz", {"fine": np.array([1, first - 1], dtype), "coarse": np.array([1, first], dtype)})
+@pytest.mark.parametrize(
+    ("dtype", "first"), [(np.float64, 2.0**53), (np.float32, 2.0**24), (np.float16, 2.0**11)]
+)
+def test_ids_rounded_to_decimal_numbers_are_refused_as_text_too(
+    tmp_path: Path, dtype: type, first: float
+) -> None:
+    columns = opened(
+        tmp_path,
+        "npz",
+        {"fine": np.array([1, first - 1], dtype), "coarse": np.array([1, first], dtype)},
+    )
     assert columns.ids("fine", "s", as_text=True).tolist() == ["1", str(int(first) - 1)]
-    with pytest.raises(DataError, match="in row 2 of the data: a decimal number, or one too large to tell from the next"):
+    with pytest.raises(
+        DataError,
+        match="in row 2 of the data: a decimal number, or one too large to tell from the next",
+    ):
         columns.ids("coarse", "s", as_text=True)
 
 
@@ -194,7 +275,9 @@ def test_ids_rounded_to_decimal_numbers_are_refused_as_text_too(tmp_path: Path, 
         ("a,b\n1,x\n\n2,y\n", None),
     ],
 )
-def test_the_line_is_named_only_where_it_is_certain(tmp_path: Path, text: str, line: str | None) -> None:
+def test_the_line_is_named_only_where_it_is_certain(
+    tmp_path: Path, text: str, line: str | None
+) -> None:
     said = opened(tmp_path, "csv", text.encode()).row(1)
     assert said == "row 2 of the data" + (f" ({line} of the file)" if line else "")
     assert opened(tmp_path, "parquet", {"a": [1, 2]}).row(1) == "row 2 of the data"
@@ -202,15 +285,22 @@ def test_the_line_is_named_only_where_it_is_certain(tmp_path: Path, text: str, l
 
 def test_another_encoding_is_a_setting(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("größe\n1\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"not UTF-8; save it as UTF-8, or train with another dataset\.csv\.encoding"):
+    with pytest.raises(
+        DataError,
+        match=r"not UTF-8; save it as UTF-8, or train with another dataset\.csv\.encoding",
+    ):
         open_columns(tmp_path / "a.csv", "s")
-    assert open_columns(tmp_path / "a.csv", "s", form=CsvFormat(encoding="latin-1")).names == ("größe",)
+    assert open_columns(tmp_path / "a.csv", "s", form=CsvFormat(encoding="latin-1")).names == (
+        "größe",
+    )
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "npz"])
 @pytest.mark.parametrize("name", ["a\0", "a\0b", "a\ud800"])
 def test_ids_with_letters_that_are_lost_are_refused(tmp_path: Path, suffix: str, name: str) -> None:
-    """NumPy ends text at trailing NULs, so that two people would become one; no file holds half a surrogate pair."""
+    """NumPy ends text at trailing NULs, so that two people would become one; no file holds half
+    a surrogate pair.
+    """
     if (suffix, name) == ("npz", "a\0") or (suffix != "npz" and "\ud800" in name):
         pytest.skip("such a file cannot be written")
     path = tmp_path / f"x.{suffix}"
@@ -220,15 +310,26 @@ def test_ids_with_letters_that_are_lost_are_refused(tmp_path: Path, suffix: str,
 
 
 @pytest.mark.parametrize(
-    "encoding", ["zlib", "hex", "rot13", "base64", "bz2", "uu", "quopri", "punycode", "undefined", "no"]
+    "encoding",
+    ["zlib", "hex", "rot13", "base64", "bz2", "uu", "quopri", "punycode", "undefined", "no"],
 )
 def test_an_encoding_that_is_none_of_text_is_refused_with_some_that_are(encoding: str) -> None:
-    with pytest.raises(ConfigError, match=f"dataset.csv: encoding={encoding} is unknown, or not .* use utf-8, latin-1"):
+    with pytest.raises(
+        ConfigError,
+        match=f"dataset.csv: encoding={encoding} is unknown, or not .* use utf-8, latin-1",
+    ):
         validate(CsvFormat, {"encoding": encoding}, "dataset.csv")
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "latin-1", "cp1252", "shift_jis", "utf-7"])
+@pytest.mark.parametrize(
+    "encoding",
+    ["utf-8", "utf-8-sig", "utf-16", "utf-32", "latin-1", "cp1252", "shift_jis", "utf-7"],
+)
 def test_an_encoding_of_text_reads_a_table(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "t.csv").write_bytes("a,b\n1,x\n2,y\n".encode(encoding))
-    columns = open_columns(tmp_path / "t.csv", "inputs", form=validate(CsvFormat, {"encoding": encoding}, "dataset.csv"))
+    columns = open_columns(
+        tmp_path / "t.csv",
+        "inputs",
+        form=validate(CsvFormat, {"encoding": encoding}, "dataset.csv"),
+    )
     assert columns.column("b", "inputs").to_pylist() == ["x", "y"]

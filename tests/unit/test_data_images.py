@@ -37,7 +37,11 @@ def test_blobs_are_where_and_as_wide_as_stated() -> None:
 def test_digits_are_the_bundled_ones() -> None:
     dataset = Digits(declared_size=270).load()
     bunch = load_digits()
-    expected = {image.tobytes(): int(t == 8) for image, t in zip(bunch.data, bunch.target, strict=True) if t in (3, 8)}
+    expected = {
+        image.tobytes(): int(t == 8)
+        for image, t in zip(bunch.data, bunch.target, strict=True)
+        if t in (3, 8)
+    }
     for records in (dataset.train, dataset.test):
         for features, label in zip(records.features, records.labels, strict=True):
             assert expected[((features.astype(np.float64) + 0.5) * 16).tobytes()] == label
@@ -67,13 +71,21 @@ def test_digits_queries(tmp_path: Path) -> None:
             Digits().load_queries(tmp_path / "q.npz")
 
 
-def test_mnist_is_read_from_a_file_scaled_and_split_as_the_embedded_digits_are(tmp_path: Path) -> None:
+def test_mnist_is_read_from_a_file_scaled_and_split_as_the_embedded_digits_are(
+    tmp_path: Path,
+) -> None:
     images, labels = make_mnist(tmp_path / "m.npz")
     dataset = Mnist(path=Path("m.npz"), data_dir=tmp_path, classes=(8, 3)).load()
-    kept = {image.tobytes(): int(label == 3) for image, label in zip(images, labels, strict=True) if label in (3, 8)}
+    kept = {
+        image.tobytes(): int(label == 3)
+        for image, label in zip(images, labels, strict=True)
+        if label in (3, 8)
+    }
     for records in (dataset.train, dataset.test):
         for features, label in zip(records.features, records.labels, strict=True):
-            assert kept[np.rint(features.astype(np.float64) * 255).astype(np.uint8).tobytes()] == label
+            assert (
+                kept[np.rint(features.astype(np.float64) * 255).astype(np.uint8).tobytes()] == label
+            )
     assert len(dataset.train) + len(dataset.test) == len(kept)
     assert (uniform(dataset.test.ids, "split") < 0.25).all()
 
@@ -86,15 +98,31 @@ def make_mnist(path: Path, **changes: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return parts["images"], parts["labels"]
 
 
-# -- MedMNIST -----------------------------------------------------------------------------------------------------------
+# -- MedMNIST
+# -----------------------------------------------------------------------------------------------------------
 
-OCT_LABELS = {"0": "choroidal neovascularization", "1": "diabetic macular edema", "2": "drusen", "3": "normal"}
+OCT_LABELS = {
+    "0": "choroidal neovascularization",
+    "1": "diabetic macular edema",
+    "2": "drusen",
+    "3": "normal",
+}
 Write = Callable[..., Path]
 
 
-def pretend(monkeypatch: pytest.MonkeyPatch, url: str = "http://127.0.0.1:9/none.npz", digest: str = "0" * 32) -> None:
+def pretend(
+    monkeypatch: pytest.MonkeyPatch,
+    url: str = "http://127.0.0.1:9/none.npz",
+    digest: str = "0" * 32,
+) -> None:
     """medmnist as it would be if its OCTMNIST were at ``url``."""
-    facts = {"python_class": "OCTMNIST", "task": "multi-class", "url": url, "MD5": digest, "label": OCT_LABELS}
+    facts = {
+        "python_class": "OCTMNIST",
+        "task": "multi-class",
+        "url": url,
+        "MD5": digest,
+        "label": OCT_LABELS,
+    }
     info = {"octmnist": facts, "chestmnist": {**facts, "task": "multi-label, binary-class"}}
     monkeypatch.setattr("agt.data.images.all_info", lambda: info)
 
@@ -129,7 +157,9 @@ def test_info_of_a_package_without_info(tmp_path: Path, monkeypatch: pytest.Monk
     assert images.all_info() == {"a": {"task": "binary"}}
 
 
-def test_local_file_needs_no_package(medmnist_file: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_file_needs_no_package(
+    medmnist_file: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("agt.data.images.find_spec", lambda name: None)
     with pytest.raises(DataMissing, match=r"run: pip install --no-deps medmnist$"):
         MedMnist(name="octmnist", data_dir=tmp_path).load()
@@ -138,29 +168,44 @@ def test_local_file_needs_no_package(medmnist_file: Write, tmp_path: Path, monke
     assert dataset.classes == ("class 0", "class 1", "class 2", "class 3")
 
 
-def test_official_hash(medmnist_file: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_official_hash(
+    medmnist_file: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = medmnist_file()
     pretend(monkeypatch, digest=md5(path.read_bytes()).hexdigest())
     assert MedMnist(name="octmnist", data_dir=tmp_path, download=False).load().name == "octmnist"
     assert MedMnist(name="octmnist", path=path).load().name == "octmnist"
     pretend(monkeypatch)
-    assert MedMnist(name="octmnist", path=path).load().name == "octmnist (local file, not the official hash)"
-    with pytest.raises(DataError, match=r"octmnist\.npz: MD5 [0-9a-f]{32}, .*has 0{32}.*dataset\.path=octmnist\.npz"):
+    assert (
+        MedMnist(name="octmnist", path=path).load().name
+        == "octmnist (local file, not the official hash)"
+    )
+    with pytest.raises(
+        DataError,
+        match=r"octmnist\.npz: MD5 [0-9a-f]{32}, .*has 0{32}.*dataset\.path=octmnist\.npz",
+    ):
         MedMnist(name="octmnist", data_dir=tmp_path, download=False).load()
 
 
-def test_offline_says_where_to_get_and_put_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_says_where_to_get_and_put_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pretend(monkeypatch)
     place = tmp_path / "new" / "octmnist.npz"
     with pytest.raises(
-        DataMissing, match=rf"cannot download.*http://127\.0\.0\.1:9/none\.npz yourself and put it at {place}"
+        DataMissing,
+        match=rf"cannot download.*http://127\.0\.0\.1:9/none\.npz yourself and put it at {place}",
     ):
         MedMnist(name="octmnist", data_dir=tmp_path / "new").load()
     assert not place.exists()
 
 
 def test_download_is_verified_and_kept(
-    medmnist_file: Write, server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+    medmnist_file: Write,
+    server: tuple[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: Any,
 ) -> None:
     address, folder = server
     path = medmnist_file().rename(folder / "octmnist.npz")
@@ -189,7 +234,9 @@ def test_pixels_and_channels(medmnist_file: Write) -> None:
     grey = MedMnist(name="octmnist", path=medmnist_file(), center=0.25, scale=2.0).load()
     raw = np.load(medmnist_file())["train_images"]
     assert grey.train.features.shape == (80, 1, 28, 28)
-    assert np.array_equal(grey.train.features[:, 0], ((raw / 255.0 - 0.25) / 2.0).astype(np.float32))
+    assert np.array_equal(
+        grey.train.features[:, 0], ((raw / 255.0 - 0.25) / 2.0).astype(np.float32)
+    )
     colour_file = medmnist_file("pathmnist.npz", channels=3)
     colour = MedMnist(name="pathmnist", path=colour_file, center=0.0).load()
     raw = np.load(colour_file)["train_images"]
@@ -197,7 +244,9 @@ def test_pixels_and_channels(medmnist_file: Write) -> None:
     assert colour.train.features[7, 2, 5, 9] == np.float32(raw[7, 5, 9, 2] / 255.0)
 
 
-def test_several_classes_and_validation_split(medmnist_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_classes_and_validation_split(
+    medmnist_file: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pretend(monkeypatch)
     path = medmnist_file()
     plain = MedMnist(name="octmnist", path=path).load()
@@ -210,7 +259,9 @@ def test_several_classes_and_validation_split(medmnist_file: Write, monkeypatch:
     assert subset.train.labels.tolist() == [0, 1] * 20
 
 
-def test_held_out_classes_as_in_octmnist(medmnist_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_out_classes_as_in_octmnist(
+    medmnist_file: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pretend(monkeypatch)
     path = medmnist_file(train=400)
     source = MedMnist(name="octmnist", path=path, positive=(0, 1, 2), held_out=(2,), finetune_classes=(2, 3), keep={3: 0.4},
@@ -236,29 +287,54 @@ def test_held_out_classes_as_in_octmnist(medmnist_file: Write, monkeypatch: pyte
 
 
 def test_queries(medmnist_file: Write, tmp_path: Path) -> None:
-    source = MedMnist(name="octmnist", path=medmnist_file(), positive=(0, 1, 2), finetune_classes=(2, 3))
+    source = MedMnist(
+        name="octmnist", path=medmnist_file(), positive=(0, 1, 2), finetune_classes=(2, 3)
+    )
     raw = np.load(medmnist_file())
     np.savez(tmp_path / "q.npz", images=raw["test_images"], labels=raw["test_labels"])
-    assert source.load_queries(tmp_path / "q.npz").labels.tolist() == (raw["test_labels"][:, 0] < 3).astype(int).tolist()
+    assert (
+        source.load_queries(tmp_path / "q.npz").labels.tolist()
+        == (raw["test_labels"][:, 0] < 3).astype(int).tolist()
+    )
     np.savez(tmp_path / "large.npz", x=np.zeros((2, 64, 64), dtype=np.uint8))
-    with pytest.raises(DataError, match="each record has 1 x 64 x 64 features, the model was trained on 1 x 28 x 28"):
+    with pytest.raises(
+        DataError,
+        match="each record has 1 x 64 x 64 features, the model was trained on 1 x 28 x 28",
+    ):
         source.load_queries(tmp_path / "large.npz")
 
 
-# -- refusals ------------------------------------------------------------------------------------------------------------
+# -- refusals
+# ------------------------------------------------------------------------------------------------------------
 
 NO_FILE: list[tuple[dict[str, Any], type[AgtError], str]] = [
-    ({"name": "octmnst"}, ConfigError, r"no MedMNIST data set is called 'octmnst'; did you mean 'octmnist'\?"),
+    (
+        {"name": "octmnst"},
+        ConfigError,
+        r"no MedMNIST data set is called 'octmnst'; did you mean 'octmnist'\?",
+    ),
     ({"size": 64}, ConfigError, r"dataset\.size: OCTMNIST comes in sizes \[28\], not 64"),
-    ({"download": False}, DataMissing, r"octmnist\.npz is not there: set dataset\.download=true.*get http"),
-    ({"path": "mine.npz"}, DataMissing, r"mine\.npz is not there.*change dataset\.path or data_dir"),
+    (
+        {"download": False},
+        DataMissing,
+        r"octmnist\.npz is not there: set dataset\.download=true.*get http",
+    ),
+    (
+        {"path": "mine.npz"},
+        DataMissing,
+        r"mine\.npz is not there.*change dataset\.path or data_dir",
+    ),
     ({"name": "chestmnist"}, DataError, "chestmnist: records with several labels are unsupported"),
 ]
 
 
 @pytest.mark.parametrize(("settings", "kind", "message"), NO_FILE)
 def test_what_cannot_be_loaded_without_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], kind: type[AgtError], message: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, Any],
+    kind: type[AgtError],
+    message: str,
 ) -> None:
     pretend(monkeypatch)
     with pytest.raises(kind, match=message):
@@ -267,13 +343,29 @@ def test_what_cannot_be_loaded_without_a_file(
 
 BYTES = np.uint8
 BAD_FILES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({"positive": (7,)}, {}, r"bad\.npz: dataset\.positive names class 7; the file has the classes 0, 1, 2, 3"),
+    (
+        {"positive": (7,)},
+        {},
+        r"bad\.npz: dataset\.positive names class 7; the file has the classes 0, 1, 2, 3",
+    ),
     ({"positive": (0, 1, 2, 3)}, {}, "dataset.positive takes all of the classes that are used"),
     ({"keep": dict.fromkeys(range(4), 0.0)}, {}, "the train split is empty"),
-    ({}, {"test_images": np.zeros((0, 28, 28), BYTES), "test_labels": np.zeros((0, 1), BYTES)}, "the test split is empty"),
-    ({}, {"train_labels": np.zeros((80, 14), BYTES)}, "train_labels is uint8 of shape .80, 14.*several labels"),
+    (
+        {},
+        {"test_images": np.zeros((0, 28, 28), BYTES), "test_labels": np.zeros((0, 1), BYTES)},
+        "the test split is empty",
+    ),
+    (
+        {},
+        {"train_labels": np.zeros((80, 14), BYTES)},
+        "train_labels is uint8 of shape .80, 14.*several labels",
+    ),
     ({}, {"train_labels": np.zeros((80, 1))}, "train_labels is float64 .*one whole number"),
-    ({}, {"train_images": np.zeros((80, 28, 28, 28), BYTES)}, "three-dimensional sets are unsupported"),
+    (
+        {},
+        {"train_images": np.zeros((80, 28, 28, 28), BYTES)},
+        "three-dimensional sets are unsupported",
+    ),
     ({}, {"train_images": np.zeros((80, 28, 28))}, "expected uint8 pixels"),
     ({}, {"train_labels": np.zeros((79, 1), BYTES)}, "80 images and 79 labels"),
     ({}, {"test_images": None}, "no column or key 'test_images'"),
@@ -282,10 +374,16 @@ BAD_FILES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("settings", "changes", "message"), BAD_FILES)
 def test_a_file_that_is_not_as_it_should_be(
-    medmnist_file: Write, tmp_path: Path, settings: dict[str, Any], changes: dict[str, Any], message: str
+    medmnist_file: Write,
+    tmp_path: Path,
+    settings: dict[str, Any],
+    changes: dict[str, Any],
+    message: str,
 ) -> None:
     arrays = {**np.load(medmnist_file()), **changes}
-    np.savez(tmp_path / "bad.npz", **{name: array for name, array in arrays.items() if array is not None})
+    np.savez(
+        tmp_path / "bad.npz", **{name: array for name, array in arrays.items() if array is not None}
+    )
     with pytest.raises(DataError, match=message):
         MedMnist(name="octmnist", path=tmp_path / "bad.npz", **settings).load()
 
@@ -299,7 +397,9 @@ BAD_MNIST: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD_MNIST)
-def test_a_file_of_mnist_that_is_not_as_it_should_be(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_a_file_of_mnist_that_is_not_as_it_should_be(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
     make_mnist(tmp_path / "m.npz", **changes)
     with pytest.raises(DataError, match=message):
         Mnist(path=tmp_path / "m.npz").load()
@@ -317,13 +417,18 @@ def test_blobs_queries(tmp_path: Path) -> None:
     assert queries.features[0].tolist() == [0.5, -2.0, 0.25, 4.0, 0.125, -8.0]
     assert queries.labels.tolist() == [1, UNLABELLED]
     assert queries.ids.tolist() == ["one", "two"]
-    for name, message in (("bad", "each record has 3 features, the model was trained on 2"), ("no", "no rows")):
+    for name, message in (
+        ("bad", "each record has 3 features, the model was trained on 2"),
+        ("no", "no rows"),
+    ):
         with pytest.raises(DataError, match=message):
             source.load_queries(tmp_path / f"{name}.csv")
 
 
 def test_rows_are_numbered_as_the_whole_set_is() -> None:
-    """Of digits of two classes: a certificate's row names the image in the set that everybody has."""
+    """Of digits of two classes: a certificate's row names the image in the set that everybody
+    has.
+    """
     from sklearn.datasets import load_digits
 
     loaded = Digits(classes=[3, 8]).load()

@@ -1,4 +1,6 @@
-"""A table looked at: what each column holds, what is proposed, and that every name and word comes back as it stands."""
+"""A table looked at: what each column holds, what is proposed, and that every name and word
+comes back as it stands.
+"""
 
 import csv
 import gzip
@@ -22,7 +24,14 @@ from agt.errors import ConfigError
 from agt.facts import Standing
 from agt.settings import build, validate
 from agt.store import parse_yaml
-from agt_cli.commands.data import COUNTS_ROWS, MIXED, InspectSettings, dataset_yaml, from_data, proposal
+from agt_cli.commands.data import (
+    COUNTS_ROWS,
+    MIXED,
+    InspectSettings,
+    dataset_yaml,
+    from_data,
+    proposal,
+)
 from agt_cli.commands.start import _lost, questions
 from agt_cli.composing import composed
 from agt_cli.report.record import to_yaml
@@ -31,7 +40,9 @@ from agt_cli.runs.inspect import CODES, Inspection, inspect_table, round_range
 ROWS = 60
 
 
-def write(path: Path, columns: dict[str, list[Any]], separator: str = ",", encoding: str = "utf-8") -> Path:
+def write(
+    path: Path, columns: dict[str, list[Any]], separator: str = ",", encoding: str = "utf-8"
+) -> Path:
     text = io.StringIO()
     writer = csv.writer(text, delimiter=separator, lineterminator="\n")
     writer.writerow(columns)
@@ -76,7 +87,13 @@ def test_kinds_and_proposals(tmp_path: Path) -> None:
     assert [kinds.pop(name) for name in ("row", "code")] == ["id", "text"]
     assert [kinds.pop(name) for name in ("age", "grade", "paid", "total")] == ["number"] * 4
     assert [kinds.pop(name) for name in ("job", "zip", "y")] == ["category"] * 3
-    assert kinds == {"note": "text", "same": "constant", "none": "empty", "when": "date", "cost": "unreadable"}
+    assert kinds == {
+        "note": "text",
+        "same": "constant",
+        "none": "empty",
+        "when": "date",
+        "cost": "unreadable",
+    }
     assert (inspection.label, inspection.classes, inspection.id) == ("y", ("no", "yes"), None)
     assert column(inspection, "age").numeric == (15, 90)
     assert column(inspection, "when").numeric == (19723, 20089)  # 2024-01-01 to 2025-01-01
@@ -88,7 +105,10 @@ def test_kinds_and_proposals(tmp_path: Path) -> None:
     assert [c.name for c in inspection.left_out] == ["row", "note", "code", "same", "none", "cost"]
     assert all(c.remark for c in inspection.left_out)
     assert "counts rows" in column(inspection, "row").remark
-    assert "'1.234,50' in row 1 of the data (line 2 of the file): write numbers alone" in column(inspection, "cost").remark
+    assert (
+        "'1.234,50' in row 1 of the data (line 2 of the file): write numbers alone"
+        in column(inspection, "cost").remark
+    )
     assert column(inspection, "grade").remark == CODES
 
 
@@ -106,13 +126,18 @@ def test_a_gap_of_one_column_is_no_word_of_another(tmp_path: Path) -> None:
     inspection = look(tmp_path, table(day=days, kind=["none", "red", "blue"] * 20))
     node = parse_yaml(dataset_yaml(inspection, "t").encode(), "t.yaml")
     assert (node["missing_values"], node["categorical"]) == (["none"], {"kind": ["blue", "red"]})
-    given = {key: node[key] for key in ("label", "numeric", "categorical", "missing", "missing_values")}
+    given = {
+        key: node[key] for key in ("label", "numeric", "categorical", "missing", "missing_values")
+    }
     assert len(validate(Table, {"path": tmp_path / "t.csv", **given}, "dataset").load().train)
 
 
 def test_a_list_that_may_be_numbers_says_so(tmp_path: Path) -> None:
     """Few values, so that a list can hold them: used, and named with the word that makes it one."""
-    path = write(tmp_path / "t.csv", table(rooms=["1", "2", "3"] * 19 + ["2", "many", "1"], town=["a", "b", "c"] * 20))
+    path = write(
+        tmp_path / "t.csv",
+        table(rooms=["1", "2", "3"] * 19 + ["2", "many", "1"], town=["a", "b", "c"] * 20),
+    )
     inspection = inspect_table(path)
     rooms, town = (column(inspection, name) for name in ("rooms", "town"))
     assert rooms.categorical == ("1", "2", "3", "many")
@@ -127,7 +152,8 @@ def test_rare_values_are_left_to_other(tmp_path: Path) -> None:
     assert column(look(tmp_path, columns), "town").categorical == ("Bonn", "Ulm")
     many = {"town": [f"t{row % 150}" for row in range(rows)], "y": [0, 1] * (rows // 2)}
     assert column(look(tmp_path, many), "town").kind == "text"
-    assert column(look(tmp_path, many, most_values=150), "town").kind == "text"  # none occurs often enough
+    # none occurs often enough
+    assert column(look(tmp_path, many, most_values=150), "town").kind == "text"
     assert "too many values for a list" in column(look(tmp_path, many), "town").remark
 
 
@@ -135,47 +161,87 @@ def test_rare_values_are_left_to_other(tmp_path: Path) -> None:
     ("columns", "label"),
     [
         (table(x=[1, 2] * 30), "y"),
-        ({"default.payment.next.month": [0, 1] * 30, "sex": [1, 2] * 30}, "default.payment.next.month"),
-        ({"PassengerId": list(range(60)), "Survived": [0, 1] * 30, "Embarked": ["S", "C", "Q"] * 20}, "Survived"),
+        (
+            {"default.payment.next.month": [0, 1] * 30, "sex": [1, 2] * 30},
+            "default.payment.next.month",
+        ),
+        (
+            {
+                "PassengerId": list(range(60)),
+                "Survived": [0, 1] * 30,
+                "Embarked": ["S", "C", "Q"] * 20,
+            },
+            "Survived",
+        ),
         ({"age": list(range(20, 80)), "sex": [0, 1] * 30, "num": [0, 1, 2, 3, 4, 0] * 10}, "num"),
         ({"a": [1, 2] * 30, "b": [1, 2] * 30, "c": list(range(60))}, None),
         ({"target": [0, 1] * 30, "label": [0, 1] * 30}, "label"),
         (
-            {"deposit_type": ["none", "some", "all"] * 20, "is_canceled": [0, 1] * 30, "nights": [1, 2, 3] * 20},
+            {
+                "deposit_type": ["none", "some", "all"] * 20,
+                "is_canceled": [0, 1] * 30,
+                "nights": [1, 2, 3] * 20,
+            },
             "is_canceled",
         ),
         ({"nights": [1, 2, 3] * 20, "deposit_type": ["none", "some", "all"] * 20}, None),
-        ({"Letter": [*"ABCDEFGHIJKLMNOPQRSTUVWXYZ"[:20]] * 3, "xbox": [1, 2] * 30, "width": [*range(20)] * 3}, "Letter"),
+        (
+            {
+                "Letter": [*"ABCDEFGHIJKLMNOPQRSTUVWXYZ"[:20]] * 3,
+                "xbox": [1, 2] * 30,
+                "width": [*range(20)] * 3,
+            },
+            "Letter",
+        ),
         ({"target": [0, 1] * 30, "label": [0, 1] * 30, "c": list(range(60))}, None),
     ],
 )
-def test_the_label_where_it_is_evident(tmp_path: Path, columns: dict[str, list[Any]], label: str | None) -> None:
+def test_the_label_where_it_is_evident(
+    tmp_path: Path, columns: dict[str, list[Any]], label: str | None
+) -> None:
     assert look(tmp_path, columns).label == label
 
 
 def test_a_column_that_tells_the_answer_is_named(tmp_path: Path) -> None:
-    """Within a label, in bins of a number, and not where the label hardly changes or a column has a name for each row."""
+    """Within a label, in bins of a number, and not where the label hardly changes or a column
+    has a name for each row.
+    """
     rng, rows = np.random.default_rng(0), 1000
     y = rng.permutation(rows) % 2
     columns = {
         "told": np.where(rng.permutation(rows) < 2, "?", np.where(y, "paid late", "in time")),
         "late": y + rng.random(rows) / 2,
     }
-    columns |= {"other": rng.random(rows), "town": rng.choice(["a", "b"], rows), "code": np.arange(rows) * 7919 % 100_003}
-    inspection = look(tmp_path, {name: values.tolist() for name, values in columns.items()} | {"y": y.tolist()})
+    columns |= {
+        "other": rng.random(rows),
+        "town": rng.choice(["a", "b"], rows),
+        "code": np.arange(rows) * 7919 % 100_003,
+    }
+    inspection = look(
+        tmp_path, {name: values.tolist() for name, values in columns.items()} | {"y": y.tolist()}
+    )
     tells = {c.name: c.tells for c in inspection.columns}
     assert (tells.pop("told"), tells.pop("late")) == (0.999, 1.0)
     assert not any(tells.values())
-    assert "tells the label of 99.9 % of the rows: is it known before that?" in dataset_yaml(inspection, "t")
-    rare = {name: values.tolist() for name, values in columns.items()} | {"y": [1, *[0] * (rows - 1)]}
+    assert "tells the label of 99.9 % of the rows: is it known before that?" in dataset_yaml(
+        inspection, "t"
+    )
+    rare = {name: values.tolist() for name, values in columns.items()} | {
+        "y": [1, *[0] * (rows - 1)]
+    }
     assert not any(c.tells for c in look(tmp_path, rare).columns)
 
 
 def test_dates_and_decimal_commas(tmp_path: Path) -> None:
-    """Each value by itself: a date is the days since 1970, a number has the comma that the file's form has."""
+    """Each value by itself: a date is the days since 1970, a number has the comma that the
+    file's form has.
+    """
     days, rows = [f"20{15 + row % 9}-03-0{1 + row % 9}" for row in range(ROWS)], ROWS // 2
     columns = table(
-        day=days, wage=["1.234,50", "99,05"] * rows, size=["10", "1.200"] * rows, local=["31.12.2024"] * (ROWS - 1) + [""]
+        day=days,
+        wage=["1.234,50", "99,05"] * rows,
+        size=["10", "1.200"] * rows,
+        local=["31.12.2024"] * (ROWS - 1) + [""],
     )
     path = write(tmp_path / "t.csv", columns, ";")
     inspection = inspect_table(path)
@@ -185,17 +251,27 @@ def test_dates_and_decimal_commas(tmp_path: Path) -> None:
     assert "write it as year-month-day" in column(inspection, "local").remark
     assert "day: [2015-01-01, 2024-01-01]" in dataset_yaml(inspection, "t").replace('"', "")
     ranges = {"day": ("2015-01-01", "2024-01-01"), "wage": (0, 2000), "size": (0, 2000)}
-    given: dict[str, Any] = {"path": path, "label": "y", "csv": {"separator": ";", "decimal": ","}, "numeric": ranges}
+    given: dict[str, Any] = {
+        "path": path,
+        "label": "y",
+        "csv": {"separator": ";", "decimal": ","},
+        "numeric": ranges,
+    }
     source = validate(Table, given, "dataset")
     assert source.numeric["day"] == (16436, 19723)
     features = source.load_queries(path).features
     assert features[:, 1].max() == pytest.approx(2 * 1234.5 / 2000 - 1)
     assert features[0, 0] == pytest.approx(2 * (59 / (19723 - 16436)) - 1)
-    pq.write_table(pa.table({"day": pa.array(days).cast(pa.date32()), "y": columns["y"]}), tmp_path / "t.parquet")
+    pq.write_table(
+        pa.table({"day": pa.array(days).cast(pa.date32()), "y": columns["y"]}),
+        tmp_path / "t.parquet",
+    )
     typed = Table(path=tmp_path / "t.parquet", label="y", numeric={"day": source.numeric["day"]})
     assert (typed.load_queries(tmp_path / "t.parquet").features[:, 0] == features[:, 0]).all()
     path.write_text("wage;y\n1.5;no\n")
-    with pytest.raises(DataError, match=r"column 'wage' has '1.5' in row 1 .*written with a comma, as in 1.234,5"):
+    with pytest.raises(
+        DataError, match=r"column 'wage' has '1.5' in row 1 .*written with a comma, as in 1.234,5"
+    ):
         replace(source, numeric={"wage": (0, 2000)}).load_queries(path)
     with pytest.raises(ConfigError, match="no date such as 2024-12-31"):
         validate(Table, {**given, "numeric": {"day": ("2015-1-1", "2024-01-01")}}, "dataset")
@@ -203,9 +279,13 @@ def test_dates_and_decimal_commas(tmp_path: Path) -> None:
 
 def test_a_label_that_is_no_class(tmp_path: Path) -> None:
     numbers = {"x": [1, 2] * 75, "price": [row * 1.5 for row in range(150)]}
-    with pytest.raises(DataError, match=r"the label 'price' has 150 distinct values.*cut a number into ranges"):
+    with pytest.raises(
+        DataError, match=r"the label 'price' has 150 distinct values.*cut a number into ranges"
+    ):
         look(tmp_path, numbers, label="price")
-    with pytest.raises(DataError, match=r"no column 'prise', which label names; did you mean 'price'"):
+    with pytest.raises(
+        DataError, match=r"no column 'prise', which label names; did you mean 'price'"
+    ):
         look(tmp_path, numbers, label="prise")
 
 
@@ -216,7 +296,8 @@ SCATTERED = [str(row * 7919 % 100_003) for row in range(ROWS)]
     ("name", "values", "possible"),
     [
         ("income", [f"${29_040 + row * 977:,}.47" for row in range(ROWS)], False),
-        ("customer_income", [f"{1_234 + row * 977:,}" for row in range(ROWS)], True),  # asked about, and no more
+        # asked about, and no more
+        ("customer_income", [f"{1_234 + row * 977:,}" for row in range(ROWS)], True),
         ("wage", [f"{row * 7.25 + 123.4:.2f}EUR" for row in range(ROWS)], False),
         ("code", [f"K{number}" for number in SCATTERED], False),
         ("paid", SCATTERED, False),
@@ -235,22 +316,31 @@ SCATTERED = [str(row * 7919 % 100_003) for row in range(ROWS)]
         ("index", [f"{row}.0" for row in range(ROWS)], False),
     ],
 )
-def test_no_column_is_an_id_until_somebody_says_so(tmp_path: Path, name: str, values: list[str], possible: bool) -> None:
+def test_no_column_is_an_id_until_somebody_says_so(
+    tmp_path: Path, name: str, values: list[str], possible: bool
+) -> None:
     columns = {name: values, **table(a=[1.5, 2.5, 3.5] * 20)}
     inspection = look(tmp_path, columns)
     node = parse_yaml(dataset_yaml(inspection, "t").encode(), "t.yaml")
     assert (inspection.id, node["id"], "id_permanent" in node) == (None, None, False)
     assert [column.name for column in inspection.columns if column.possible_id] == [name] * possible
     assert (name in questions(inspection)["id"][0]) or not possible, "it only puts the question"
-    assert not any(column.categorical for column in inspection.features), "nor are its values listed"
+    assert not any(column.categorical for column in inspection.features), (
+        "nor are its values listed"
+    )
     if name:
         said = look(tmp_path, columns, id=name)
-        assert (said.id, column(said, name).counts_rows) == (name, column(inspection, name).counts_rows)
+        assert (said.id, column(said, name).counts_rows) == (
+            name,
+            column(inspection, name).counts_rows,
+        )
 
 
 @pytest.mark.parametrize("spread", [2, 7919])
 def test_no_column_is_declared_permanent_that_counts_rows(tmp_path: Path, spread: int) -> None:
-    columns = table(code=[str(row * spread % 100_003 + row % 2) for row in range(ROWS)], a=[1.5, 2.5, 3.5] * 20)
+    columns = table(
+        code=[str(row * spread % 100_003 + row % 2) for row in range(ROWS)], a=[1.5, 2.5, 3.5] * 20
+    )
     inspection = look(tmp_path, columns, id="code")
     node = parse_yaml(dataset_yaml(inspection, "t", unsaid=()).encode(), "t.yaml")
     assert (node["id"], node.get("id_permanent", False)) == ("code", spread > 2)
@@ -258,14 +348,21 @@ def test_no_column_is_declared_permanent_that_counts_rows(tmp_path: Path, spread
 
 
 @pytest.mark.parametrize(
-    ("name", "mixed"), [("7f{}", False), ("{}", False), ("{}a", False), ("{:x}", True), ("{}.5", False)]
+    ("name", "mixed"),
+    [("7f{}", False), ("{}", False), ("{}a", False), ("{:x}", True), ("{}.5", False)],
 )
-def test_ids_that_are_partly_whole_numbers_are_taken_as_text(tmp_path: Path, name: str, mixed: bool) -> None:
-    columns = table(code=[name.format(row * 7919 % 100_003) for row in range(ROWS)], x=[1.5, 2.5, 3.5] * 20)
+def test_ids_that_are_partly_whole_numbers_are_taken_as_text(
+    tmp_path: Path, name: str, mixed: bool
+) -> None:
+    columns = table(
+        code=[name.format(row * 7919 % 100_003) for row in range(ROWS)], x=[1.5, 2.5, 3.5] * 20
+    )
     inspection = look(tmp_path, columns, id="code")
     assert ("id_as_text: true" in dataset_yaml(inspection, "t")) == mixed
     assert [*_lost(inspection)] == [f"'code': {MIXED}."] * mixed, "and at the terminal, too"
-    source = Table(path=tmp_path / "t.csv", label="y", numeric={"x": (0, 5)}, id="code", id_as_text=mixed)
+    source = Table(
+        path=tmp_path / "t.csv", label="y", numeric={"x": (0, 5)}, id="code", id_as_text=mixed
+    )
     if name != "{}.5":  # decimal numbers are no names, which training says
         assert len(source.load().train)
 
@@ -288,7 +385,11 @@ def test_formats(tmp_path: Path, separator: str, encoding: str) -> None:
     assert [c.name for c in inspection.columns] == ["größe", "stadt", "y"]
     assert column(inspection, "stadt").categorical == ("Bonn; Süd", "Köln, am Rhein", 'a "b"')
     source = Table(
-        path=path, label="y", csv=inspection.form, numeric={"größe": (0, 5)}, categorical={"stadt": ("Bonn; Süd",)}
+        path=path,
+        label="y",
+        csv=inspection.form,
+        numeric={"größe": (0, 5)},
+        categorical={"stadt": ("Bonn; Süd",)},
     )
     assert source.load().train.features.shape[1] >= 3
 
@@ -298,12 +399,20 @@ def test_compressed_and_typed_files(tmp_path: Path) -> None:
     packed = tmp_path / "t.csv.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     assert inspect_table(packed).columns == inspect_table(plain).columns
-    typed = {"flag": [True, False] * 30, "x": pa.array([1.5, None, 2.5] * 20), "y": ["no", "yes"] * 30}
+    typed = {
+        "flag": [True, False] * 30,
+        "x": pa.array([1.5, None, 2.5] * 20),
+        "y": ["no", "yes"] * 30,
+    }
     typed |= {"city": pa.array(["a", "b", None] * 20).dictionary_encode(), "lists": [[1]] * 60}
     typed |= {"id": [2**62 + row**2 for row in range(60)]}  # beyond what float64 tells apart
     pq.write_table(pa.table(typed), tmp_path / "t.parquet")
     inspection = inspect_table(tmp_path / "t.parquet")
-    assert (inspection.form, column(inspection, "id").possible_id, column(inspection, "id").distinct) == (None, True, 60)
+    assert (
+        inspection.form,
+        column(inspection, "id").possible_id,
+        column(inspection, "id").distinct,
+    ) == (None, True, 60)
     assert column(inspection, "flag").numeric == (0, 1)
     assert from_data(inspection) == ("x", "city", "classes")  # true and false are the type's own
     assert (column(inspection, "x").missing, column(inspection, "city").missing) == (20, 20)
@@ -322,16 +431,25 @@ def test_columns_of_every_stored_type_are_looked_at(tmp_path: Path) -> None:
     pq.write_table(pa.table({**columns, "y": ["no", "yes"] * 30}), tmp_path / "t.parquet")
     inspection = inspect_table(tmp_path / "t.parquet", label="y")
     kinds = {name: column(inspection, name).kind for name in columns}
-    assert kinds == {"half": "number", "view": "category", "fixed": "category", "image": "unreadable"}
+    assert kinds == {
+        "half": "number",
+        "view": "category",
+        "fixed": "category",
+        "image": "unreadable",
+    }
     assert inspect_table(tmp_path / "t.parquet", label="half").classes == ("0.5", "1.5", "2.5")
 
 
 @pytest.mark.parametrize(("day", "ends_in"), [(2_933_000, ()), (0, (1970, 1971)), (-730_000, ())])
-def test_no_range_is_proposed_that_a_configuration_cannot_hold(tmp_path: Path, day: int, ends_in: tuple[int, ...]) -> None:
+def test_no_range_is_proposed_that_a_configuration_cannot_hold(
+    tmp_path: Path, day: int, ends_in: tuple[int, ...]
+) -> None:
     days = pa.array([day, day + 1, day + 2] * 20, pa.int32()).cast(pa.date32())
     pq.write_table(pa.table({"x": days, "y": ["no", "yes"] * 30}), tmp_path / "t.parquet")
     proposed = column(inspect_table(tmp_path / "t.parquet", label="y"), "x").numeric
-    years = np.array(proposed, int).astype("datetime64[D]").astype("datetime64[Y]").astype(int) + 1970
+    years = (
+        np.array(proposed, int).astype("datetime64[D]").astype("datetime64[Y]").astype(int) + 1970
+    )
     assert tuple(years.tolist()) == ends_in
 
 
@@ -346,7 +464,9 @@ def test_a_damaged_compressed_file_is_refused_by_its_name(tmp_path: Path) -> Non
     packed = gzip.compress(plain.read_bytes())
     for damaged in (packed[:-9], packed[:-8] + bytes(8), packed + b"x", plain.read_bytes()):
         (tmp_path / "t.csv.gz").write_bytes(damaged)
-        with pytest.raises(DataError, match=r"t\.csv\.gz: truncated, damaged or not compressed by gzip"):
+        with pytest.raises(
+            DataError, match=r"t\.csv\.gz: truncated, damaged or not compressed by gzip"
+        ):
             inspect_table(tmp_path / "t.csv.gz")
 
 
@@ -354,7 +474,9 @@ def test_a_damaged_compressed_file_is_refused_by_its_name(tmp_path: Path) -> Non
 def test_a_cell_that_is_too_long_to_be_one_is_refused_by_its_line(tmp_path: Path, row: int) -> None:
     words = ["a", "b"] * (ROWS // 2)
     words[row - 1] = "x" * 200_000
-    with pytest.raises(DataError, match=rf"t\.csv: cannot be cut into cells near line {row + 1} .*quotation mark"):
+    with pytest.raises(
+        DataError, match=rf"t\.csv: cannot be cut into cells near line {row + 1} .*quotation mark"
+    ):
         look(tmp_path, table(note=words))
 
 
@@ -367,16 +489,22 @@ def test_a_file_in_another_encoding_than_the_given_is_refused_by_its_name(tmp_pa
 def test_a_file_without_a_header(tmp_path: Path) -> None:
     path = tmp_path / "t.data"
     path.write_text("".join(f"{row % 7 + 20}.0, w{row % 3}, {row % 2}\n" for row in range(ROWS)))
-    with pytest.raises(DataError, match=r"first line \('20.0', ' w0', ' 0', ...\) looks like data.*header=false"):
+    with pytest.raises(
+        DataError, match=r"first line \('20.0', ' w0', ' 0', ...\) looks like data.*header=false"
+    ):
         inspect_table(path)
     inspection = inspect_table(path, header=False)
     assert [c.name for c in inspection.columns] == ["column1", "column2", "column3"]
     assert (inspection.rows, inspection.label) == (ROWS, "column3")
-    source = Table(path=path, label="column3", csv=CsvFormat(header=False), numeric={"column1": (20, 30)})
+    source = Table(
+        path=path, label="column3", csv=CsvFormat(header=False), numeric={"column1": (20, 30)}
+    )
     dataset = source.load()
     assert len(dataset.train) + len(dataset.test) == ROWS
     with pytest.raises(DataError, match=r"'w0' in row 1 of the data \(line 1 of the file\)"):
-        Table(path=path, label="column3", csv=CsvFormat(header=False), numeric={"column2": (0, 1)}).load()
+        Table(
+            path=path, label="column3", csv=CsvFormat(header=False), numeric={"column2": (0, 1)}
+        ).load()
 
 
 def test_arrays_are_no_table(tmp_path: Path) -> None:
@@ -387,12 +515,16 @@ def test_arrays_are_no_table(tmp_path: Path) -> None:
         inspect_table(write(tmp_path / "t.csv", {"a": [], "b": []}))
 
 
-# -- ranges -------------------------------------------------------------------------------------------------------------
+# -- ranges
+# -------------------------------------------------------------------------------------------------------------
 
 
 @given(
     st.lists(
-        st.floats(-1e12, 1e12, allow_subnormal=False).map(lambda x: float(f"{x:.6g}")), min_size=2, max_size=80, unique=True
+        st.floats(-1e12, 1e12, allow_subnormal=False).map(lambda x: float(f"{x:.6g}")),
+        min_size=2,
+        max_size=80,
+        unique=True,
     )
 )
 @settings(max_examples=60, deadline=None)
@@ -401,52 +533,108 @@ def test_a_range_holds_every_number(values: list[float]) -> None:
     assert low <= min(values) < max(values) <= high
 
 
-@pytest.mark.parametrize("numbers", [1732770000123456.0 + np.arange(300), np.arange(5) * 5e-324, [-1e308, 1e308]])
+@pytest.mark.parametrize(
+    "numbers", [1732770000123456.0 + np.arange(300), np.arange(5) * 5e-324, [-1e308, 1e308]]
+)
 def test_a_range_beyond_the_digits_of_a_double_is_left_as_it_is(numbers: np.ndarray) -> None:
     low, high = round_range(np.asarray(numbers, dtype=float))
     assert low <= min(numbers) < max(numbers) <= high
 
 
-# -- what is written comes back ----------------------------------------------------------------------------------------
+# -- what is written comes back
+# ----------------------------------------------------------------------------------------
 
 ODD = (
-    *("y", "n", "yes", "No", "on", "null", "~", "1", "1e3", "0x1F", "1:30", "2024-01-01", "<<", "=", "a: b", "- a", "#x"),
-    *("${a}", "\\${a}", "\\\\${", "${", "a\\", "\\", "{a}", "[a]", "%TAG", "@x", "_target_", "_self_", "a.b", " a b "),
+    *(
+        "y",
+        "n",
+        "yes",
+        "No",
+        "on",
+        "null",
+        "~",
+        "1",
+        "1e3",
+        "0x1F",
+        "1:30",
+        "2024-01-01",
+        "<<",
+        "=",
+        "a: b",
+        "- a",
+        "#x",
+    ),
+    *(
+        "${a}",
+        "\\${a}",
+        "\\\\${",
+        "${",
+        "a\\",
+        "\\",
+        "{a}",
+        "[a]",
+        "%TAG",
+        "@x",
+        "_target_",
+        "_self_",
+        "a.b",
+        " a b ",
+    ),
 )
 
 
 @pytest.mark.parametrize(
     ("names", "words"),
-    [(["${x}", "yes", "1", "a.b"], ["???", "${oc.env:HOME}", "null", "1e3"]), (["~", "- a", "\\${a}", "x: y"], [*ODD])],
+    [
+        (["${x}", "yes", "1", "a.b"], ["???", "${oc.env:HOME}", "null", "1e3"]),
+        (["~", "- a", "\\${a}", "x: y"], [*ODD]),
+    ],
 )
 def test_any_name_and_word_is_composed_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], words: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     number, word, label, lost = names
-    values = {number: [0.5, 1.5, 2.5] * 20, word: (words * ROWS)[:ROWS], label: ["a", "${b}"] * 30, lost: ["z"] * ROWS}
+    values = {
+        number: [0.5, 1.5, 2.5] * 20,
+        word: (words * ROWS)[:ROWS],
+        label: ["a", "${b}"] * 30,
+        lost: ["z"] * ROWS,
+    }
     pq.write_table(pa.table(values), tmp_path / "t.parquet")
     inspection = inspect_table(Path("t.parquet"), label=label)
     (tmp_path / "conf" / "dataset").mkdir(parents=True, exist_ok=True)
-    (tmp_path / "conf" / "dataset" / "mine.yaml").write_text(dataset_yaml(inspection, "mine"), encoding="utf-8")
+    (tmp_path / "conf" / "dataset" / "mine.yaml").write_text(
+        dataset_yaml(inspection, "mine"), encoding="utf-8"
+    )
     config = composed("train", ["dataset=mine"])
     node = config["dataset"]
     assert node["label"] == label
     assert node["classes"] == ["${b}", "a"]
     assert node["numeric"] == {c.name: list(c.numeric) for c in inspection.features if c.numeric}
-    assert node["categorical"] == {c.name: list(c.categorical) for c in inspection.features if c.categorical}
-    assert set(node["missing_values"]) == {marker for c in inspection.features for marker in c.markers}
+    assert node["categorical"] == {
+        c.name: list(c.categorical) for c in inspection.features if c.categorical
+    }
+    assert set(node["missing_values"]) == {
+        marker for c in inspection.features for marker in c.markers
+    }
     assert tuple(node["from_data"]) == from_data(inspection)
     assert isinstance(build(node, "dataset"), Table)
     assert parse_yaml(to_yaml(config).encode(), "config.yaml") == config  # and in a run's record
 
 
-# -- what was read off the data is not public --------------------------------------------------------------------------
+# -- what was read off the data is not public
+# --------------------------------------------------------------------------
 
 
 def mine(tmp_path: Path, **given: Any) -> Table:
     path = write(tmp_path / "t.csv", table(age=[20, 30, 40] * 20, job=["a", "b"] * 30))
-    given = {"numeric": {"age": (0, 100)}, "categorical": {"job": ("a", "b")}, "classes": ("no", "yes"), **given}
+    given = {
+        "numeric": {"age": (0, 100)},
+        "categorical": {"job": ("a", "b")},
+        "classes": ("no", "yes"),
+        **given,
+    }
     return Table(path=path, label="y", **given)
 
 
@@ -456,13 +644,19 @@ def mine(tmp_path: Path, **given: Any) -> Table:
         (("age",), "the range of column 'age' was read off the records"),
         (
             ("job", "age"),
-            r"list of values of column 'job' \(and of 1 more.*dataset.categorical.job.*dataset.from_data=\[\]",
+            r"list of values of column 'job' \(and of 1 "
+            r"more.*dataset.categorical.job.*dataset.from_data=\[\]",
         ),
-        (("classes",), "the list of classes was read off the records.*take 'classes' off dataset.from_data"),
+        (
+            ("classes",),
+            "the list of classes was read off the records.*take 'classes' off dataset.from_data",
+        ),
     ],
     ids=["a range", "a list", "classes"],
 )
-def test_what_is_marked_voids_condition_e(tmp_path: Path, marked: tuple[str, ...], says: str) -> None:
+def test_what_is_marked_voids_condition_e(
+    tmp_path: Path, marked: tuple[str, ...], says: str
+) -> None:
     grounds = mine(tmp_path, from_data=marked).load().preprocessing
     assert grounds.standing is Standing.VOID
     assert re.search(says, " ".join(fact.sentence for fact in grounds.facts))
@@ -471,12 +665,24 @@ def test_what_is_marked_voids_condition_e(tmp_path: Path, marked: tuple[str, ...
 
 def test_missing_markers(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", table(age=["20", "?", "40"] * 20, job=["a", "?"] * 30))
-    settings: dict[str, Any] = {"path": path, "label": "y", "numeric": {"age": (0, 100)}, "categorical": {"job": ("a",)}}
-    with pytest.raises(DataError, match=r"column 'age' has '\?' in row 2 of the data \(line 3 of the file\): expected"):
+    settings: dict[str, Any] = {
+        "path": path,
+        "label": "y",
+        "numeric": {"age": (0, 100)},
+        "categorical": {"job": ("a",)},
+    }
+    with pytest.raises(
+        DataError,
+        match=r"column 'age' has '\?' in row 2 of the data \(line 3 of the file\): expected",
+    ):
         Table(**settings).load()
-    with pytest.raises(DataError, match=r"column 'age' has no value in row 2 of the data \(line 3 of the file\)"):
+    with pytest.raises(
+        DataError, match=r"column 'age' has no value in row 2 of the data \(line 3 of the file\)"
+    ):
         Table(**settings, missing_values=("?",)).load()
-    dataset = Table(**settings, missing_values=("?",), missing="indicator", test_fraction=0.5).load()
+    dataset = Table(
+        **settings, missing_values=("?",), missing="indicator", test_fraction=0.5
+    ).load()
     assert dataset.train.features.shape[1] == 5  # age, a, other, and two indicators
     both = np.concatenate([dataset.train.features, dataset.test.features])
     assert both[:, 3].sum() == 20

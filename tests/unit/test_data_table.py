@@ -1,4 +1,6 @@
-"""The user's own table: features by hand, splits, missing values, and what is declared of it and does not fit."""
+"""The user's own table: features by hand, splits, missing values, and what is declared of it and
+does not fit.
+"""
 
 import math
 from collections.abc import Callable
@@ -45,7 +47,10 @@ def people(folder: Path, text: str = PEOPLE, **settings: Any) -> Table:
 
 
 def by_id(dataset: Dataset) -> dict[str, list[float]]:
-    pairs = (zip(part.ids.tolist(), part.features.tolist(), strict=True) for part in (dataset.train, dataset.test))
+    pairs = (
+        zip(part.ids.tolist(), part.features.tolist(), strict=True)
+        for part in (dataset.train, dataset.test)
+    )
     return dict(pair for part in pairs for pair in part)
 
 
@@ -72,7 +77,8 @@ def test_missing_numbers_become_zero_and_a_flag(tmp_path: Path) -> None:
     assert by_id(people(tmp_path, text).load())["b"] == [0.0, 1.0, 0, 1, 0, 1, 0, 0]
     with pytest.raises(
         DataError,
-        match=r"column 'age' has no value in row 2 of the data \(line 3 of the file\): .*dataset\.missing=",
+        match=r"column 'age' has no value in row 2 of the data \(line 3 of the file\): "
+        r".*dataset\.missing=",
     ):
         people(tmp_path, text, missing="error").load()
     with pytest.raises(DataError, match=r"column 'region' has no value in row 4 of the data"):
@@ -106,17 +112,28 @@ def test_a_test_file(tmp_path: Path) -> None:
 
 
 def test_a_person_on_both_sides_is_noted(tmp_path: Path) -> None:
-    (tmp_path / "later.csv").write_text("id,age,income,region,default\na,18,100,west,yes\nz,18,100,west,yes\n")
+    (tmp_path / "later.csv").write_text(
+        "id,age,income,region,default\na,18,100,west,yes\nz,18,100,west,yes\n"
+    )
     mixed = people(tmp_path, id=None, unit="id", split=None, test=Path("later.csv")).load()
     assert with_notes(mixed, None).notes[-1].startswith("units with training and test records: 1;")
-    split = people(tmp_path, PEOPLE + PEOPLE.split("\n", 1)[1], id=None, unit="id", split=None, test_fraction=0.5).load()
+    split = people(
+        tmp_path,
+        PEOPLE + PEOPLE.split("\n", 1)[1],
+        id=None,
+        unit="id",
+        split=None,
+        test_fraction=0.5,
+    ).load()
     assert (len(split.train), len(split.test)) == (6, 2), "a person's rows go one way"
     assert with_notes(split, None).notes == split.notes
 
 
 def test_names_that_are_nearly_alike_are_noted(tmp_path: Path) -> None:
     rows = "".join(
-        f"{name},18,100,north,{answer}\n" for name in ("P7", "p7", "A", "a ", "b", "x") for answer in ("yes", "no")
+        f"{name},18,100,north,{answer}\n"
+        for name in ("P7", "p7", "A", "a ", "b", "x")
+        for answer in ("yes", "no")
     )
     (tmp_path / "later.csv").write_text("id,age,income,region,default\nz,18,100,west,yes\n")
     content = f"id,age,income,region,default\n{rows}"
@@ -136,7 +153,9 @@ def test_range_from_the_data(tmp_path: Path) -> None:
     constant = people(tmp_path, PEOPLE.replace("b,59", "b,18"), numeric={"age": None})
     assert by_id(constant.load())["a"][0] == 0.0
     with pytest.raises(DataError, match=r"column 'age' has no training value"):
-        people(tmp_path, PEOPLE.replace("a,18", "a,").replace("b,59", "b,"), numeric={"age": None}).load()
+        people(
+            tmp_path, PEOPLE.replace("a,18", "a,").replace("b,59", "b,"), numeric={"age": None}
+        ).load()
 
 
 def test_queries(tmp_path: Path) -> None:
@@ -146,7 +165,10 @@ def test_queries(tmp_path: Path) -> None:
     assert queries.features.tolist() == [[0, 1, 0, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1, 0, 1]]
     assert queries.labels.tolist() == [UNLABELLED, UNLABELLED]
     (tmp_path / "narrow.csv").write_text("age,region\n1,north\n")
-    with pytest.raises(DataError, match=r"narrow\.csv: no column or key 'income', which dataset\.numeric\.income names"):
+    with pytest.raises(
+        DataError,
+        match=r"narrow\.csv: no column or key 'income', which dataset\.numeric\.income names",
+    ):
         source.load_queries(tmp_path / "narrow.csv")
 
 
@@ -155,15 +177,46 @@ def test_queries(tmp_path: Path) -> None:
     [
         ("", "", {"label": "defualt"}, r"which dataset\.label names; did you mean 'default'\?"),
         ("", "", {"id": "key"}, r"no column or key 'key', which dataset\.id names"),
-        ("", "", {"numeric": {"ages": (0, 1)}}, r"which dataset\.numeric\.ages names; did you mean 'age'\?"),
-        ("b,59", "b,old", {}, r"column 'age' has 'old' in row 2 of the data \(line 3 of the file\): expected a number"),
+        (
+            "",
+            "",
+            {"numeric": {"ages": (0, 1)}},
+            r"which dataset\.numeric\.ages names; did you mean 'age'\?",
+        ),
+        (
+            "b,59",
+            "b,old",
+            {},
+            r"column 'age' has 'old' in row 2 of the data \(line 3 of the file\): expected a "
+            r"number",
+        ),
         ("b,59", "b,inf", {}, r"column 'age' has inf in row 2 of the data .*: an infinite value"),
         ("b,59", ",59", {}, r"dataset\.id: column 'id' has no value in row 2 of the data"),
         ("b,59", "a,59", {}, r"dataset\.id: column 'id' has 'a' 2 times"),
-        ("b,59", "7,59", {}, r"dataset\.id: column 'id' has 'a' in row 1 .*: a whole number and text: write all"),
-        ("yes,train", ",train", {}, r"column 'default' has no value in row 2 of the data \(line 3 of the file\): every"),
-        ("yes,train", "no,train", {"classes": None}, "every training record has the class 'no': list the public classes"),
-        ("", "", {"classes": ("no", "maybe")}, r"row 2 of the data .* has the label 'yes'.*the classes are no, maybe"),
+        (
+            "b,59",
+            "7,59",
+            {},
+            r"dataset\.id: column 'id' has 'a' in row 1 .*: a whole number and text: write all",
+        ),
+        (
+            "yes,train",
+            ",train",
+            {},
+            r"column 'default' has no value in row 2 of the data \(line 3 of the file\): every",
+        ),
+        (
+            "yes,train",
+            "no,train",
+            {"classes": None},
+            "every training record has the class 'no': list the public classes",
+        ),
+        (
+            "",
+            "",
+            {"classes": ("no", "maybe")},
+            r"row 2 of the data .* has the label 'yes'.*the classes are no, maybe",
+        ),
         ("test", "train", {}, "the test split is empty"),
         ("train", "test", {}, "the train split is empty"),
         (
@@ -175,7 +228,9 @@ def test_queries(tmp_path: Path) -> None:
         (PEOPLE.partition("\n")[2], "", {}, r"people\.csv: no rows"),
     ],
 )
-def test_bad_input(tmp_path: Path, old: str, new: str, settings: dict[str, Any], message: str) -> None:
+def test_bad_input(
+    tmp_path: Path, old: str, new: str, settings: dict[str, Any], message: str
+) -> None:
     source = people(tmp_path, PEOPLE.replace(old, new) if old else PEOPLE, **settings)
     with pytest.raises(DataError, match=message) as caught:
         source.load()
@@ -185,10 +240,13 @@ def test_bad_input(tmp_path: Path, old: str, new: str, settings: dict[str, Any],
 def test_more_features_than_a_model_takes_are_refused() -> None:
     numeric = {f"a{i}": [0, 1] for i in range(100)}
     with pytest.raises(ConfigError, match="lower bins or crosses"):
-        validate(Table, {"path": "t.csv", "label": "y", "numeric": numeric, "bins": 1000}, "dataset")
+        validate(
+            Table, {"path": "t.csv", "label": "y", "numeric": numeric, "bins": 1000}, "dataset"
+        )
 
 
-# -- from a row to features ------------------------------------------------------------------------------------------------
+# -- from a row to features
+# ------------------------------------------------------------------------------------------------
 
 LIMITS = {"age": (0.0, 100.0), "debt": (-10.0, 0.0, 5.0, 1000.0)}
 LISTED = {"home": ("own", "rent"), "sex": ("f", "m")}
@@ -206,7 +264,8 @@ def test_edges_by_hand() -> None:
     code = Encoding({"x": (0.0, 10.0, 20.0, 100.0, 200.0)}, {}, bins=7)
     unit = np.float32(1 / math.sqrt(3))  # between four bins there are three edges
     expected = unit * np.array(
-        [[-1, -1, -1], [-1, -1, -1], [1, -1, -1], [1, 1, -1], [1, 1, 1], [1, 1, 1], [0, 0, 0]], dtype=np.float32
+        [[-1, -1, -1], [-1, -1, -1], [1, -1, -1], [1, 1, -1], [1, 1, 1], [1, 1, 1], [0, 0, 0]],
+        dtype=np.float32,
     )
     assert (code(numbers(-5, 9.99, 10, 99, 100, 1e9, None), nothing(7)) == expected).all()
 
@@ -221,8 +280,16 @@ def test_a_range_is_cut_into_equal_parts_and_halved_towards_zero() -> None:
 
 
 def test_without_bins_numbers_are_scaled_and_a_column_that_never_changes_is_nothing() -> None:
-    assert Encoding({"x": (0.0, 4.0)}, {})(numbers(0, 1, 9, None), nothing(4)).ravel().tolist() == [-1, -0.5, 1, 0]
-    assert Encoding({"x": (3.0, 3.0)}, {}, bins=5)(numbers(3, 4), nothing(2)).ravel().tolist() == [0, 0]
+    assert Encoding({"x": (0.0, 4.0)}, {})(numbers(0, 1, 9, None), nothing(4)).ravel().tolist() == [
+        -1,
+        -0.5,
+        1,
+        0,
+    ]
+    assert Encoding({"x": (3.0, 3.0)}, {}, bins=5)(numbers(3, 4), nothing(2)).ravel().tolist() == [
+        0,
+        0,
+    ]
 
 
 ANY_ROWS = st.lists(
@@ -241,7 +308,9 @@ ANY_ROWS = st.lists(
 @pytest.mark.parametrize("crosses", [0, 16])
 @given(rows=ANY_ROWS)
 @hypothesis.settings(max_examples=25, deadline=None)
-def test_a_row_has_the_same_bits_whatever_stands_beside_it(bins: int, crosses: int, rows: list[tuple]) -> None:  # type: ignore[type-arg]
+def test_a_row_has_the_same_bits_whatever_stands_beside_it(
+    bins: int, crosses: int, rows: list[tuple]
+) -> None:  # type: ignore[type-arg]
     code = Encoding(LIMITS, LISTED, bins, crosses, indicator=True)
     figures = np.array([row[:2] for row in rows])
     texts = np.array([row[2:] for row in rows], dtype=object).reshape(len(rows), 2)
@@ -254,7 +323,8 @@ def each_alone(code: Encoding, figures: np.ndarray, texts: np.ndarray) -> bool:
     together = code(figures, texts)
     alone = (code(figures[i : i + 1], texts[i : i + 1]) for i in range(len(figures)))
     return bool(
-        (np.concatenate(list(alone)) == together).all() and (code(figures[::-1], texts[::-1]) == together[::-1]).all()
+        (np.concatenate(list(alone)) == together).all()
+        and (code(figures[::-1], texts[::-1]) == together[::-1]).all()
     )
 
 
@@ -274,16 +344,23 @@ def test_crosses_tell_pairs_apart_and_weigh_as_much_as_the_columns() -> None:
     crossed = code(np.empty((4, 0)), pairs)[:, -code.crosses :]
     assert len({row.tobytes() for row in crossed}) == 4
     assert np.linalg.norm(crossed, axis=1) == pytest.approx(np.sqrt(3))
-    assert not code(np.empty((1, 0)), np.array([["x", None, None]], dtype=object))[0, -code.crosses :].any()
+    assert not code(np.empty((1, 0)), np.array([["x", None, None]], dtype=object))[
+        0, -code.crosses :
+    ].any()
 
 
-# -- what is declared and does not fit the data ---------------------------------------------------------------------------
+# -- what is declared and does not fit the data
+# ---------------------------------------------------------------------------
 
 ROWS = 40
 TABLE = {"path": "t.csv", "label": "y", "numeric": {"a": [0, 9]}, "split": "part"}
 
 
-def csv(folder: Path, labels: Callable[[int], str] = lambda i: "no" if i % 2 else "yes", rows: int = ROWS) -> Path:
+def csv(
+    folder: Path,
+    labels: Callable[[int], str] = lambda i: "no" if i % 2 else "yes",
+    rows: int = ROWS,
+) -> Path:
     """Columns a (0 to 9), y, who and part (a quarter for testing)."""
     lines = [f"{i % 10},{labels(i)},p{i},{'test' if i % 4 == 3 else 'train'}" for i in range(rows)]
     (folder / "t.csv").write_text("a,y,who,part\n" + "".join(f"{line}\n" for line in lines))
@@ -291,7 +368,10 @@ def csv(folder: Path, labels: Callable[[int], str] = lambda i: "no" if i % 2 els
 
 
 def parquet(folder: Path, **columns: Any) -> Path:
-    pq.write_table(pa.table({"a": list(range(ROWS)), "y": ["no", "yes"] * (ROWS // 2), **columns}), folder / "t.parquet")
+    pq.write_table(
+        pa.table({"a": list(range(ROWS)), "y": ["no", "yes"] * (ROWS // 2), **columns}),
+        folder / "t.parquet",
+    )
     return folder / "t.parquet"
 
 
@@ -315,21 +395,28 @@ def test_a_class_without_training_records_is_noted(tmp_path: Path) -> None:
 def test_a_vocabulary_that_matches_nothing_is_refused_and_little_is_noted(tmp_path: Path) -> None:
     csv(tmp_path)
     message = (
-        r"t\.csv: column 'a': none of its 40 values is in dataset\.categorical\.a, so each would count as other: "
+        r"t\.csv: column 'a': none of its 40 values is in dataset\.categorical\.a, so each would "
+        r"count as other: "
         r"the column has '0', '1', '2' and 7 more; the list has '00', '1.5'"
     )
     with pytest.raises(DataError, match=message):
         table(tmp_path, numeric={}, categorical={"a": ["00", "1.5"]}).load()
     share = (
-        "column 'a': 24 of 40 values are not in dataset.categorical.a and count as other, such as '4', '5', '6' and 3 more."
+        "column 'a': 24 of 40 values are not in dataset.categorical.a and count as other, such "
+        "as '4', '5', '6' and 3 more."
     )
     assert table(tmp_path, numeric={}, categorical={"a": [0, 1, 2, 3]}).load().notes == (share,)
-    assert not table(tmp_path, numeric={}, categorical={"a": [0, 1, 2, 3, 4]}).load().notes, "a half is enough"
+    assert not table(tmp_path, numeric={}, categorical={"a": [0, 1, 2, 3, 4]}).load().notes, (
+        "a half is enough"
+    )
 
 
 def test_lists_do_not_name_what_means_missing_or_truth(tmp_path: Path) -> None:
     csv(tmp_path)
-    with pytest.raises(DataError, match=r"dataset\.categorical\.who lists 'NA', which in a csv stands for a missing value"):
+    with pytest.raises(
+        DataError,
+        match=r"dataset\.categorical\.who lists 'NA', which in a csv stands for a missing value",
+    ):
         table(tmp_path, numeric={}, categorical={"who": ["NA", "p1"]}).load()
     with pytest.raises(DataError, match=r"dataset\.classes lists 'null'"):
         table(tmp_path, classes=["null", "yes"]).load()
@@ -337,24 +424,39 @@ def test_lists_do_not_name_what_means_missing_or_truth(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("declared", "times"),
-    [(None, None), (30, None), (15, None), (60, None), (14, "2.1 times larger"), (10**9, "33,333,333.3 times smaller")],
+    [
+        (None, None),
+        (30, None),
+        (15, None),
+        (60, None),
+        (14, "2.1 times larger"),
+        (10**9, "33,333,333.3 times smaller"),
+    ],
 )
-def test_a_declared_size_far_from_the_data_is_noted(tmp_path: Path, declared: int | None, times: str | None) -> None:
+def test_a_declared_size_far_from_the_data_is_noted(
+    tmp_path: Path, declared: int | None, times: str | None
+) -> None:
     csv(tmp_path)
     dataset = table(tmp_path, declared_size=declared).load()
     notes = with_notes(dataset, None).notes
     assert len(notes) == (times is not None)
     if times is not None:
-        assert notes[0].startswith(f"dataset.declared_size is {declared}, and there are 30 training records: ")
+        assert notes[0].startswith(
+            f"dataset.declared_size is {declared}, and there are 30 training records: "
+        )
         assert f"about {times} than a mean" in notes[0]
-    assert not with_notes(dataset, 30.0).notes, "a normaliser that is given counts, and the size then does not"
+    assert not with_notes(dataset, 30.0).notes, (
+        "a normaliser that is given counts, and the size then does not"
+    )
     assert "training.batch.normalizer" in with_notes(dataset, 3000.0).notes[0]
 
 
 def test_clipped_values_are_counted_in_data_and_queries(tmp_path: Path) -> None:
     csv(tmp_path)
     source = table(tmp_path, numeric={"a": [1, 5]}, missing="indicator")
-    assert source.load().notes == ("column 'a': 20 of 40 values outside [1, 5] are clipped to it (they go from 0 to 9).",)
+    assert source.load().notes == (
+        "column 'a': 20 of 40 values outside [1, 5] are clipped to it (they go from 0 to 9).",
+    )
     (tmp_path / "q.csv").write_text("a\n3\n-20\n1e9\n \n".replace(" \n", "NA\n"))
     queries = source.load_queries(tmp_path / "q.csv")
     assert queries.features[:, 0].tolist() == [0.0, -1.0, 1.0, 0.0]
@@ -368,20 +470,29 @@ def test_unknown_categories_are_counted_in_queries(tmp_path: Path) -> None:
     csv(tmp_path)
     source = table(tmp_path, numeric={}, categorical={"a": list(range(10))}, classes=["no", "yes"])
     (tmp_path / "q.csv").write_text("a\n0\nx\ny\n")
-    assert source.load_queries(tmp_path / "q.csv").outside == (Outside("a", 2, 3, "the 10 listed", "'x', 'y'", far=2),)
+    assert source.load_queries(tmp_path / "q.csv").outside == (
+        Outside("a", 2, 3, "the 10 listed", "'x', 'y'", far=2),
+    )
     (tmp_path / "q.csv").write_text("a\n0\n9\n")
     assert not source.load_queries(tmp_path / "q.csv").outside
 
 
 def test_a_column_without_values_is_noted(tmp_path: Path) -> None:
     parquet(tmp_path, b=pa.nulls(ROWS, pa.float64()), c=pa.nulls(ROWS, pa.string()))
-    source = from_parquet(tmp_path, numeric={"a": [0, 39], "b": [0, 1]}, categorical={"c": ["x"]}, missing="indicator")
-    assert source.load().notes == ("column 'b' has no value in any record.", "column 'c' has no value in any record.")
+    source = from_parquet(
+        tmp_path, numeric={"a": [0, 39], "b": [0, 1]}, categorical={"c": ["x"]}, missing="indicator"
+    )
+    assert source.load().notes == (
+        "column 'b' has no value in any record.",
+        "column 'c' has no value in any record.",
+    )
 
 
 def test_hundreds_of_labels_are_refused_at_once_unless_they_are_listed(tmp_path: Path) -> None:
     csv(tmp_path, lambda i: str(i * 0.5), rows=2_000)
-    with pytest.raises(DataError, match=r"2000 distinct labels, such as .*a regression target\?.*dataset\.classes"):
+    with pytest.raises(
+        DataError, match=r"2000 distinct labels, such as .*a regression target\?.*dataset\.classes"
+    ):
         table(tmp_path).load()
     np.savez(tmp_path / "e.npz", x=np.arange(404.0).reshape(202, 2), label=np.arange(202) % 101)
     with pytest.raises(DataError, match=r"e\.npz: 101 distinct labels"):
@@ -392,7 +503,9 @@ def test_hundreds_of_labels_are_refused_at_once_unless_they_are_listed(tmp_path:
 @pytest.mark.parametrize("word", ["", " ", "nan", "NA"])
 def test_a_missing_label_may_be_text(tmp_path: Path, word: str) -> None:
     parquet(tmp_path, y=["no", "yes", word, "no"] * (ROWS // 4))
-    with pytest.raises(DataError, match=r"t\.parquet: .* column 'y' has no value in row 3 of the data"):
+    with pytest.raises(
+        DataError, match=r"t\.parquet: .* column 'y' has no value in row 3 of the data"
+    ):
         from_parquet(tmp_path).load()
 
 
@@ -406,7 +519,9 @@ def test_ranges_too_wide_to_compute_with(tmp_path: Path) -> None:
 
 def test_an_empty_split_says_which_setting_made_it(tmp_path: Path) -> None:
     csv(tmp_path)
-    with pytest.raises(DataError, match=r"the test split is empty: dataset\.test_fraction=1e-09 of 40 records"):
+    with pytest.raises(
+        DataError, match=r"the test split is empty: dataset\.test_fraction=1e-09 of 40 records"
+    ):
         table(tmp_path, split=None, test_fraction=1e-9).load()
 
 
@@ -419,7 +534,8 @@ def test_arrays_of_different_lengths_are_named(tmp_path: Path, part: str) -> Non
         Embeddings(path=tmp_path / "e.npz", **{"label": "y", part: "short"}).load()
 
 
-# -- subgroups -------------------------------------------------------------------------------------------------------------
+# -- subgroups
+# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["csv", "npz"])
@@ -430,22 +546,42 @@ def test_subgroups_are_read_as_words_and_change_nothing_else(tmp_path: Path, kin
         sources = [table(tmp_path, subgroups=names) for names in ([], ["a", "who"])]
     else:
         who = np.array([f"p{i}" if i != 3 else "" for i in range(ROWS)])
-        np.savez(tmp_path / "e.npz", x=np.eye(ROWS), label=np.arange(ROWS) % 2, a=np.arange(ROWS) % 10, who=who)
-        sources = [Embeddings(path=tmp_path / "e.npz", subgroups=names) for names in ((), ("a", "who"))]
+        np.savez(
+            tmp_path / "e.npz",
+            x=np.eye(ROWS),
+            label=np.arange(ROWS) % 2,
+            a=np.arange(ROWS) % 10,
+            who=who,
+        )
+        sources = [
+            Embeddings(path=tmp_path / "e.npz", subgroups=names) for names in ((), ("a", "who"))
+        ]
     plain, split = (source.load() for source in sources)
     assert plain.digest == split.digest
     assert not plain.train.groups
     rows = [i for part in (split.train, split.test) for i in part.groups["a"].tolist()]
     assert sorted(rows) == sorted(str(i % 10) for i in range(ROWS))
-    assert ["(missing)" in part.groups["who"] for part in (split.train, split.test)].count(True) == 1
-    assert split.train.take(np.array([2, 0])).groups["a"].tolist() == split.train.groups["a"][[2, 0]].tolist()
+    assert ["(missing)" in part.groups["who"] for part in (split.train, split.test)].count(
+        True
+    ) == 1
+    assert (
+        split.train.take(np.array([2, 0])).groups["a"].tolist()
+        == split.train.groups["a"][[2, 0]].tolist()
+    )
     np.savez(tmp_path / "q.npz", x=np.eye(ROWS), a=np.arange(ROWS))
-    assert kind == "csv" or list(sources[1].load_queries(tmp_path / "q.npz").groups) == ["a"], "those that are there"
+    assert kind == "csv" or list(sources[1].load_queries(tmp_path / "q.npz").groups) == ["a"], (
+        "those that are there"
+    )
 
 
 def test_subgroups_that_cannot_be(tmp_path: Path) -> None:
     csv(tmp_path, rows=60)
-    with pytest.raises(DataError, match=r"dataset\.subgroups: column 'who' has 60 different values, at most 50"):
+    with pytest.raises(
+        DataError, match=r"dataset\.subgroups: column 'who' has 60 different values, at most 50"
+    ):
         table(tmp_path, subgroups=["who"]).load()
-    with pytest.raises(DataError, match=r"no column or key 'whom', which dataset\.subgroups names; did you mean 'who'"):
+    with pytest.raises(
+        DataError,
+        match=r"no column or key 'whom', which dataset\.subgroups names; did you mean 'who'",
+    ):
         table(tmp_path, subgroups=["whom"]).load()

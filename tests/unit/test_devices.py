@@ -1,8 +1,9 @@
-"""Training and certifying leave no tensor behind on the CPU: tried on a device that computes as the CPU does.
+"""Training and certifying leave no tensor behind on the CPU: tried on a device that computes as the
+CPU does.
 
-``Elsewhere`` holds a tensor of the CPU and says that it is on another device. An operation on tensors of two devices, and
-NumPy, are errors, as with a GPU; numbers may go over by ``.to`` and ``.cpu()`` alone. A GPU's own kernels and copies
-are not tried here.
+``Elsewhere`` holds a tensor of the CPU and says that it is on another device. An operation on
+tensors of two devices, and NumPy, are errors, as with a GPU; numbers may go over by ``.to`` and
+``.cpu()`` alone. A GPU's own kernels and copies are not tried here.
 """
 
 from collections.abc import Iterator
@@ -114,7 +115,9 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """Everything that asks for the GPU gets the other device; settings that ask for it."""
     for module in (loop, certificates):
         monkeypatch.setattr(
-            module, "pick_device", lambda compute: AWAY if compute.device == "cuda" else torch.device("cpu")
+            module,
+            "pick_device",
+            lambda compute: AWAY if compute.device == "cuda" else torch.device("cpu"),
         )
     known = torch.is_autocast_enabled
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: kind != "meta" and known(kind))
@@ -126,13 +129,27 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
 
 def data(classes: int = 2) -> Any:
     rng = np.random.default_rng(0)
-    return make_records(rng.normal(size=(30, 4)), rng.integers(0, classes, 30), public=[i % 7 == 0 for i in range(30)])
+    return make_records(
+        rng.normal(size=(30, 4)),
+        rng.integers(0, classes, 30),
+        public=[i % 7 == 0 for i in range(30)],
+    )
 
 
 CASES = {
     "two classes": (2, "tanh", {"batch": {"count": 2}, "epochs": 2}, "exact"),
-    "three classes, Nesterov": (3, "relu", {"momentum": 0.9, "nesterov": True, "epochs": 2}, "rump"),
-    "one output, float32": (2, "gelu", {"loss": "binary_cross_entropy", "dtype": "float32"}, "exact"),
+    "three classes, Nesterov": (
+        3,
+        "relu",
+        {"momentum": 0.9, "nesterov": True, "epochs": 2},
+        "rump",
+    ),
+    "one output, float32": (
+        2,
+        "gelu",
+        {"loss": "binary_cross_entropy", "dtype": "float32"},
+        "exact",
+    ),
 }
 
 
@@ -146,13 +163,18 @@ def test_nothing_is_left_on_the_cpu(case: str, relation: str, away: dict[str, st
     if relation == "paper_privacy":
         records = make_records(records.features, records.labels)
     head = make_head(training, 4, classes, (5,), activation)
-    draws = {name: torch.full(p.shape, 0.001, dtype=torch.float64) for name, p in head.state_dict().items()}
+    draws = {
+        name: torch.full(p.shape, 0.001, dtype=torch.float64)
+        for name, p in head.state_dict().items()
+    }
     boxes = []
     for where in ({"kernel": "reference"}, away):
         recipe = make_recipe(training, relation, (0, 1, 4), classes, fragment=16, **where)
         box = train(head, recipe, records, noise=lambda step: draws)
         made = certify(head, recipe, box, records.features[:9])
-        boxes.append((box, made, envelope(head, recipe, box, records.features[:9]) if classes == 2 else None))
+        boxes.append(
+            (box, made, envelope(head, recipe, box, records.features[:9]) if classes == 2 else None)
+        )
     (ours, mine, reach), (theirs, other, limit) = boxes
     for name in ours.nominal:
         assert torch.equal(ours.nominal[name], theirs.nominal[name])
@@ -172,7 +194,10 @@ def test_a_run_goes_on_there_from_a_checkpoint(away: dict[str, str]) -> None:
     batches = list(first.plan.batches(data().units))
     with torch.no_grad():
         first.step(batches[0])
-        second.restore(CheckpointState(1, {name: tensor.cpu() for name, tensor in first.tensors().items()}), batches[:1])
+        second.restore(
+            CheckpointState(1, {name: tensor.cpu() for name, tensor in first.tensors().items()}),
+            batches[:1],
+        )
         for run in (first, second):
             run.step(batches[1])
     for name in first.point:
@@ -185,8 +210,12 @@ def test_the_self_tests_cases_stay_where_they_are_put(case: str, away: dict[str,
         assert isinstance(tensor, Elsewhere)
 
 
-def test_precision_that_pytorch_has_no_one_answer_about_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its newer settings, one for each backend, make it raise where it is asked for the one that all have."""
+def test_precision_that_pytorch_has_no_one_answer_about_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its newer settings, one for each backend, make it raise where it is asked for the one that
+    all have.
+    """
 
     def mixed() -> str:
         raise RuntimeError("mix of the legacy and new APIs")
@@ -197,14 +226,22 @@ def test_precision_that_pytorch_has_no_one_answer_about_is_refused(monkeypatch: 
         check_precision(torch.float32, torch.device("cpu"))
 
 
-def test_a_tensor_left_behind_is_noticed(away: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tensor_left_behind_is_noticed(
+    away: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rules broken on purpose: one makes its zeros on the CPU, one goes through NumPy."""
     training = make_training()
     recipe, head = make_recipe(training, fragment=16, **away), make_head(training, 4, 2, (5,))
     bound = LinearRule.nominal
-    monkeypatch.setattr(LinearRule, "nominal", lambda self, x, point: bound(self, x, point) + torch.zeros(1))
+    monkeypatch.setattr(
+        LinearRule, "nominal", lambda self, x, point: bound(self, x, point) + torch.zeros(1)
+    )
     with pytest.raises(RuntimeError, match="two devices"):
         train(head, recipe, data())
-    monkeypatch.setattr(LinearRule, "nominal", lambda self, x, point: torch.from_numpy(bound(self, x, point).numpy()))
+    monkeypatch.setattr(
+        LinearRule,
+        "nominal",
+        lambda self, x, point: torch.from_numpy(bound(self, x, point).numpy()),
+    )
     with pytest.raises((RuntimeError, TypeError, NotImplementedError)):
         train(head, recipe, data())

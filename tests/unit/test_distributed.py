@@ -1,4 +1,6 @@
-"""Processes that share a job: the same bits as alone, whatever their number, and one that fails stops all."""
+"""Processes that share a job: the same bits as alone, whatever their number, and one that fails
+stops all.
+"""
 
 import json
 import os
@@ -16,7 +18,19 @@ import pytest
 import torch
 
 from agt.bounds.interval import Interval
-from agt.distributed import ALONE, SPANS, Group, PeerLost, _added, _branches, _run, group, joined, spans, together
+from agt.distributed import (
+    ALONE,
+    SPANS,
+    Group,
+    PeerLost,
+    _added,
+    _branches,
+    _run,
+    group,
+    joined,
+    spans,
+    together,
+)
 from agt.errors import AgtError, ConfigError, UnsoundError
 from agt.kernels.select import load
 from agt.training.selections import selected_sums
@@ -56,14 +70,20 @@ def test_any_number_of_processes_gives_the_bits_of_one(outcomes: Outcomes, size:
     for rank, each in enumerate(shared):
         del each["seconds"]
         assert len(each) == (3 if size == 2 else 15), each
-        assert {name: bits == alone[name] for name, bits in each.items()} == dict.fromkeys(each, True), rank
+        assert {name: bits == alone[name] for name, bits in each.items()} == dict.fromkeys(
+            each, True
+        ), rank
 
 
-def test_sums_in_the_order_of_processes_and_selections_not_merged_would_be_noticed(outcomes: Outcomes) -> None:
+def test_sums_in_the_order_of_processes_and_selections_not_merged_would_be_noticed(
+    outcomes: Outcomes,
+) -> None:
     (alone,) = outcomes("1")
     for each in outcomes("broken"):
         del each["seconds"]
-        assert {name: bits != alone[name] for name, bits in each.items()} == dict.fromkeys(each, True)
+        assert {name: bits != alone[name] for name, bits in each.items()} == dict.fromkeys(
+            each, True
+        )
 
 
 def test_noise_is_drawn_once_for_all(outcomes: Outcomes) -> None:
@@ -74,13 +94,18 @@ def test_noise_is_drawn_once_for_all(outcomes: Outcomes) -> None:
 def test_a_process_that_differs_is_named_before_the_first_step(outcomes: Outcomes) -> None:
     for each in outcomes("unlike"):
         assert each["error"] == "ConfigError"
-        assert each["message"].startswith("settings.training.lr is 0.1 in process 0 and 1.1 in process 2: ")
+        assert each["message"].startswith(
+            "settings.training.lr is 0.1 in process 0 and 1.1 in process 2: "
+        )
 
 
 def test_a_process_that_fails_stops_all_with_its_words(outcomes: Outcomes) -> None:
     heard = outcomes("mistaken")
     assert [each["error"] for each in heard] == ["PeerLost", "ConfigError", "PeerLost"]
-    assert all(each["message"] == "process 1 of this job failed: training.lr: is no number" for each in heard[::2])
+    assert all(
+        each["message"] == "process 1 of this job failed: training.lr: is no number"
+        for each in heard[::2]
+    )
 
 
 def test_a_process_that_is_killed_stops_all(outcomes: Outcomes) -> None:
@@ -89,13 +114,16 @@ def test_a_process_that_is_killed_stops_all(outcomes: Outcomes) -> None:
     assert all("another process of this job is gone" in each["message"] for each in heard)
 
 
-# -- one process, the others made up -----------------------------------------------------------------------------------
+# -- one process, the others made up
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 63, 64])
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 70])
 def test_a_tree_cut_anywhere_is_the_same_tree(count: int, size: int) -> None:
-    numbers = torch.from_numpy(np.random.default_rng(count).normal(size=count) * 10.0 ** np.arange(count))
+    numbers = torch.from_numpy(
+        np.random.default_rng(count).normal(size=count) * 10.0 ** np.arange(count)
+    )
     calls: list[int] = []
 
     def leaf(branch: tuple[int, int]) -> tuple[torch.Tensor] | None:
@@ -134,7 +162,10 @@ class Echo(Group):
 @pytest.mark.parametrize("counts", [[0, 2], [1, 12], [0, 0]])
 def test_selections_are_made_anew_from_what_processes_kept(kernel: str, counts: list[int]) -> None:
     rng, wanted = np.random.default_rng(0), torch.tensor(counts)
-    d, x = (Interval.point(torch.from_numpy(rng.integers(-9, 9, s).astype(float))) for s in ((2, 7, 3), (1, 7, 5)))
+    d, x = (
+        Interval.point(torch.from_numpy(rng.integers(-9, 9, s).astype(float)))
+        for s in ((2, 7, 3), (1, 7, 5))
+    )
     once, twice = (load(kernel).extremes(wanted, (3, 5), False, "exact") for _ in range(2))
     for each in (once, twice, twice):
         each.update(d, x)
@@ -164,7 +195,10 @@ class Second(Group):
 def test_work_that_is_shared_out_is_done_alone_and_fails_for_all() -> None:
     with joined(Second(1, 2, first=([7], None))) as ours:
         assert ours.shared(4, 2, lambda rows: (rows, group())) == [7, (slice(2, 4), ALONE)]
-    with joined(Second(1, 2, first=([], UnsoundError("a query is NaN")))) as ours, pytest.raises(UnsoundError, match="NaN"):
+    with (
+        joined(Second(1, 2, first=([], UnsoundError("a query is NaN")))) as ours,
+        pytest.raises(UnsoundError, match="NaN"),
+    ):
         ours.shared(4, 2, lambda rows: rows)
 
 
@@ -172,7 +206,10 @@ def test_work_that_is_shared_out_is_done_alone_and_fails_for_all() -> None:
     ("given", "message"),
     [
         ({"RANK": "0"}, "WORLD_SIZE is not set, and RANK is"),
-        ({"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "x", "MASTER_PORT": "1"}, "RANK=2, WORLD_SIZE=2"),
+        (
+            {"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "x", "MASTER_PORT": "1"},
+            "RANK=2, WORLD_SIZE=2",
+        ),
         ({"RANK": "a", "WORLD_SIZE": "2", "MASTER_ADDR": "x", "MASTER_PORT": "1"}, "RANK=a"),
     ],
 )
@@ -189,13 +226,23 @@ def test_variables_that_make_no_job_are_refused(
         raise AgtError("not reached")
 
 
-def test_a_job_whose_torchrun_was_killed_at_the_start_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_whose_torchrun_was_killed_at_the_start_ends_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Nobody told this process of it, and nobody else of the job will come."""
     with socket.socket() as nobody:  # bound, and not listened at
         nobody.bind(("127.0.0.1", 0))
-        place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(nobody.getsockname()[1])}
+        place = {
+            "RANK": "0",
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(nobody.getsockname()[1]),
+        }
         for name, value in {**place, "TORCHELASTIC_USE_AGENT_STORE": "True"}.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr("agt.distributed.REACH", 0.5)
-        with pytest.raises(PeerLost, match=r"torchrun is gone: nobody answers at 127\.0\.0\.1:\d+ "), together(timeout=20):
+        with (
+            pytest.raises(PeerLost, match=r"torchrun is gone: nobody answers at 127\.0\.0\.1:\d+ "),
+            together(timeout=20),
+        ):
             raise AssertionError("never begun")

@@ -1,4 +1,6 @@
-"""The pages keep their word: citations resolve, links lead somewhere, rooms are named, code runs."""
+"""The pages keep their word: citations resolve, links lead somewhere, rooms are named, code
+runs.
+"""
 
 import ast
 import re
@@ -14,16 +16,25 @@ from agt_cli import config_files
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [*(ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")), *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")),
+    *sorted(DOCS.rglob("*.md")),
+]
 FOLDERS = ("agt", "agt_cli", "agt_audit", "scripts", "tests")
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 CITED = re.compile(r"method\.md(?:,?\s+sections?)?\s+((?:\d+[a-g]?(?:, | and |-)?)+)")
 CODE = re.compile(r"(?<![\w.])00\d\b(?![.-]\d)")
-AUTHORS = re.compile(r"\b([A-Z][a-zà-ÿ]+)(?:,? (?:and )?[A-Z][a-zà-ÿ]+| et al\.)* \(?((?:19|20)\d\d)\b")
+AUTHORS = re.compile(
+    r"\b([A-Z][a-zà-ÿ]+)(?:,? (?:and )?[A-Z][a-zà-ÿ]+| et al\.)* \(?((?:19|20)\d\d)\b"
+)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-TEXTS = {path: path.read_text(encoding="utf-8") for path in (*SOURCES, *PAGES) if path.name != Path(__file__).name}
+TEXTS = {
+    path: path.read_text(encoding="utf-8")
+    for path in (*SOURCES, *PAGES)
+    if path.name != Path(__file__).name
+}
 
 
 def sections(cited: str) -> set[int]:
@@ -46,22 +57,42 @@ def bibliography() -> str:
 
 
 def test_citations_are_read_as_they_are_written() -> None:
-    text = "method.md section 3b, 3c; method.md 1, 2; method.md sections 1-3; method.md section 4's sum; method.md 3c"
+    text = (
+        "method.md section 3b, 3c; method.md 1, 2; method.md sections 1-3; method.md section "
+        "4's sum; method.md 3c"
+    )
     assert [sections(cited) for cited in CITED.findall(text)] == [{3}, {1, 2}, {1, 2, 3}, {4}, {3}]
-    cited = AUTHORS.findall("(Dong, Roth and Su 2022; Mironov 2012) Kifer et al. 2012; Hardt, Recht, Singer (2016)")
+    cited = AUTHORS.findall(
+        "(Dong, Roth and Su 2022; Mironov 2012) Kifer et al. 2012; Hardt, Recht, Singer (2016)"
+    )
     assert cited == [("Dong", "2022"), ("Mironov", "2012"), ("Kifer", "2012"), ("Hardt", "2016")]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_cited_section_is_a_heading(folder: str) -> None:
-    headings = {int(n) for n in re.findall(r"^## (\d+)\. ", (DOCS / "method.md").read_text(encoding="utf-8"), re.MULTILINE)}
+    headings = {
+        int(n)
+        for n in re.findall(
+            r"^## (\d+)\. ", (DOCS / "method.md").read_text(encoding="utf-8"), re.MULTILINE
+        )
+    }
     here = {path: text for path, text in TEXTS.items() if path.is_relative_to(ROOT / folder)}
-    lost = {(str(p), n) for p, text in here.items() for cited in CITED.findall(text) for n in sections(cited) - headings}
+    lost = {
+        (str(p), n)
+        for p, text in here.items()
+        for cited in CITED.findall(text)
+        for n in sections(cited) - headings
+    }
     assert not lost
 
 
 def test_pages_that_docstrings_name_exist() -> None:
-    named = {(path, name) for path in SOURCES for text in docstrings(path) for name in re.findall(r"\b[a-z-]+\.md\b", text)}
+    named = {
+        (path, name)
+        for path in SOURCES
+        for text in docstrings(path)
+        for name in re.findall(r"\b[a-z-]+\.md\b", text)
+    }
     pages = {page.name for page in PAGES} | {"report.md", "overview.md"}  # what commands write
     assert {(str(path), name) for path, name in named if name not in pages} == set()
 
@@ -69,7 +100,12 @@ def test_pages_that_docstrings_name_exist() -> None:
 def test_every_code_is_in_the_bibliography() -> None:
     known = set(re.findall(r"^\| (00\d) \|", bibliography(), re.MULTILINE))
     works = {path: text for path, text in TEXTS.items() if not path.is_relative_to(ROOT / "tests")}
-    lost = {(str(path), code) for path, text in works.items() for code in CODE.findall(text) if code not in known}
+    lost = {
+        (str(path), code)
+        for path, text in works.items()
+        for code in CODE.findall(text)
+        if code not in known
+    }
     assert not lost
     assert known == {"000", "001", "002", "003", "004"}
 
@@ -79,7 +115,9 @@ def test_every_cited_work_is_in_the_bibliography() -> None:
     library = [path for path in SOURCES if not path.is_relative_to(ROOT / "tests")]
     used = {work for path in library for text in docstrings(path) for work in AUTHORS.findall(text)}
     assert len(used) > 10
-    assert {(name, year) for name, year in used if not any(name in e and year in e for e in entries)} == set()
+    assert {
+        (name, year) for name, year in used if not any(name in e and year in e for e in entries)
+    } == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -91,10 +129,14 @@ def test_relative_links_resolve(page: Path) -> None:
         there = (page.parent / name).resolve() if name else page
         assert there.exists(), f"{page.name} links to {target}"
         assert there.is_relative_to(ROOT), f"{page.name} links out of the repository: {target}"
-        assert not anchor or anchor in anchors(there), f"{page.name} links to {target}, and there is no such heading"
+        assert not anchor or anchor in anchors(there), (
+            f"{page.name} links to {target}, and there is no such heading"
+        )
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "README.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "README.md"], ids=lambda page: page.name
+)
 def test_python_on_pages_compiles_and_imports_what_there_is(page: Path) -> None:
     """Blocks stand for files of their own; what they import from agt must exist."""
     for block in FENCE.findall(page.read_text(encoding="utf-8")):
@@ -119,7 +161,9 @@ def read_installs(path: Path) -> list[str]:
     """What each ``pip install`` of a file is told to install: its words, options apart."""
     text = path.read_text(encoding="utf-8")
     lines = re.findall(r"(?:pip install|\$\(PIP\)) ([^`\n#;)]*)", text.replace('\\"', '"'))
-    words = [word.strip("\"'.,)") for line in lines for word in re.findall(r"'[^']*'|[^\s'\"]+", line)]
+    words = [
+        word.strip("\"'.,)") for line in lines for word in re.findall(r"'[^']*'|[^\s'\"]+", line)
+    ]
     return [word for word in words if re.match(r"\w", word)]
 
 
@@ -145,7 +189,9 @@ OTHERS = {
 
 
 def test_whatever_is_to_be_installed_is_a_project_that_we_know() -> None:
-    """No index has agt's name, so that anybody may take it: commands name the packages, or a path."""
+    """No index has agt's name, so that anybody may take it: commands name the packages, or a
+    path.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     known = {requirement for name in extras if name != "dev" for requirement in extras[name]}
@@ -154,13 +200,23 @@ def test_whatever_is_to_be_installed_is_a_project_that_we_know() -> None:
     for name, words in found.items():
         for word in words:
             pinned = name == "measurements.md" and re.fullmatch(r"[\w-]+==[\d.]+", word)
-            options = name == "Makefile" and word in ("constraints.txt", "dist/*.whl", "wheel-check/lib")
+            options = name == "Makefile" and word in (
+                "constraints.txt",
+                "dist/*.whl",
+                "wheel-check/lib",
+            )
             assert word in known | OTHERS or pinned or options, (name, word)
-    everywhere = [path for path in INSTALLERS if path.name not in ("CHANGELOG.md", "pyproject.toml")]
-    assert [path.name for path in everywhere if "agt-certified[" in path.read_text(encoding="utf-8")] == []
+    everywhere = [
+        path for path in INSTALLERS if path.name not in ("CHANGELOG.md", "pyproject.toml")
+    ]
+    assert [
+        path.name for path in everywhere if "agt-certified[" in path.read_text(encoding="utf-8")
+    ] == []
 
 
-def test_the_security_page_says_how_to_report_what_is_in_scope_and_which_versions_are_mended() -> None:
+def test_the_security_page_says_how_to_report_what_is_in_scope_and_which_versions_are_mended() -> (
+    None
+):
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     headings = re.findall("^## (.+)$", text, re.MULTILINE)
     assert headings == ["How to report", "In scope", "Out of scope", "Versions that are mended"]

@@ -16,11 +16,16 @@ def worst(check: Callable[[Findings], None], name: str) -> Check:
     """The worst check of a name."""
     findings = Findings()
     check(findings)
-    return max((check for check in findings.checks if check.name == name), key=lambda check: check.state.badness)
+    return max(
+        (check for check in findings.checks if check.name == name),
+        key=lambda check: check.state.badness,
+    )
 
 
 def test_numbers_that_become_zero_are_a_problem() -> None:
-    """As a library's -ffast-math leaves them; in a process of its own, whose threads no other test meets again."""
+    """As a library's -ffast-math leaves them; in a process of its own, whose threads no other
+    test meets again.
+    """
     code = (
         "import torch; from agt_cli.commands import doctor; can = torch.set_flush_denormal(True)\n"
         "print(can, 'numbers below 2^-1022 become zero in Python' in doctor.floating_point())"
@@ -30,9 +35,12 @@ def test_numbers_that_become_zero_are_a_problem() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "state"), [(UnsoundError("its sums differ"), CheckState.PROBLEM), (OSError(), CheckState.NOTE)]
+    ("error", "state"),
+    [(UnsoundError("its sums differ"), CheckState.PROBLEM), (OSError(), CheckState.NOTE)],
 )
-def test_kernel_that_fails(monkeypatch: pytest.MonkeyPatch, error: Exception, state: CheckState) -> None:
+def test_kernel_that_fails(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, state: CheckState
+) -> None:
     def fail(*_: object) -> None:
         raise error
 

@@ -1,4 +1,6 @@
-"""The frozen encoder: trained on public records, cached, loaded or refused; features depend on one record alone."""
+"""The frozen encoder: trained on public records, cached, loaded or refused; features depend on
+one record alone.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,7 +39,10 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     for split, n in (("train", 600), ("test", 40)):
         labels = np.arange(n) % 4
         images = rng.integers(0, 120, size=(n, 28, 28)) + 40 * (3 - labels)[:, None, None]
-        arrays |= {f"{split}_images": images.astype(np.uint8), f"{split}_labels": labels.astype(np.uint8)[:, None]}
+        arrays |= {
+            f"{split}_images": images.astype(np.uint8),
+            f"{split}_labels": labels.astype(np.uint8)[:, None],
+        }
     np.savez(path, **arrays)
     source = MedMnist(name="octmnist", path=path, positive=(0, 1, 2), held_out=(2,), finetune_classes=(2, 3), keep={3: 0.5},
                       pretrain_public=True)  # fmt: skip
@@ -64,13 +69,22 @@ def rows_of(records: Records, rows: Any) -> Records:
     return records.take(np.asarray(rows))
 
 
-def test_features_are_the_convolutions_by_definition(dataset: Dataset, config: EncoderConfig) -> None:
+def test_features_are_the_convolutions_by_definition(
+    dataset: Dataset, config: EncoderConfig
+) -> None:
     encoded, _ = encode(config, dataset)
-    tensors = {name: tensor.double().numpy() for name, tensor in load_file(only_file(config)).items()}
+    tensors = {
+        name: tensor.double().numpy() for name, tensor in load_file(only_file(config)).items()
+    }
 
     def convolve(image: np.ndarray, layer: str, stride: int) -> np.ndarray:
-        windows = np.lib.stride_tricks.sliding_window_view(image, (4, 4), axis=(1, 2))[:, ::stride, ::stride]
-        out = np.einsum("chwij,ocij->ohw", windows, tensors[f"{layer}.weight"]) + tensors[f"{layer}.bias"][:, None, None]
+        windows = np.lib.stride_tricks.sliding_window_view(image, (4, 4), axis=(1, 2))[
+            :, ::stride, ::stride
+        ]
+        out = (
+            np.einsum("chwij,ocij->ohw", windows, tensors[f"{layer}.weight"])
+            + tensors[f"{layer}.bias"][:, None, None]
+        )
         return np.maximum(out, 0)
 
     for row in (0, 7):
@@ -86,7 +100,10 @@ def test_head_continues_the_base_model(dataset: Dataset, config: EncoderConfig) 
     with torch.inference_mode():
         whole = encoder.model(torch.from_numpy(dataset.test.features))
         z = torch.from_numpy(encoded.test.features)
-        z = torch.relu(z @ head["weight.0"].T + head["bias.0"]) @ head["weight.1"].T + head["bias.1"]
+        z = (
+            torch.relu(z @ head["weight.0"].T + head["bias.0"]) @ head["weight.1"].T
+            + head["bias.1"]
+        )
     assert torch.allclose(whole, z, atol=1e-4)
 
 
@@ -100,7 +117,10 @@ def test_names_stay_and_pretraining_records_go(dataset: Dataset, config: Encoder
     assert encoded.scaling["center"] == 0.5
     assert encoded.scaling["encoder"] == config.load(dataset).digest
     assert encoded.preprocessing.held
-    assert "records that the encoder was trained on are public (dataset.pretrain_public=true)" in encoded.preprocessing.why
+    assert (
+        "records that the encoder was trained on are public (dataset.pretrain_public=true)"
+        in encoded.preprocessing.why
+    )
     assert encoded.selection == dataset.selection
 
 
@@ -117,7 +137,9 @@ def test_the_order_of_the_public_records_does_not_show(
     assert only_file(fresh).name == only_file(again).name
 
 
-def test_the_number_of_threads_does_not_show(dataset: Dataset, config: EncoderConfig, tmp_path: Path) -> None:
+def test_the_number_of_threads_does_not_show(
+    dataset: Dataset, config: EncoderConfig, tmp_path: Path
+) -> None:
     before, found = torch.get_num_threads(), {}
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
@@ -130,7 +152,9 @@ def test_the_number_of_threads_does_not_show(dataset: Dataset, config: EncoderCo
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_records_features_are_the_same_bits_in_any_company(dataset: Dataset, config: EncoderConfig, threads: int) -> None:
+def test_a_records_features_are_the_same_bits_in_any_company(
+    dataset: Dataset, config: EncoderConfig, threads: int
+) -> None:
     encoder = config.load(dataset)
     n = len(dataset.train)
     whole = encoder.apply(dataset.train.features)
@@ -138,7 +162,13 @@ def test_a_records_features_are_the_same_bits_in_any_company(dataset: Dataset, c
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        for rows in (rng.permutation(n), np.arange(1, n), np.delete(np.arange(n), [3, 50]), np.arange(5), [n - 1]):
+        for rows in (
+            rng.permutation(n),
+            np.arange(1, n),
+            np.delete(np.arange(n), [3, 50]),
+            np.arange(5),
+            [n - 1],
+        ):
             assert np.array_equal(encoder.apply(dataset.train.features[rows]), whole[rows])
         repeated = np.repeat(np.arange(3), 200)
         assert np.array_equal(encoder.apply(dataset.train.features[repeated]), whole[repeated])
@@ -146,7 +176,9 @@ def test_a_records_features_are_the_same_bits_in_any_company(dataset: Dataset, c
         torch.set_num_threads(before)
 
 
-def test_a_kept_encoder_makes_the_same_bits(dataset: Dataset, config: EncoderConfig, tmp_path: Path) -> None:
+def test_a_kept_encoder_makes_the_same_bits(
+    dataset: Dataset, config: EncoderConfig, tmp_path: Path
+) -> None:
     encoded, _ = encode(config, dataset)
     folder = NewFolder(tmp_path / "kept", "train")
     config.load(dataset).save(folder)
@@ -158,7 +190,15 @@ def test_a_kept_encoder_makes_the_same_bits(dataset: Dataset, config: EncoderCon
 
 
 @pytest.mark.parametrize(
-    "change", [{"seed": 5}, {"hidden": (21,)}, {"epochs": 1}, {"lr": 2e-3}, {"balanced": False}, {"robust": 0.1}]
+    "change",
+    [
+        {"seed": 5},
+        {"hidden": (21,)},
+        {"epochs": 1},
+        {"lr": 2e-3},
+        {"balanced": False},
+        {"robust": 0.1},
+    ],
 )
 def test_signature_covers_all_that_determines_the_model(
     dataset: Dataset, config: EncoderConfig, change: dict[str, Any]
@@ -180,24 +220,41 @@ def cached(dataset: Dataset, folder: Path) -> tuple[EncoderConfig, Path]:
     return config, only_file(config)
 
 
-def test_a_kept_encoder_that_was_damaged_or_changed_is_an_error(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_kept_encoder_that_was_damaged_or_changed_is_an_error(
+    dataset: Dataset, tmp_path: Path
+) -> None:
     config, path = cached(dataset, tmp_path)
     EncoderConfig(epochs=1, hidden=(8,), seed=1, cache_dir=tmp_path).load(dataset)
     (second,) = set(tmp_path.iterdir()) - {path}
     whole, tensors = path.read_bytes(), load_file(path)
-    changed = "changed since it was kept, or another encoder's under this name: delete it to train the encoder again"
+    changed = (
+        "changed since it was kept, or another encoder's under this name: delete it to train "
+        "the encoder again"
+    )
 
     def saved(**others: torch.Tensor) -> bytes:
-        return save({name: tensor for name, tensor in {**tensors, **others}.items() if tensor.numel()})
+        return save(
+            {name: tensor for name, tensor in {**tensors, **others}.items() if tensor.numel()}
+        )
 
     for content, message in (
         (whole[:-100], r"not a whole safetensors file.*delete it to train the encoder again"),
-        (saved(**{"dense.0.bias": torch.full((8,), torch.nan)}), r"dense\.0\.bias has NaN or infinite weights"),
-        (saved(**{"dense.0.bias": torch.zeros(9)}), r"these are not this encoder's weights .*dense\.0\.bias"),
-        (saved(**{"conv.2.bias": torch.zeros(0)}), r"these are not this encoder's weights .*conv\.2\.bias"),
+        (
+            saved(**{"dense.0.bias": torch.full((8,), torch.nan)}),
+            r"dense\.0\.bias has NaN or infinite weights",
+        ),
+        (
+            saved(**{"dense.0.bias": torch.zeros(9)}),
+            r"these are not this encoder's weights .*dense\.0\.bias",
+        ),
+        (
+            saved(**{"conv.2.bias": torch.zeros(0)}),
+            r"these are not this encoder's weights .*conv\.2\.bias",
+        ),
         (second.read_bytes(), changed),  # of the same shapes
         (save(load_file(second)), changed),
-        (whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:], changed),  # a weight's last digits, still finite
+        # a weight's last digits, still finite
+        (whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:], changed),
     ):
         path.write_bytes(content)
         with pytest.raises(DataError, match=message):
@@ -234,32 +291,46 @@ def test_given_weights(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="these are not this encoder's weights"):
         encode(EncoderConfig(hidden=(9,), weights=path), no_public)
     tensors = load_file(path)
-    save_file({name: tensor for name, tensor in tensors.items() if name.startswith("conv")}, tmp_path / "conv.safetensors")
+    save_file(
+        {name: tensor for name, tensor in tensors.items() if name.startswith("conv")},
+        tmp_path / "conv.safetensors",
+    )
     only_convolutions = EncoderConfig(weights=tmp_path / "conv.safetensors")
     encoded, head = encode(only_convolutions, no_public)
     assert np.array_equal(encoded.train.features, features)
     assert head is None
-    with pytest.raises(DataMissing, match=r"none\.safetensors is not there: change model\.encoder\.weights"):
+    with pytest.raises(
+        DataMissing, match=r"none\.safetensors is not there: change model\.encoder\.weights"
+    ):
         encode(EncoderConfig(weights=tmp_path / "none.safetensors"), dataset)
 
 
-def test_condition_e_fails_where_the_encoder_is_not_public(dataset: Dataset, config: EncoderConfig) -> None:
+def test_condition_e_fails_where_the_encoder_is_not_public(
+    dataset: Dataset, config: EncoderConfig
+) -> None:
     assert dataset.pretrain is not None
     undeclared = replace(dataset.pretrain, public=np.zeros(len(dataset.pretrain), dtype=bool))
     fact = encode(config, replace(dataset, pretrain=undeclared))[0].preprocessing
     assert not fact.held
     assert "dataset.pretrain_public=true" in fact.why
-    both = replace(dataset, train=replace(dataset.train, ids=np.r_[dataset.pretrain.ids[:1], dataset.train.ids[1:]]))
+    both = replace(
+        dataset,
+        train=replace(dataset.train, ids=np.r_[dataset.pretrain.ids[:1], dataset.train.ids[1:]]),
+    )
     fact = encode(config, both)[0].preprocessing
     assert not fact.held
     assert f"private records such as '{dataset.pretrain.ids[0]}' also took part" in fact.why
-    already = replace(dataset, preprocessing=grounds(not_held("own_words", text="means of private records")))
+    already = replace(
+        dataset, preprocessing=grounds(not_held("own_words", text="means of private records"))
+    )
     fact = encode(config, already)[0].preprocessing
     assert not fact.held
     assert fact.why.startswith("means of private records")
 
 
-def test_nothing_to_train_on(dataset: Dataset, tmp_path: Path, medmnist_file: Callable[..., Path]) -> None:
+def test_nothing_to_train_on(
+    dataset: Dataset, tmp_path: Path, medmnist_file: Callable[..., Path]
+) -> None:
     config = EncoderConfig(cache_dir=tmp_path / "cache")
     refused(
         (
@@ -287,7 +358,9 @@ def test_the_width_holds_the_gradients_over_the_box(outputs: int) -> None:
     x, y = torch.randn(6, 4), torch.arange(6) % max(outputs, 2)
     width = gradient_width(dense, x, y, 0.05)
     width.backward()
-    assert all(value.grad is not None and value.grad.abs().sum() > 0 for value in dense.parameters())
+    assert all(
+        value.grad is not None and value.grad.abs().sum() > 0 for value in dense.parameters()
+    )
     start = {name: value.detach().clone() for name, value in dense.named_parameters()}
     count = sum(value.numel() for value in start.values())
 
@@ -298,11 +371,17 @@ def test_the_width_holds_the_gradients_over_the_box(outputs: int) -> None:
 
     def gradients(point: dict[str, torch.Tensor]) -> torch.Tensor:
         dense.load_state_dict(point)
-        rows = [torch.autograd.grad(loss(dense(x[i : i + 1]), y[i : i + 1]), list(dense.parameters())) for i in range(6)]
+        rows = [
+            torch.autograd.grad(loss(dense(x[i : i + 1]), y[i : i + 1]), list(dense.parameters()))
+            for i in range(6)
+        ]
         return torch.stack([torch.cat([g.ravel() for g in row]) for row in rows])
 
     seen = torch.stack(
-        [gradients({n: v + 0.05 * torch.randn_like(v).sign() for n, v in start.items()}) for _ in range(300)]
+        [
+            gradients({n: v + 0.05 * torch.randn_like(v).sign() for n, v in start.items()})
+            for _ in range(300)
+        ]
     )
     spread = (seen.amax(0) - seen.amin(0)).sum(dim=1).mean() / (0.1 * count)
     assert spread < width < 20 * spread
@@ -313,21 +392,31 @@ def test_a_width_in_closed_form() -> None:
     with torch.no_grad():
         dense[0].weight.copy_(torch.tensor([[1.0, -2.0]]))
         dense[0].bias.fill_(0.5)
-    # the logit is 1 * 3 - 2 * 1 + .5 = 1.5, and moves by .25 (3 + 1 + 1); each gradient is its sigmoid's times 3, 1 or 1
+    # the logit is 1 * 3 - 2 * 1 + .5 = 1.5, and moves by .25 (3 + 1 + 1); each gradient is its
+    # sigmoid's times 3, 1 or 1
     p = torch.sigmoid(torch.tensor([1.5 - 1.25, 1.5 + 1.25]))
-    assert gradient_width(dense, torch.tensor([[3.0, 1.0]]), torch.tensor([1]), 0.25).item() == pytest.approx(
-        (5 * (p[1] - p[0]) / (3 * 0.5)).item(), rel=1e-5
+    assert gradient_width(
+        dense, torch.tensor([[3.0, 1.0]]), torch.tensor([1]), 0.25
+    ).item() == pytest.approx((5 * (p[1] - p[0]) / (3 * 0.5)).item(), rel=1e-5)
+
+
+def test_robust_pretraining_narrows_boxes(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = TrainingConfig(
+        loss="binary_cross_entropy", epochs=3, lr=0.02, clip=0.05, dtype="float32"
     )
-
-
-def test_robust_pretraining_narrows_boxes(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    training = TrainingConfig(loss="binary_cross_entropy", epochs=3, lr=0.02, clip=0.05, dtype="float32")
-    recipe = Recipe(2, training, RelationConfig(name="add_remove"), KGridConfig(values=(5,)), declared_size=200)
+    recipe = Recipe(
+        2, training, RelationConfig(name="add_remove"), KGridConfig(values=(5,)), declared_size=200
+    )
     plain = EncoderConfig(channels=(4, 8), hidden=(20,), epochs=20, cache_dir=tmp_path)
     widths = []
     for config in (plain, replace(plain, robust=0.3)):
         encoder = config.load(dataset)
-        encoded, head = encoder.encode(dataset), nn.Sequential(nn.Linear(800, 20), nn.ReLU(), nn.Linear(20, 1))
+        encoded, head = (
+            encoder.encode(dataset),
+            nn.Sequential(nn.Linear(800, 20), nn.ReLU(), nn.Linear(20, 1)),
+        )
         assert start_from(head, encoder.head() or {})
         assert dataset.pretrain is not None
         logits = encoder.model(torch.from_numpy(dataset.pretrain.features))[:, 0]

@@ -1,4 +1,6 @@
-"""The account of an erasure: its form, what contradicts itself, and that there is no entry for anybody's name."""
+"""The account of an erasure: its form, what contradicts itself, and that there is no entry for
+anybody's name.
+"""
 
 import json
 import math
@@ -43,9 +45,19 @@ NOTHING = Place(Remark("other_runs"), 9, 0, (Remark("none_trained_on_erased"),))
 def made(promise: Promise = NEWTON, **more: Any) -> ErasureReport:
     removed = 0 if promise.method == "certificate" else 20
     budget = RemovalBudget(0.1, 0.5) if promise.method == "newton" else None
-    removal = Removal(promise, removed, 0.01, {"steps": 1, "fresh": False}, (Remark("step", {"records": 20}),), budget)
+    removal = Removal(
+        promise,
+        removed,
+        0.01,
+        {"steps": 1, "fresh": False},
+        (Remark("step", {"records": 20}),),
+        budget,
+    )
     state = StateChange("folder", BEFORE, AFTER, 100, 100 - removed, LOG, 3)
-    stands, void = (Remark("answers_stand", {"stable": 5, "given": 9, "units": 3}),), (Remark("claim_missing"),)
+    stands, void = (
+        (Remark("answers_stand", {"stable": 5, "given": 9, "units": 3}),),
+        (Remark("claim_missing"),),
+    )
     earlier = (Earlier("predict/one", True, stands, BEFORE), Earlier("certify/two", False, void))
     sweep = TraceSearch((NOTHING,), (Remark("other_folders"),)) if removed else None
     given = {
@@ -56,10 +68,14 @@ def made(promise: Promise = NEWTON, **more: Any) -> ErasureReport:
         "sweep": sweep,
         "waiting": None if removed else Waiting(20, 20),
     }
-    return ErasureReport(schema=VERSION, agt=__version__, removal=removal, outside=OUTSIDE, **given | more)
+    return ErasureReport(
+        schema=VERSION, agt=__version__, removal=removal, outside=OUTSIDE, **given | more
+    )
 
 
-@pytest.mark.parametrize("promise", [NEWTON, RETRAIN, CERTIFICATE], ids=lambda promise: promise.method)
+@pytest.mark.parametrize(
+    "promise", [NEWTON, RETRAIN, CERTIFICATE], ids=lambda promise: promise.method
+)
 def test_what_is_written_is_read(promise: Promise) -> None:
     account = made(promise)
     assert read_account(account.content) == account
@@ -67,7 +83,9 @@ def test_what_is_written_is_read(promise: Promise) -> None:
 
 
 def test_every_entry_by_name() -> None:
-    """A new one is looked at before anybody sees it: none may hold an id, a row, a value or a path."""
+    """A new one is looked at before anybody sees it: none may hold an id, a row, a value or a
+    path.
+    """
     modules = (account_module.__name__, Promise.__module__, Remark.__module__)
     kinds = [
         kind
@@ -76,11 +94,36 @@ def test_every_entry_by_name() -> None:
     ]
     names = {f"{kind.__name__}.{name}" for kind in kinds for name in kind.__dataclass_fields__}
     assert {name.split(".")[0] for name in names} == {
-        *("ErasureReport", "Asked", "Earlier", "Place", "Remark", "Removal", "StateChange", "TraceSearch", "Waiting"),
+        *(
+            "ErasureReport",
+            "Asked",
+            "Earlier",
+            "Place",
+            "Remark",
+            "Removal",
+            "StateChange",
+            "TraceSearch",
+            "Waiting",
+        ),
     }
-    assert {name for name in names if name.startswith(("Asked", "StateChange", "Earlier", "Place"))} == {
-        *("Asked.people", "Asked.records", "Asked.by", "Asked.hashes", "Asked.time", "Asked.pending", "Asked.untrained"),
-        *("StateChange.run", "StateChange.before", "StateChange.after", "StateChange.records_before"),
+    assert {
+        name for name in names if name.startswith(("Asked", "StateChange", "Earlier", "Place"))
+    } == {
+        *(
+            "Asked.people",
+            "Asked.records",
+            "Asked.by",
+            "Asked.hashes",
+            "Asked.time",
+            "Asked.pending",
+            "Asked.untrained",
+        ),
+        *(
+            "StateChange.run",
+            "StateChange.before",
+            "StateChange.after",
+            "StateChange.records_before",
+        ),
         *("StateChange.records_after", "StateChange.log", "StateChange.entry"),
         *("Earlier.name", "Earlier.state", "Earlier.stands", "Earlier.reasons"),
         *("Place.place", "Place.files", "Place.found", "Place.remarks"),
@@ -88,13 +131,42 @@ def test_every_entry_by_name() -> None:
 
 
 def test_every_value_of_a_remark_by_name() -> None:
-    """A new one is looked at before anybody sees it: none may hold an id, a row or a value of one."""
-    counts = {"records", "units", "farthest", "trained", "members", "given", "stable", "lost", "releases", "states"}
+    """A new one is looked at before anybody sees it: none may hold an id, a row or a value of
+    one.
+    """
+    counts = {
+        "records",
+        "units",
+        "farthest",
+        "trained",
+        "members",
+        "given",
+        "stable",
+        "lost",
+        "releases",
+        "states",
+    }
     counts |= {"runs", "folders", "rows", "erased", "forgotten", "before", "after"}
-    numbers = {"within", "distance", "retrained", "eps", "delta", "mu", "residual", "spent", "total"}
+    numbers = {
+        "within",
+        "distance",
+        "retrained",
+        "eps",
+        "delta",
+        "mu",
+        "residual",
+        "spent",
+        "total",
+    }
     names = {"relation", "certificate", "mechanism", "output", "stages"}
-    texts = {"fact", "error", "text"}  # what does not hold, an error's message, a sentence of an earlier version
-    found = {name for template in TEMPLATES.values() for _, name, _, _ in Formatter().parse(template) if name}
+    # what does not hold, an error's message, a sentence of an earlier version
+    texts = {"fact", "error", "text"}
+    found = {
+        name
+        for template in TEMPLATES.values()
+        for _, name, _, _ in Formatter().parse(template)
+        if name
+    }
     assert found == counts | numbers | names | texts
 
 
@@ -185,12 +257,16 @@ def test_a_pending_request_says_that_nothing_is_removed() -> None:
 
 
 def test_traces_are_said_loudly() -> None:
-    found = (Remark("trained_on_erased", {"runs": ("train/b",)}), Remark("training_stopped", {"folders": ("train/a",)}))
+    found = (
+        Remark("trained_on_erased", {"runs": ("train/b",)}),
+        Remark("training_stopped", {"folders": ("train/a",)}),
+    )
     sweep = TraceSearch((Place(Remark("other_runs"), 4, 2, found), NOTHING), ())
     account = made(sweep=sweep)
     (line,) = (line for line in exception_lines(account) if "FOUND" in line)
     assert line.startswith(
-        "  - FOUND 2 in other training runs, by their records.bin: still trained on erased records: train/b"
+        "  - FOUND 2 in other training runs, by their records.bin: still trained on erased "
+        "records: train/b"
     )
     assert "2 found in other training runs" in account_markdown(account)
 
@@ -221,7 +297,9 @@ EARLIER_FORM = {
         "delta": 1e-4,
         "requests": "oblivious",
         "words": ["As a model that never saw them."],
-        "assumptions": [{"standing": "not held", "why": "it is independent of noise", "broken_by": ""}],
+        "assumptions": [
+            {"standing": "not held", "why": "it is independent of noise", "broken_by": ""}
+        ],
     },
     "state": {
         "run": "folder",
@@ -234,7 +312,10 @@ EARLIER_FORM = {
     },
     "earlier": [{"name": "predict/one", "stands": True, "why": "released", "state": BEFORE}],
     "outside": ["copies that somebody took"],
-    "sweep": {"places": [{"place": "the run", "files": 9, "found": 0, "words": "ids and rows"}], "unlooked": ["the table"]},
+    "sweep": {
+        "places": [{"place": "the run", "files": 9, "found": 0, "words": "ids and rows"}],
+        "unlooked": ["the table"],
+    },
     "budget": {"spent": 0.1, "total": 0.5, "unit": "the gradient's residual"},
 }
 
@@ -242,11 +323,19 @@ EARLIER_FORM = {
 def test_an_account_of_the_earlier_form_keeps_its_fields_and_its_sentences_as_text() -> None:
     account = read_account(json.dumps(EARLIER_FORM).encode())
     promise = account.removal.promise
-    assert (promise.method, promise.requests, promise.eps, promise.delta) == ("newton", "oblivious", 1.0, 1e-4)
+    assert (promise.method, promise.requests, promise.eps, promise.delta) == (
+        "newton",
+        "oblivious",
+        1.0,
+        1e-4,
+    )
     assert (account.removal.budget, account.training) == (RemovalBudget(0.1, 0.5), 3.5)
     assert recorded_in_words(account) == 8
     page = account_markdown(account)
-    assert all(text in page for text in ("One step.", "released", "copies that somebody took", "ids and rows"))
+    assert all(
+        text in page
+        for text in ("One step.", "released", "copies that somebody took", "ids and rows")
+    )
     assert read_account(account.content) == account
 
 

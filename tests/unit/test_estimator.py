@@ -27,13 +27,19 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_it_passes_every_check_of_the_ecosystem(kind: str) -> None:
-    """The exceptions: none. (scikit-learn skips its check of array API input where SCIPY_ARRAY_API is not set.)"""
+    """The exceptions: none.
+
+    (scikit-learn skips its check of array API input where SCIPY_ARRAY_API is not set.)
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkipTestWarning)
         results = check_estimator(agt.CertifiedClassifier(**ESTIMATORS[kind]), on_fail=None)
     assert len(results) > 40
     assert [r["check_name"] for r in results if r["status"] == "failed"] == []
-    assert [r["check_name"] for r in results if r["status"] == "skipped"] in ([], ["check_array_api_input"])
+    assert [r["check_name"] for r in results if r["status"] == "skipped"] in (
+        [],
+        ["check_array_api_input"],
+    )
 
 
 def test_it_certifies_at_the_end_of_a_pipeline() -> None:
@@ -46,11 +52,26 @@ def test_it_certifies_at_the_end_of_a_pipeline() -> None:
 
 
 def test_settings_reach_the_training_and_a_wrong_one_is_a_value_error() -> None:
-    given = {"epochs": 3, "lr": 0.5, "batches": 2, "weight_decay": 0.1, "clip": 0.25, "dtype": "float32"}
+    given = {
+        "epochs": 3,
+        "lr": 0.5,
+        "batches": 2,
+        "weight_decay": 0.1,
+        "clip": 0.25,
+        "dtype": "float32",
+    }
     estimator = clone(agt.CertifiedClassifier(network=(3,), ks=[0, 4], **given)).fit(X, Y)
     settings = estimator.model_.model.problem.settings
-    assert (settings.training.epochs, settings.training.lr, settings.training.batch.count) == (3, 0.5, 2)
-    assert (settings.training.clip, settings.training.dtype, settings.kgrid.ks) == (0.25, "float32", (0, 4))
+    assert (settings.training.epochs, settings.training.lr, settings.training.batch.count) == (
+        3,
+        0.5,
+        2,
+    )
+    assert (settings.training.clip, settings.training.dtype, settings.kgrid.ks) == (
+        0.25,
+        "float32",
+        (0, 4),
+    )
     with pytest.raises(ValueError, match=r"relation\.name: unknown value 'swap'"):
         agt.CertifiedClassifier(relation="swap").fit(X, Y)
 

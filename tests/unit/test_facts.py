@@ -1,4 +1,6 @@
-"""Proved, declared, not held: facts, what columns are taken to mean, and conditions as weak as their weakest fact."""
+"""Proved, declared, not held: facts, what columns are taken to mean, and conditions as weak as
+their weakest fact.
+"""
 
 import json
 from dataclasses import asdict
@@ -34,7 +36,12 @@ SAID = declared("classes_public", setting="dataset.classes")
         (Standing.PROVED, "classes_public", {"setting": "dataset.classes"}, "what would break it"),
         (Standing.VOID, "marked_public", {}, "what would break it"),
         (Standing.PROVED, "own_words", {"text": ""}, "says nothing"),
-        (Standing.DECLARED, "declared_in_own_words", {"text": "rows are short", "broken_by": ""}, "says nothing"),
+        (
+            Standing.DECLARED,
+            "declared_in_own_words",
+            {"text": "rows are short", "broken_by": ""},
+            "says nothing",
+        ),
         (Standing.PROVED, "nobody_wrote_this", {}, "no sentence about a fact"),
         (Standing.PROVED, "grid_dense", {}, r"expected the values \['last'\], got \[\]"),
         (Standing.PROVED, "grid_dense", {"last": 4, "first": 0}, "expected the values"),
@@ -58,7 +65,9 @@ def test_a_declaration_names_the_setting_and_nothing_else_does() -> None:
 
 def test_a_fact_of_a_fact_is_read_back_from_json() -> None:
     nested = declared("read_as_before_as_declared", declaration=SAID)
-    missing = not_held("features_read_off_records", missing=(not_held("grid_sparse"), not_held("not_assessed")))
+    missing = not_held(
+        "features_read_off_records", missing=(not_held("grid_sparse"), not_held("not_assessed"))
+    )
     for fact in (nested, missing, proved("digits_used", digits=("0", "1"))):
         assert fact_of(json.loads(json.dumps(asdict(fact)))) == fact
     assert nested.broken_by == SAID.broken_by
@@ -68,18 +77,31 @@ def test_a_fact_of_a_fact_is_read_back_from_json() -> None:
 def test_what_an_earlier_version_recorded_as_text_keeps_its_standing_and_its_text() -> None:
     recorded = {"facts": [
         {"standing": "not held", "why": "nobody said", "broken_by": ""},
-        {"standing": "declared", "why": "the list is public", "broken_by": "it was read off the records"},
+        {"standing": "declared", "why": "the list is "
+                                        "public", "broken_by": "it was read off the records"},
     ]}  # fmt: skip
     missing, said = grounds_of(recorded).facts
-    assert (missing.standing, missing.code, missing.sentence) == (Standing.VOID, "in_words", "nobody said")
+    assert (missing.standing, missing.code, missing.sentence) == (
+        Standing.VOID,
+        "in_words",
+        "nobody said",
+    )
     assert (said.standing, said.code) == (Standing.DECLARED, "declared_in_words")
     assert (said.sentence, said.broken_by) == ("the list is public", "it was read off the records")
     assert missing.in_words
     assert said.in_words
     with pytest.raises(ValueError, match="what would break it"):
-        grounds_of({"facts": [{"standing": "declared", "why": "the list is public", "broken_by": ""}]})
+        grounds_of(
+            {"facts": [{"standing": "declared", "why": "the list is public", "broken_by": ""}]}
+        )
     with pytest.raises(ValueError, match="recorded as text"):
-        grounds_of({"facts": [{"standing": "proved", "why": "it holds", "broken_by": "", "code": "grid_dense"}]})
+        grounds_of(
+            {
+                "facts": [
+                    {"standing": "proved", "why": "it holds", "broken_by": "", "code": "grid_dense"}
+                ]
+            }
+        )
 
 
 @pytest.mark.parametrize(
@@ -97,9 +119,12 @@ def test_grounds_stand_as_their_weakest_fact(facts: tuple[Fact, ...], standing: 
 
 
 def test_what_is_missing_comes_first_and_what_was_declared_is_told_apart() -> None:
-    found = grounds(proved("own_words", text="by construction"), SAID, not_held("own_words", text="nobody said"))
+    found = grounds(
+        proved("own_words", text="by construction"), SAID, not_held("own_words", text="nobody said")
+    )
     assert found.why == (
-        "nobody said; declared: the list of classes is public (dataset.classes); broken if it was read off the records; "
+        "nobody said; declared: the list of classes is public (dataset.classes); broken if it was "
+        "read off the records; "
         "by construction"
     )
     assert found.missing == "nobody said"
@@ -109,14 +134,21 @@ def test_what_is_missing_comes_first_and_what_was_declared_is_told_apart() -> No
 
 
 def test_conditions_survive_a_record_and_list_what_was_declared() -> None:
-    condition = Condition("e", "public preprocessing and choices", grounds(proved("own_words", text="a formula"), SAID))
+    condition = Condition(
+        "e",
+        "public preprocessing and choices",
+        grounds(proved("own_words", text="a formula"), SAID),
+    )
     assert Condition.of(condition.as_json()) == condition
     told = condition.as_json()
     assert (told["standing"], told["held"]) == ("declared", True)
-    (known,) = declarations([condition, Condition("a", "dense grid", grounds(proved("own_words", text="dense")))])
+    (known,) = declarations(
+        [condition, Condition("a", "dense grid", grounds(proved("own_words", text="dense")))]
+    )
     assert known == Declaration("e", SAID)
     with pytest.raises((KeyError, TypeError, ValueError)):
-        Condition.of({"letter": "e", "name": "x", "held": True, "why": "y"})  # of an older record: it says less
+        # of an older record: it says less
+        Condition.of({"letter": "e", "name": "x", "held": True, "why": "y"})
     assert asdict(condition.grounds)["facts"][1]["standing"] == "declared"
 
 
@@ -157,7 +189,11 @@ def test_names_that_count_rows(names: list[str], counts: bool) -> None:
 
 @pytest.mark.parametrize(("spread", "counts"), [(10, True), (11, False)])
 def test_a_tenth_of_the_range_is_the_public_limit(spread: int, counts: bool) -> None:
-    numbers = np.unique(np.r_[np.random.default_rng(0).choice(spread * 1000, 998, replace=False), 0, spread * 1000 - 1])
+    numbers = np.unique(
+        np.r_[
+            np.random.default_rng(0).choice(spread * 1000, 998, replace=False), 0, spread * 1000 - 1
+        ]
+    )
     assert len(numbers) >= 998
     assert counts_rows(np.random.default_rng(1).permutation(numbers).astype(str)) is counts
 
@@ -171,7 +207,10 @@ OWN, ROWS = np.array(["x7", "b2", "k9"]), np.array(["1", "2", "3"])
         ((None, OWN, None, None, None, False), [(Standing.PROVED, "ids_by_content")]),
         (("id", OWN, None, None, None, False), [(Standing.DECLARED, "column_names_records")]),
         (("id", ROWS, None, None, None, False), [(Standing.VOID, "column_counts_rows")]),
-        (("id", ROWS, None, None, None, True), [(Standing.DECLARED, "column_names_records_for_good")]),
+        (
+            ("id", ROWS, None, None, None, True),
+            [(Standing.DECLARED, "column_names_records_for_good")],
+        ),
         (
             (None, OWN, "person", ROWS, None, False),
             [(Standing.PROVED, "ids_by_content"), (Standing.VOID, "column_counts_rows")],
@@ -182,7 +221,10 @@ OWN, ROWS = np.array(["x7", "b2", "k9"]), np.array(["1", "2", "3"])
         ),
         (
             (None, OWN, "person", ROWS, None, True),
-            [(Standing.PROVED, "ids_by_content"), (Standing.DECLARED, "column_names_units_for_good")],
+            [
+                (Standing.PROVED, "ids_by_content"),
+                (Standing.DECLARED, "column_names_units_for_good"),
+            ],
         ),
         (
             (None, OWN, None, None, "public", False),
@@ -190,7 +232,9 @@ OWN, ROWS = np.array(["x7", "b2", "k9"]), np.array(["1", "2", "3"])
         ),
     ],
 )
-def test_ids_are_proved_declared_or_not_held(told: tuple[Any, ...], facts: list[tuple[Standing, str]]) -> None:
+def test_ids_are_proved_declared_or_not_held(
+    told: tuple[Any, ...], facts: list[tuple[Standing, str]]
+) -> None:
     assert [(fact.standing, fact.code) for fact in id_facts(*told)] == facts
 
 
@@ -219,15 +263,27 @@ def test_what_was_not_held_when_a_run_was_made_does_not_come_to_hold_later() -> 
 
 def test_no_declaration_of_either_assessment_is_lost() -> None:
     """A claim lists what the run declared and what is declared today, each once."""
-    more, other = declared("marked_public"), declared("size_public", size=80.0, setting="declared.size")
-    then, now = Condition("e", "choices", grounds(SAID, more)), Condition("e", "choices", grounds(SAID, other))
+    more, other = (
+        declared("marked_public"),
+        declared("size_public", size=80.0, setting="declared.size"),
+    )
+    then, now = (
+        Condition("e", "choices", grounds(SAID, more)),
+        Condition("e", "choices", grounds(SAID, other)),
+    )
     (found,) = weaker([then], [now])
     assert found.grounds.facts == (SAID, more, other)
 
 
 @pytest.mark.parametrize("said", [False, True])
-def test_ids_of_a_program_that_count_rows_are_said_to_and_are_declared_in_words_alone(said: bool) -> None:
-    x, y, ids = np.arange(40.0).reshape(20, 2), np.arange(20) % 2, np.random.default_rng(0).permutation(20)
+def test_ids_of_a_program_that_count_rows_are_said_to_and_are_declared_in_words_alone(
+    said: bool,
+) -> None:
+    x, y, ids = (
+        np.arange(40.0).reshape(20, 2),
+        np.arange(20) % 2,
+        np.random.default_rng(0).permutation(20),
+    )
     dataset, _ = dataset_of(x, y, Declared(classes=(0, 1), features=True, ids=said), ids=ids)
     assert dataset.selection.held is said
     assert ("names_count_rows" in [fact.code for fact in dataset.selection.facts]) is not said

@@ -1,4 +1,6 @@
-"""Public feature maps: norm at most 1, each record on its own to the last bit, and the values that they say they are."""
+"""Public feature maps: norm at most 1, each record on its own to the last bit, and the values
+that they say they are.
+"""
 
 import math
 import os
@@ -50,7 +52,10 @@ def dataset(width: int = 6, public: int = 0, seed: int = 0) -> Dataset:
     x = (rng.normal(size=(80, width)) @ mix).astype(np.float32)
     y = np.arange(80) % 2
     flags = [i < public for i in range(60)]
-    train, test = make_records(x[:60], y[:60], public=flags), make_records(x[60:], y[60:], prefix="t")
+    train, test = (
+        make_records(x[:60], y[:60], public=flags),
+        make_records(x[60:], y[60:], prefix="t"),
+    )
     return Dataset("mixed (synthetic)", ("a", "b"), train, test, 60, {}, HELD, HELD)
 
 
@@ -59,9 +64,14 @@ MAPS = [
     pytest.param(FeaturesConfig(radius=5.0, bias=0.0), id="clipped"),
     pytest.param(FeaturesConfig(whiten=0.75, public="test"), id="whitened"),
     pytest.param(FeaturesConfig(map="relu", count=10), id="relu"),
-    pytest.param(FeaturesConfig(map="relu", count=7, whiten=1.0, public="test", bias=1.0), id="whitened relu"),
+    pytest.param(
+        FeaturesConfig(map="relu", count=7, whiten=1.0, public="test", bias=1.0), id="whitened relu"
+    ),
     pytest.param(FeaturesConfig(map="landmarks", count=10, public="test"), id="landmarks"),
-    pytest.param(FeaturesConfig(map="landmarks", count=7, public="test", root=0.0, whiten=0.5), id="whitened landmarks"),
+    pytest.param(
+        FeaturesConfig(map="landmarks", count=7, public="test", root=0.0, whiten=0.5),
+        id="whitened landmarks",
+    ),
 ]
 
 
@@ -69,7 +79,9 @@ MAPS = [
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_norms_are_at_most_one_in_exact_arithmetic(config: FeaturesConfig, dtype: str) -> None:
     data = dataset()
-    rows = np.concatenate([data.train.features * s for s in (1, 1e-30, 1e30)] + [np.zeros((1, 6)), np.eye(6)])
+    rows = np.concatenate(
+        [data.train.features * s for s in (1, 1e-30, 1e30)] + [np.zeros((1, 6)), np.eye(6)]
+    )
     phi = FeatureMap.of(config, data)(rows.astype(np.float64), dtype)
     squares = [sum(Fraction(float(v)) ** 2 for v in row) for row in phi]
     assert max(squares) <= 1
@@ -90,7 +102,9 @@ def extreme_maps() -> list[FeatureMap]:
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False, width=64), min_size=3, max_size=3))
-def test_no_vector_comes_out_longer_than_one(extreme_maps: list[FeatureMap], values: list[float]) -> None:
+def test_no_vector_comes_out_longer_than_one(
+    extreme_maps: list[FeatureMap], values: list[float]
+) -> None:
     for feature_map in extreme_maps:
         phi = feature_map(np.array([values]))
         assert sum(Fraction(float(v)) ** 2 for v in phi[0]) <= 1
@@ -110,7 +124,9 @@ def test_a_record_has_the_same_features_whoever_stands_beside_it(config: Feature
 
 
 def test_unit_norm_keeps_directions_and_appends_the_bias() -> None:
-    phi = FeatureMap.of(FeaturesConfig(bias=0.5), dataset(3))(np.array([[3.0, 0.0, -4.0], [0.0, 0.0, 0.0]]))
+    phi = FeatureMap.of(FeaturesConfig(bias=0.5), dataset(3))(
+        np.array([[3.0, 0.0, -4.0], [0.0, 0.0, 0.0]])
+    )
     assert phi[0] == pytest.approx(np.array([0.6, 0, -0.8, 0.5]) / np.sqrt(1.25))
     assert phi[1] == pytest.approx([0, 0, 0, 0.5 / np.sqrt(1.25)])
 
@@ -131,9 +147,13 @@ FEW = FeaturesConfig(whiten=0.75, public="test", ridge=1e-9)
 
 
 def public_rows(n: int, width: int) -> np.ndarray:
-    """Fewer rows than coordinates and hardly a ridge: what one sum rounds to shows in the whole matrix."""
+    """Fewer rows than coordinates and hardly a ridge: what one sum rounds to shows in the whole
+    matrix.
+    """
     rng = np.random.default_rng(3)
-    return (rng.normal(size=(n, width)) @ rng.normal(size=(width, width)) + 3 * rng.normal(size=width)).astype(np.float32)
+    return (
+        rng.normal(size=(n, width)) @ rng.normal(size=(width, width)) + 3 * rng.normal(size=width)
+    ).astype(np.float32)
 
 
 def test_the_whitening_matrix_is_the_same_bits_in_any_order_and_any_blocks() -> None:
@@ -141,7 +161,12 @@ def test_the_whitening_matrix_is_the_same_bits_in_any_order_and_any_blocks() -> 
     rows = public_rows(60, 90)
     matrix = _whitening(rows, FEW)
     rng = np.random.default_rng(0)
-    for other in (rows[::-1], rows[rng.permutation(len(rows))], np.asfortranarray(rows), rows.astype(np.float64)):
+    for other in (
+        rows[::-1],
+        rows[rng.permutation(len(rows))],
+        np.asfortranarray(rows),
+        rows.astype(np.float64),
+    ):
         assert _whitening(other, FEW).tobytes() == matrix.tobytes()
     for block in (1, 7, 59, 60):
         assert _whitening(rows, FEW, block).tobytes() == matrix.tobytes()
@@ -164,7 +189,13 @@ def test_the_whitening_matrix_is_the_same_bits_with_one_thread_and_more(tmp_path
     rows = public_rows(200, 300)
     np.save(tmp_path / "rows.npy", rows)
     one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    command = [sys.executable, "-c", ONE_THREAD, str(tmp_path / "rows.npy"), str(tmp_path / "matrix.npy")]
+    command = [
+        sys.executable,
+        "-c",
+        ONE_THREAD,
+        str(tmp_path / "rows.npy"),
+        str(tmp_path / "matrix.npy"),
+    ]
     subprocess.run(command, env={**os.environ, **one}, check=True)
     alone = np.load(tmp_path / "matrix.npy")
     for threads in (1, 2):
@@ -173,7 +204,9 @@ def test_the_whitening_matrix_is_the_same_bits_with_one_thread_and_more(tmp_path
 
 
 def test_the_covariance_is_that_of_the_rounded_rows() -> None:
-    """Against numpy's, of rows rounded alike; and rows on the axes are exact, whatever their number."""
+    """Against numpy's, of rows rounded alike; and rows on the axes are exact, whatever their
+    number.
+    """
     rows = public_rows(900, 90)
     unit = rows / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
     grid = np.rint(unit * 2.0**18) / 2.0**18
@@ -214,7 +247,9 @@ def test_longer_vectors_and_nan_are_refused() -> None:
 
 def test_settings_that_earlier_versions_recorded_are_read() -> None:
     recorded = {"map": "relu", "count": 4, "order": 2, "weight": 1.0}
-    assert validate(FeaturesConfig, recorded, "certificate.features") == FeaturesConfig(map="relu", count=4)
+    assert validate(FeaturesConfig, recorded, "certificate.features") == FeaturesConfig(
+        map="relu", count=4
+    )
 
 
 def test_wrong_width_and_no_public_rows_are_refused() -> None:
@@ -230,9 +265,13 @@ def test_wrong_width_and_no_public_rows_are_refused() -> None:
 
 
 def test_public_rows_that_leave_a_direction_empty_need_a_ridge() -> None:
-    """Without one, whitening would divide by what rounding made of a zero: another matrix for every order of the rows."""
+    """Without one, whitening would divide by what rounding made of a zero: another matrix for
+    every order of the rows.
+    """
     few = np.random.default_rng(3).normal(size=(4, 6))
-    with pytest.raises(ConfigError, match=r"features\.ridge=0: the 4 public rows do not fill all 6 directions"):
+    with pytest.raises(
+        ConfigError, match=r"features\.ridge=0: the 4 public rows do not fill all 6 directions"
+    ):
         _whitening(few, FeaturesConfig(whiten=0.5, public="test", ridge=0.0))
     assert np.isfinite(_whitening(few, FeaturesConfig(whiten=0.5, public="test", ridge=1e-3))).all()
 
@@ -240,7 +279,9 @@ def test_public_rows_that_leave_a_direction_empty_need_a_ridge() -> None:
 LANDMARKS = FeaturesConfig(map="landmarks", count=12, public="test", bandwidth=0.8)
 
 
-def tabled(width: int = 5, n: int = 40, public: tuple[int, ...] = (), shape: tuple[int, ...] = ()) -> Dataset:
+def tabled(
+    width: int = 5, n: int = 40, public: tuple[int, ...] = (), shape: tuple[int, ...] = ()
+) -> Dataset:
     rng = np.random.default_rng(7)
     x, y = rng.normal(size=(2 * n, *(shape or (width,)))), np.arange(2 * n) % 2
     flags = [i in public for i in range(n)]
@@ -252,11 +293,18 @@ def with_test(data: Dataset, rows: np.ndarray) -> Dataset:
     return replace(data, test=make_records(rows, np.arange(len(rows)) % 2, prefix="t"))
 
 
-# -- exponentials --------------------------------------------------------------------------------------------------------
+# -- exponentials
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_exponentials_are_close_and_the_same_bits_wherever_they_stand() -> None:
-    at = np.concatenate([np.random.default_rng(0).uniform(0, 60, 5000), np.linspace(0, 699.9, 999), [0.0, 1e-300, 700.0]])
+    at = np.concatenate(
+        [
+            np.random.default_rng(0).uniform(0, 60, 5000),
+            np.linspace(0, 699.9, 999),
+            [0.0, 1e-300, 700.0],
+        ]
+    )
     values = falling(at[None])[0]
     exact = np.array([math.exp(-float(t)) for t in at])
     assert np.abs(values / exact - 1).max() <= 4 * UNIT
@@ -273,13 +321,18 @@ def uneven(t: np.ndarray) -> np.ndarray:
     return values
 
 
-def one_bit_of_its_own(exponential: Callable[[np.ndarray], np.ndarray], patch: pytest.MonkeyPatch) -> bool:
+def one_bit_of_its_own(
+    exponential: Callable[[np.ndarray], np.ndarray], patch: pytest.MonkeyPatch
+) -> bool:
     """Whether each record has the same features alone as among others."""
     patch.setattr(compiled, "falling", exponential)
     data = tabled()
     made = FeatureMap.of(replace(LANDMARKS, root=0.0), data)
     everyone = made(data.train.features[:27])
-    return all(made(data.train.features[i : i + 1]).tobytes() == everyone[i : i + 1].tobytes() for i in range(27))
+    return all(
+        made(data.train.features[i : i + 1]).tobytes() == everyone[i : i + 1].tobytes()
+        for i in range(27)
+    )
 
 
 def test_a_vector_unit_s_own_last_digits_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,18 +340,25 @@ def test_a_vector_unit_s_own_last_digits_would_be_caught(monkeypatch: pytest.Mon
     assert not one_bit_of_its_own(uneven, monkeypatch)
 
 
-# -- landmarks -----------------------------------------------------------------------------------------------------------
+# -- landmarks
+# -----------------------------------------------------------------------------------------------------------
 
 
 def distances_are_exact(rounded: Callable[[np.ndarray], np.ndarray]) -> bool:
     data = tabled(width=33)
-    units = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (data.train.features, data.test.features)]
+    units = [
+        x / np.linalg.norm(x, axis=1, keepdims=True)
+        for x in (data.train.features, data.test.features)
+    ]
     rows, marks = (rounded(unit) for unit in units)
     seen: list[np.ndarray] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled, "falling", lambda t: seen.append(t) or t)
         kernel(rows, marks[:8].T.copy(), 1.0)
-    exact = [[sum((int(a) - int(b)) ** 2 for a, b in zip(row, mark, strict=True)) for mark in marks[:8]] for row in rows]
+    exact = [
+        [sum((int(a) - int(b)) ** 2 for a, b in zip(row, mark, strict=True)) for mark in marks[:8]]
+        for row in rows
+    ]
     return (np.ldexp(seen[0] * 2, 44) == np.array(exact, dtype=np.float64)).all()
 
 
@@ -307,12 +367,20 @@ def test_distances_are_exact_integers_and_would_not_be_without_rounding_the_reco
     assert not distances_are_exact(lambda unit: np.ldexp(unit, 22))
 
 
-@pytest.mark.parametrize("config", [LANDMARKS, replace(LANDMARKS, root=0.0), replace(LANDMARKS, whiten=0.5)])
-def test_the_order_of_public_rows_their_copies_and_their_precision_do_not_matter(config: FeaturesConfig) -> None:
+@pytest.mark.parametrize(
+    "config", [LANDMARKS, replace(LANDMARKS, root=0.0), replace(LANDMARKS, whiten=0.5)]
+)
+def test_the_order_of_public_rows_their_copies_and_their_precision_do_not_matter(
+    config: FeaturesConfig,
+) -> None:
     data = tabled()
     rows = data.test.features.astype(np.float32).astype(np.float64)
     made = FeatureMap.of(config, with_test(data, rows))
-    turned = [rows[::-1], rows[np.random.default_rng(1).permutation(len(rows))], rows.astype(np.float32)]
+    turned = [
+        rows[::-1],
+        rows[np.random.default_rng(1).permutation(len(rows))],
+        rows.astype(np.float32),
+    ]
     for other in [*turned, *([] if config.whiten else [np.repeat(rows, 3, axis=0)])]:
         again = FeatureMap.of(config, with_test(data, other))
         assert made.matrices.keys() == again.matrices.keys()
@@ -358,19 +426,26 @@ def test_landmarks_that_cannot_be_had_are_refused() -> None:
             lambda: FeatureMap.of(replace(LANDMARKS, public="train"), tabled()),
         ),
     )
-    twins = np.repeat(tabled().test.features[:12], 2, axis=0) * (1 + 1e-6 * (np.arange(24) % 2))[:, None]
+    twins = (
+        np.repeat(tabled().test.features[:12], 2, axis=0)
+        * (1 + 1e-6 * (np.arange(24) % 2))[:, None]
+    )
     twins[1::2, 0] += 1e-6
     refused(
         (
             ConfigError,
             r"ridge=0: some of 24 landmarks lie so close",
-            lambda: FeatureMap.of(replace(LANDMARKS, count=24, ridge=0.0, bandwidth=50.0), with_test(tabled(), twins)),
+            lambda: FeatureMap.of(
+                replace(LANDMARKS, count=24, ridge=0.0, bandwidth=50.0), with_test(tabled(), twins)
+            ),
         ),
         (UnsoundError, "not finite", lambda: choose(np.full((3, 2), np.nan), 2, 0)),
     )
     made = FeatureMap.of(LANDMARKS, tabled())
     longer = {name: matrix * 4 for name, matrix in made.matrices.items()}
-    with pytest.raises(UnsoundError, match="projection matrix has entries that no exact product can take"):
+    with pytest.raises(
+        UnsoundError, match="projection matrix has entries that no exact product can take"
+    ):
         FeatureMap(LANDMARKS, 5).with_matrices(longer)
 
 
@@ -383,13 +458,20 @@ def test_a_claim_says_that_landmarks_are_public_rows_and_are_published() -> None
         assert ("whitens" in said.sentence) == bool(config.whiten)
 
 
-# -- asking for them -----------------------------------------------------------------------------------------------------
+# -- asking for them
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", USUAL_COUNTS)
 def test_a_map_is_asked_for_by_its_name(name: str) -> None:
     declared = ["certificate.features.public=test"] if name == "landmarks" else []
-    line = ["dataset=digits", "model=linear", "certificate=stability", f"certificate/features={name}", *declared]
+    line = [
+        "dataset=digits",
+        "model=linear",
+        "certificate=stability",
+        f"certificate/features={name}",
+        *declared,
+    ]
     made = certificate_config(composed("train", line)["certificate"])
     assert name in config_files.options("certificate/features")
     assert f"  {name}" in help_pages.command_help("train").partition("certificate/features=:")[2]
@@ -405,7 +487,8 @@ def test_arrays_take_the_same_maps(tmp_path: Any) -> None:
     model = agt.fit(x, y, features=marks, public=flags, certificate="erm")
     again = agt.load(tmp_path / "m", model.save(tmp_path / "m"))
     assert np.array_equal(
-        again.certify(data.test.features).stable_distance, model.certify(data.test.features).stable_distance
+        again.certify(data.test.features).stable_distance,
+        model.certify(data.test.features).stable_distance,
     )
     estimator = agt.CertifiedClassifier(features="relu").fit(x, y)
     assert np.array_equal(estimator.predict(x), agt.fit(x, y, features={"map": "relu"}).predict(x))
@@ -414,12 +497,21 @@ def test_arrays_take_the_same_maps(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"features": "landmarks"}, r"features: map=landmarks takes its landmarks from rows that are declared public"),
-        ({"features": {"map": "landmarks", "public": "test"}}, r"public=test: landmarks needs rows, and there are 0 such"),
+        (
+            {"features": "landmarks"},
+            r"features: map=landmarks takes its landmarks from rows that are declared public",
+        ),
+        (
+            {"features": {"map": "landmarks", "public": "test"}},
+            r"public=test: landmarks needs rows, and there are 0 such",
+        ),
         ({"features": "reluu"}, r"features\.map: unknown value 'reluu'; did you mean 'relu'"),
         ({"features": {"map": "none", "count": 4}}, r"with map=none it must be null"),
         ({"features": 5}, "expected a mapping"),
-        ({"features": "relu", "network": (4,)}, r"features: public features stand in front of a linear head"),
+        (
+            {"features": "relu", "network": (4,)},
+            r"features: public features stand in front of a linear head",
+        ),
         (
             {"features": "relu", "certificate": {"name": "erm", "features": {"bias": 0.5}}},
             r"features: the certificate has features of its own",
@@ -435,35 +527,65 @@ def test_features_that_do_not_fit_are_refused(settings: dict[str, Any], text: st
 def test_older_declarations_stand_and_new_settings_void_them() -> None:
     config = composed("train", ["experiment=imdb_linear_whitened"])
     now = hashes(config)["certificate"]
-    features = {key: value for key, value in config["certificate"]["features"].items() if key != "root"}
+    features = {
+        key: value for key, value in config["certificate"]["features"].items() if key != "root"
+    }
     older = {**config, "certificate": {**config["certificate"], "features": features}}
     assert hashes(older)["certificate"] == now == config["training"]["chosen_for"]["certificate"]
     recorded = {**features, "order": 2, "weight": 1.0}  # as an earlier version wrote it
-    assert hashes({**config, "certificate": {**config["certificate"], "features": recorded}})["certificate"] == now
+    assert (
+        hashes({**config, "certificate": {**config["certificate"], "features": recorded}})[
+            "certificate"
+        ]
+        == now
+    )
     changed = {**features, "root": 0.5}
-    assert hashes({**config, "certificate": {**config["certificate"], "features": changed}})["certificate"] != now
+    assert (
+        hashes({**config, "certificate": {**config["certificate"], "features": changed}})[
+            "certificate"
+        ]
+        != now
+    )
 
 
 def test_tuning_tries_each_map_where_it_can_be_had() -> None:
     def maps(dataset: list[str], **how: Any) -> list[str]:
-        config = composed("train", [*dataset, "model=linear", "training=recipe", "certificate=stability"])
+        config = composed(
+            "train", [*dataset, "model=linear", "training=recipe", "certificate=stability"]
+        )
         changes = [
-            change["certificate.features"] for change in neighbours(config, **how) if "certificate.features" in change
+            change["certificate.features"]
+            for change in neighbours(config, **how)
+            if "certificate.features" in change
         ]
         assert all(
-            change.get("public") == (how.get("public") if change["map"] == "landmarks" else None) for change in changes
+            change.get("public") == (how.get("public") if change["map"] == "landmarks" else None)
+            for change in changes
         )
         return [change["map"] for change in changes]
 
-    table = ["dataset=table", "dataset.path=x.csv", "dataset.label=y", "+dataset.numeric={a: [0, 1], b: [0, 1]}"]
+    table = [
+        "dataset=table",
+        "dataset.path=x.csv",
+        "dataset.label=y",
+        "+dataset.numeric={a: [0, 1], b: [0, 1]}",
+    ]
     assert maps(["dataset=digits"]) == maps(table) == ["relu"]
     assert maps(["dataset=digits"], public="test") == ["relu", "landmarks"]
 
 
 def test_tuning_leaves_out_landmarks_that_nobody_asked_for_where_rows_are_few() -> None:
-    line = ["model=linear", "training=recipe", "certificate=stability", "dataset.n_train=400", "kgrid.max=2"]
+    line = [
+        "model=linear",
+        "training=recipe",
+        "certificate=stability",
+        "dataset.n_train=400",
+        "kgrid.max=2",
+    ]
     tried = choices(composed("train", line), None, public="test")
     landmarks = next(choice for choice in tried if "landmarks" in choice.words)
     assert landmarks.words == "certificate.features=map landmarks count 256 public test"
     for choice in tried:
-        assert TuningData("test", Console(quiet=True)).able(choice) == (choice is not landmarks), choice.words
+        assert TuningData("test", Console(quiet=True)).able(choice) == (choice is not landmarks), (
+            choice.words
+        )

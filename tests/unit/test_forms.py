@@ -34,7 +34,9 @@ def bare(node: Any) -> Any:
     ],
 )
 def test_the_schema_file_is_the_form(module: Any, file: str, form: type) -> None:
-    node = json.loads(resources.files(module.__package__).joinpath(file).read_text(encoding="utf-8"))
+    node = json.loads(
+        resources.files(module.__package__).joinpath(file).read_text(encoding="utf-8")
+    )
     assert node.pop("$id") == module.VERSION
     assert node.pop("$schema").startswith("https://json-schema.org/")
     assert bare(node) == bare(TypeAdapter(form).json_schema(mode="serialization"))
@@ -42,7 +44,11 @@ def test_the_schema_file_is_the_form(module: Any, file: str, form: type) -> None
 
 @pytest.mark.parametrize(
     ("read", "name"),
-    [(claims.read_claim, "claim"), (findings.read_audit, "audit"), (account.read_account, "account")],
+    [
+        (claims.read_claim, "claim"),
+        (findings.read_audit, "audit"),
+        (account.read_account, "account"),
+    ],
 )
 @pytest.mark.parametrize(
     "content",
@@ -50,9 +56,15 @@ def test_the_schema_file_is_the_form(module: Any, file: str, form: type) -> None
         *(b"", b"\xff", b"[]", b"null", b"1e400", b"[" * 100_000),
         *(b'{"schema": "agt.claim/1"}', b'{"schema": "agt.claim/2"}', b'{"schema": "agt.claim/3"}'),
         b'{"schema": "agt.audit/1"}',
-        *(b'{"schema": "agt.erasure/1"}', b'{"schema": "agt.erasure/2"}', b'{"schema": "agt.erasure/3"}'),
+        *(
+            b'{"schema": "agt.erasure/1"}',
+            b'{"schema": "agt.erasure/2"}',
+            b'{"schema": "agt.erasure/3"}',
+        ),
     ],
 )
-def test_what_is_no_document_is_refused(read: Callable[[bytes], object], name: str, content: bytes) -> None:
+def test_what_is_no_document_is_refused(
+    read: Callable[[bytes], object], name: str, content: bytes
+) -> None:
     with pytest.raises(ConfigError, match=name):
         read(content)

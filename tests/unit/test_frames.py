@@ -1,4 +1,6 @@
-"""Data frames: coded as the command line codes files, each row alone; what is wrong with data or model is said."""
+"""Data frames: coded as the command line codes files, each row alone; what is wrong with data or
+model is said.
+"""
 
 import pickle
 from dataclasses import replace
@@ -23,7 +25,8 @@ RNG = np.random.default_rng(8)
 FRAME = pd.DataFrame(
     {
         "age": RNG.integers(18, 90, 300),
-        "since": pd.to_datetime("2020-01-01") + pd.to_timedelta(RNG.integers(0, 900, 300), unit="D"),
+        "since": pd.to_datetime("2020-01-01")
+        + pd.to_timedelta(RNG.integers(0, 900, 300), unit="D"),
         "region": RNG.choice(["north", "south", "?", "east"], 300),
         "note": "ignored",
     }
@@ -59,16 +62,37 @@ EAST, WEST = timezone(timedelta(hours=5)), timezone(timedelta(hours=-3))
 OBJECTS = [
     *(1, 2.5, True, "1", None, np.int8(1), np.uint64(2**64 - 1), 2**70, b"1"),
     *(Decimal("1"), Decimal("1.25"), Decimal("10"), date(2024, 1, 1), time(1), timedelta(1)),
-    *(datetime(2024, 1, 1, 5), datetime(2024, 1, 1, 5, tzinfo=EAST), datetime(2024, 1, 1, 5, tzinfo=WEST)),
-    *(pd.Timestamp("2024-01-01 05:00:00.000000001"), np.datetime64("2024-01-01T05", "s"), pd.Interval(0, 1)),
+    *(
+        datetime(2024, 1, 1, 5),
+        datetime(2024, 1, 1, 5, tzinfo=EAST),
+        datetime(2024, 1, 1, 5, tzinfo=WEST),
+    ),
+    *(
+        pd.Timestamp("2024-01-01 05:00:00.000000001"),
+        np.datetime64("2024-01-01T05", "s"),
+        pd.Interval(0, 1),
+    ),
 ]
-WORDS = ["1", "1.25", "10", "2024-01-01", "2024-01-01 05:00:00", "2024-01-01 05:00:00+05:00", "01:00:00", "1 day, 0:00:00"]
+WORDS = [
+    "1",
+    "1.25",
+    "10",
+    "2024-01-01",
+    "2024-01-01 05:00:00",
+    "2024-01-01 05:00:00+05:00",
+    "01:00:00",
+    "1 day, 0:00:00",
+]
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["object", "category"])
-@pytest.mark.parametrize("kind", [{"numeric": {"it": [-1e5, 1e5]}, "bins": 0}, {"categorical": {"it": WORDS}}])
-def test_no_object_in_a_column_changes_how_another_is_read(kind: dict[str, Any], dtype: str) -> None:
+@pytest.mark.parametrize(
+    "kind", [{"numeric": {"it": [-1e5, 1e5]}, "bins": 0}, {"categorical": {"it": WORDS}}]
+)
+def test_no_object_in_a_column_changes_how_another_is_read(
+    kind: dict[str, Any], dtype: str
+) -> None:
     columns, refused = agt.Columns(**kind, missing="indicator"), 0
 
     def coded(*values: object) -> np.ndarray | None:
@@ -84,7 +108,11 @@ def test_no_object_in_a_column_changes_how_another_is_read(kind: dict[str, Any],
     assert 0.5 < refused / len(OBJECTS) ** 2 < 0.95
 
 
-TIMES = pd.Series(np.array(["1969-12-31T12", "2024-01-01T06"], "datetime64[ns]")).repeat(150).reset_index(drop=True)
+TIMES = (
+    pd.Series(np.array(["1969-12-31T12", "2024-01-01T06"], "datetime64[ns]"))
+    .repeat(150)
+    .reset_index(drop=True)
+)
 
 
 @pytest.mark.parametrize(
@@ -97,10 +125,15 @@ TIMES = pd.Series(np.array(["1969-12-31T12", "2024-01-01T06"], "datetime64[ns]")
         ({"age": FRAME.age.astype("Int16")}, {"age": FRAME.age}),
         ({"region": FRAME.region.astype("category")}, {"region": FRAME.region}),
         ({"region": pd.concat([FRAME.region[:9], FRAME.region[9:]])}, {"region": FRAME.region}),
-        ({"region": FRAME.region.astype(pd.ArrowDtype(pa.dictionary(pa.int8(), pa.string())))}, {"region": FRAME.region}),
+        (
+            {"region": FRAME.region.astype(pd.ArrowDtype(pa.dictionary(pa.int8(), pa.string())))},
+            {"region": FRAME.region},
+        ),
     ],
 )
-def test_columns_of_many_types_are_coded_alike(column: dict[str, Any], like: dict[str, Any]) -> None:
+def test_columns_of_many_types_are_coded_alike(
+    column: dict[str, Any], like: dict[str, Any]
+) -> None:
     assert (COLUMNS(FRAME.assign(**column)) == COLUMNS(FRAME.assign(**like))).all()
 
 
@@ -109,7 +142,10 @@ def test_a_model_of_a_frame_answers_frames_also_when_loaded(tmp_path: Path) -> N
     answers = model.certify(FRAME)
     assert (answers.labels == Y).mean() > 0.8
     assert answers.stable_distance.max() > 3
-    assert (agt.fit(COLUMNS(FRAME), Y, declared=DECLARED).certify(COLUMNS(FRAME)).labels == answers.labels).all()
+    assert (
+        agt.fit(COLUMNS(FRAME), Y, declared=DECLARED).certify(COLUMNS(FRAME)).labels
+        == answers.labels
+    ).all()
     assert all(condition.held for condition in model.conditions)
     model.save(tmp_path / "m")
     again = agt.load(tmp_path / "m")
@@ -117,12 +153,19 @@ def test_a_model_of_a_frame_answers_frames_also_when_loaded(tmp_path: Path) -> N
     assert (again.certify(FRAME[::-1]).stable_distance == answers.stable_distance[::-1]).all()
 
 
-def test_a_dataset_file_codes_a_frame_and_ranges_read_off_the_records_are_no_public_ones(tmp_path: Path) -> None:
-    text = "label: y\nbins: 8\nnumeric:\n  age: [18, 90]\ncategorical:\n  region: [north, south, east]\n"
+def test_a_dataset_file_codes_a_frame_and_ranges_read_off_the_records_are_no_public_ones(
+    tmp_path: Path,
+) -> None:
+    text = (
+        "label: y\nbins: 8\nnumeric:\n  age: [18, 90]\ncategorical:\n  region: [north, south, "
+        "east]\n"
+    )
     text += "missing: indicator\nmissing_values: ['?']\nfrom_data: [age]\n"
     (tmp_path / "t.yaml").write_text(text)
     model = agt.fit(FRAME, Y, declared=DECLARED, columns=tmp_path / "t.yaml")
-    assert model.columns == agt.Columns(**{**CODE, "numeric": {"age": [18, 90]}, "crosses": 0}, from_data=["age"])
+    assert model.columns == agt.Columns(
+        **{**CODE, "numeric": {"age": [18, 90]}, "crosses": 0}, from_data=["age"]
+    )
     assert [condition.letter for condition in model.conditions if not condition.held] == ["e"]
     with pytest.raises(agt.ConfigError, match="column 'age' was read off the records"):
         model.release(FRAME, agt.RandomizedResponse(eps=1.0, classes=2))
@@ -135,14 +178,20 @@ def test_estimators_take_frames_and_what_is_published_codes_them_too() -> None:
     assert (pickle.loads(published).predict(FRAME) == private.predict(FRAME)).all()
     assert private.predict_proba(FRAME).shape == (300, 2)
     assert private.n_features_in_ == 4
-    search = GridSearchCV(agt.CertifiedClassifier(columns=COLUMNS), {"caution": [1.0, 4.0]}, cv=2).fit(FRAME, Y)
+    search = GridSearchCV(
+        agt.CertifiedClassifier(columns=COLUMNS), {"caution": [1.0, 4.0]}, cv=2
+    ).fit(FRAME, Y)
     assert search.best_score_ > 0.75
     assert (search.best_estimator_.certify(FRAME).labels == search.predict(FRAME)).all()
-    assert (search.best_estimator_.decision_function(FRAME) > 0).mean() == (search.predict(FRAME) == "yes").mean()
+    assert (search.best_estimator_.decision_function(FRAME) > 0).mean() == (
+        search.predict(FRAME) == "yes"
+    ).mean()
 
 
 @pytest.mark.parametrize("kind", [agt.CertifiedClassifier, agt.PrivateClassifier])
-def test_a_dataset_file_that_changes_after_fitting_changes_no_answer(kind: Any, tmp_path: Path) -> None:
+def test_a_dataset_file_that_changes_after_fitting_changes_no_answer(
+    kind: Any, tmp_path: Path
+) -> None:
     file = tmp_path / "t.yaml"
     file.write_text("numeric: {age: [18, 90]}\ncategorical: {region: [north, south, east, '?']}\n")
     model = kind(columns=file, declared=DECLARED).fit(FRAME, Y)
@@ -157,15 +206,35 @@ def test_a_dataset_file_that_changes_after_fitting_changes_no_answer(kind: Any, 
     ("columns", "frame", "says"),
     [
         (COLUMNS, FRAME.to_numpy(), "codes a pandas data frame, got ndarray"),
-        (COLUMNS, FRAME.drop(columns="age"), r"no column or key 'age', which columns\.numeric\.age names"),
-        (COLUMNS, FRAME.assign(age="old"), r"columns\.numeric\.age: column 'age' has 'old' in row 1"),
+        (
+            COLUMNS,
+            FRAME.drop(columns="age"),
+            r"no column or key 'age', which columns\.numeric\.age names",
+        ),
+        (
+            COLUMNS,
+            FRAME.assign(age="old"),
+            r"columns\.numeric\.age: column 'age' has 'old' in row 1",
+        ),
         (COLUMNS, FRAME.assign(age=np.inf), "an infinite value"),
         (COLUMNS, FRAME.assign(age=2**70), "data frame: cannot read 'age'"),
-        (COLUMNS, FRAME.assign(since=time(1)), r"holds time64\[us\], and columns\.numeric\.since needs numbers"),
+        (
+            COLUMNS,
+            FRAME.assign(since=time(1)),
+            r"holds time64\[us\], and columns\.numeric\.since needs numbers",
+        ),
         (COLUMNS, FRAME.assign(since=np.datetime64(10**14, "s")), "cannot read 'since'"),
         (COLUMNS, FRAME.assign(region=pd.Period("2024")), "cannot read 'region'"),
-        (COLUMNS, FRAME.assign(age=FRAME.age.where(FRAME.index > 0, date(1970, 1, 1))), "'age' holds date and numbers"),
-        (COLUMNS, FRAME.assign(region="west"), r"none of its 300 values is in columns\.categorical\.region"),
+        (
+            COLUMNS,
+            FRAME.assign(age=FRAME.age.where(FRAME.index > 0, date(1970, 1, 1))),
+            "'age' holds date and numbers",
+        ),
+        (
+            COLUMNS,
+            FRAME.assign(region="west"),
+            r"none of its 300 values is in columns\.categorical\.region",
+        ),
         (COLUMNS, pd.concat([FRAME, FRAME], axis=1), "two columns are called 'age'"),
         (agt.Columns({"age": None}), FRAME, r"columns\.numeric\.age: give its public range"),
         (
@@ -173,7 +242,11 @@ def test_a_dataset_file_that_changes_after_fitting_changes_no_answer(kind: Any, 
             FRAME.assign(age=FRAME.age.where(FRAME.index > 0)),
             "repair or drop it, or train with columns.missing=indicator",
         ),
-        ("nowhere.yaml", FRAME, r"columns=nowhere\.yaml: give agt\.Columns\(\.\.\.\) or a dataset file"),
+        (
+            "nowhere.yaml",
+            FRAME,
+            r"columns=nowhere\.yaml: give agt\.Columns\(\.\.\.\) or a dataset file",
+        ),
         (None, FRAME, r"a table of words: give columns=agt\.Columns"),
     ],
 )
@@ -188,7 +261,9 @@ def test_features_that_are_not_scaled_and_classes_that_are_never_answered_are_sa
         agt.fit(np.minimum(5_000 * np.abs(rows) + 4_000, 5_000), Y)
     with pytest.warns(Doubtful, match=r"of 300 training records none is answered \['no'\]"):
         agt.fit(np.zeros((300, 3)), np.where(np.arange(300) % 3, "yes", "no"))
-    with pytest.warns(Doubtful, match=r"column 'age': \d+ of 300 values outside \[18, 50\] are clipped"):
+    with pytest.warns(
+        Doubtful, match=r"column 'age': \d+ of 300 values outside \[18, 50\] are clipped"
+    ):
         agt.fit(FRAME, Y, columns=agt.Columns({"age": [18, 50]}))
 
 
@@ -210,10 +285,16 @@ def test_a_model_without_some_people_is_the_one_that_never_saw_them(kind: dict[s
     fresh = agt.CertifiedClassifier(declared=declared, **kind).fit(x[rest], y[rest], ids=ids[rest])
     assert (left.decision_function(x) == fresh.decision_function(x)).all()
     assert (left.decision_function(x) != model.decision_function(x)).any()
-    assert (removal.records, removal.facts["records_after"], removal.promise.exact) == (2, 298, True)
+    assert (removal.records, removal.facts["records_after"], removal.promise.exact) == (
+        2,
+        298,
+        True,
+    )
     assert len(model.model_.model.problem.dataset.train) == 300
     for wrong in (["p3", "nobody"], []):
-        with pytest.raises(ValueError, match="nobody of that name is among the 300 training records"):
+        with pytest.raises(
+            ValueError, match="nobody of that name is among the 300 training records"
+        ):
             model.unfit(wrong)
 
 
@@ -224,10 +305,14 @@ def test_constants_that_were_read_off_the_records_keep_them_from_being_taken_out
 
 @pytest.mark.filterwarnings("ignore::agt.errors.PrivacySumWarning")
 def test_a_budget_that_protects_nobody_is_said_before_it_is_spent() -> None:
-    with pytest.warns(Doubtful, match="epsilon is 100 in all: above 20 it promises next to nothing"):
+    with pytest.warns(
+        Doubtful, match="epsilon is 100 in all: above 20 it promises next to nothing"
+    ):
         agt.PrivateClassifier(epsilon=100.0, declared=DECLARED, columns=COLUMNS).fit(FRAME, Y)
     with pytest.warns(Doubtful, match="delta is 0.01 in all: above 1 / 300"):
-        agt.PrivateClassifier(epsilon=1.0, delta=0.01, declared=DECLARED, columns=COLUMNS).fit(FRAME, Y)
+        agt.PrivateClassifier(epsilon=1.0, delta=0.01, declared=DECLARED, columns=COLUMNS).fit(
+            FRAME, Y
+        )
 
 
 @pytest.mark.parametrize("listed", [False, True])
@@ -235,12 +320,16 @@ def test_arrays_that_are_edited_after_fitting_change_nothing(listed: bool) -> No
     x, names = RNG.normal(size=(80, 3)), np.array([f"p{row}" for row in range(80)])
     y = (x[:, 0] > 0) * 1
     mine, labels, ids = x.copy(), y.copy(), names.copy()
-    estimator = agt.CertifiedClassifier(declared=agt.Declared(classes=[0, 1])).fit(mine, labels, ids=ids)
+    estimator = agt.CertifiedClassifier(declared=agt.Declared(classes=[0, 1])).fit(
+        mine, labels, ids=ids
+    )
     model = estimator if listed else estimator.model_
     due = model.unfit(["p7"])[0].certify(x).stable_distance
     mine[:], labels[:], ids[:] = mine[::-1].copy(), 1 - labels, ids[::-1].copy()
     assert (model.unfit(["p7"])[0].certify(x).stable_distance == due).all()
-    assert (estimator.fit(mine, labels, ids=ids).unfit(["p7"])[0].certify(x).stable_distance != due).any()
+    assert (
+        estimator.fit(mine, labels, ids=ids).unfit(["p7"])[0].certify(x).stable_distance != due
+    ).any()
 
 
 def test_one_name_is_no_list_of_them() -> None:
@@ -252,7 +341,10 @@ def test_one_name_is_no_list_of_them() -> None:
 @pytest.mark.parametrize("kind", [agt.CertifiedClassifier, agt.PrivateClassifier])
 def test_estimators_answer_as_they_were_fitted_whatever_is_set_or_refused_later(kind: Any) -> None:
     numbers = FRAME[["age"]].to_numpy() / 90.0
-    framed, plain = kind(declared=DECLARED, columns=COLUMNS).fit(FRAME, Y), kind(declared=STATED).fit(numbers, Y)
+    framed, plain = (
+        kind(declared=DECLARED, columns=COLUMNS).fit(FRAME, Y),
+        kind(declared=STATED).fit(numbers, Y),
+    )
     for model, own, other in ((framed, FRAME, None), (plain, numbers, COLUMNS)):
         before = model.predict_proba(own)
         model.set_params(declared=agt.Declared(classes=["a", "b", "c"]))

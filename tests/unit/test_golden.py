@@ -1,4 +1,6 @@
-"""scripts/golden.py: a changed byte and a missing file are found; pages and messages may change, and hashes after them."""
+"""scripts/golden.py: a changed byte and a missing file are found; pages and messages may change,
+and hashes after them.
+"""
 
 import sqlite3
 import sys
@@ -19,7 +21,9 @@ def trees(tmp_path: Path) -> tuple[Path, Path]:
     """Two folders with the same files."""
     for name in ("before", "after"):
         (tmp_path / name / "run").mkdir(parents=True)
-        (tmp_path / name / "run" / "metrics.json").write_text('{"accuracy": 0.5, "verdict": "good"}')
+        (tmp_path / name / "run" / "metrics.json").write_text(
+            '{"accuracy": 0.5, "verdict": "good"}'
+        )
         (tmp_path / name / "run" / "manifest.json").write_text(f'{{"metrics.json": "{"a" * 64}"}}')
         (tmp_path / name / "run" / "report.md").write_text("good")
         with sqlite3.connect(tmp_path / name / "people.ledger") as database:
@@ -28,7 +32,9 @@ def trees(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "before", tmp_path / "after"
 
 
-def test_what_differs_is_found(trees: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_differs_is_found(
+    trees: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     before, after = trees
     assert not golden.compare(before, after)
     (after / "run" / "report.md").write_text("in other words")
@@ -38,7 +44,12 @@ def test_what_differs_is_found(trees: tuple[Path, Path], capsys: pytest.CaptureF
     (after / "run" / "report.md").unlink()
     with sqlite3.connect(after / "people.ledger") as database:
         database.execute("update entries set eps = 2.0")
-    wrong = {"new.csv": "new", "run/report.md": "missing", "run/metrics.json": "differs", "people.ledger": "differs"}
+    wrong = {
+        "new.csv": "new",
+        "run/report.md": "missing",
+        "run/metrics.json": "differs",
+        "people.ledger": "differs",
+    }
     assert kinds(before, after) == wrong
     assert golden.report("chain", golden.compare(before, after))
     assert "0.5000001" in capsys.readouterr().out

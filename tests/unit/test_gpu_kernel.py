@@ -1,4 +1,5 @@
-"""The Triton kernel gives the reference kernel's integers: on a GPU where there is one, else under Triton's interpreter.
+"""The Triton kernel gives the reference kernel's integers: on a GPU where there is one, else under
+Triton's interpreter.
 
 ``make triton`` runs this without a GPU. Elsewhere it is skipped.
 """
@@ -17,10 +18,13 @@ from agt.kernels.reference import ReferenceKernel
 from agt.kernels.select import check
 from agt.settings import QUANTA
 
-pytest.importorskip("triton", reason="Triton is not installed: it comes with a CUDA build of PyTorch")
+pytest.importorskip(
+    "triton", reason="Triton is not installed: it comes with a CUDA build of PyTorch"
+)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 pytestmark = pytest.mark.skipif(
-    DEVICE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1", reason="no GPU, and TRITON_INTERPRET=1 is not set"
+    DEVICE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1",
+    reason="no GPU, and TRITON_INTERPRET=1 is not set",
 )
 
 
@@ -30,7 +34,9 @@ def on_device(interval: Interval) -> Interval:
     return Interval(interval.lower.to(DEVICE), interval.upper.to(DEVICE))
 
 
-def factors(rng: np.random.Generator, kind: str, size: float, shape: tuple[int, ...]) -> tuple[Interval, Interval | None]:
+def factors(
+    rng: np.random.Generator, kind: str, size: float, shape: tuple[int, ...]
+) -> tuple[Interval, Interval | None]:
     """d and x of each kind that the contract allows, with a few bounds that are equal."""
     ks, n, outputs, width = shape
     d = random_interval(rng, ks, n, outputs)
@@ -39,9 +45,13 @@ def factors(rng: np.random.Generator, kind: str, size: float, shape: tuple[int, 
     if kind == "bias":
         return on_device(d), None
     if kind == "point":
-        return on_device(d), on_device(Interval.point(torch.from_numpy(rng.normal(size=(1, n, width)))))
+        return on_device(d), on_device(
+            Interval.point(torch.from_numpy(rng.normal(size=(1, n, width))))
+        )
     x = random_interval(rng, 1 if kind == "shared" else ks, n, width)
-    return on_device(d), on_device(Interval(x.lower.clamp(min=0), x.upper.clamp(min=0)) if kind == "nonnegative" else x)
+    return on_device(d), on_device(
+        Interval(x.lower.clamp(min=0), x.upper.clamp(min=0)) if kind == "nonnegative" else x
+    )
 
 
 KINDS = ("point", "shared", "per k", "nonnegative", "bias")
@@ -67,19 +77,29 @@ KINDS = ("point", "shared", "per k", "nonnegative", "bias")
         "one output",
     ],
 )
-def test_sums_are_the_references(kind: str, shape: tuple[int, int, int, int], size: float, product: str) -> None:
+def test_sums_are_the_references(
+    kind: str, shape: tuple[int, int, int, int], size: float, product: str
+) -> None:
     from agt.kernels.gpu import GpuKernel
 
     d, x = factors(np.random.default_rng(0), kind, size, shape)
-    for ours, theirs in zip(GpuKernel().bound_sum(d, x, product), ReferenceKernel().bound_sum(d, x, product), strict=True):
+    for ours, theirs in zip(
+        GpuKernel().bound_sum(d, x, product),
+        ReferenceKernel().bound_sum(d, x, product),
+        strict=True,
+    ):
         assert ours.dtype == torch.int64
         assert torch.equal(ours, theirs)
     point = None if x is None else x.lower[0]
-    assert torch.equal(GpuKernel().nominal_sum(d.lower[0], point), ReferenceKernel().nominal_sum(d.lower[0], point))
+    assert torch.equal(
+        GpuKernel().nominal_sum(d.lower[0], point), ReferenceKernel().nominal_sum(d.lower[0], point)
+    )
 
 
 def test_no_slice_begins_beyond_the_last_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As 4,289 records were once divided, of which the last slice subtracted what it had not added."""
+    """As 4,289 records were once divided, of which the last slice subtracted what it had not
+    added.
+    """
     from agt.kernels import gpu
 
     monkeypatch.setattr(gpu, "_SHORT", 2)
@@ -94,18 +114,30 @@ def test_products_that_overflow_are_bounded_by_the_clip_alone() -> None:
 
     huge = torch.tensor([[[1e200, -3.0], [2.0, 1e200]]], dtype=torch.float64)
     d = on_device(Interval(-huge.abs(), huge.abs() * 2))
-    x = on_device(Interval(*(torch.full((1, 2, 3), end, dtype=torch.float64) for end in (-1e200, 3e200))))
+    x = on_device(
+        Interval(*(torch.full((1, 2, 3), end, dtype=torch.float64) for end in (-1e200, 3e200)))
+    )
     for product in ("rump", "exact"):
         for ours, theirs in zip(
-            GpuKernel().bound_sum(d, x, product), ReferenceKernel().bound_sum(d, x, product), strict=True
+            GpuKernel().bound_sum(d, x, product),
+            ReferenceKernel().bound_sum(d, x, product),
+            strict=True,
         ):
             assert torch.equal(ours, theirs)
 
 
-# -- selections ----------------------------------------------------------------------------------------------------------
+# -- selections
+# ----------------------------------------------------------------------------------------------------------
 
 
-def selected(kernel: ReferenceKernel, d: Interval, x: Interval | None, counts: Sequence[int], capped: bool, product: str):  # type: ignore[no-untyped-def]
+def selected(
+    kernel: ReferenceKernel,
+    d: Interval,
+    x: Interval | None,
+    counts: Sequence[int],
+    capped: bool,
+    product: str,
+):  # type: ignore[no-untyped-def]
     """What a kernel keeps, and sums, from fragments of 3, 37 and what is left."""
     shape = (d.shape[2],) if x is None else (d.shape[2], x.shape[2])
     extremes = kernel.extremes(torch.tensor(counts, device=DEVICE), shape, capped, product)
@@ -114,7 +146,9 @@ def selected(kernel: ReferenceKernel, d: Interval, x: Interval | None, counts: S
     return *(kept.sort(dim=-1).values for kept in extremes.kept()), *extremes.result()
 
 
-def wrong(d: Interval, x: Interval | None, counts: Sequence[int], capped: bool, product: str) -> int:
+def wrong(
+    d: Interval, x: Interval | None, counts: Sequence[int], capped: bool, product: str
+) -> int:
     """How many of the GPU kernel's integers are not the reference's."""
     from agt.kernels.gpu import GpuKernel
 
@@ -137,7 +171,9 @@ def wrong(d: Interval, x: Interval | None, counts: Sequence[int], capped: bool, 
     ],
 )
 def test_selections_are_the_references(kind: str, size: float, capped: bool, product: str) -> None:
-    """No record, some, so that parameters are full several times, and nearly all: each k its own count, in one launch."""
+    """No record, some, so that parameters are full several times, and nearly all: each k its own
+    count, in one launch.
+    """
     outputs = 2 if kind in ("shared", "bias") else 1  # the interpreter takes a second for each
     d, x = factors(np.random.default_rng(1), kind, size, (3, 50, outputs, 3))
     assert wrong(d, x, (0, 4, 49), capped, product) == 0
@@ -150,13 +186,17 @@ def test_selections_whatever_the_order_and_with_ties(order: str) -> None:
         "falling": values[::-1].copy(),
         "ends": np.where(np.arange(70) % 3 == 0, -2.0 * QUANTA, 2.0 * QUANTA),
     }[order]
-    d = on_device(Interval.point(torch.from_numpy(values).view(1, -1, 1).expand(2, -1, 1).contiguous()))
+    d = on_device(
+        Interval.point(torch.from_numpy(values).view(1, -1, 1).expand(2, -1, 1).contiguous())
+    )
     assert wrong(d, None, (1, 20), False, "exact") == 0
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="only the interpreter takes functions as they are now")
 @pytest.mark.parametrize("fault", ["a level one too low", "a threshold one too low"])
-def test_a_selection_broken_on_purpose_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_selection_broken_on_purpose_is_noticed(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from agt.kernels import gpu
 
     cut, level = gpu._cut, gpu._level

@@ -1,4 +1,6 @@
-"""scripts/gpu.py, small and on the CPU: jobs run, what is missing or fails is said, and the table is there at any time."""
+"""scripts/gpu.py, small and on the CPU: jobs run, what is missing or fails is said, and the
+table is there at any time.
+"""
 
 import sys
 import time
@@ -15,10 +17,15 @@ def table(out: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int,
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setattr(sys, "argv", ["gpu.py", "--out", str(out), "--dry", "--only", *words])
     code = gpu.main()
-    return code, [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.read_text().splitlines()[2:]]
+    return code, [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in out.read_text().splitlines()[2:]
+    ]
 
 
-def test_jobs_run_and_each_row_has_its_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_run_and_each_row_has_its_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = ["machine", "step", "soundness", "bits", "streamed", "amex"]
     code, rows = table(tmp_path / "t.md", monkeypatch, *names)
     assert code == 0
@@ -45,7 +52,9 @@ def test_a_job_that_fails_or_hangs_costs_its_own_rows(monkeypatch: pytest.Monkey
         ]
 
 
-def test_a_call_that_is_cut_off_leaves_the_rows_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_is_cut_off_leaves_the_rows_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def cut(dry: bool, seconds: float) -> gpu.Rows:
         yield gpu.row("first", 1.0)
         raise KeyboardInterrupt

@@ -8,7 +8,9 @@ from shutil import which
 import pytest
 
 HERE = Path(__file__).resolve().parents[1]
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux") or not which("gcc"), reason="Linux and gcc")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or not which("gcc"), reason="Linux and gcc"
+)
 
 
 @pytest.mark.parametrize(

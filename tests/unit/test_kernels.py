@@ -1,4 +1,6 @@
-"""The kernels' contract: every kernel gives the integers that brute force gives, whatever the split and the threads."""
+"""The kernels' contract: every kernel gives the integers that brute force gives, whatever the
+split and the threads.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -12,7 +14,15 @@ from hypothesis import given, strategies as st
 from synthetic import KERNELS, random_interval, refused, sample
 
 from agt.bounds.interval import Interval
-from agt.bounds.rounding import PRODUCTS, Products, linear_corners, linear_nonnegative, linear_point, outward, relu_backward
+from agt.bounds.rounding import (
+    PRODUCTS,
+    Products,
+    linear_corners,
+    linear_nonnegative,
+    linear_point,
+    outward,
+    relu_backward,
+)
 from agt.errors import ConfigError, UnsoundError
 from agt.kernels import select
 from agt.kernels.reference import Extremes, ReferenceKernel
@@ -34,7 +44,9 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def scaled(interval: Interval, size: float = 1.0) -> Interval:
-    """In quanta, ``size`` clip levels large: some beyond the clip, some halves of a quantum, some 0 as behind a ReLU."""
+    """In quanta, ``size`` clip levels large: some beyond the clip, some halves of a quantum,
+    some 0 as behind a ReLU.
+    """
     alive = torch.arange(interval.lower.numel()).view(interval.lower.shape) % 5 != 1
     lower, upper = interval.lower * size * QUANTA * alive, interval.upper * size * QUANTA * alive
     halves = torch.arange(lower.numel()).view(lower.shape) % 7 == 3
@@ -57,20 +69,31 @@ def quantise(values: np.ndarray) -> np.ndarray:
 
 
 def brute(d: Interval, x: Interval | None) -> tuple[np.ndarray, np.ndarray]:
-    """Quantised exact bounds of every record's gradient, [K, n, out, in] (in = 1 for a bias), by numpy."""
+    """Quantised exact bounds of every record's gradient, [K, n, out, in] (in = 1 for a bias), by
+    numpy.
+    """
     ends = [t.numpy()[:, :, :, None] for t in (d.lower, d.upper)]
-    others = [np.ones((1, d.shape[1], 1, 1))] if x is None else [t.numpy()[:, :, None, :] for t in (x.lower, x.upper)]
+    others = (
+        [np.ones((1, d.shape[1], 1, 1))]
+        if x is None
+        else [t.numpy()[:, :, None, :] for t in (x.lower, x.upper)]
+    )
     corners = np.stack([a * b for a in ends for b in others])
     return quantise(corners.min(axis=0)), quantise(corners.max(axis=0))
 
 
 KINDS = ("bias", "point", "shared", "per k", "rectified")
-SHAPES = [(1, 1, 1, 1), (3, 10, 2, 4), (2, 37, 5, 9), (4, 300, 3, 1), (2, 50, 20, 6)]  # K, records, outputs, inputs
+# K, records, outputs, inputs
+SHAPES = [(1, 1, 1, 1), (3, 10, 2, 4), (2, 37, 5, 9), (4, 300, 3, 1), (2, 50, 20, 6)]
 
 
-@pytest.mark.parametrize("size", [1e-8, 1.0, 40.0], ids=["a few quanta", "about the clip", "far beyond it"])
+@pytest.mark.parametrize(
+    "size", [1e-8, 1.0, 40.0], ids=["a few quanta", "about the clip", "far beyond it"]
+)
 @pytest.mark.parametrize("kind", KINDS)
-def test_bound_sums_are_brute_forces(kernel: ReferenceKernel, kind: str, size: float, threads: int) -> None:
+def test_bound_sums_are_brute_forces(
+    kernel: ReferenceKernel, kind: str, size: float, threads: int
+) -> None:
     rng = np.random.default_rng(0)
     for ks, n, outputs, width in SHAPES:
         d, x = scaled(random_interval(rng, ks, n, outputs), size), inputs(rng, kind, ks, n, width)
@@ -83,24 +106,34 @@ def test_bound_sums_are_brute_forces(kernel: ReferenceKernel, kind: str, size: f
 
 @pytest.mark.parametrize("size", [1e-8, 1.0, 40.0])
 @pytest.mark.parametrize("bias", [False, True])
-def test_nominal_sums_are_brute_forces(kernel: ReferenceKernel, bias: bool, size: float, threads: int) -> None:
+def test_nominal_sums_are_brute_forces(
+    kernel: ReferenceKernel, bias: bool, size: float, threads: int
+) -> None:
     rng = np.random.default_rng(1)
     for _, n, outputs, width in SHAPES:
         d = scaled(random_interval(rng, 1, n, outputs), size).lower[0]
         x = None if bias else torch.from_numpy(rng.normal(size=(n, width)))
-        expected = quantise(d.numpy()[:, :, None] * (1 if x is None else x.numpy()[:, None, :])).sum(axis=0)
+        expected = quantise(
+            d.numpy()[:, :, None] * (1 if x is None else x.numpy()[:, None, :])
+        ).sum(axis=0)
         assert np.array_equal(kernel.nominal_sum(d, x).numpy().reshape(outputs, -1), expected)
 
 
 @pytest.mark.parametrize("product", PRODUCTS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_sums_and_selections_hold_every_nominal_gradient(kernel: ReferenceKernel, kind: str, product: str) -> None:
-    """From samples of the factors: sums within sums, and the c most extreme within the c most extreme, bit for bit."""
+def test_sums_and_selections_hold_every_nominal_gradient(
+    kernel: ReferenceKernel, kind: str, product: str
+) -> None:
+    """From samples of the factors: sums within sums, and the c most extreme within the c most
+    extreme, bit for bit.
+    """
     rng = np.random.default_rng(2)
     n, outputs, width, count = 15, 3, 1 if kind == "bias" else 4, 4
     d, x = scaled(random_interval(rng, 1, n, outputs), 0.5), inputs(rng, kind, 1, n, width)
     lower, upper = (t.numpy().reshape(outputs, width) for t in kernel.bound_sum(d, x, product))
-    selector = kernel.extremes(torch.tensor([count]), (outputs,) if x is None else (outputs, width), False, product)
+    selector = kernel.extremes(
+        torch.tensor([count]), (outputs,) if x is None else (outputs, width), False, product
+    )
     selector.update(d, x)
     greatest, least = (t.numpy().reshape(outputs, width) for t in selector.result())
     for index in range(100):
@@ -114,11 +147,17 @@ def test_sums_and_selections_hold_every_nominal_gradient(kernel: ReferenceKernel
         assert (ordered[:count].sum(axis=0) <= least).all()
 
 
-# -- selections ----------------------------------------------------------------------------------------------------------
+# -- selections
+# ----------------------------------------------------------------------------------------------------------
 
 
 def select_in(
-    kernel: ReferenceKernel, d: Interval, x: Interval | None, cuts: Sequence[int], counts: Sequence[int], capped: bool
+    kernel: ReferenceKernel,
+    d: Interval,
+    x: Interval | None,
+    cuts: Sequence[int],
+    counts: Sequence[int],
+    capped: bool,
 ):  # type: ignore[no-untyped-def]
     """Run a selection over fragments that end at ``cuts``; [K, out, in] numpy arrays."""
     shape = (d.shape[2],) if x is None else (d.shape[2], x.shape[2])
@@ -142,7 +181,9 @@ def brute_selection(d: Interval, x: Interval | None, counts: Sequence[int], capp
 
 @pytest.mark.parametrize("capped", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("cuts", [(), range(50), (1, 2, 30), (49,)], ids=["whole", "singly", "uneven", "one last"])
+@pytest.mark.parametrize(
+    "cuts", [(), range(50), (1, 2, 30), (49,)], ids=["whole", "singly", "uneven", "one last"]
+)
 def test_selections_are_brute_forces(
     kernel: ReferenceKernel, cuts: Sequence[int], kind: str, capped: bool, threads: int
 ) -> None:
@@ -150,13 +191,19 @@ def test_selections_are_brute_forces(
     counts = (0, 1, 7, 49, 50)
     d, x = scaled(random_interval(rng, 5, 50, 3)), inputs(rng, kind, 5, 50, 4)
     for ours, theirs in zip(
-        select_in(kernel, d, x, cuts, counts, capped), brute_selection(d, x, counts, capped), strict=True
+        select_in(kernel, d, x, cuts, counts, capped),
+        brute_selection(d, x, counts, capped),
+        strict=True,
     ):
         assert np.array_equal(ours, theirs)
 
 
 @given(
-    st.lists(st.sampled_from([-2 * QUANTA, -QUANTA, -3, -0.5, 0, 0.5, 1.5, QUANTA - 1, QUANTA]), min_size=1, max_size=40),
+    st.lists(
+        st.sampled_from([-2 * QUANTA, -QUANTA, -3, -0.5, 0, 0.5, 1.5, QUANTA - 1, QUANTA]),
+        min_size=1,
+        max_size=40,
+    ),
     st.data(),
 )
 def test_selections_with_ties(values: list[float], data: st.DataObject) -> None:
@@ -170,7 +217,9 @@ def test_selections_with_ties(values: list[float], data: st.DataObject) -> None:
         kernel = pick_kernel(ComputeConfig(kernel=name))  # type: ignore[arg-type]
         for capped in (False, True):
             expected = brute_selection(d, None, (count,), capped)
-            for ours, theirs in zip(select_in(kernel, d, None, cuts, (count,), capped), expected, strict=True):
+            for ours, theirs in zip(
+                select_in(kernel, d, None, cuts, (count,), capped), expected, strict=True
+            ):
                 assert np.array_equal(ours, theirs)
 
 
@@ -179,11 +228,24 @@ LARGE = 2600  # records: fragments beyond 1,024 are filtered by a threshold gues
 
 @pytest.mark.parametrize(
     "order",
-    ["random", "rising", "falling", "high then low", "low then high", "constant", "periodic", "two values"],
+    [
+        "random",
+        "rising",
+        "falling",
+        "high then low",
+        "low then high",
+        "constant",
+        "periodic",
+        "two values",
+    ],
 )
 @pytest.mark.parametrize("cuts", [(), (100,), (1300,), (100, 1400), (2000,)], ids=str)
-def test_large_fragments_are_selected_exactly(kernel: ReferenceKernel, order: str, cuts: tuple[int, ...]) -> None:
-    """Whatever the guess was: values kept from earlier fragments may lie above it, and those left out below them."""
+def test_large_fragments_are_selected_exactly(
+    kernel: ReferenceKernel, order: str, cuts: tuple[int, ...]
+) -> None:
+    """Whatever the guess was: values kept from earlier fragments may lie above it, and those
+    left out below them.
+    """
     rng = np.random.default_rng(5)
     values = rng.integers(-QUANTA, QUANTA, LARGE).astype(float)
     values = {
@@ -193,7 +255,8 @@ def test_large_fragments_are_selected_exactly(kernel: ReferenceKernel, order: st
         "high then low": np.where(np.arange(LARGE) < 150, np.abs(values), -np.abs(values)),
         "low then high": np.where(np.arange(LARGE) < 150, -np.abs(values), np.abs(values)),
         "constant": np.full(LARGE, 5.0),
-        "periodic": np.where(np.arange(LARGE) % 10 == 0, np.abs(values), -np.abs(values)),  # in step with the sample
+        # in step with the sample
+        "periodic": np.where(np.arange(LARGE) % 10 == 0, np.abs(values), -np.abs(values)),
         "two values": np.where(rng.random(LARGE) < 0.07, -3.0, 4.0),
     }[order]
     counts = (1, 101, 182, 200, 1000, LARGE - 1)
@@ -208,7 +271,9 @@ def test_sums_beyond_32_bits(kernel: ReferenceKernel) -> None:
     d = Interval.point(torch.full((1, 5000, 1), 10.0 * QUANTA, dtype=torch.float64))
     assert kernel.bound_sum(d, None, "exact")[1].item() == 5000 * QUANTA
     assert (
-        kernel.bound_sum(d, Interval.point(-torch.ones(1, 5000, 1, dtype=torch.float64)), "exact")[0].item()
+        kernel.bound_sum(d, Interval.point(-torch.ones(1, 5000, 1, dtype=torch.float64)), "exact")[
+            0
+        ].item()
         == -5000 * QUANTA
     )
 
@@ -219,7 +284,9 @@ def test_selected_sums_beyond_32_bits(kernel: ReferenceKernel) -> None:
         d = Interval.point(torch.full((1, 5000, 1), sign * 10 * QUANTA, dtype=torch.float64))
         one = Interval.point(torch.ones((1, 5000, 1), dtype=torch.float64))
         for x in (None, one):
-            extremes = kernel.extremes(torch.tensor([4999]), (1,) if x is None else (1, 1), False, "exact")
+            extremes = kernel.extremes(
+                torch.tensor([4999]), (1,) if x is None else (1, 1), False, "exact"
+            )
             extremes.update(d[:, :3000], None if x is None else x[:, :3000])
             extremes.update(d[:, 3000:], None if x is None else x[:, 3000:])
             assert [end.item() for end in extremes.result()] == [int(sign) * 4999 * QUANTA] * 2
@@ -227,7 +294,9 @@ def test_selected_sums_beyond_32_bits(kernel: ReferenceKernel) -> None:
 
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_running_sums_are_exact_up_to_their_last_record(outputs: int) -> None:
-    """Beyond 2^53, where float64 would round them: odd values just below the clip level, in more records than 2^23."""
+    """Beyond 2^53, where float64 would round them: odd values just below the clip level, in more
+    records than 2^23.
+    """
     n, value = 2**23 + 1, QUANTA - 1
     ones = torch.ones((1, n, 1), dtype=torch.float64)
     d = (ones * value).expand(1, n, outputs)
@@ -240,13 +309,16 @@ def test_running_sums_are_exact_up_to_their_last_record(outputs: int) -> None:
 def test_gates_hold_every_product_with_the_derivative(kernel: ReferenceKernel) -> None:
     rng = np.random.default_rng(1)
     d, x = random_interval(rng, 3, 40, 6), random_interval(rng, 3, 40, 6)
-    edges = torch.from_numpy(rng.integers(0, 4, x.shape))  # some bounds at 0 itself, where the derivative is 0
+    # some bounds at 0 itself, where the derivative is 0
+    edges = torch.from_numpy(rng.integers(0, 4, x.shape))
     ends = torch.where(edges == 1, 0.0, x.lower), torch.where(edges == 2, 0.0, x.upper)
     x = Interval(torch.minimum(*ends), torch.maximum(*ends))
     slopes = [torch.where(end > 0, 1.0, 0.0) for end in (x.lower, x.upper)]
     products = torch.stack([end * slope for end in (d.lower, d.upper) for slope in slopes])
     least, greatest = products.amin(dim=0), products.amax(dim=0)
-    lower, upper = kernel.products("exact").relu_backward(Interval(d.lower.clone(), d.upper.clone()), x)
+    lower, upper = kernel.products("exact").relu_backward(
+        Interval(d.lower.clone(), d.upper.clone()), x
+    )
     assert torch.equal(lower, least)
     assert torch.equal(upper, greatest)
 
@@ -264,13 +336,22 @@ def test_outward_widens_and_refuses_what_is_not_finite(kernel: ReferenceKernel) 
             kernel.outward(*ends, slack)
 
 
-# -- choosing ------------------------------------------------------------------------------------------------------------
+# -- choosing
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_kernel_that_does_not_run_on_the_device_is_refused() -> None:
     refused(
-        (ConfigError, "does not run on", lambda: pick_device(ComputeConfig(device="cpu", kernel="gpu"))),
-        (ConfigError, "does not run on", lambda: pick_device(ComputeConfig(device="cuda", kernel="cpu"))),
+        (
+            ConfigError,
+            "does not run on",
+            lambda: pick_device(ComputeConfig(device="cpu", kernel="gpu")),
+        ),
+        (
+            ConfigError,
+            "does not run on",
+            lambda: pick_device(ComputeConfig(device="cuda", kernel="cpu")),
+        ),
     )
 
 
@@ -281,7 +362,9 @@ def test_a_missing_gpu_is_named() -> None:
 
 
 class Bent(ReferenceKernel):
-    """The reference kernel, but for one case of the self-test: there one number is off by the least that shows."""
+    """The reference kernel, but for one case of the self-test: there one number is off by the
+    least that shows.
+    """
 
     name = "cpu"
 
@@ -295,23 +378,39 @@ class Bent(ReferenceKernel):
         return numbers
 
     def nominal_sum(self, d: torch.Tensor, x: torch.Tensor | None) -> torch.Tensor:
-        return self.bend("nominal sum of a bias" if x is None else "nominal sum", (super().nominal_sum(d, x),))[0]
+        return self.bend(
+            "nominal sum of a bias" if x is None else "nominal sum", (super().nominal_sum(d, x),)
+        )[0]
 
     def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[torch.Tensor, ...]:
         few = x is not None and x.shape[2] < 16
-        kind = f"point x of {'few' if few else 'many'} inputs" if x is not None and x.is_point else "interval x"
+        kind = (
+            f"point x of {'few' if few else 'many'} inputs"
+            if x is not None and x.is_point
+            else "interval x"
+        )
         kind += " >= 0" if x is not None and not x.is_point and bool((x.lower >= 0).all()) else ""
         case = (
-            "bound sum of a bias" if x is None else f"bound sum, {kind}{', midpoint-radius' if product == 'rump' else ''}"
+            "bound sum of a bias"
+            if x is None
+            else f"bound sum, {kind}{', midpoint-radius' if product == 'rump' else ''}"
         )
         return self.bend(case, super().bound_sum(d, x, product))
 
-    def extremes(self, counts: torch.Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
+    def extremes(
+        self, counts: torch.Tensor, shape: tuple[int, ...], capped: bool, product: str
+    ) -> Extremes:
         bend, true = self.bend, super().extremes(counts, shape, capped, product)
 
         class BentExtremes:
             def update(self, d: Interval, x: Interval | None) -> None:
-                kind = "capped" if capped else "point x" if x is not None and x.is_point else "interval x"
+                kind = (
+                    "capped"
+                    if capped
+                    else "point x"
+                    if x is not None and x.is_point
+                    else "interval x"
+                )
                 self.case = "selection of a bias" if x is None else f"selection, {kind}"
                 self.case += ", midpoint-radius" if product == "rump" else ""
                 true.update(d, x)
@@ -325,7 +424,9 @@ class Bent(ReferenceKernel):
         return replace(
             PRODUCTS[product],
             corners=lambda x, weights: self.bend("corner product", linear_corners(x, weights)),  # type: ignore[arg-type,return-value]
-            nonnegative=lambda x, weights: self.bend("nonnegative product", linear_nonnegative(x, weights)),  # type: ignore[arg-type,return-value]
+            nonnegative=lambda x, weights: self.bend(
+                "nonnegative product", linear_nonnegative(x, weights)
+            ),  # type: ignore[arg-type,return-value]
             point=lambda x, weights: self.bend("point product", linear_point(x, weights)),  # type: ignore[arg-type,return-value]
             relu_backward=lambda d, x: self.bend("relu backward", relu_backward(d, x)),  # type: ignore[arg-type,return-value]
         )
@@ -354,7 +455,9 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[object], None]
 
 
 @pytest.mark.parametrize("case", select.CASES)
-def test_a_kernel_that_gives_other_numbers_is_fatal_and_named(case: str, loaded: Callable[[object], None]) -> None:
+def test_a_kernel_that_gives_other_numbers_is_fatal_and_named(
+    case: str, loaded: Callable[[object], None]
+) -> None:
     loaded(Bent(case))
     for kernel in ("auto", "cpu"):
         with pytest.raises(UnsoundError, match=f"compute.kernel=cpu: {case}: its numbers differ"):
@@ -369,13 +472,19 @@ def test_the_self_test_passes_what_is_right(loaded: Callable[[object], None]) ->
 
 
 @pytest.mark.parametrize("fault", ["import", "launch", "numbers that are none"])
-def test_only_a_kernel_that_is_not_there_is_replaced(fault: str, loaded: Callable[[object], None]) -> None:
+def test_only_a_kernel_that_is_not_there_is_replaced(
+    fault: str, loaded: Callable[[object], None]
+) -> None:
     class NoLaunch(Bent):
-        def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[torch.Tensor, ...]:
+        def bound_sum(
+            self, d: Interval, x: Interval | None, product: str
+        ) -> tuple[torch.Tensor, ...]:
             raise RuntimeError("no kernel image")
 
     class Broken(Bent):
-        def outward(self, lower: torch.Tensor, upper: torch.Tensor, slack: torch.Tensor) -> Interval:
+        def outward(
+            self, lower: torch.Tensor, upper: torch.Tensor, slack: torch.Tensor
+        ) -> Interval:
             return Interval(upper + slack, lower - slack)
 
     if fault == "numbers that are none":
@@ -390,11 +499,17 @@ def test_only_a_kernel_that_is_not_there_is_replaced(fault: str, loaded: Callabl
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_products_that_overflow_are_bounded_by_the_clip_alone(name: str) -> None:
-    """A midpoint-radius product of huge factors is inf - inf: NaN would empty a whole sum, or sort nowhere."""
+    """A midpoint-radius product of huge factors is inf - inf: NaN would empty a whole sum, or
+    sort nowhere.
+    """
     kernel = pick_kernel(ComputeConfig(kernel=name))
-    huge = torch.tensor([[[1e200, -3.0]], [[2.0, 1e200]]], dtype=torch.float64).transpose(0, 1)  # [1, 2, 2]
+    # [1, 2, 2]
+    huge = torch.tensor([[[1e200, -3.0]], [[2.0, 1e200]]], dtype=torch.float64).transpose(0, 1)
     d = Interval(-huge.abs(), huge.abs() * 2)
-    x = Interval(torch.full((1, 2, 3), -1e200, dtype=torch.float64), torch.full((1, 2, 3), 3e200, dtype=torch.float64))
+    x = Interval(
+        torch.full((1, 2, 3), -1e200, dtype=torch.float64),
+        torch.full((1, 2, 3), 3e200, dtype=torch.float64),
+    )
     for product in ("rump", "exact"):
         low, high = kernel.bound_sum(d, x, product)
         assert (low.abs() <= 2 * QUANTA).all()

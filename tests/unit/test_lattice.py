@@ -8,7 +8,14 @@ import pytest
 from scipy.stats import chisquare, kstest, norm
 
 from agt.errors import UnsoundError
-from agt.numeric import SeededRandomness, SystemRandomness, _nearest, noisy, standard_normal, step_of
+from agt.numeric import (
+    SeededRandomness,
+    SystemRandomness,
+    _nearest,
+    noisy,
+    standard_normal,
+    step_of,
+)
 
 
 def draws(n: int, seed: int = 0) -> np.ndarray:
@@ -25,7 +32,8 @@ def draws(n: int, seed: int = 0) -> np.ndarray:
 def test_the_sampler_is_normal() -> None:
     values = draws(4000)
     assert kstest(values, norm.cdf).pvalue > 1e-3
-    beyond = (np.abs(values) > 2).mean()  # the rejection steps for k >= 2, which the centre hardly shows
+    # the rejection steps for k >= 2, which the centre hardly shows
+    beyond = (np.abs(values) > 2).mean()
     assert beyond == pytest.approx(2 * norm.sf(2), abs=4 * math.sqrt(0.0455 / 4000))
 
 
@@ -48,11 +56,14 @@ def test_the_law_is_that_of_a_rounded_gaussian() -> None:
 
 
 def test_rounding_is_exact_where_a_float_would_err() -> None:
-    """floor(q + 1/2) of rational q, against fractions; among them halves, and numbers of more than 53 digits."""
+    """floor(q + 1/2) of rational q, against fractions; among them halves, and numbers of more
+    than 53 digits.
+    """
     rng = np.random.default_rng(1)
     for _ in range(300):
         top, bottom, exponent = (
-            int(n) for n in (rng.integers(-(2**62), 2**62), 2 ** rng.integers(0, 61), rng.integers(-40, 9))
+            int(n)
+            for n in (rng.integers(-(2**62), 2**62), 2 ** rng.integers(0, 61), rng.integers(-40, 9))
         )
         assert _nearest(top, bottom, exponent) == math.floor(
             Fraction(top, bottom) / Fraction(2) ** exponent + Fraction(1, 2)
@@ -60,7 +71,9 @@ def test_rounding_is_exact_where_a_float_would_err() -> None:
 
 
 def test_the_last_digits_tell_nothing_and_those_of_floating_point_do() -> None:
-    """Noise added in floating point shows what it was added to: sums near 3/4 end at 2^-53 (Mironov 2012)."""
+    """Noise added in floating point shows what it was added to: sums near 3/4 end at 2^-53
+    (Mironov 2012).
+    """
     sigma, values = 0.01, (0.0, 0.75)
     floats = [value + sigma * np.random.default_rng(2).normal(size=500) for value in values]
     exact = [noisy(np.full(500, value), sigma, SeededRandomness(2)) for value in values]
@@ -69,7 +82,9 @@ def test_the_last_digits_tell_nothing_and_those_of_floating_point_do() -> None:
 
 
 def test_draws_are_the_same_whatever_the_value() -> None:
-    """A seed's noise moves with the value by whole steps: digits are drawn before it is looked at."""
+    """A seed's noise moves with the value by whole steps: digits are drawn before it is looked
+    at.
+    """
     values, sigma = np.random.default_rng(3).normal(size=300), 0.2
     one, two = (noisy(values + shift, sigma, SeededRandomness(4)) for shift in (0.0, 0.37))
     assert np.abs(two - one - 0.37).max() <= 1.01 * step_of(sigma)

@@ -1,4 +1,6 @@
-"""A ledger as its users know it: what it admits, keeps and says; and each rule that its chain is checked by."""
+"""A ledger as its users know it: what it admits, keeps and says; and each rule that its chain is
+checked by.
+"""
 
 import json
 import math
@@ -26,19 +28,23 @@ from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
 from agt.relations import RELATIONS
 from agt.store import Broken
 
-# -- debits ------------------------------------------------------------------------------------------------------------
+# -- debits
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_debit_is_what_fits_and_is_there_when_it_is_opened_again(tmp_path: Path) -> None:
     with new(tmp_path) as ledger:
-        assert (ledger.debit(charge(), 60).size, ledger.debit(charge(), 60).size) == (60, 40), "0.01 a hundred times"
+        assert (ledger.debit(charge(), 60).size, ledger.debit(charge(), 60).size) == (60, 40), (
+            "0.01 a hundred times"
+        )
         assert not ledger.population.allowance.admits(ledger.book.spent, Lot(PureDP(0.01)))
         head = ledger.book.last.head
     with Ledger.open(tmp_path / "loans.ledger") as ledger:
         assert ledger.book.last.head == head
         assert ledger.book.spent == Lot(PureDP(0.01), 60).cost.plus(Lot(PureDP(0.01), 40).cost)
         with pytest.raises(
-            Exhausted, match=r"loans.*has no room for a release that is 0.01-diff.*counter stands at eps = 1;"
+            Exhausted,
+            match=r"loans.*has no room for a release that is 0.01-diff.*counter stands at eps = 1;",
         ):
             ledger.debit(charge(), 1)
         assert ledger.book.last.head == head, "a refusal leaves no entry"
@@ -48,7 +54,9 @@ def test_a_debit_is_what_fits_and_is_there_when_it_is_opened_again(tmp_path: Pat
 
 def test_a_refusal_says_what_would_fit(tmp_path: Path) -> None:
     with new(tmp_path, population=people(0.5)) as ledger:
-        with pytest.raises(Exhausted, match=r"one that is 0\.5-differentially private would still fit"):
+        with pytest.raises(
+            Exhausted, match=r"one that is 0\.5-differentially private would still fit"
+        ):
             ledger.debit(charge(0.7), 1)
         ledger.debit(charge(0.5), 1)
         with pytest.raises(Exhausted, match="none of this kind fits, however little it tells"):
@@ -59,9 +67,13 @@ def test_a_refusal_says_what_would_fit(tmp_path: Path) -> None:
     ):
         ledger.debit(charge(GaussianDP(0.1)), 1)
     with new(tmp_path / "third", population=people(0.5, 1e-6)) as ledger:
-        with pytest.raises(Exhausted, match=r"one that is \(.*, 1e-07\)-diff.* would still fit|none of this kind"):
+        with pytest.raises(
+            Exhausted, match=r"one that is \(.*, 1e-07\)-diff.* would still fit|none of this kind"
+        ):
             ledger.debit(charge(ApproximateDP(2.0, 1e-7)), 1)
-        with pytest.raises(Exhausted, match=r"one that is 0\.\d+-Gaussian differentially private would still fit") as error:
+        with pytest.raises(
+            Exhausted, match=r"one that is 0\.\d+-Gaussian differentially private would still fit"
+        ) as error:
             ledger.debit(charge(GaussianDP(3.0)), 1)
         fits = float(re.findall(r"one that is ([\d.]+)-Gaussian", str(error.value))[0])
         assert ledger.debit(charge(GaussianDP(fits)), 1).size == 1
@@ -74,7 +86,9 @@ def test_a_delta_of_almost_one_is_a_budget_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wanted", [0, -1, True, 1.0, 2**60])
-def test_a_lot_of_no_size_is_refused_before_anything_is_written(tmp_path: Path, wanted: Any) -> None:
+def test_a_lot_of_no_size_is_refused_before_anything_is_written(
+    tmp_path: Path, wanted: Any
+) -> None:
     with new(tmp_path) as ledger:
         with pytest.raises(ConfigError, match="give a whole number"):
             ledger.debit(charge(), wanted)
@@ -98,19 +112,33 @@ def test_what_is_refused_depends_on_the_entries_alone(tmp_path: Path) -> None:
 
 def test_data_and_relation_must_be_the_population_s(tmp_path: Path) -> None:
     with new(tmp_path) as ledger:
-        with pytest.raises(ConfigError, match=r"was not admitted \(admitted: customers\).*agt ledger admit .*run=FOLDER"):
+        with pytest.raises(
+            ConfigError,
+            match=r"was not admitted \(admitted: customers\).*agt ledger admit .*run=FOLDER",
+        ):
             ledger.debit(charge(data="e" * 32), 1)
-        with pytest.raises(ConfigError, match=r"relation=substitute: the ledger of loans counts .* relation=add_remove"):
+        with pytest.raises(
+            ConfigError,
+            match=r"relation=substitute: the ledger of loans counts .* relation=add_remove",
+        ):
             ledger.debit(charge(relation="substitute"), 1)
         with pytest.raises(ConfigError, match="was not admitted"):
             ledger.check("add_remove", "e" * 32, EACH)
         ledger.check("add_remove", DATA, EACH)
         ledger.admit(AdmittedTable("accounts", "e" * 32))
         ledger.admit(AdmittedTable("accounts", "e" * 32))
-        assert {data: table.name for data, table in ledger.book.tables.items()} == {DATA: "customers", "e" * 32: "accounts"}
-        assert ledger.debit(charge(data="e" * 32), 1).head.count == 4, "admitting twice is admitting once"
+        assert {data: table.name for data, table in ledger.book.tables.items()} == {
+            DATA: "customers",
+            "e" * 32: "accounts",
+        }
+        assert ledger.debit(charge(data="e" * 32), 1).head.count == 4, (
+            "admitting twice is admitting once"
+        )
         (line, _) = ledger.words()
-        assert "in each of the tables customers, accounts each record is one customer; and the units of all" in line
+        assert (
+            "in each of the tables customers, accounts each record is one customer; and the units "
+            "of all" in line
+        )
         assert "e" * 8 not in line, "claims hold no digests of data"
 
 
@@ -133,14 +161,26 @@ def test_a_debit_protects_the_unit_that_its_table_was_admitted_with(tmp_path: Pa
     tables = [AdmittedTable("visits", DATA, unit=CUSTOMER)]
     with Ledger.create(tmp_path / "loans.ledger", people(), tables=tables) as ledger:
         for unit in (EACH, Unit("customer", 3), Unit("household", 4)):
-            with pytest.raises(ConfigError, match=r"was admitted counting by customer, up to 4 records each.*unit_rows=4"):
+            with pytest.raises(
+                ConfigError,
+                match=r"was admitted counting by customer, up to 4 records each.*unit_rows=4",
+            ):
                 ledger.debit(charge(unit=unit), 1)
             with pytest.raises(ConfigError, match="visits was admitted counting"):
                 ledger.check("add_remove", DATA, unit)
         assert ledger.book.last.number == 2
-        assert ledger.debit(charge(unit=CUSTOMER), 1).size == ledger.debit(charge(unit=Unit("customer", 9)), 1).size == 1
-        assert ledger.unit == "one customer (up to 4 records)", "of every unit that any table promises to protect"
-        assert "a unit is one customer: the records with one value of customer, up to 4" in ledger.words()[0]
+        assert (
+            ledger.debit(charge(unit=CUSTOMER), 1).size
+            == ledger.debit(charge(unit=Unit("customer", 9)), 1).size
+            == 1
+        )
+        assert ledger.unit == "one customer (up to 4 records)", (
+            "of every unit that any table promises to protect"
+        )
+        assert (
+            "a unit is one customer: the records with one value of customer, up to 4"
+            in ledger.words()[0]
+        )
 
 
 def test_a_table_that_counts_otherwise_must_be_declared(tmp_path: Path) -> None:
@@ -149,21 +189,32 @@ def test_a_table_that_counts_otherwise_must_be_declared(tmp_path: Path) -> None:
         tmp_path / "loans.ledger", people(), tables=[AdmittedTable("visits", DATA, unit=CUSTOMER)]
     ) as ledger:
         for table in (other, AdmittedTable("moves", "e" * 32, unit=Unit("client", 4))):
-            with pytest.raises(ConfigError, match=rf"{table.name} counts .*give unit='one customer' to declare it"):
+            with pytest.raises(
+                ConfigError, match=rf"{table.name} counts .*give unit='one customer' to declare it"
+            ):
                 ledger.admit(table)
-            with pytest.raises(ConfigError, match="a unit of the ledger of loans is one customer, for good"):
+            with pytest.raises(
+                ConfigError, match="a unit of the ledger of loans is one customer, for good"
+            ):
                 ledger.admit(table, "one client")
         assert ledger.book.last.number == 2
         ledger.admit(other, "one customer")
         ledger.admit(AdmittedTable("more", "f" * 32, unit=Unit("customer", 2)))
         (line, _) = ledger.words()
-        assert "in the table accounts each record is one customer; in the table more a unit is one customer: the" in line
+        assert (
+            "in the table accounts each record is one customer; in the table more a unit is one "
+            "customer: the" in line
+        )
         assert ledger.book.last.body["declared"] == line, "the chain holds what claims say"
         assert ledger.unit == (
-            "one customer (at most 4 of the records in visits, 1 of the records in accounts, 2 of the records in more)"
+            "one customer (at most 4 of the records in visits, 1 of the records in accounts, 2 of "
+            "the records in more)"
         )
         assert ledger.debit(charge(data="e" * 32), 1).size == 1
-    with Ledger.create(tmp_path / "b" / "loans.ledger", people()) as ledger, pytest.raises(ConfigError, match="declare it"):
+    with (
+        Ledger.create(tmp_path / "b" / "loans.ledger", people()) as ledger,
+        pytest.raises(ConfigError, match="declare it"),
+    ):
         ledger.admit(other)
     with Ledger.create(tmp_path / "c" / "loans.ledger", people(unit="one record")) as ledger:
         ledger.admit(other)
@@ -182,7 +233,9 @@ def test_the_same_people_are_counted_one_way(tmp_path: Path) -> None:
             AdmittedTable("homes", DATA, (), Unit("household", 4)),
         ):
             for told in (None, "one customer"):
-                with pytest.raises(ConfigError, match=r"was admitted counting by customer.*counted one way"):
+                with pytest.raises(
+                    ConfigError, match=r"was admitted counting by customer.*counted one way"
+                ):
                     ledger.admit(table, told)
         assert ledger.book.last.number == 2
         ledger.admit(AdmittedTable("visits", DATA, file, Unit("customer", 9)))
@@ -195,7 +248,10 @@ def test_data_as_it_was_before_an_erasure_is_closed(tmp_path: Path) -> None:
     """Whatever is put back, and whichever of the states in between the ledger never saw."""
     with new(tmp_path) as ledger:
         ledger.debit(charge(), 1)
-        later, latest = AdmittedTable("loans", "1" * 32, before=(DATA,)), AdmittedTable("loans", "3" * 32)
+        later, latest = (
+            AdmittedTable("loans", "1" * 32, before=(DATA,)),
+            AdmittedTable("loans", "3" * 32),
+        )
         for _ in range(2):
             ledger.admit(later)
         assert [entry.kind for entry in ledger.entries()].count("admit") == 2, "once each"
@@ -210,7 +266,10 @@ def test_data_as_it_was_before_an_erasure_is_closed(tmp_path: Path) -> None:
             with pytest.raises(ConfigError, match="was replaced: entry"):
                 ledger.admit(AdmittedTable("loans", data, before=(DATA,)))
         assert set(ledger.book.closed) == {DATA, later.data, "2" * 32}
-    with Ledger.open(tmp_path / "loans.ledger") as ledger, pytest.raises(ConfigError, match="was replaced: entry"):
+    with (
+        Ledger.open(tmp_path / "loans.ledger") as ledger,
+        pytest.raises(ConfigError, match="was replaced: entry"),
+    ):
         ledger.check("add_remove", DATA, EACH)
 
 
@@ -219,7 +278,9 @@ def test_relations_that_go_one_way_have_no_budget() -> None:
         if not relation.no_release:
             assert people(relation=name).relation == name
             continue
-        with pytest.raises(ConfigError, match="a budget is for one of add_remove, substitute, flip, paper_privacy"):
+        with pytest.raises(
+            ConfigError, match="a budget is for one of add_remove, substitute, flip, paper_privacy"
+        ):
             people(relation=name)
     for key in ("name", "unit"):
         with pytest.raises(ConfigError, match=f"{key}="):
@@ -229,7 +290,8 @@ def test_relations_that_go_one_way_have_no_budget() -> None:
 def test_two_ledgers_of_a_folder_never_hold_the_same_people(tmp_path: Path) -> None:
     new(tmp_path).close()
     with pytest.raises(
-        ConfigError, match=r"the people of customers have a ledger already: .*loans.ledger admitted customers"
+        ConfigError,
+        match=r"the people of customers have a ledger already: .*loans.ledger admitted customers",
     ):
         new(tmp_path, "again")
     assert not (tmp_path / "again.ledger").exists()
@@ -237,7 +299,10 @@ def test_two_ledgers_of_a_folder_never_hold_the_same_people(tmp_path: Path) -> N
         with pytest.raises(ConfigError, match="the same data"):
             other.admit(AdmittedTable("renamed", DATA))
         other.admit(AdmittedTable("fine", "e" * 32, ("f" * 64,)), "one customer")
-    with Ledger.open(tmp_path / "loans.ledger") as ledger, pytest.raises(ConfigError, match="the same file"):
+    with (
+        Ledger.open(tmp_path / "loans.ledger") as ledger,
+        pytest.raises(ConfigError, match="the same file"),
+    ):
         ledger.admit(AdmittedTable("same file, other preparation", "0" * 32, ("f" * 64,)))
     (tmp_path / "accounts.ledger").write_text("2026/01/01 bread\n")  # of another program
     new(tmp_path / "sub", "again").close()
@@ -251,7 +316,9 @@ def test_the_same_people_are_known_by_their_names(tmp_path: Path) -> None:
     names = [f"customer {number}" for number in range(3000)]
     with Ledger.create(tmp_path / "loans.ledger", people(), tables=[named(names, "a")]) as ledger:
         held = json.dumps([entry.body for entry in ledger.entries()])
-        assert not any(name in held for name in named(names, "a").people), "without the salt no guess can be tested"
+        assert not any(name in held for name in named(names, "a").people), (
+            "without the salt no guess can be tested"
+        )
     few = names[:2]
     again: dict[str, list[str]] = {
         "another order, twice each": names[::-1] * 2,
@@ -262,30 +329,43 @@ def test_the_same_people_are_known_by_their_names(tmp_path: Path) -> None:
     }
     for place, (what, some) in enumerate(again.items()):
         path = tmp_path / f"again {place}.ledger"
-        with pytest.raises(ConfigError, match=r"the same people \(\d+ of 256 names .*another_population=true declares it"):
+        with pytest.raises(
+            ConfigError,
+            match=r"the same people \(\d+ of 256 names .*another_population=true declares it",
+        ):
             Ledger.create(path, people(), tables=[named(some, "b")])
         assert not path.exists(), what
-    with Ledger.create(tmp_path / "b.ledger", people(), tables=[named(names[::-1], "b", apart=True)]) as ledger:
+    with Ledger.create(
+        tmp_path / "b.ledger", people(), tables=[named(names[::-1], "b", apart=True)]
+    ) as ledger:
         assert "these are other people than those of ledgers beside it" in ledger.words()[0]
         assert ledger.book.last.body["declared"] == ledger.words()[0]
-    with Ledger.create(tmp_path / "c.ledger", people(), tables=[named([f"x{name}" for name in names], "c")]) as ledger:
-        ledger.admit(named([few[0], *(f"y{name}" for name in names)], "d"))  # one name may stand for nobody
+    with Ledger.create(
+        tmp_path / "c.ledger", people(), tables=[named([f"x{name}" for name in names], "c")]
+    ) as ledger:
+        # one name may stand for nobody
+        ledger.admit(named([few[0], *(f"y{name}" for name in names)], "d"))
     with Ledger.create(tmp_path / "few" / "a.ledger", people(), tables=[named(few, "a")]):
         for some in (few, few[:1]):
             with pytest.raises(ConfigError, match="the same people"):
                 Ledger.create(tmp_path / "few" / "b.ledger", people(), tables=[named(some, "b")])
-        Ledger.create(tmp_path / "few" / "b.ledger", people(), tables=[named([few[0], "x", "y"], "b")]).close()
+        Ledger.create(
+            tmp_path / "few" / "b.ledger", people(), tables=[named([few[0], "x", "y"], "b")]
+        ).close()
 
 
 def test_other_populations_have_no_names_in_common_by_chance() -> None:
     salt, found = "5a" * 32, Counter[bool]()
     for trial in range(40):
-        one, two = (named([f"{side} {trial} {number}" for number in range(400)], side) for side in "ab")
+        one, two = (
+            named([f"{side} {trial} {number}" for number in range(400)], side) for side in "ab"
+        )
         found[bool(two.shares_people(replace(one, people=keyed(one.people, salt)), salt))] += 1
     assert found == {False: 40}
 
 
-# -- answers -----------------------------------------------------------------------------------------------------------
+# -- answers
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_answers_are_kept_once_and_given_again(tmp_path: Path) -> None:
@@ -295,7 +375,9 @@ def test_answers_are_kept_once_and_given_again(tmp_path: Path) -> None:
         assert one.answer(first, {a: 1, b: 0}) == {a: 1, b: 0}
         assert two.answer(second, {b: 1, c: 1}) == {b: 0, c: 1}, "whoever keeps it first"
         assert one.answer(first, {d: np.int64(5)}) == {d: 5}, "a lot may be answered in parts"
-        with pytest.raises(ConfigError, match="1 answers on entry 3, which paid for 3 and has 0 left"):
+        with pytest.raises(
+            ConfigError, match="1 answers on entry 3, which paid for 3 and has 0 left"
+        ):
             one.answer(first, {keys(1, 50)[0]: 1})
         assert one.answer(first, {a: 0}) == {a: 1}, "what is kept already takes no room"
         assert one.stored([d, *keys(9, 60), a]) == two.stored([a, d]) == {a: 1, d: 5}
@@ -308,7 +390,9 @@ def test_answers_are_kept_once_and_given_again(tmp_path: Path) -> None:
 def test_many_answers(tmp_path: Path) -> None:
     questions = keys(3000)
     with new(tmp_path, population=people(40.0)) as ledger:
-        ledger.answer(ledger.debit(charge(), 3000), {key: place for place, key in enumerate(questions)})
+        ledger.answer(
+            ledger.debit(charge(), 3000), {key: place for place, key in enumerate(questions)}
+        )
     with Ledger.open(tmp_path / "loans.ledger") as ledger:
         assert ledger.stored(questions) == {key: place for place, key in enumerate(questions)}
 
@@ -331,7 +415,9 @@ def test_an_edited_answer_is_not_given_again(tmp_path: Path, statement: str, at_
         ledger.answer(ledger.debit(charge(), 4), dict.fromkeys(questions, 1))
     edited(ledger.path, statement)
     if at_once:
-        with pytest.raises(CheckError, match="answers were added or taken away behind the ledger's back"):
+        with pytest.raises(
+            CheckError, match="answers were added or taken away behind the ledger's back"
+        ):
             Ledger.open(ledger.path)
         return
     with Ledger.open(ledger.path) as ledger:
@@ -342,7 +428,8 @@ def test_an_edited_answer_is_not_given_again(tmp_path: Path, statement: str, at_
                 ledger.stored(questions)
 
 
-# -- the chain ---------------------------------------------------------------------------------------------------------
+# -- the chain
+# ---------------------------------------------------------------------------------------------------------
 
 
 def lots(folder: Path, sizes: tuple[int, ...] = (5, 6, 7), head: Path | None = None) -> Path:
@@ -358,20 +445,56 @@ EDITS = {
         "UPDATE entries SET text = replace(text, 'labels', 'number') WHERE number = 4",
         "entry 4 was edited",
     ),
-    "the last edited": ("UPDATE entries SET text = replace(text, ':\"20', ':\"30') WHERE number = 6", "entry 6 was edited"),
-    "a hash edited": ("UPDATE entries SET hash = upper(hash) WHERE number = 5", "entry 5 was edited"),
-    "an entry deleted": ("DELETE FROM entries WHERE number = 4", "entry 4 is gone: the next one there is 5"),
+    "the last edited": (
+        "UPDATE entries SET text = replace(text, ':\"20', ':\"30') WHERE number = 6",
+        "entry 6 was edited",
+    ),
+    "a hash edited": (
+        "UPDATE entries SET hash = upper(hash) WHERE number = 5",
+        "entry 5 was edited",
+    ),
+    "an entry deleted": (
+        "DELETE FROM entries WHERE number = 4",
+        "entry 4 is gone: the next one there is 5",
+    ),
     "the first deleted": ("DELETE FROM entries WHERE number = 1", "entry 1 is gone"),
     "all deleted": ("DELETE FROM entries", "it has no entries"),
-    "swapped": ("UPDATE entries SET number = CASE number WHEN 4 THEN -5 ELSE -4 END WHERE number IN (4, 5)", "is gone"),
-    "a blank": ("UPDATE entries SET text = text || ' ' WHERE number = 5", "entry 5 is not as it was written"),
-    "a key twice": ("UPDATE entries SET text = '{\"a\":1,' || substr(text, 2) WHERE number = 5", "entry 5 is not as"),
-    "a blob": ("UPDATE entries SET text = CAST(text AS BLOB) WHERE number = 5", "entry 5 is not as it was written"),
-    "a number": ("UPDATE entries SET text = 7 WHERE number = 5", "entry 5 is not as it was written"),
-    "deep": ("UPDATE entries SET text = printf('%.*c', 100000, '[') WHERE number = 5", "entry 5 is not as it was written"),
-    "one more": ("INSERT INTO entries VALUES (9, '', '{}')", "entry 7 is gone: the next one there is 9"),
-    "one before": ("INSERT INTO entries VALUES (-1, '', '{}')", "entry 1 is gone: the next one there is -1"),
-    "a nonsense one more": ("INSERT INTO entries VALUES (7, '', '{}')", "entry 7 is not as it was written"),
+    "swapped": (
+        "UPDATE entries SET number = CASE number WHEN 4 THEN -5 ELSE -4 END WHERE number IN (4, 5)",
+        "is gone",
+    ),
+    "a blank": (
+        "UPDATE entries SET text = text || ' ' WHERE number = 5",
+        "entry 5 is not as it was written",
+    ),
+    "a key twice": (
+        "UPDATE entries SET text = '{\"a\":1,' || substr(text, 2) WHERE number = 5",
+        "entry 5 is not as",
+    ),
+    "a blob": (
+        "UPDATE entries SET text = CAST(text AS BLOB) WHERE number = 5",
+        "entry 5 is not as it was written",
+    ),
+    "a number": (
+        "UPDATE entries SET text = 7 WHERE number = 5",
+        "entry 5 is not as it was written",
+    ),
+    "deep": (
+        "UPDATE entries SET text = printf('%.*c', 100000, '[') WHERE number = 5",
+        "entry 5 is not as it was written",
+    ),
+    "one more": (
+        "INSERT INTO entries VALUES (9, '', '{}')",
+        "entry 7 is gone: the next one there is 9",
+    ),
+    "one before": (
+        "INSERT INTO entries VALUES (-1, '', '{}')",
+        "entry 1 is gone: the next one there is -1",
+    ),
+    "a nonsense one more": (
+        "INSERT INTO entries VALUES (7, '', '{}')",
+        "entry 7 is not as it was written",
+    ),
 }
 
 
@@ -382,7 +505,9 @@ def test_an_edited_chain_is_refused(tmp_path: Path, edit: str) -> None:
     if edit == "swapped":
         statements.append("UPDATE entries SET number = -number WHERE number < 0")
     edited(path, *statements)
-    with pytest.raises(CheckError, match="numbered|breaks" if edit == "swapped" else EDITS[edit][1]) as error:
+    with pytest.raises(
+        CheckError, match="numbered|breaks" if edit == "swapped" else EDITS[edit][1]
+    ) as error:
         Ledger.open(path)
     assert str(error.value).startswith(f"ledger={path}: ")
 
@@ -412,8 +537,17 @@ an entry without a cost | 4 | {"spent": null} | entry 4 .debit. cannot be unders
 a cost of words | 4 | {"spent": {"pure": "x"}} | entry 4 .debit. cannot be understood
 a body of words | 4 | {"guarantee": "pure"} | entry 4 .debit. cannot be understood
 """
-"""What is changed | the entry | a JSON merge patch (RFC 7386) of its body | what the ledger is refused with."""
-REPLACING = {"kind": "admit", "data": "e" * 32, "table": "x", "files": [], "before": [DATA], "spent": Cost().as_json()}
+"""What is changed | the entry | a JSON merge patch (RFC 7386) of its body | what the ledger is
+refused with.
+"""
+REPLACING = {
+    "kind": "admit",
+    "data": "e" * 32,
+    "table": "x",
+    "files": [],
+    "before": [DATA],
+    "spent": Cost().as_json(),
+}
 
 
 def merged(body: Any, patch: Any) -> Any:
@@ -421,11 +555,17 @@ def merged(body: Any, patch: Any) -> Any:
     if not isinstance(patch, dict):
         return patch
     kept = {key: value for key, value in body.items() if patch.get(key, value) is not None}
-    return kept | {key: merged(kept.get(key, {}), value) for key, value in patch.items() if value is not None}
+    return kept | {
+        key: merged(kept.get(key, {}), value) for key, value in patch.items() if value is not None
+    }
 
 
-@pytest.mark.parametrize("rewriting", REWRITINGS.strip().splitlines(), ids=lambda row: row.partition(" |")[0])
-def test_a_chain_that_was_rewritten_in_full_is_held_to_the_rules(tmp_path: Path, rewriting: str) -> None:
+@pytest.mark.parametrize(
+    "rewriting", REWRITINGS.strip().splitlines(), ids=lambda row: row.partition(" |")[0]
+)
+def test_a_chain_that_was_rewritten_in_full_is_held_to_the_rules(
+    tmp_path: Path, rewriting: str
+) -> None:
     _, number, patch, message = rewriting.split(" | ")
     change = REPLACING if patch == "REPLACING" else json.loads(patch)
     path = lots(tmp_path)
@@ -450,9 +590,13 @@ def test_a_cost_of_another_machine_s_last_digit_is_the_same(tmp_path: Path) -> N
 
 def test_a_clock_that_runs_backwards_is_told_and_changes_nothing(tmp_path: Path) -> None:
     path = lots(tmp_path)
-    rewritten(path, lambda n, body: body | {"time": f"2026-01-0{9 if n == 4 else n}T00:00:00+00:00"})
+    rewritten(
+        path, lambda n, body: body | {"time": f"2026-01-0{9 if n == 4 else n}T00:00:00+00:00"}
+    )
     with Ledger.open(path) as ledger:
-        told = ["the clock ran backwards between entries 4 and 5: their order is that of their numbers"]
+        told = [
+            "the clock ran backwards between entries 4 and 5: their order is that of their numbers"
+        ]
         assert clock(ledger.book) == clock(ledger.verify()) == told
         assert ledger.debit(charge(), 1).head.count == 7
 
@@ -465,13 +609,17 @@ def test_a_time_that_is_none_changes_nothing(tmp_path: Path, time: object) -> No
         assert ledger.debit(charge(), 1).head.count == 7
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, 2**60, "\ud800", {"\udfff": 1}, {1: 2}, b"bytes", ["\ud800"]])
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, 2**60, "\ud800", {"\udfff": 1}, {1: 2}, b"bytes", ["\ud800"]]
+)
 def test_what_not_every_reader_reads_alike_is_never_written(value: object) -> None:
     with pytest.raises(ConfigError, match="note"):
         _ = Entry(1, "open", {"note": value}, START).text
 
 
-@pytest.mark.parametrize("note", ['"\\ud800"', "123456789012345678901234567890", "1e999", "NaN", "Infinity", "1" * 5000])
+@pytest.mark.parametrize(
+    "note", ['"\\ud800"', "123456789012345678901234567890", "1e999", "NaN", "Infinity", "1" * 5000]
+)
 def test_nor_read(note: str) -> None:
     text = Entry(1, "open", {"note": 7}, START).text.replace(":7", f":{note}")
     with pytest.raises(Broken, match="entry 1 is not as it was written"):
@@ -479,12 +627,15 @@ def test_nor_read(note: str) -> None:
 
 
 def test_any_text_is_kept_in_ascii() -> None:
-    entry = Entry(1, "open", {"note": "Köln \U0001f600 \n\0 <é>", "zero": -0.0, "tiny": 5e-324}, START)
+    entry = Entry(
+        1, "open", {"note": "Köln \U0001f600 \n\0 <é>", "zero": -0.0, "tiny": 5e-324}, START
+    )
     assert entry.text.isascii()
     assert Entry.read(entry.text, 1, START, entry.hash) == entry
 
 
-# -- the second head ---------------------------------------------------------------------------------------------------
+# -- the second head
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_an_older_copy_is_refused_where_there_is_a_second_head(tmp_path: Path) -> None:
@@ -495,7 +646,10 @@ def test_an_older_copy_is_refused_where_there_is_a_second_head(tmp_path: Path) -
         ledger.debit(charge(), 5)
     path.write_bytes(older)
     for head in (None, tmp_path / "away" / "loans.head", tmp_path / "away"):
-        with pytest.raises(CheckError, match=r"it is older than its second head .*loans.head: it ends at entry 6 of 7"):
+        with pytest.raises(
+            CheckError,
+            match=r"it is older than its second head .*loans.head: it ends at entry 6 of 7",
+        ):
             Ledger.open(path, head)
 
 
@@ -507,7 +661,10 @@ def test_without_one_an_older_copy_passes_and_that_is_said(tmp_path: Path) -> No
         assert ledger.verify(noted).last.number == noted.count
         assert ledger.words()[-1] == sentences.NO_HEAD
     path.write_bytes(older)
-    with Ledger.open(path) as ledger, pytest.raises(CheckError, match="it is older than the head that was noted"):
+    with (
+        Ledger.open(path) as ledger,
+        pytest.raises(CheckError, match="it is older than the head that was noted"),
+    ):
         ledger.verify(noted)
 
 
@@ -526,11 +683,16 @@ def test_a_ledger_that_went_another_way_than_its_head_is_refused(tmp_path: Path)
     head.write_bytes(newer_head)
     with pytest.raises(CheckError, match=r"entry 7 is not the one that its second head .* knows"):
         Ledger.open(path)
-    with Ledger.open(lots(tmp_path / "b")) as other, pytest.raises(CheckError, match="the head that was noted"):
+    with (
+        Ledger.open(lots(tmp_path / "b")) as other,
+        pytest.raises(CheckError, match="the head that was noted"),
+    ):
         other.verify(noted)
 
 
-def test_a_ledger_ahead_of_its_head_was_killed_between_the_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_ahead_of_its_head_was_killed_between_the_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     head = tmp_path / "away" / "loans.head"
     path = lots(tmp_path, head=head)
     with Ledger.open(path) as ledger, monkeypatch.context() as patch:
@@ -538,7 +700,10 @@ def test_a_ledger_ahead_of_its_head_was_killed_between_the_two(tmp_path: Path, m
         with pytest.raises(KeyboardInterrupt):
             ledger.debit(charge(), 5)
     with Ledger.open(path) as ledger:
-        assert (ledger.book.last.number, SecondHead(head, ledger.entries()[0].hash).read().count) == (7, 6)
+        assert (
+            ledger.book.last.number,
+            SecondHead(head, ledger.entries()[0].hash).read().count,
+        ) == (7, 6)
         ledger.debit(charge(), 1)
         assert SecondHead(head, ledger.entries()[0].hash).read() == ledger.book.last.head
 
@@ -587,7 +752,9 @@ def test_another_ledger_s_head_is_refused(tmp_path: Path) -> None:
     one, two = (lots(tmp_path / name, head=tmp_path / name / "head") for name in "ab")
     with pytest.raises(CheckError, match="is the second head of another ledger"):
         Ledger.open(one, two.parent / "head")
-    with pytest.raises(ConfigError, match="something is there already, and one head serves one ledger"):
+    with pytest.raises(
+        ConfigError, match="something is there already, and one head serves one ledger"
+    ):
         Ledger.create(tmp_path / "c.ledger", people(), one.parent / "head")
     with pytest.raises(ConfigError, match="is the ledger itself"):
         Ledger.create(tmp_path / "c.ledger", people(), tmp_path / "c.ledger")
@@ -605,15 +772,22 @@ def test_a_second_head_moves_and_the_old_one_knows(tmp_path: Path) -> None:
         other.debit(charge(), 1)
         assert other.head == late / "loans.head", "who had it open moves the new one, too"
     with Ledger.open(path) as ledger:
-        assert SecondHead(late / "loans.head", ledger.entries()[0].hash).read() == ledger.book.last.head
+        assert (
+            SecondHead(late / "loans.head", ledger.entries()[0].hash).read()
+            == ledger.book.last.head
+        )
     path.write_bytes(older)
     with pytest.raises(CheckError, match=r"it is older than its second head .*old.head"):
         Ledger.open(path)
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_a_head_that_is_ahead_may_be_left_over_only_if_the_ledger_never_named_it(tmp_path: Path, named: bool) -> None:
-    """An ``admit head=`` that was killed before its commit leaves the file; a rollback of a named head is no such case."""
+def test_a_head_that_is_ahead_may_be_left_over_only_if_the_ledger_never_named_it(
+    tmp_path: Path, named: bool
+) -> None:
+    """An ``admit head=`` that was killed before its commit leaves the file; a rollback of a
+    named head is no such case.
+    """
     head = tmp_path / "stick.head"
     path = lots(tmp_path, head=head if named else None)
     older = path.read_bytes()
@@ -647,17 +821,28 @@ def forged(path: Path, older: bytes, head: str, lost: bool = False) -> None:
     """An older copy in the ledger's place, with one entry more, which names another second head."""
     path.write_bytes(older)
     with closing(sqlite3.connect(path)) as connection, connection:
-        number, before, text = connection.execute("SELECT * FROM entries ORDER BY number DESC LIMIT 1").fetchone()
-        body = {"head": head, "lost": lost, "spent": json.loads(text)["body"]["spent"], "time": "2026-01-01T00:00:00+00:00"}
+        number, before, text = connection.execute(
+            "SELECT * FROM entries ORDER BY number DESC LIMIT 1"
+        ).fetchone()
+        body = {
+            "head": head,
+            "lost": lost,
+            "spent": json.loads(text)["body"]["spent"],
+            "time": "2026-01-01T00:00:00+00:00",
+        }
         entry = Entry(number + 1, "head", body, before)
-        connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (entry.number, entry.hash, entry.text))
+        connection.execute(
+            "INSERT INTO entries VALUES (?, ?, ?)", (entry.number, entry.hash, entry.text)
+        )
         opening = connection.execute("SELECT hash FROM entries WHERE number = 1").fetchone()[0]
     if head:
         SecondHead(Path(head), opening).start(entry.head)
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_forged_move_of_the_second_head_does_not_bring_an_older_copy_back(tmp_path: Path, lost: bool) -> None:
+def test_a_forged_move_of_the_second_head_does_not_bring_an_older_copy_back(
+    tmp_path: Path, lost: bool
+) -> None:
     head = tmp_path / "away" / "loans.head"
     path = lots(tmp_path, head=head)
     older = path.read_bytes()
@@ -667,10 +852,14 @@ def test_a_forged_move_of_the_second_head_does_not_bring_an_older_copy_back(tmp_
     forged(path, older, str(tmp_path / "hers.head"), lost)
     for writing in (True, False):
         with pytest.raises(
-            CheckError, match=r"it is older than its second head .*away/loans.head: it ends at entry 7 of 10"
+            CheckError,
+            match=r"it is older than its second head .*away/loans.head: it ends at entry 7 of 10",
         ):
             Ledger.open(path, writing=writing)
-    with Ledger.open(path, away=True) as looked, pytest.raises(CheckError, match="is older than the head that was noted"):
+    with (
+        Ledger.open(path, away=True) as looked,
+        pytest.raises(CheckError, match="is older than the head that was noted"),
+    ):
         looked.verify(SecondHead(head, looked.entries()[0].hash).read())
 
 
@@ -687,10 +876,14 @@ def test_a_head_that_is_there_is_not_lost(tmp_path: Path) -> None:
     older = path.read_bytes()
     with Ledger.open(path) as ledger:
         ledger.debit(charge(), 1)
-    with pytest.raises(ConfigError, match=r"it is not lost: its second head .*loans.head is there, at entry 7"):
+    with pytest.raises(
+        ConfigError, match=r"it is not lost: its second head .*loans.head is there, at entry 7"
+    ):
         Ledger.replace_head(path, late)
     path.write_bytes(older)
-    with pytest.raises(CheckError, match=r"it is older than its second head .*it ends at entry 6 of 7"):
+    with pytest.raises(
+        CheckError, match=r"it is older than its second head .*it ends at entry 6 of 7"
+    ):
         Ledger.replace_head(path, late)
     assert not late.exists()
 
@@ -703,7 +896,10 @@ def test_a_moved_head_stands_in_every_claim_and_the_old_one_may_stay_behind(tmp_
         ledger.debit(charge(), 1)
     with Ledger.open(path) as ledger:
         assert SecondHead(old, ledger.book.opening.hash).read().count == 7, "the move itself"
-        assert any(re.match(rf"entry 7 of \S+ moved the second head from {old}", line) for line in ledger.words())
+        assert any(
+            re.match(rf"entry 7 of \S+ moved the second head from {old}", line)
+            for line in ledger.words()
+        )
     old.unlink()
     Ledger.open(path).close()
 
@@ -738,7 +934,8 @@ def test_heads_are_read_as_people_write_them(text: str, head: Head | None) -> No
     assert Head.read(text) == head
 
 
-# -- what it says ------------------------------------------------------------------------------------------------------
+# -- what it says
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_the_counter_s_place() -> None:
@@ -755,7 +952,9 @@ def test_the_auditors_twenty_lines(tmp_path: Path) -> None:
     """docs/service.md shows a check that needs Python alone; it finds what it says."""
     text = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
     (program,) = (
-        part for part in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL) if "sqlite3" in part
+        part
+        for part in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        if "sqlite3" in part
     )
     path = lots(tmp_path)
     with Ledger.open(path) as ledger:

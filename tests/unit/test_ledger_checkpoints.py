@@ -1,4 +1,6 @@
-"""Checkpoints of a ledger: opening follows what came since, and nothing that is paid or answered changes by it."""
+"""Checkpoints of a ledger: opening follows what came since, and nothing that is paid or answered
+changes by it.
+"""
 
 import json
 import random
@@ -24,7 +26,9 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def busy(folder: Path, head: Path | None = None, days: int = 20) -> Path:
-    """A ledger with several checkpoints: lots that are answered at once, later, in parts, or never."""
+    """A ledger with several checkpoints: lots that are answered at once, later, in parts, or
+    never.
+    """
     open_lots = []
     with new(folder, head=head) as ledger:
         for day in range(days):
@@ -41,9 +45,18 @@ def busy(folder: Path, head: Path | None = None, days: int = 20) -> Path:
 def appended(path: Path, kind: str, **body: Any) -> Entry:
     """What whoever can write the file puts at its end: an entry whose hash fits."""
     with closing(sqlite3.connect(path)) as connection, connection:
-        number, before, text = connection.execute("SELECT * FROM entries ORDER BY number DESC LIMIT 1").fetchone()
-        entry = Entry(number + 1, kind, {**json.loads(text)["body"], **body, "time": "2026-01-01T00:00:00+00:00"}, before)
-        connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (entry.number, entry.hash, entry.text))
+        number, before, text = connection.execute(
+            "SELECT * FROM entries ORDER BY number DESC LIMIT 1"
+        ).fetchone()
+        entry = Entry(
+            number + 1,
+            kind,
+            {**json.loads(text)["body"], **body, "time": "2026-01-01T00:00:00+00:00"},
+            before,
+        )
+        connection.execute(
+            "INSERT INTO entries VALUES (?, ?, ?)", (entry.number, entry.hash, entry.text)
+        )
     return entry
 
 
@@ -58,7 +71,9 @@ def forged(path: Path, **body: Any) -> Entry:
 @pytest.mark.parametrize("second", [True, False])
 def test_what_is_opened_is_what_the_whole_chain_comes_to(tmp_path: Path, second: bool) -> None:
     chance, path = random.Random(second), tmp_path / "loans.ledger"
-    new(tmp_path, head=tmp_path / "a" / "loans.head" if second else None, population=people(0.9)).close()
+    new(
+        tmp_path, head=tmp_path / "a" / "loans.head" if second else None, population=people(0.9)
+    ).close()
     lots, answers = [], dict[bytes, int]()
     for step in range(60):
         with Ledger.open(path) as ledger:  # each time anew
@@ -78,7 +93,17 @@ def test_what_is_opened_is_what_the_whole_chain_comes_to(tmp_path: Path, second:
         ours, theirs = short.book, whole.book
         assert theirs.kinds["checkpoint"] >= 5
         assert sum(ours.kinds.values()) <= ledger_module.EVERY + 2 < sum(theirs.kinds.values())
-        for name in ("spent", "last", "answered", "tables", "heads", "moved", "backwards", "checkpoint", "opening"):
+        for name in (
+            "spent",
+            "last",
+            "answered",
+            "tables",
+            "heads",
+            "moved",
+            "backwards",
+            "checkpoint",
+            "opening",
+        ):
             assert getattr(ours, name) == getattr(theirs, name), name
         assert ours.state() == theirs.state()
         assert short.stored(list(answers)) == answers
@@ -89,7 +114,9 @@ def test_what_is_opened_is_what_the_whole_chain_comes_to(tmp_path: Path, second:
             whole.debit(charge(), 1)
 
 
-def test_answers_may_be_kept_on_a_lot_from_before_a_checkpoint_and_no_more_than_were_paid(tmp_path: Path) -> None:
+def test_answers_may_be_kept_on_a_lot_from_before_a_checkpoint_and_no_more_than_were_paid(
+    tmp_path: Path,
+) -> None:
     with new(tmp_path) as ledger:
         lot = ledger.debit(charge(), 3)
         ledger.answer(lot, {keys(1)[0]: 1})
@@ -97,7 +124,9 @@ def test_answers_may_be_kept_on_a_lot_from_before_a_checkpoint_and_no_more_than_
             ledger.debit(charge(0.001), 1)
     with Ledger.open(ledger.path) as ledger:
         assert ledger.book.checkpoint is not None
-        with pytest.raises(Exception, match="3 answers on entry 3, which paid for 3 and has 2 left"):
+        with pytest.raises(
+            Exception, match="3 answers on entry 3, which paid for 3 and has 2 left"
+        ):
             ledger.answer(lot, dict.fromkeys(keys(3, 5), 1))
         assert len(ledger.answer(lot, dict.fromkeys(keys(2, 5), 1))) == 2
         assert ledger.history()[3].answered == 3
@@ -116,7 +145,9 @@ EARLY = "UPDATE entries SET text = replace(text, '\"size\":3', '\"size\":1') WHE
         "UPDATE answers SET key = x'00' WHERE number = 1",
     ],
 )
-def test_what_is_edited_before_a_checkpoint_changes_nothing_and_is_found(tmp_path: Path, edit: str) -> None:
+def test_what_is_edited_before_a_checkpoint_changes_nothing_and_is_found(
+    tmp_path: Path, edit: str
+) -> None:
     path = busy(tmp_path, tmp_path / "away" / "loans.head")
     with Ledger.open(path) as ledger:
         spent = ledger.book.spent
@@ -136,7 +167,11 @@ def test_what_is_edited_before_a_checkpoint_changes_nothing_and_is_found(tmp_pat
 @pytest.mark.parametrize("number", [1, 2])
 def test_what_a_checkpoint_rests_on_is_held_to_its_hash(tmp_path: Path, number: int) -> None:
     path = busy(tmp_path, tmp_path / "away" / "loans.head")
-    edited(path, f'UPDATE entries SET text = replace(text, \'"time":"2\', \'"time":"3\') WHERE number = {number}')
+    edited(
+        path,
+        'UPDATE entries SET text = replace(text, \'"time":"2\', \'"time":"3\') WHERE number = '
+        f"{number}",
+    )
     with pytest.raises(CheckError, match=f"entry {number} was edited"):
         Ledger.open(path)
 
@@ -145,11 +180,15 @@ def test_a_forged_checkpoint_is_not_believed_where_there_is_a_second_head(tmp_pa
     path = busy(tmp_path, tmp_path / "away" / "loans.head")
     forged(path)
     for given in (None, tmp_path / "away" / "loans.head"):
-        with pytest.raises(CheckError, match=r"is a checkpoint of another chain|changes what was spent"):
+        with pytest.raises(
+            CheckError, match=r"is a checkpoint of another chain|changes what was spent"
+        ):
             Ledger.open(path, given)
 
 
-def test_a_forged_checkpoint_that_forgets_a_move_and_names_a_head_of_its_own_is_not_believed(tmp_path: Path) -> None:
+def test_a_forged_checkpoint_that_forgets_a_move_and_names_a_head_of_its_own_is_not_believed(
+    tmp_path: Path,
+) -> None:
     first, second, hers = tmp_path / "away" / "a.head", tmp_path / "b.head", tmp_path / "hers.head"
     path = busy(tmp_path, first)
     with Ledger.open(path) as ledger:
@@ -158,26 +197,44 @@ def test_a_forged_checkpoint_that_forgets_a_move_and_names_a_head_of_its_own_is_
             ledger.debit(charge(), 1)
         opening = ledger.book.opening.hash
     with Ledger.open(path) as ledger:
-        assert sum(ledger.book.kinds.values()) < 10, "through the move, the honest checkpoints are believed"
+        assert sum(ledger.book.kinds.values()) < 10, (
+            "through the move, the honest checkpoints are believed"
+        )
     entry = appended(path, "head", head=str(hers), lost=False)
-    entry = forged(path, entries={"1": opening, "2": json.loads(text_of(path, 2))["hash"], str(entry.number): entry.hash})
+    entry = forged(
+        path,
+        entries={
+            "1": opening,
+            "2": json.loads(text_of(path, 2))["hash"],
+            str(entry.number): entry.hash,
+        },
+    )
     SecondHead(hers, opening).start(entry.head)
     for given in (None, first, second):
-        with pytest.raises(CheckError, match=r"is a checkpoint of another chain|changes what was spent"):
+        with pytest.raises(
+            CheckError, match=r"is a checkpoint of another chain|changes what was spent"
+        ):
             Ledger.open(path, given)
 
 
 def text_of(path: Path, number: int) -> str:
     with closing(sqlite3.connect(path)) as connection:
-        text, hash = connection.execute("SELECT text, hash FROM entries WHERE number = ?", (number,)).fetchone()
+        text, hash = connection.execute(
+            "SELECT text, hash FROM entries WHERE number = ?", (number,)
+        ).fetchone()
     return json.dumps({"text": text, "hash": hash})
 
 
 def test_without_a_second_head_a_forged_checkpoint_is_found_by_who_verifies(tmp_path: Path) -> None:
-    """Whoever can write the file could have put an older copy in its place, too, which nobody finds."""
+    """Whoever can write the file could have put an older copy in its place, too, which nobody
+    finds.
+    """
     path = busy(tmp_path)
     forged(path)
-    with Ledger.open(path) as ledger, pytest.raises(CheckError, match=r"checkpoint of another chain|what was spent"):
+    with (
+        Ledger.open(path) as ledger,
+        pytest.raises(CheckError, match=r"checkpoint of another chain|what was spent"),
+    ):
         ledger.verify()
 
 

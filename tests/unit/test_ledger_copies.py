@@ -79,7 +79,10 @@ def test_no_more_is_copied_than_a_ledger_has(tmp_path: Path, temporary: Path) ->
             file.truncate(2**33)
         with (
             within(5),
-            pytest.raises(CheckError, match=r"8,589,934,592 bytes, more than 4,294,967,296|larger than the room"),
+            pytest.raises(
+                CheckError,
+                match=r"8,589,934,592 bytes, more than 4,294,967,296|larger than the room",
+            ),
         ):
             Ledger.open(path, writing=False)
         os.truncate(sparse, size)
@@ -107,7 +110,9 @@ def test_copies_lie_in_a_folder_of_one_user_alone(tmp_path: Path, temporary: Pat
     assert (tmp_path / "mine" / "letters").exists()
 
 
-def test_the_copy_of_a_killed_process_is_removed_and_a_living_one_s_is_not(tmp_path: Path, temporary: Path) -> None:
+def test_the_copy_of_a_killed_process_is_removed_and_a_living_one_s_is_not(
+    tmp_path: Path, temporary: Path
+) -> None:
     new(tmp_path).close()
     path, home = tmp_path / "loans.ledger", temporary / f"agt-{os.getuid()}"
     if not (process := os.fork()):
@@ -136,7 +141,9 @@ def test_a_ledger_that_a_stopped_process_has_is_busy(tmp_path: Path) -> None:
             "try: Ledger.open(Path(sys.argv[1]), writing=False, seconds=0.1)\n"
             "except AgtError as error: print(type(error).__name__, error)"
         )
-        told = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True).stdout
+        told = subprocess.run(
+            [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
+        ).stdout
     assert told.startswith("Busy ")
     assert "another process has kept it locked for 0.1 s" in told
 
@@ -156,7 +163,9 @@ SURE = {
 
 
 @pytest.mark.parametrize("content", NOT_SURE.values(), ids=NOT_SURE)
-def test_what_may_be_a_ledger_is_not_taken_for_another_program_s(tmp_path: Path, content: bytes) -> None:
+def test_what_may_be_a_ledger_is_not_taken_for_another_program_s(
+    tmp_path: Path, content: bytes
+) -> None:
     (tmp_path / "x.ledger").write_bytes(content)
     assert not store.other_program(tmp_path / "x.ledger")
 
@@ -202,7 +211,9 @@ def test_a_file_that_nobody_may_read_is_known_by_its_number(tmp_path: Path) -> N
     assert ledgers.ledgers_in(tmp_path / "nowhere") == []
 
 
-def test_a_declaration_outlives_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_declaration_outlives_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("agt.ledger.ledger.EVERY", 3)
     with new(tmp_path) as ledger:
         ledger.declare("a" * 16)
@@ -215,11 +226,14 @@ def test_a_declaration_outlives_a_checkpoint(tmp_path: Path, monkeypatch: pytest
         ledger.verify()
 
 
-# -- a full disk ---------------------------------------------------------------------------------------------------
+# -- a full disk
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pages", range(16))
-def test_a_ledger_that_finds_no_room_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: int) -> None:
+def test_a_ledger_that_finds_no_room_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: int
+) -> None:
     """The disk is full after so many pages, or the system fails after so many calls."""
     folder = tmp_path / "x"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -239,7 +253,9 @@ def test_a_ledger_that_finds_no_room_leaves_nothing(tmp_path: Path, monkeypatch:
         new(folder, "again").close()
 
 
-def test_what_a_killed_init_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_killed_init_left_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not (process := os.fork()):
         monkeypatch.setattr(store, "sync_folder", lambda _: None)
         monkeypatch.setattr(Path, "rename", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
@@ -250,11 +266,14 @@ def test_what_a_killed_init_left_is_removed(tmp_path: Path, monkeypatch: pytest.
     assert not list(tmp_path.glob("*.part*"))
 
 
-# -- at once -------------------------------------------------------------------------------------------------------
+# -- at once
+# -------------------------------------------------------------------------------------------------------
 
 
 def at_once(count: int, task: Callable[[int], object]) -> int:
-    """In how many of so many processes a task succeeds; an AgtError is a failure, anything else one of the test."""
+    """In how many of so many processes a task succeeds; an AgtError is a failure, anything else
+    one of the test.
+    """
     processes = []
     for number in range(count):
         if not (process := os.fork()):
@@ -274,7 +293,9 @@ def at_once(count: int, task: Callable[[int], object]) -> int:
     return ends.count(0)
 
 
-@pytest.mark.parametrize("names", [["loans"] * 4, ["a", "b", "c", "d"]], ids=["one name", "four names"])
+@pytest.mark.parametrize(
+    "names", [["loans"] * 4, ["a", "b", "c", "d"]], ids=["one name", "four names"]
+)
 def test_of_several_inits_at_once_one_makes_a_ledger(tmp_path: Path, names: list[str]) -> None:
     assert at_once(4, lambda number: new(tmp_path, names[number]).close()) == 1
     (path,) = (path for path in tmp_path.rglob("*") if path.is_file())

@@ -1,4 +1,6 @@
-"""A ledger's file in bad hands and bad places: cut, foreign, doubled, copied, on a full, read-only or network disk."""
+"""A ledger's file in bad hands and bad places: cut, foreign, doubled, copied, on a full,
+read-only or network disk.
+"""
 
 import os
 import resource
@@ -35,13 +37,22 @@ def sql(path: Path, statement: str) -> None:
 
 FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing": (lambda path: None, "no such file: agt ledger init makes one"),
-    "an empty file": (lambda path: path.touch(), "is empty: no ledger was ever there, or all of it is lost"),
+    "an empty file": (
+        lambda path: path.touch(),
+        "is empty: no ledger was ever there, or all of it is lost",
+    ),
     "text": (lambda path: path.write_text("a,b\n1,2\n"), "is no ledger"),
     "zeros": (lambda path: path.write_bytes(bytes(4096)), "is no ledger"),
     "a folder": (lambda path: path.mkdir(), "is a folder: give the ledger's file"),
     "a pipe": (lambda path: os.mkfifo(path), "is no file .a pipe"),
-    "a socket": (lambda path: socket.socket(socket.AF_UNIX).bind(str(path)), "is no file .a pipe, a socket"),
-    "another program's": (lambda path: sql(path, "CREATE TABLE t (x)"), "is an SQLite file of another program"),
+    "a socket": (
+        lambda path: socket.socket(socket.AF_UNIX).bind(str(path)),
+        "is no file .a pipe, a socket",
+    ),
+    "another program's": (
+        lambda path: sql(path, "CREATE TABLE t (x)"),
+        "is an SQLite file of another program",
+    ),
     "a link to nowhere": (lambda path: path.symlink_to(path.parent / "gone"), "no such file"),
     "a link to itself": (lambda path: path.symlink_to(path), "cannot be looked at|no such file"),
     "under a file": (lambda path: path.parent.rmdir() or path.parent.touch(), "no such file"),
@@ -103,7 +114,10 @@ def test_bytes_behind_the_end_are_found(tmp_path: Path) -> None:
     path = filled(tmp_path)
     with path.open("ab") as file:
         file.write(bytes(8192))
-    with Ledger.open(path, writing=False) as ledger, pytest.raises(CheckError, match=r"8192 bytes behind its end|damaged"):
+    with (
+        Ledger.open(path, writing=False) as ledger,
+        pytest.raises(CheckError, match=r"8192 bytes behind its end|damaged"),
+    ):
         ledger.verify()
 
 
@@ -116,7 +130,8 @@ def test_bytes_behind_the_end_are_found(tmp_path: Path) -> None:
         "CREATE VIEW seen AS SELECT 1",
         "ALTER TABLE answers ADD COLUMN x",
         "DROP TABLE answers",
-        "ALTER TABLE entries RENAME TO e; CREATE VIEW entries AS SELECT number, text FROM e WHERE number < 5",
+        "ALTER TABLE entries RENAME TO e; CREATE VIEW entries AS SELECT number, text FROM e WHERE "
+        "number < 5",
     ],
 )
 def test_altered_tables_are_refused(tmp_path: Path, statement: str) -> None:
@@ -133,7 +148,8 @@ def test_entries_cannot_be_changed_by_careless_hands(tmp_path: Path) -> None:
             sql(path, statement)
 
 
-# -- the log -----------------------------------------------------------------------------------------------------------
+# -- the log
+# -----------------------------------------------------------------------------------------------------------
 
 
 def killed(folder: Path, head: Path | None = None) -> Path:
@@ -161,7 +177,9 @@ def test_a_deleted_log_is_an_older_ledger(tmp_path: Path, second: bool) -> None:
     path = killed(tmp_path, tmp_path / "away.head" if second else None)
     Path(f"{path}-wal").unlink()
     if second:
-        with pytest.raises(CheckError, match=r"it ends at entry 8 of 9.*its log .the file -wal. is lost"):
+        with pytest.raises(
+            CheckError, match=r"it ends at entry 8 of 9.*its log .the file -wal. is lost"
+        ):
             Ledger.open(path)
     else:
         with Ledger.open(path) as ledger:
@@ -169,8 +187,13 @@ def test_a_deleted_log_is_an_older_ledger(tmp_path: Path, second: bool) -> None:
 
 
 def test_another_ledger_s_log_is_not_taken_for_its_own(tmp_path: Path) -> None:
-    """SQLite takes it; what comes of it is a broken chain, or, where all of it was in the log, the other ledger."""
-    one, two = killed(tmp_path / "one", tmp_path / "one.head"), filled(tmp_path / "two", tmp_path / "two.head")
+    """SQLite takes it; what comes of it is a broken chain, or, where all of it was in the log,
+    the other ledger.
+    """
+    one, two = (
+        killed(tmp_path / "one", tmp_path / "one.head"),
+        filled(tmp_path / "two", tmp_path / "two.head"),
+    )
     with Ledger.open(two) as ledger:
         for _ in range(40):
             ledger.debit(charge(1e-4), 1)
@@ -184,7 +207,8 @@ def test_another_ledger_s_log_is_not_taken_for_its_own(tmp_path: Path) -> None:
         Ledger.open(small, tmp_path / "small.head")
 
 
-# -- names -------------------------------------------------------------------------------------------------------------
+# -- names
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_link_leads_to_the_one_file(tmp_path: Path) -> None:
@@ -194,7 +218,9 @@ def test_a_link_leads_to_the_one_file(tmp_path: Path) -> None:
     with Ledger.open(link) as one, Ledger.open(path) as two:
         one.debit(charge(), 1)
         assert two.book.last.number == 9
-        assert sorted(p.name for p in tmp_path.iterdir()) == ["loans.ledger", "real"], "its log lies beside the file"
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["loans.ledger", "real"], (
+            "its log lies beside the file"
+        )
     with pytest.raises(ConfigError, match="there is one already"):
         Ledger.create(link, people())
 
@@ -220,7 +246,8 @@ def test_a_file_that_is_replaced_while_it_is_open(tmp_path: Path) -> None:
             ledger.debit(charge(), 1)
 
 
-# -- disks -------------------------------------------------------------------------------------------------------------
+# -- disks
+# -------------------------------------------------------------------------------------------------------------
 
 
 def until_full(path: Path) -> tuple[int, str]:
@@ -249,7 +276,9 @@ def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path: Path) -> None:
 
 
 def as_nobody(task: Callable[[], None], root: bool = False) -> None:
-    """Run in a process of its own, where root's rights do not count unless ``root``; an exception there is one here."""
+    """Run in a process of its own, where root's rights do not count unless ``root``; an
+    exception there is one here.
+    """
     process = os.fork()
     if not process:
         status = 1
@@ -303,7 +332,9 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
         as_nobody(look)
     with Ledger.open(path) as ledger:
         ledger.debit(charge(), 1)
-        assert {p.stat().st_mode & 0o777 for p in tmp_path.glob("loans.ledger*")} == {0o600}, "its log, too"
+        assert {p.stat().st_mode & 0o777 for p in tmp_path.glob("loans.ledger*")} == {0o600}, (
+            "its log, too"
+        )
 
 
 MOUNTINFO = """22 27 0:21 / /proc rw,relatime - proc proc rw
@@ -320,14 +351,22 @@ def test_network_disks_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.M
     mounts = tmp_path / "mountinfo"
     mounts.write_text(MOUNTINFO.format(folder=tmp_path))
     monkeypatch.setattr(chain, "MOUNTS", mounts)
-    kinds = {"far": "nfs4", "far/near": "xfs", "farther": "ext4", "with blank": "fuse.sshfs", "twice": "ext4"}
+    kinds = {
+        "far": "nfs4",
+        "far/near": "xfs",
+        "farther": "ext4",
+        "with blank": "fuse.sshfs",
+        "twice": "ext4",
+    }
     for name, kind in kinds.items():
         folder = tmp_path / name
         assert file_system(folder / "loans.ledger") == kind
         if kind in ("ext4", "xfs"):
             filled(folder)
             continue
-        with pytest.raises(ConfigError, match=rf"network file system \({kind}\).*make it on a local disk"):
+        with pytest.raises(
+            ConfigError, match=rf"network file system \({kind}\).*make it on a local disk"
+        ):
             filled(folder)
         shutil.copyfile(filled(tmp_path / "local" / name), folder / "loans.ledger")
         with pytest.raises(ConfigError, match="move it to a local disk, and give its path there"):
@@ -338,7 +377,9 @@ def test_network_disks_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.M
     assert file_system(tmp_path) == ""
 
 
-def test_where_no_log_can_be_kept_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_log_can_be_kept_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = filled(tmp_path)
     sql(path, "PRAGMA journal_mode=DELETE")
     with Ledger.open(path) as ledger:  # as a copy by other programs may have it
@@ -348,7 +389,9 @@ def test_where_no_log_can_be_kept_it_is_said(tmp_path: Path, monkeypatch: pytest
         assert file.read(2) == b"\2\2"
 
 
-def test_an_init_that_is_killed_leaves_no_half_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_init_that_is_killed_leaves_no_half_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store_module, "sync_folder", lambda folder: None)
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -358,11 +401,16 @@ def test_an_init_that_is_killed_leaves_no_half_ledger(tmp_path: Path, monkeypatc
     filled(tmp_path)
 
 
-# -- looking -----------------------------------------------------------------------------------------------------------
+# -- looking
+# -----------------------------------------------------------------------------------------------------------
 
 
 def state(folder: Path) -> dict[str, tuple[int, bytes]]:
-    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir() if path.is_file()}
+    return {
+        path.name: (path.stat().st_mtime_ns, path.read_bytes())
+        for path in folder.iterdir()
+        if path.is_file()
+    }
 
 
 def test_looking_changes_nothing_after_a_kill(tmp_path: Path) -> None:
@@ -378,7 +426,8 @@ def test_looking_changes_nothing_after_a_kill(tmp_path: Path) -> None:
 
 def test_looking_waits_for_who_writes_and_sees_it_whole(tmp_path: Path) -> None:
     path = filled(tmp_path)
-    with Ledger.open(path) as other, other._store.transaction():  # in this process: its own connection is used
+    # in this process: its own connection is used
+    with Ledger.open(path) as other, other._store.transaction():
         with Ledger.open(path, writing=False) as ledger:
             assert ledger.verify().last.number == 8
 
@@ -390,7 +439,9 @@ def test_looking_waits_for_who_writes_and_sees_it_whole(tmp_path: Path) -> None:
 
 
 def test_a_second_look_leaves_the_locks_of_the_first(tmp_path: Path) -> None:
-    """Who opens the file beside SQLite, and closes it, takes its locks away: another process would remove the log."""
+    """Who opens the file beside SQLite, and closes it, takes its locks away: another process
+    would remove the log.
+    """
     path = filled(tmp_path)
     with Ledger.open(path) as one:
         one.debit(charge(), 1)

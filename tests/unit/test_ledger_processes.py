@@ -1,4 +1,6 @@
-"""Many processes and threads on one ledger: killed, stopped, forked; each lock comes free or is named."""
+"""Many processes and threads on one ledger: killed, stopped, forked; each lock comes free or is
+named.
+"""
 
 import fcntl
 import os
@@ -41,7 +43,9 @@ def test_killed_processes_lose_nothing_and_spend_nothing_twice(
 
 
 def test_writers_wait_for_each_other(tmp_path: Path) -> None:
-    """Two connections that read and then write: BEGIN IMMEDIATE makes the second wait; BEGIN alone would make it fail."""
+    """Two connections that read and then write: BEGIN IMMEDIATE makes the second wait; BEGIN
+    alone would make it fail.
+    """
     with new(tmp_path) as one, Ledger.open(one.path) as two:
         inside, sizes = threading.Event(), list[int]()
 
@@ -63,7 +67,9 @@ def test_writers_wait_for_each_other(tmp_path: Path) -> None:
 def test_commits_are_synced(tmp_path: Path) -> None:
     with new(tmp_path) as ledger:
         ask = ledger._store._connection.execute
-        assert ask("PRAGMA synchronous").fetchone() == (2,), "FULL: the log is synced at each commit"
+        assert ask("PRAGMA synchronous").fetchone() == (2,), (
+            "FULL: the log is synced at each commit"
+        )
         assert ask("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
@@ -82,13 +88,25 @@ with new(Path({folder!r}), head=Path({folder!r}) / "away.head") as ledger:
 
 
 def traced(folder: Path, broken: str = "") -> list[tuple[str, str]]:
-    """(call, end of the file's name) of what a debit writes and syncs, in order, as the system sees it."""
+    """(call, end of the file's name) of what a debit writes and syncs, in order, as the system
+    sees it.
+    """
     if not shutil.which("strace"):
         pytest.skip("no strace")
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
     program = TRACED.format(paths=paths, folder=str(folder), broken=broken)
-    calls = ["strace", "-f", "-y", "-e", "trace=pwrite64,write,fsync,fdatasync", "-o", str(folder / "calls")]
-    done = subprocess.run([*calls, sys.executable, "-c", program], capture_output=True, timeout=120, check=False)
+    calls = [
+        "strace",
+        "-f",
+        "-y",
+        "-e",
+        "trace=pwrite64,write,fsync,fdatasync",
+        "-o",
+        str(folder / "calls"),
+    ]
+    done = subprocess.run(
+        [*calls, sys.executable, "-c", program], capture_output=True, timeout=120, check=False
+    )
     if b"ptrace" in done.stderr:
         pytest.skip("nothing may be traced here")
     text = (folder / "calls").read_text().partition('"before"')[2].partition('"after"')[0]
@@ -98,12 +116,20 @@ def traced(folder: Path, broken: str = "") -> list[tuple[str, str]]:
 def test_a_debit_is_synced_then_its_head_is_before_it_returns(tmp_path: Path) -> None:
     calls = traced(tmp_path)
     log, head = "loans.ledger-wal", "away.head"
-    kinds = [("write" if call == "pwrite64" else "sync", name) for call, name in calls if name in (log, head)]
+    kinds = [
+        ("write" if call == "pwrite64" else "sync", name)
+        for call, name in calls
+        if name in (log, head)
+    ]
     order = [kind for place, kind in enumerate(kinds) if kinds[place - 1 : place] != [kind]]
     assert order == [("write", log), ("sync", log), ("write", head), ("sync", head)]
     (tmp_path / "off").mkdir()
     broken = 'import agt.ledger.store as store; store._SYNCED = "PRAGMA synchronous=OFF;"'
-    assert not [name for call, name in traced(tmp_path / "off", broken) if call != "pwrite64" and name == log]
+    assert not [
+        name
+        for call, name in traced(tmp_path / "off", broken)
+        if call != "pwrite64" and name == log
+    ]
 
 
 def test_a_lock_that_never_comes_free_is_named(tmp_path: Path) -> None:
@@ -111,14 +137,21 @@ def test_a_lock_that_never_comes_free_is_named(tmp_path: Path) -> None:
         holder = sqlite3.connect(ledger.path, isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
         with Ledger.open(ledger.path, seconds=0.1) as other:
-            with pytest.raises(AgtError, match=r"has kept it locked for 0.1 s; nothing was written.*fuser -v"):
+            with pytest.raises(
+                AgtError, match=r"has kept it locked for 0.1 s; nothing was written.*fuser -v"
+            ):
                 other.debit(charge(), 1)
             assert other.book.spent == Cost(), "reading goes on"
         holder.execute("ROLLBACK")
         holder.close()
-        with open(tmp_path / "away.head", "rb") as held, Ledger.open(ledger.path, seconds=0.1) as other:
+        with (
+            open(tmp_path / "away.head", "rb") as held,
+            Ledger.open(ledger.path, seconds=0.1) as other,
+        ):
             fcntl.flock(held, fcntl.LOCK_EX)
-            with pytest.raises(AgtError, match=r"head=.*away.head: another process has kept it locked for 0.1 s"):
+            with pytest.raises(
+                AgtError, match=r"head=.*away.head: another process has kept it locked for 0.1 s"
+            ):
                 other.debit(charge(), 1)
         assert ledger.debit(charge(), 1).head.count == 3, "nothing was spent meanwhile"
 
@@ -144,7 +177,9 @@ def test_a_fork_must_open_it_anew(tmp_path: Path) -> None:
                 lambda: ledger.stored([b"k"]),
                 ledger.verify,
             ):
-                with pytest.raises(AgtError, match="was opened before this process was forked: open it anew"):
+                with pytest.raises(
+                    AgtError, match="was opened before this process was forked: open it anew"
+                ):
                     use()
             ledger.close()
             with Ledger.open(ledger.path) as own:

@@ -1,4 +1,6 @@
-"""Plain SGD and the minimiser for linear heads: the gradients, the constants in closed form, rounding, ties."""
+"""Plain SGD and the minimiser for linear heads: the gradients, the constants in closed form,
+rounding, ties.
+"""
 
 import math
 from fractions import Fraction
@@ -16,11 +18,19 @@ from agt.errors import ConfigError, UnsoundError
 from agt.settings import BatchConfig, TrainingConfig
 from agt.training.erm import erm_sensitivity, iterations, train_erm
 from agt.training.linear import LinearTrained, derivative, gradient_sum, train_linear
-from agt.training.sensitivity import LinearLoss, LinearSetting, Schedule, Sensitivity, sgd_sensitivity
+from agt.training.sensitivity import (
+    LinearLoss,
+    LinearSetting,
+    Schedule,
+    Sensitivity,
+    sgd_sensitivity,
+)
 
 
 def training(**settings: object) -> TrainingConfig:
-    batch = BatchConfig(**{"count": 1, "normalizer": 50.0, "n_max": 70, **settings.pop("batch", {})})  # type: ignore[dict-item]
+    batch = BatchConfig(
+        **{"count": 1, "normalizer": 50.0, "n_max": 70, **settings.pop("batch", {})}
+    )  # type: ignore[dict-item]
     given = {"loss": "binary_cross_entropy", "epochs": 10, "lr": 3.0, "clip": 1.0, **settings}
     return TrainingConfig(**{**given, "batch": batch})  # type: ignore[arg-type]
 
@@ -33,27 +43,44 @@ def examples(n: int = 50, width: int = 5, classes: int = 2, seed: int = 0) -> Re
     return make_records(phi, labels, prefix="u")
 
 
-def setting_of(config: TrainingConfig, relation: str = "add_remove", unit_rows: int = 1) -> LinearSetting:
+def setting_of(
+    config: TrainingConfig, relation: str = "add_remove", unit_rows: int = 1
+) -> LinearSetting:
     """Of a head of five features for two classes, on 50 records."""
     return LinearSetting.of(make_recipe(config, relation, unit_rows=unit_rows), 50, 5)
 
 
 @pytest.mark.parametrize(
     ("loss", "classes"),
-    [("binary_cross_entropy", 2), ("binary_cross_entropy", 3), ("cross_entropy", 2), ("cross_entropy", 4)],
+    [
+        ("binary_cross_entropy", 2),
+        ("binary_cross_entropy", 3),
+        ("cross_entropy", 2),
+        ("cross_entropy", 4),
+    ],
 )
 def test_unclamped_gradients_are_autograd_s(loss: str, classes: int) -> None:
     kind, data = LinearLoss.of(training(loss=loss), classes), examples(classes=classes)
     theta = torch.randn(
-        kind.outputs, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True
+        kind.outputs,
+        5,
+        dtype=torch.float64,
+        generator=torch.Generator().manual_seed(0),
+        requires_grad=True,
     )
     x, y = torch.from_numpy(data.features), torch.from_numpy(data.labels)
     logits = x @ theta.T
     if loss == "cross_entropy":
         value = torch.nn.functional.cross_entropy(logits, y, reduction="sum")
     else:
-        target = y[:, None].double() if classes == 2 else torch.nn.functional.one_hot(y, classes).double()
-        value = torch.nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="sum")
+        target = (
+            y[:, None].double()
+            if classes == 2
+            else torch.nn.functional.one_hot(y, classes).double()
+        )
+        value = torch.nn.functional.binary_cross_entropy_with_logits(
+            logits, target, reduction="sum"
+        )
     value.backward()
     computed = gradient_sum(kind, theta.detach(), data, np.arange(50))
     assert theta.grad is not None
@@ -67,7 +94,9 @@ def test_the_derivative_is_clamped_and_its_norm_within_reach() -> None:
     assert float(clamped.abs().max()) == 0.2
     assert len(torch.unique(clamped)) > 10
     kind = LinearLoss.of(training(loss="cross_entropy"), 3)
-    norms = torch.linalg.vector_norm(derivative(kind, torch.randn(400, 3).double() * 30, labels), dim=1)
+    norms = torch.linalg.vector_norm(
+        derivative(kind, torch.randn(400, 3).double() * 30, labels), dim=1
+    )
     assert 1.41 < float(norms.max()) <= kind.reach
 
 
@@ -77,7 +106,9 @@ def test_rho_is_the_formula_rounded_up() -> None:
     found = sgd_sensitivity(setting)
     steps = [Schedule.at(config, setting.plan, t) for t in range(6)]
     parts = [
-        Fraction(at.step) * Fraction(0.3) * math.prod((Fraction(later.keep) for later in steps[t + 1 :]), start=Fraction(1))
+        Fraction(at.step)
+        * Fraction(0.3)
+        * math.prod((Fraction(later.keep) for later in steps[t + 1 :]), start=Fraction(1))
         for t, at in enumerate(steps)
     ]
     exact = sum(max(parts[t], parts[t + 1]) for t in (0, 2, 4))
@@ -87,13 +118,16 @@ def test_rho_is_the_formula_rounded_up() -> None:
 
 
 def test_rho_of_the_mean_is_the_mean_of_rho() -> None:
-    each = [sgd_sensitivity(setting_of(training(weight_decay=0.05, epochs=t))).rho for t in (8, 9, 10)]
+    each = [
+        sgd_sensitivity(setting_of(training(weight_decay=0.05, epochs=t))).rho for t in (8, 9, 10)
+    ]
     whole = sgd_sensitivity(setting_of(training(weight_decay=0.05)), average=3)
     assert whole.rho == pytest.approx(np.mean(each), rel=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("name", "rows", "units"), [("add_remove", 3, 3), ("substitute", 2, 1), ("substitute", 6, 3), ("remove", 1, 1)]
+    ("name", "rows", "units"),
+    [("add_remove", 3, 3), ("substitute", 2, 1), ("substitute", 6, 3), ("remove", 1, 1)],
 )
 def test_one_k_moves_every_row_of_its_units(name: str, rows: int, units: int) -> None:
     found = sgd_sensitivity(setting_of(training(), name, units))
@@ -102,8 +136,12 @@ def test_one_k_moves_every_row_of_its_units(name: str, rows: int, units: int) ->
 
 @pytest.mark.parametrize(("shares", "average"), [(1, 1), (3, 1), (1, 4)])
 def test_other_orders_and_shapes_stay_within_the_stated_rounding(shares: int, average: int) -> None:
-    """The same records in another order, and one at a time: sums in another order, other last digits."""
-    config = training(epochs=60, lr=1.9, batch={"count": shares, "normalizer": 50.0 / shares, "n_max": 70})
+    """The same records in another order, and one at a time: sums in another order, other last
+    digits.
+    """
+    config = training(
+        epochs=60, lr=1.9, batch={"count": shares, "normalizer": 50.0 / shares, "n_max": 70}
+    )
     data, recipe = examples(width=40), make_recipe(config)
     base = train_linear(recipe, data, average=average)
     gaps = []
@@ -121,7 +159,8 @@ def test_the_step_limit_is_exact_and_names_what_to_do() -> None:
     assert Schedule(1.0, math.nextafter(8.0 / 70, 1)).expands(kind, 70)
     config = training(lr=6.0)
     with pytest.raises(
-        ConfigError, match=r"training\.lr: .*n_max = 70, normalizer = 50, weight_decay = 0: use 5\.7142 at most"
+        ConfigError,
+        match=r"training\.lr: .*n_max = 70, normalizer = 50, weight_decay = 0: use 5\.7142 at most",
     ):
         sgd_sensitivity(setting_of(config))
     allowed = training(lr=5.7142)
@@ -134,31 +173,46 @@ def test_the_step_limit_is_exact_and_names_what_to_do() -> None:
 def test_more_records_than_n_max_stop_the_run() -> None:
     refused(
         (ConfigError, "n_max is 70", lambda: train_linear(make_recipe(training()), examples(71))),
-        (ConfigError, "n_max is 70", lambda: train_erm(make_recipe(training(weight_decay=0.1)), examples(71), 1e-6)),
+        (
+            ConfigError,
+            "n_max is 70",
+            lambda: train_erm(make_recipe(training(weight_decay=0.1)), examples(71), 1e-6),
+        ),
     )
 
 
-# -- the minimiser ---------------------------------------------------------------------------------------------------------
+# -- the minimiser
+# ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("loss", "classes", "clip"), [("binary_cross_entropy", 2, 1.0), ("cross_entropy", 3, 1.0)])
+@pytest.mark.parametrize(
+    ("loss", "classes", "clip"), [("binary_cross_entropy", 2, 1.0), ("cross_entropy", 3, 1.0)]
+)
 def test_the_minimiser_is_another_solver_s(loss: str, classes: int, clip: float) -> None:
     config, data = training(loss=loss, weight_decay=0.02, clip=clip), examples(classes=classes)
     found = train_erm(make_recipe(config, classes=classes), data, 1e-8)
-    x, y, outputs = torch.from_numpy(data.features), torch.from_numpy(data.labels), found.loss.outputs
+    x, y, outputs = (
+        torch.from_numpy(data.features),
+        torch.from_numpy(data.labels),
+        found.loss.outputs,
+    )
 
     def value(flat: np.ndarray) -> float:
         theta = torch.from_numpy(flat).reshape(outputs, 5)
         logits = x @ theta.T
         if classes == 2:
-            fit = torch.nn.functional.binary_cross_entropy_with_logits(logits[:, 0], y.double(), reduction="sum")
+            fit = torch.nn.functional.binary_cross_entropy_with_logits(
+                logits[:, 0], y.double(), reduction="sum"
+            )
         else:
             fit = torch.nn.functional.cross_entropy(logits, y, reduction="sum")
         return float(fit / 50 + 0.01 * (theta**2).sum())
 
     other = minimize(value, np.zeros(outputs * 5), method="BFGS", options={"gtol": 1e-6})
     assert found.weight.numpy().ravel() == pytest.approx(other.x, abs=1e-3)
-    gradient = gradient_sum(found.loss, found.weight, data, np.arange(50)) / 50 + 0.02 * found.weight
+    gradient = (
+        gradient_sum(found.loss, found.weight, data, np.arange(50)) / 50 + 0.02 * found.weight
+    )
     assert float(torch.linalg.vector_norm(gradient)) <= 1e-8
 
 
@@ -173,14 +227,24 @@ def test_the_minimiser_s_constants() -> None:
         erm_sensitivity(setting_of(several), 1e-8)
 
 
-# -- distances -------------------------------------------------------------------------------------------------------------
+# -- distances
+# -------------------------------------------------------------------------------------------------------------
 
 
-def known(weight: list[list[float]], queries: list[list[float]], rho: float = 0.25, loss: str = "binary_cross_entropy"):  # type: ignore[no-untyped-def]
+def known(
+    weight: list[list[float]],
+    queries: list[list[float]],
+    rho: float = 0.25,
+    loss: str = "binary_cross_entropy",
+):  # type: ignore[no-untyped-def]
     kind = LinearLoss.of(training(loss=loss), 2 if len(weight) == 1 else len(weight))
     sensitivity = Sensitivity(rho, 0.0, 10.0, None, 1)
     trained = LinearTrained(
-        torch.tensor(weight, dtype=torch.float64), kind, setting_of(training()).plan, sensitivity, training()
+        torch.tensor(weight, dtype=torch.float64),
+        kind,
+        setting_of(training()).plan,
+        sensitivity,
+        training(),
     )
     return certify_linear(trained, np.array(queries), "add_remove", (0, 1, 2, 3))
 
@@ -188,22 +252,29 @@ def known(weight: list[list[float]], queries: list[list[float]], rho: float = 0.
 def test_distances_count_how_often_rho_fits_strictly_into_the_margin() -> None:
     found = known([[1.0, 0.0]], [[1.0, 0.0], [-0.6, 0.0], [0.8, 0.6], [0.0, 1.0], [0.1, 0.9]])
     assert found.prediction.tolist() == [1, 0, 1, 0, 1]
-    assert found.stable_distance.tolist() == [3, 3, 3, 0, 0]  # margins over lengths 1, 1, .8, 0, .11
+    # margins over lengths 1, 1, .8, 0, .11
+    assert found.stable_distance.tolist() == [3, 3, 3, 0, 0]
     assert found.certified[:, 0].tolist() == [True, True, True, True]
     assert found.certified[:, 3].tolist() == [False] * 4
     assert found.certified[:, 4].tolist() == [True, False, False, False]
 
 
 def test_no_distance_is_too_long_for_a_vote() -> None:
-    """A margin that a great many records could not close: distances end at a public cap, which certified votes take."""
+    """A margin that a great many records could not close: distances end at a public cap, which
+    certified votes take.
+    """
     head = known([[1.0, 0.0]], [[1.0, 0.0], [-0.5, 0.0]], 1e-13)
     assert head.distance.tolist() == [FARTHEST, FARTHEST]
-    voted = certified_vote(head.prediction[None].repeat(3, 0), head.distance[None].repeat(3, 0), touches=1)
+    voted = certified_vote(
+        head.prediction[None].repeat(3, 0), head.distance[None].repeat(3, 0), touches=1
+    )
     assert voted.distance.tolist() == [2 * FARTHEST + 1] * 2
 
 
 def test_ties_belong_to_the_first_class_and_have_no_distance() -> None:
-    found = known([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]], 0.01, "cross_entropy")
+    found = known(
+        [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]], 0.01, "cross_entropy"
+    )
     assert found.prediction.tolist() == [0, 2]
     assert found.stable_distance[0] == 0
     assert not found.certified[:, 0].any()

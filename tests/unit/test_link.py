@@ -18,14 +18,19 @@ def blobs(n: int, classes: int, spread: float, width: int) -> tuple[np.ndarray, 
 
 
 @pytest.mark.parametrize(
-    ("classes", "spread", "width", "epsilon"), [(2, 0.6, 6, 1.0), (2, 1.5, 6, 8.0), (4, 0.5, 6, 8.0), (2, 0.5, 60, 1.0)]
+    ("classes", "spread", "width", "epsilon"),
+    [(2, 0.6, 6, 1.0), (2, 1.5, 6, 8.0), (4, 0.5, 6, 8.0), (2, 0.5, 60, 1.0)],
 )
-def test_its_slope_is_near_the_best_one_of_all(classes: int, spread: float, width: int, epsilon: float) -> None:
+def test_its_slope_is_near_the_best_one_of_all(
+    classes: int, spread: float, width: int, epsilon: float
+) -> None:
     x, y = blobs(6000, classes, spread, width)
     declared = agt.Declared(classes=range(classes), size=4000, features=True, settings=True)
     private = agt.PrivateClassifier(epsilon=epsilon, declared=declared).fit(x[:4000], y[:4000])
     margins = private.released_.margins(x[4000:])
-    losses = [log_loss(y[4000:], logistic_shares(slope * margins)) for slope in np.geomspace(0.1, 100, 60)]
+    losses = [
+        log_loss(y[4000:], logistic_shares(slope * margins)) for slope in np.geomspace(0.1, 100, 60)
+    ]
     proba = private.predict_proba(x[4000:])
     assert log_loss(y[4000:], proba) < min(losses) * 1.15 + 0.01
     assert ((proba > 0) & (proba < 1)).all()
@@ -54,6 +59,9 @@ def test_it_is_a_function_of_what_was_released_alone() -> None:
     y = (u[:, 0] + RNG.normal(size=500) > 0).astype(int)
     sums = released(u, y, np.array([[-0.3, 0, 0], [0.3, 0, 0]]))
     noisy = [
-        link_slope(sums, sums.gram, 0.3, lambda rng: released(u + rng.normal(size=u.shape), y, sums.weight)) for _ in "ab"
+        link_slope(
+            sums, sums.gram, 0.3, lambda rng: released(u + rng.normal(size=u.shape), y, sums.weight)
+        )
+        for _ in "ab"
     ]
     assert noisy[0] == noisy[1]

@@ -9,7 +9,9 @@ from agt.store import Broken, Manifest, read_digest, seal_manifest, unseal_manif
 
 HASHES = st.binary(min_size=32, max_size=32).map(bytes.hex)
 NAMES = st.from_regex(r"[a-zé][a-z0-9=._-]{0,8}(/[a-z0-9=]{1,8}){0,2}", fullmatch=True)
-MANIFESTS = st.builds(Manifest, st.sampled_from(["train", "predict"]), st.dictionaries(NAMES, HASHES, max_size=5))
+MANIFESTS = st.builds(
+    Manifest, st.sampled_from(["train", "predict"]), st.dictionaries(NAMES, HASHES, max_size=5)
+)
 
 
 @given(MANIFESTS)
@@ -28,7 +30,9 @@ def test_no_single_bit_can_change_unnoticed(manifest: Manifest, data: st.DataObj
         Manifest.read(bytes(content))
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "a//b", "./a", "", ".", "manifest.json", "a/"])
+@pytest.mark.parametrize(
+    "name", ["../x", "/etc/passwd", "a/../../x", "a//b", "./a", "", ".", "manifest.json", "a/"]
+)
 def test_a_path_that_leads_out_of_the_folder_is_none(name: str) -> None:
     with pytest.raises(Broken, match="no file of this folder"):
         Manifest.read(seal_manifest({"command": "train", "files": {name: 64 * "0"}}))
@@ -46,10 +50,14 @@ def test_a_newer_format_says_so_and_an_older_one_is_damage() -> None:
         Manifest.read(json.dumps(value | {"format": 2, "unheard": "of"}).encode())
     for number in (0, True, "2", None, 1.0):
         with pytest.raises(Broken, match="damaged"):
-            Manifest.read(json.dumps(value | {"format": number}, indent=2, sort_keys=True).encode() + b"\n")
+            Manifest.read(
+                json.dumps(value | {"format": number}, indent=2, sort_keys=True).encode() + b"\n"
+            )
 
 
-@pytest.mark.parametrize("content", [b"", b"null", b"[]", b"1", b"{}", b"\xff", b"[" * 100_000, b'{"a": NaN}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"null", b"[]", b"1", b"{}", b"\xff", b"[" * 100_000, b'{"a": NaN}']
+)
 def test_what_is_no_json_object_is_damage(content: bytes) -> None:
     with pytest.raises(Broken, match="x is damaged"):
         unseal_manifest(content, "x")
@@ -57,9 +65,9 @@ def test_what_is_no_json_object_is_damage(content: bytes) -> None:
 
 def test_a_digest_as_users_write_it() -> None:
     number = 32 * "a1"
-    assert {read_digest(text) for text in (number, f"sha256:{number}", f" SHA256:{number.upper()}\n")} == {
-        f"sha256:{number}"
-    }
+    assert {
+        read_digest(text) for text in (number, f"sha256:{number}", f" SHA256:{number.upper()}\n")
+    } == {f"sha256:{number}"}
     for text in ("", "sha256:", number[1:], f"md5:{number}", f"{number}0"):
         with pytest.raises(ValueError, match="64 hexadecimal digits"):
             read_digest(text)

@@ -1,4 +1,6 @@
-"""What hides a removal's error: budgets from the exact curve, what several states tell together, what is promised."""
+"""What hides a removal's error: budgets from the exact curve, what several states tell together,
+what is promised.
+"""
 
 import math
 from contextlib import nullcontext
@@ -19,7 +21,10 @@ from agt.unlearning.newton import promise, together
 from agt.unlearning.sentences import Remark
 from agt_cli.verify.erasure import check_promise
 
-SQUARES, OUTPUT = RemovalConfig(loss="least_squares", masking="none", sigma=0.0), RemovalConfig(masking="output", sigma=0.1)
+SQUARES, OUTPUT = (
+    RemovalConfig(loss="least_squares", masking="none", sigma=0.0),
+    RemovalConfig(masking="output", sigma=0.1),
+)
 
 
 @pytest.mark.parametrize("eps", [0.1, 0.5, 0.99])
@@ -29,7 +34,9 @@ def test_the_exact_curve_allows_more_than_the_papers_rule(eps, delta):
     budget = removal_budget(config, 7.0)
     assert budget > 1.1 * 3.0 * eps / math.sqrt(2 * math.log(1.5 / delta))  # 003's
     assert gaussian_delta(eps, budget / 3.0) <= delta
-    assert removal_budget(replace(config, masking="output"), 7.0) == pytest.approx(7.0 * budget - config.tolerance)
+    assert removal_budget(replace(config, masking="output"), 7.0) == pytest.approx(
+        7.0 * budget - config.tolerance
+    )
 
 
 def test_several_states_cost_more_by_the_root_of_their_number():
@@ -45,15 +52,23 @@ def test_each_masking_says_what_it_does_not_hold():
     assert not of_loss.adaptive
     assert not of_loss.proved
     assert of_loss.terms[0] == Remark("close_as_published", {"eps": 1.0, "delta": 1e-4})
-    assert any(fact.standing is Standing.VOID and "independent" in fact.sentence for fact in of_loss.assumptions)
+    assert any(
+        fact.standing is Standing.VOID and "independent" in fact.sentence
+        for fact in of_loss.assumptions
+    )
     assert Remark("proof_has_gap") in of_loss.terms
     of_output = promise(OUTPUT, removal_budget(OUTPUT, 5.0), 5.0)
     assert of_output.adaptive
     assert of_output.proved
     assert {fact.standing for fact in of_output.assumptions} == {Standing.PROVED}
     assert of_output.terms[0] == Remark("close", {"eps": 1.0, "delta": 1e-4})
-    assert not any("independent of the random term" in fact.sentence for fact in of_output.assumptions)
-    assert any("drawn anew" in fact.sentence and fact.standing is Standing.PROVED for fact in of_output.assumptions)
+    assert not any(
+        "independent of the random term" in fact.sentence for fact in of_output.assumptions
+    )
+    assert any(
+        "drawn anew" in fact.sentence and fact.standing is Standing.PROVED
+        for fact in of_output.assumptions
+    )
     squares = promise(SQUARES, 1e-9, 5.0)
     assert squares.exact
     assert [term.code for term in squares.terms] == ["near_retrained", "near_minimiser"]
@@ -63,14 +78,25 @@ def test_each_masking_says_what_it_does_not_hold():
 @pytest.mark.parametrize("spent", [1.0, 0.3, 0.01, 0.0])
 @pytest.mark.parametrize("tolerance", [1e-9, 0.05])
 def test_a_state_promises_what_it_has(spent, tolerance):
-    """Served and retrained as far apart as two gradients let them be, every threshold: nothing tells more."""
-    config, strength = RemovalConfig(masking="output", sigma=0.3, delta=1e-3, tolerance=tolerance), 4.0
+    """Served and retrained as far apart as two gradients let them be, every threshold: nothing
+    tells more.
+    """
+    config, strength = (
+        RemovalConfig(masking="output", sigma=0.3, delta=1e-3, tolerance=tolerance),
+        4.0,
+    )
     residual = spent * removal_budget(config, strength)
-    made, mu = promise(config, residual, strength), (residual + tolerance) / (strength * config.sigma)
+    made, mu = (
+        promise(config, residual, strength),
+        (residual + tolerance) / (strength * config.sigma),
+    )
     assert gaussian_delta(made.eps, mu) <= config.delta
-    assert made.eps == 0 or gaussian_delta(made.eps * 0.9999, mu) > config.delta, "and nothing is given away"
+    assert made.eps == 0 or gaussian_delta(made.eps * 0.9999, mu) > config.delta, (
+        "and nothing is given away"
+    )
     assert made.eps <= config.eps
-    served, anew = residual / strength, -tolerance / strength  # from the minimiser, on its two sides
+    # from the minimiser, on its two sides
+    served, anew = residual / strength, -tolerance / strength
     for threshold in np.linspace(-3, 3, 200):
         above, below = (ndtr((mean - threshold) / config.sigma) for mean in (served, anew))
         assert above <= math.exp(made.eps) * below + config.delta
@@ -90,7 +116,9 @@ def test_the_numbers_of_a_state_are_never_below_in_words():
 
 @pytest.mark.parametrize("residual", [1e-3, 1e-9])
 def test_squares_lie_within_their_distance_of_training_anew(residual):
-    """Both stop anywhere their gradients allow; where no record curves the loss they are as far apart as is said."""
+    """Both stop anywhere their gradients allow; where no record curves the loss they are as far
+    apart as is said.
+    """
     config, strength, rng = replace(SQUARES, tolerance=1e-3), 5.0, np.random.default_rng(0)
     within = promise(config, residual, strength).within
     for records in (0, 1, 5):
@@ -132,7 +160,11 @@ def test_verify_takes_no_promise_beyond_what_is_left(config, told, fine):
         json=lambda name: {"strength": 5.0, "residual": residual},
     )
     said = {**asdict(promise(config, residual, strength)), **told}
-    with nullcontext() if fine else pytest.raises(Broken, match="method=newton under these settings promises"):
+    with (
+        nullcontext()
+        if fine
+        else pytest.raises(Broken, match="method=newton under these settings promises")
+    ):
         check_promise(said, run, "newton", residual)
     with pytest.raises(Broken, match="beyond what its promise may rest on"):
         check_promise(said, run, "newton", 9.0)
@@ -141,7 +173,12 @@ def test_verify_takes_no_promise_beyond_what_is_left(config, told, fine):
 def test_a_seed_is_a_simulation():
     for masking in ("loss", "output"):
         made = promise(RemovalConfig(masking=masking, seed=1), 0.01, 5.0)
-        assert any("simulation" in fact.sentence and fact.standing is Standing.VOID for fact in made.assumptions)
+        assert any(
+            "simulation" in fact.sentence and fact.standing is Standing.VOID
+            for fact in made.assumptions
+        )
         assert not any("drawn anew" in fact.sentence for fact in made.assumptions)
         assert not made.proved
-        assert made.terms[0].code == ("close_as_published" if masking == "loss" else "close_without_seed")
+        assert made.terms[0].code == (
+            "close_as_published" if masking == "loss" else "close_without_seed"
+        )

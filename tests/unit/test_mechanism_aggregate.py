@@ -7,7 +7,12 @@ from releasing import judged_number
 import agt
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
-from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, release_quantile, two_sided_geometric
+from agt.mechanisms.quantile import (
+    CertifiedQuantile,
+    certified_quantile,
+    release_quantile,
+    two_sided_geometric,
+)
 from agt.models.model import Model
 from agt.numeric import SeededRandomness, SystemRandomness
 from agt.release import drawn_now
@@ -36,7 +41,9 @@ def test_lipschitz() -> None:
         distances = draw.integers(0, 12, 20)
         neighbour = np.maximum(distances + draw.integers(-1, 2, 20), 0)
         fraction = float(draw.choice([0.1, 0.5, 0.95, 1.0]))
-        change = abs(certified_quantile(distances, fraction) - certified_quantile(neighbour, fraction))
+        change = abs(
+            certified_quantile(distances, fraction) - certified_quantile(neighbour, fraction)
+        )
         assert change <= 1
         moved += change
     assert moved > 100
@@ -45,7 +52,9 @@ def test_lipschitz() -> None:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("eps", [0.1, 1.0, 3.0])
 def test_noise(eps: float) -> None:
-    """8,000 draws: each |z| up to 5 within 5 standard errors of (1-a)/(1+a) a^|z|, and the far tail in all."""
+    """8,000 draws: each |z| up to 5 within 5 standard errors of (1-a)/(1+a) a^|z|, and the far
+    tail in all.
+    """
     n, source = 8_000, SeededRandomness(5)
     draws = np.array([two_sided_geometric(eps, source) for _ in range(n)])
     a = np.exp(-eps)
@@ -58,7 +67,9 @@ def test_noise(eps: float) -> None:
 
 def test_release_stays_on_the_grid() -> None:
     source = SeededRandomness(0)
-    released = [release_quantile(np.array([1, 2, 3]), 0.5, 4, PureDP(0.2), source) for _ in range(200)]
+    released = [
+        release_quantile(np.array([1, 2, 3]), 0.5, 4, PureDP(0.2), source) for _ in range(200)
+    ]
     assert set(released) == {0, 1, 2, 3, 4}
     assert 0 <= release_quantile(np.array([1, 2, 3]), 0.5, 4, PureDP(0.2), SystemRandomness()) <= 4
 
@@ -72,7 +83,9 @@ def test_bad_input() -> None:
 
 
 def test_a_quantile_beyond_the_grid_is_released() -> None:
-    """A linear head knows distances beyond its grid: they count, and one record moves K_q by 1 at most."""
+    """A linear head knows distances beyond its grid: they count, and one record moves K_q by 1
+    at most.
+    """
     draw = np.random.default_rng(3)
     y = draw.integers(0, 2, 300)
     x = np.where(y, 0.9, -0.9)[:, None] * draw.random((300, 1)) + draw.normal(size=(300, 2)) * 0.1
@@ -93,7 +106,15 @@ def test_a_quantile_beyond_the_grid_is_released() -> None:
     middle = certified_quantile(known, 0.5)
     assert middle > 2, "beyond the grid"
     numbers = [
-        drawn_now(judged_number(model, queries, CertifiedQuantile(eps=50.0), accounting="paper", randomness=randomness))
+        drawn_now(
+            judged_number(
+                model,
+                queries,
+                CertifiedQuantile(eps=50.0),
+                accounting="paper",
+                randomness=randomness,
+            )
+        )
         for randomness in (SeededRandomness(1), SystemRandomness())
     ]
     assert numbers[0] == middle

@@ -19,7 +19,9 @@ NONE = TotalConfig()
 
 
 def config(kind: type[Any], whole: TotalConfig = NONE, **settings: Any) -> MechanismConfig:
-    return MechanismConfig.of({"_target_": f"{kind.__module__}.{kind.__qualname__}", **settings}, whole)
+    return MechanismConfig.of(
+        {"_target_": f"{kind.__module__}.{kind.__qualname__}", **settings}, whole
+    )
 
 
 @pytest.mark.parametrize(
@@ -32,7 +34,9 @@ def config(kind: type[Any], whole: TotalConfig = NONE, **settings: Any) -> Mecha
         (ObjectivePerturbation, ["mechanism.eps and mechanism.delta for the one release"]),
     ],
 )
-def test_without_a_budget_the_mechanism_s_own_parameters_are_named(kind: type[Any], keys: list[str]) -> None:
+def test_without_a_budget_the_mechanism_s_own_parameters_are_named(
+    kind: type[Any], keys: list[str]
+) -> None:
     with pytest.raises(ConfigError) as refused:
         config(kind)
     assert all(key in str(refused.value) for key in ("total.eps", *keys))
@@ -48,27 +52,38 @@ def test_without_a_budget_the_mechanism_s_own_parameters_are_named(kind: type[An
     ],
 )
 def test_two_budgets_are_refused(kind: type[Any], settings: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match=f"total.eps and mechanism.{next(iter(settings))} both state a budget"):
+    with pytest.raises(
+        ConfigError, match=f"total.eps and mechanism.{next(iter(settings))} both state a budget"
+    ):
         config(kind, WHOLE, **settings)
 
 
-@pytest.mark.parametrize("kind", [GaussianMargin, ReleaseWeights, ObjectivePerturbation, NoisyStatistics])
+@pytest.mark.parametrize(
+    "kind", [GaussianMargin, ReleaseWeights, ObjectivePerturbation, NoisyStatistics]
+)
 def test_a_guarantee_that_is_not_pure_needs_a_delta_of_the_total(kind: type[Any]) -> None:
     with pytest.raises(ConfigError, match=f"mechanism={kind.name} needs a delta"):
         config(kind, TotalConfig(eps=2.0))
-    assert config(RandomizedResponse, TotalConfig(eps=2.0)).mechanism(2, 5).guarantee.parameters["eps"] <= 0.4
+    assert (
+        config(RandomizedResponse, TotalConfig(eps=2.0)).mechanism(2, 5).guarantee.parameters["eps"]
+        <= 0.4
+    )
 
 
 @pytest.mark.parametrize("queries", [1, 50])
 @pytest.mark.parametrize("kind", [RandomizedResponse, GaussianMargin])
-def test_labels_share_a_total_and_weights_and_one_number_take_all_of_it(kind: type[Any], queries: int) -> None:
+def test_labels_share_a_total_and_weights_and_one_number_take_all_of_it(
+    kind: type[Any], queries: int
+) -> None:
     labels = config(kind, WHOLE).mechanism(2, queries)
     assert 1.9 < total(labels.guarantee, queries, 1e-5).eps <= 2.0
     capped = config(kind, TotalConfig(eps=2.0, delta=1e-5, queries=100)).mechanism(2, queries)
     assert total(capped.guarantee, 100, 1e-5).eps <= 2.0
     weights = config(ReleaseWeights, WHOLE).mechanism(2, queries)
     assert 1.9 < total_of_weights(weights.guarantee, 1e-5).eps <= 2.0
-    assert config(CertifiedQuantile, WHOLE, fraction=0.25).mechanism(2, queries) == CertifiedQuantile(2.0, 0.25)
+    assert config(CertifiedQuantile, WHOLE, fraction=0.25).mechanism(
+        2, queries
+    ) == CertifiedQuantile(2.0, 0.25)
 
 
 def test_settings_beside_the_budget_are_kept() -> None:
@@ -76,13 +91,21 @@ def test_settings_beside_the_budget_are_kept() -> None:
     assert isinstance(statistics, NoisyStatistics)
     assert (statistics.width, statistics.seed) == (5, 3)
     assert config(ReleaseWeights, mu=0.5).mechanism(2, 1) == ReleaseWeights(mu=0.5)
-    assert config(RandomizedResponse, eps=0.5, classes=None).mechanism(7, 1) == RandomizedResponse(eps=0.5, classes=7)
+    assert config(RandomizedResponse, eps=0.5, classes=None).mechanism(7, 1) == RandomizedResponse(
+        eps=0.5, classes=7
+    )
 
 
 def test_which_mechanisms_release_weights_and_read_records_is_their_own_word() -> None:
     told = {
         kind: (config(kind, WHOLE).releases_weights, config(kind, WHOLE).reads_records)
-        for kind in (RandomizedResponse, CertifiedQuantile, ReleaseWeights, ObjectivePerturbation, NoisyStatistics)
+        for kind in (
+            RandomizedResponse,
+            CertifiedQuantile,
+            ReleaseWeights,
+            ObjectivePerturbation,
+            NoisyStatistics,
+        )
     }
     assert told == {
         RandomizedResponse: (False, False),

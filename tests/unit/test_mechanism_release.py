@@ -1,4 +1,6 @@
-"""Release mechanisms: closed forms against known numbers, samples against closed forms, enclosures, settings, bad input."""
+"""Release mechanisms: closed forms against known numbers, samples against closed forms,
+enclosures, settings, bad input.
+"""
 
 import os
 from decimal import Decimal, getcontext
@@ -14,7 +16,15 @@ from agt.errors import ConfigError
 from agt.mechanisms import enclosures
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.guarantees import GaussianDP
-from agt.mechanisms.mechanism import MAX_DISTANCE, MECHANISMS, GaussianRule, Mechanism, RatioRule, ThresholdTable, rule_of
+from agt.mechanisms.mechanism import (
+    MAX_DISTANCE,
+    MECHANISMS,
+    GaussianRule,
+    Mechanism,
+    RatioRule,
+    ThresholdTable,
+    rule_of,
+)
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy, SmoothLaplace
 from agt.numeric import SeededRandomness, SystemRandomness
@@ -26,12 +36,16 @@ def flip(mechanism: Mechanism, *distances: int) -> list[float]:
 
 class TestClosedForms:
     def test_method_example(self) -> None:
-        """eps = 0.1, L = 50: the right label with probability .506 from smooth_cauchy, .997 from randomized_response."""
+        """eps = 0.1, L = 50: the right label with probability .506 from smooth_cauchy, .997 from
+        randomized_response.
+        """
         assert 1 - flip(SmoothCauchy(eps=0.1), 50)[0] == pytest.approx(0.506, abs=5e-4)
         assert 1 - flip(RandomizedResponse(eps=0.1), 50)[0] == pytest.approx(0.997, abs=5e-4)
 
     def test_by_simulating_the_noise(self) -> None:
-        """The formulas are tails of the published noises: drawn here as their papers say, 10^6 times each."""
+        """The formulas are tails of the published noises: drawn here as their papers say, 10^6
+        times each.
+        """
         draw, n, eps, delta, L = np.random.default_rng(0), 10**6, 0.8, 0.05, 3
 
         def laplace(scale: float) -> np.ndarray:
@@ -55,7 +69,9 @@ class TestClosedForms:
             assert abs(flipped.mean() - p) < 5 * np.sqrt(p * (1 - p) / n), name
 
     def test_multiclass_recursion(self) -> None:
-        """q(0) = E/(C-1+E), q(L+1) = min(E q, 1 - (1-q)/E), in rationals with E = exp(eps) to 60 digits."""
+        """q(0) = E/(C-1+E), q(L+1) = min(E q, 1 - (1-q)/E), in rationals with E = exp(eps) to 60
+        digits.
+        """
         for classes, eps in ((2, 0.1), (3, 0.2), (10, 0.05), (1000, 0.3), (7, 3.0)):
             with mpmath.workdps(60):
                 e = mpmath.exp(mpmath.mpf(eps))
@@ -64,7 +80,9 @@ class TestClosedForms:
                     true.append(float(1 - q))
                     q = min(e * q, 1 - (1 - q) / e)
             ours = RandomizedResponse(eps=eps, classes=classes).flip_probability(np.arange(120))
-            np.testing.assert_allclose(ours, np.maximum(true, (classes - 1) * 2.0**-128), rtol=1e-13)
+            np.testing.assert_allclose(
+                ours, np.maximum(true, (classes - 1) * 2.0**-128), rtol=1e-13
+            )
 
     def test_delta_closed_form(self) -> None:
         """max(0, (p0 + c) exp(-eps L) - c), and p0 - delta L as eps goes to 0."""
@@ -72,7 +90,9 @@ class TestClosedForms:
         p0, c = (1 - delta) / (1 + np.exp(eps)), delta / np.expm1(eps)
         k = np.arange(40)
         ours = RandomizedResponse(eps=eps, delta=delta).flip_probability(k)
-        np.testing.assert_allclose(ours, np.maximum(0, (p0 + c) * np.exp(-eps * k) - c), rtol=1e-11, atol=1e-17)
+        np.testing.assert_allclose(
+            ours, np.maximum(0, (p0 + c) * np.exp(-eps * k) - c), rtol=1e-11, atol=1e-17
+        )
         tiny = RandomizedResponse(eps=1e-15, delta=delta).flip_probability(k)
         np.testing.assert_allclose(tiny, (1 - delta) / 2 - delta * k, rtol=1e-11)
         assert ours[-1] == 0.0  # an exact zero is allowed, and is what the table does
@@ -94,7 +114,9 @@ class TestSampling:
         assert (abs(counts - expected) < 5 * np.sqrt(expected / n)).all()
 
     def test_thresholds_to_the_last_unit(self) -> None:
-        """U = threshold - 1 flips, U = threshold does not; the ranks of the wrong labels change where they should."""
+        """U = threshold - 1 flips, U = threshold does not; the ranks of the wrong labels change
+        where they should.
+        """
 
         class Fixed:
             simulated = True
@@ -103,7 +125,9 @@ class TestSampling:
                 self.values = values
 
             def words(self, n: int) -> np.ndarray:
-                return np.array([divmod(value, 2**64) for value in self.values[:n]], dtype=np.uint64)
+                return np.array(
+                    [divmod(value, 2**64) for value in self.values[:n]], dtype=np.uint64
+                )
 
             def below(self, bound: int) -> int:
                 raise NotImplementedError
@@ -113,22 +137,30 @@ class TestSampling:
             for k in (0, 4, 250):
                 share = mechanism.exact_flip(k) * 2**128 / (classes - 1)
                 assert share.denominator == 1
-                values = [edge for j in range(classes) for edge in (int(share) * j - 1, int(share) * j)][1:]
+                values = [
+                    edge for j in range(classes) for edge in (int(share) * j - 1, int(share) * j)
+                ][1:]
                 expected = [1 + rank // 2 for rank in range(2 * (classes - 1))] + [0]
-                released = mechanism.release(np.zeros(len(values), int), np.full(len(values), k), Fixed(values))
+                released = mechanism.release(
+                    np.zeros(len(values), int), np.full(len(values), k), Fixed(values)
+                )
                 assert released.tolist() == expected
 
     def test_sources(self) -> None:
         labels, k = np.zeros(64, int), np.zeros(64, int)
         mechanism = RandomizedResponse(eps=0.1)
-        seeded = [mechanism.release(labels, k, SeededRandomness(seed)).tolist() for seed in (1, 1, 2)]
+        seeded = [
+            mechanism.release(labels, k, SeededRandomness(seed)).tolist() for seed in (1, 1, 2)
+        ]
         assert seeded[0] == seeded[1] != seeded[2]
         assert SeededRandomness(0).simulated
         assert not SystemRandomness().simulated
         system = [mechanism.release(labels, k, SystemRandomness()).tolist() for _ in range(2)]
         assert system[0] != system[1]  # equal by chance once in 2^64
 
-    @pytest.mark.parametrize("source", [SeededRandomness(0), SystemRandomness()], ids=["seeded", "system"])
+    @pytest.mark.parametrize(
+        "source", [SeededRandomness(0), SystemRandomness()], ids=["seeded", "system"]
+    )
     def test_words_use_every_bit(self, source: Any) -> None:
         words = source.words(4000)
         assert words.shape == (4000, 2)
@@ -144,7 +176,9 @@ class TestSampling:
 
     def test_no_queries(self) -> None:
         nothing = np.zeros(0, dtype=int)
-        assert RandomizedResponse(eps=1.0).release(nothing, nothing, SystemRandomness()).tolist() == []
+        assert (
+            RandomizedResponse(eps=1.0).release(nothing, nothing, SystemRandomness()).tolist() == []
+        )
 
     def test_input_is_left_alone(self) -> None:
         labels = np.zeros(100, int)
@@ -167,9 +201,13 @@ class TestTables:
         with pytest.raises(ValueError, match="two classes"):
             rule_of(GaussianDP(0.1), 3)
 
-    @pytest.mark.parametrize("rule", [RatioRule(0.5, 0.0, 3), RatioRule(0.5, 1e-3, 3), GaussianRule(0.5)])
+    @pytest.mark.parametrize(
+        "rule", [RatioRule(0.5, 0.0, 3), RatioRule(0.5, 1e-3, 3), GaussianRule(0.5)]
+    )
     def test_a_wish_only_raises(self, rule: Any) -> None:
-        entries = list(ThresholdTable(rule, lambda distance: 2**100 if distance == 3 else 0).upto(200))
+        entries = list(
+            ThresholdTable(rule, lambda distance: 2**100 if distance == 3 else 0).upto(200)
+        )
         assert entries == sorted(entries, reverse=True)
         assert entries[3] >= 2**100
 
@@ -178,7 +216,8 @@ class TestEnclosure:
     @pytest.mark.parametrize("x", [0.0, -1e-9, -0.1, -1 / 3, -2.7, -6.1, -9.99, -13.37, -13.5])
     @pytest.mark.parametrize("digits", [0, 10**-17, 3 * 10**-40])
     def test_normal(self, x: float, digits: float) -> None:
-        at = max(enclosures.DOWN.subtract(Decimal(x), Decimal(digits) / 7), enclosures.FARTHEST)  # many digits
+        # many digits
+        at = max(enclosures.DOWN.subtract(Decimal(x), Decimal(digits) / 7), enclosures.FARTHEST)
         bounds = enclosures.normal(at)
         with mpmath.workdps(150):
             true = mpmath.ncdf(mpmath.mpf(str(at)))
@@ -196,7 +235,9 @@ class TestEnclosure:
 
     def test_pi(self) -> None:
         with mpmath.workdps(150):
-            assert mpmath.mpf(str(enclosures.PI_LOW)) < mpmath.pi < mpmath.mpf(str(enclosures.PI_HIGH))
+            assert (
+                mpmath.mpf(str(enclosures.PI_LOW)) < mpmath.pi < mpmath.mpf(str(enclosures.PI_HIGH))
+            )
 
     def test_does_not_depend_on_the_threads_context(self) -> None:
         before = GaussianMargin(mu=0.1).exact_flip(40)
@@ -214,7 +255,9 @@ class TestEnclosure:
 
 class TestExposure:
     def test_worst_pair_of_a_grid(self) -> None:
-        """The published grid for IMDB: dense to 49, then steps of 10: its worst pair is a gap of 10."""
+        """The published grid for IMDB: dense to 49, then steps of 10: its worst pair is a gap of
+        10.
+        """
         grid = [*range(50), *range(50, 201, 10)]
         mechanism = SmoothCauchy(eps=1.0)
         p = mechanism.flip_probability(np.arange(201))

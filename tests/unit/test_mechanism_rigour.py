@@ -17,14 +17,19 @@ from agt.mechanisms.output import Output
 from agt.mechanisms.published import GlobalSensitivity, SmoothCauchy
 from agt.settings import RelationConfig
 
-HELD = tuple(Condition(letter, f"name of {letter}", grounds(proved("own_words", text="it holds"))) for letter in "abcdefg")
+HELD = tuple(
+    Condition(letter, f"name of {letter}", grounds(proved("own_words", text="it holds")))
+    for letter in "abcdefg"
+)
 ADD_REMOVE = RelationConfig("add_remove")
 MECHANISM = RandomizedResponse(eps=0.1)
 
 
 def without(*letters: str) -> tuple[Condition, ...]:
     return tuple(
-        replace(c, grounds=grounds(not_held("own_words", text=f"why not {c.letter}"))) if c.letter in letters else c
+        replace(c, grounds=grounds(not_held("own_words", text=f"why not {c.letter}")))
+        if c.letter in letters
+        else c
         for c in HELD
     )
 
@@ -32,13 +37,20 @@ def without(*letters: str) -> tuple[Condition, ...]:
 def test_claims() -> None:
     plain = claim(HELD, ADD_REMOVE, MECHANISM)
     assert plain.proved
-    assert plain.text == "0.1-differentially private per query for add_remove neighbours (one record added or removed)"
+    assert (
+        plain.text
+        == "0.1-differentially private per query for add_remove neighbours (one record added or "
+        "removed)"
+    )
     units = claim(HELD, RelationConfig("add_remove", 3), GaussianMargin(mu=0.07))
     assert units.text == (
         "0.07-Gaussian differentially private per query for add_remove neighbours "
         "(one unit of up to 3 records added or removed)"
     )
-    assert "one record replaced by another" in claim(HELD, RelationConfig("substitute"), MECHANISM).text
+    assert (
+        "one record replaced by another"
+        in claim(HELD, RelationConfig("substitute"), MECHANISM).text
+    )
     both = claim(HELD, RelationConfig("paper_privacy"), MECHANISM).text
     assert "one record removed and, at the same time, one added" in both
 
@@ -55,7 +67,9 @@ def test_rigorous_refuses_each_condition(letter: str) -> None:
 
 def test_a_refusal_names_every_condition_that_is_not_met() -> None:
     for output in (Output.LABELS, Output.WEIGHTS):
-        with pytest.raises(ConfigError, match=r"(?s)condition c .*why not c.*\nand condition e .*why not e"):
+        with pytest.raises(
+            ConfigError, match=r"(?s)condition c .*why not c.*\nand condition e .*why not e"
+        ):
             claim(without("c", "e"), ADD_REMOVE, MECHANISM, output=output)
 
 
@@ -85,7 +99,10 @@ def test_paper_says_that_there_is_no_proof() -> None:
     assert not found.proved
     assert found.reasons == ("a", "c")
     assert found.text.startswith("NO PROOF OF PRIVACY: conditions a, c do not hold")
-    assert "condition b does not hold" in claim(without("b"), ADD_REMOVE, SmoothCauchy(eps=1.0), "paper").text
+    assert (
+        "condition b does not hold"
+        in claim(without("b"), ADD_REMOVE, SmoothCauchy(eps=1.0), "paper").text
+    )
 
 
 def test_paper_where_everything_holds_is_proved_and_says_so() -> None:
@@ -108,7 +125,9 @@ def test_published_ensembles_are_no_proof() -> None:
 
 
 def nested(ks: list[int], n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Certified [K, n] of D and of a neighbour: thresholds on true distances that differ by at most 1."""
+    """Certified [K, n] of D and of a neighbour: thresholds on true distances that differ by at
+    most 1.
+    """
     draw = np.random.default_rng(seed)
     far = draw.integers(-1, 70, n)
     near = np.maximum(far + draw.integers(-1, 2, n), -1)
@@ -127,7 +146,9 @@ def test_grid_index_is_lipschitz_and_positive_only_where_the_label_stands(ks: li
 
 
 def test_counting_the_zero_of_the_grid_too_would_break() -> None:
-    """With the raw number of certified values, k = 0 alone would count as 1, where a neighbour may have another label."""
+    """With the raw number of certified values, k = 0 alone would count as 1, where a neighbour
+    may have another label.
+    """
     assert grid_index([0, 50], np.array([[True], [False]])).tolist() == [0]
     assert grid_index([5, 50], np.array([[True], [False]])).tolist() == [1]
     assert grid_index([0, 1, 2], np.array([[False], [True], [True]])).tolist() == [0]

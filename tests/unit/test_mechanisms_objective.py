@@ -1,4 +1,6 @@
-"""Objective perturbation: privacy by integrating exact densities on grids, each piece of the proof broken in its turn."""
+"""Objective perturbation: privacy by integrating exact densities on grids, each piece of the
+proof broken in its turn.
+"""
 
 import math
 import re
@@ -57,7 +59,9 @@ class Logistic:
         return np.where(p < self.clamp, p * (1 - p), 0)
 
 
-def density(loss: Logistic, data: Data, strength: float, sigma: float, grid: np.ndarray) -> np.ndarray:
+def density(
+    loss: Logistic, data: Data, strength: float, sigma: float, grid: np.ndarray
+) -> np.ndarray:
     """The exact law of the minimiser on the points of ``grid`` [m, d]."""
     (x, y), width = data, grid.shape[1]
     pull = loss.slope(x, y, grid) @ x + strength * grid
@@ -75,11 +79,16 @@ def spread(pair: tuple[Data, Data], strength: float, sigma: float) -> np.ndarray
     return np.stack(np.meshgrid(*[axis] * width, indexing="ij"), axis=-1).reshape(-1, width)
 
 
-def apart(loss: Logistic, pair: tuple[Data, Data], strength: float, sigma: float, epsilon: float) -> float:
+def apart(
+    loss: Logistic, pair: tuple[Data, Data], strength: float, sigma: float, epsilon: float
+) -> float:
     """The least delta at ``epsilon`` of one pair of datasets, both directions."""
     grid = spread(pair, strength, sigma)
     p, q = (density(loss, data, strength, sigma, grid) for data in pair)
-    return max(float(np.maximum(one - math.exp(epsilon) * other, 0).sum()) for one, other in ((p, q), (q, p)))
+    return max(
+        float(np.maximum(one - math.exp(epsilon) * other, 0).sum())
+        for one, other in ((p, q), (q, p))
+    )
 
 
 def worst(loss: Logistic, strength: float, sigma: float, epsilon: float) -> float:
@@ -98,11 +107,15 @@ def exact(epsilon: float) -> tuple[float, float]:
     return (1 - SHARE) * epsilon, (1 - SHARE) * DELTA
 
 
-@pytest.mark.parametrize(("clamp", "epsilon", "strength"), [(1.0, 1.0, 1.0), (0.5, 0.3, 2.0), (0.3, 2.0, 0.2)])
+@pytest.mark.parametrize(
+    ("clamp", "epsilon", "strength"), [(1.0, 1.0, 1.0), (0.5, 0.3, 2.0), (0.3, 2.0, 0.2)]
+)
 def test_the_minimiser_is_private(clamp: float, epsilon: float, strength: float) -> None:
     shape = Shape(strength, clamp, 10, 1)
     sigma, (eps, delta) = tilt_noise(shape, epsilon, DELTA), exact(epsilon)
-    assert gaussian_delta(eps - shape.determinant_loss, clamp / sigma) == pytest.approx(delta, rel=1e-6)
+    assert gaussian_delta(eps - shape.determinant_loss, clamp / sigma) == pytest.approx(
+        delta, rel=1e-6
+    )
     assert worst(Logistic(clamp), strength, sigma, eps) <= delta
     assert worst(Logistic(clamp), strength, 0.6 * sigma, eps) > delta
 
@@ -120,23 +133,30 @@ def telling(parity: int, shape: Shape) -> Callable[..., np.ndarray]:
 
 
 def guessed(scale: float | None, monkeypatch: pytest.MonkeyPatch) -> float:
-    """How often the telling residual is read right from releases, their second noise as it is or of another scale."""
+    """How often the telling residual is read right from releases, their second noise as it is or
+    of another scale.
+    """
     x, y = np.array([[1.0], [-1.0]]), np.array([1, 1])
     shape, guarantee, source = Shape(1.0, 1.0, 2, 1), ApproximateDP(1.0, DELTA), SeededRandomness(0)
     noises = Noises.of(shape, 1.0, DELTA)
-    noises = replace(noises, tolerance=1e-3, scale=noises.scale * 1e-3 / noises.tolerance)  # as large as it may get
+    # as large as it may get
+    noises = replace(noises, tolerance=1e-3, scale=noises.scale * 1e-3 / noises.tolerance)
     noises = noises if scale is None else replace(noises, scale=scale)
     erm, right = TiltedErm.of(x, y, 1.0, 1.0), 0
     with monkeypatch.context() as patched:
         patched.setattr(objective.Noises, "of", lambda *_: noises)
         for trial in range(200):
             patched.setattr(objective, "solve", telling(trial % 2, shape))
-            place = release_objective(erm, shape, guarantee, source).weight[0, 0] / (2 * 0.9 * 1e-3 / 3)
+            place = release_objective(erm, shape, guarantee, source).weight[0, 0] / (
+                2 * 0.9 * 1e-3 / 3
+            )
             right += (abs(place - round(place)) > 0.25) == trial % 2
     return right / 200
 
 
-def test_a_solver_whose_residual_tells_the_data_is_hidden_by_the_second_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_solver_whose_residual_tells_the_data_is_hidden_by_the_second_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert guessed(1e-9, monkeypatch) == 1.0  # the residual left out
     assert 0.4 < guessed(None, monkeypatch) < 0.6
 
@@ -146,7 +166,12 @@ def head(classes: int = 2, **settings: object) -> LinearModel:
     x, y = ball(120, 2)
     y = np.arange(120) % classes
     stated = Declared(classes=tuple(range(classes)), size=120, features=True, settings=True)
-    given: dict[str, Any] = {"certificate": "erm", "weight_decay": 0.05, "epochs": 1, "compute": {"threads": 1}}
+    given: dict[str, Any] = {
+        "certificate": "erm",
+        "weight_decay": 0.05,
+        "epochs": 1,
+        "compute": {"threads": 1},
+    }
     model = fit(x, y, declared=stated, **(given | settings)).model
     assert isinstance(model, LinearModel)
     return model
@@ -170,17 +195,28 @@ def test_released_through_the_library() -> None:
 def voting(size: int | None = 120, **settings: object) -> Model:
     """Votes on the same records, about a declared number of them or none."""
     x, _ = ball(120, 2)
-    stated = Declared(classes=(0, 1), size=size, features=True, settings=True, ids="units" in settings)
-    given: dict[str, Any] = {"certificate": "votes", "members": 5, "weight_decay": 0.05, "epochs": 1}
+    stated = Declared(
+        classes=(0, 1), size=size, features=True, settings=True, ids="units" in settings
+    )
+    given: dict[str, Any] = {
+        "certificate": "votes",
+        "members": 5,
+        "weight_decay": 0.05,
+        "epochs": 1,
+    }
     return fit(x, np.arange(120) % 2, declared=stated, **(given | settings)).model
 
 
 def test_beside_votes_the_head_on_their_records_is_released() -> None:
     """With the claim and, but for the search's beginning, the weights of that head's own run."""
     votes, erm, mechanism = voting(), head(), ObjectivePerturbation(eps=2.0, delta=1e-5)
-    one, other = (judged_weights(model, mechanism, randomness=SeededRandomness(0)) for model in (votes, erm))
+    one, other = (
+        judged_weights(model, mechanism, randomness=SeededRandomness(0)) for model in (votes, erm)
+    )
     assert one.claim == other.claim
-    assert "c" in [known.condition for known in one.claim.declared or ()], "votes need no size, and the head does"
+    assert "c" in [known.condition for known in one.claim.declared or ()], (
+        "votes need no size, and the head does"
+    )
     weights = [drawn_now(release).weight for release in (one, other)]
     assert weights[0] == pytest.approx(weights[1], abs=1e-6)
     queries, labels = ball(30, 2, 1)[0], np.arange(30) % 2
@@ -197,7 +233,10 @@ HOMES = np.array([f"home {at // 2}" for at in range(120)])
     [
         ({"size": None}, "condition c (public constants) does not hold"),
         ({"units": HOMES}, "has 2 rows and relation.unit_rows is 1"),
-        ({"unit_rows": 2, "units": HOMES}, "relation=add_remove with unit_rows=2: where several rows move at once"),
+        (
+            {"unit_rows": 2, "units": HOMES},
+            "relation=add_remove with unit_rows=2: where several rows move at once",
+        ),
         ({"relation": "flip"}, "relation=flip with unit_rows=1"),
         ({"weight_decay": 0.0}, "training.weight_decay=0"),
     ],
@@ -219,8 +258,12 @@ def test_no_head_is_released_beside_members_of_a_learner_of_ones_own() -> None:
     votes = cast(VotesModel, voting())
     certificate = OwnVotesKind(learner={"_target_": "somewhere.learner"})
     own = replace(votes.settings, certificate=certificate)
-    model = OwnVotesModel.untrained(certificate, replace(votes.problem, settings=own), votes.features)
-    with pytest.raises(ConfigError, match="mechanism=objective_perturbation is for one linear head"):
+    model = OwnVotesModel.untrained(
+        certificate, replace(votes.problem, settings=own), votes.features
+    )
+    with pytest.raises(
+        ConfigError, match="mechanism=objective_perturbation is for one linear head"
+    ):
         judged_weights(model, ObjectivePerturbation(eps=2.0, delta=1e-5))
 
 
@@ -232,20 +275,35 @@ def test_records_that_are_solved_anew_are_counted_by_their_units() -> None:
 
 def test_many_releases_scatter_as_they_are_expected_to() -> None:
     """To first order: the standard deviation of a logit, and with it the expected accuracy."""
-    model, mechanism, queries = head(), ObjectivePerturbation(eps=1.0, delta=1e-5, weight_decay=0.5), ball(5, 2, 1)[0]
+    model, mechanism, queries = (
+        head(),
+        ObjectivePerturbation(eps=1.0, delta=1e-5, weight_decay=0.5),
+        ball(5, 2, 1)[0],
+    )
     mean, deviations = expected_deviations(model, model.phi(queries), 0.5)
-    drawn = [mechanism.draw(model, SeededRandomness(seed)).weight[0] @ model.phi(queries).T for seed in range(150)]
+    drawn = [
+        mechanism.draw(model, SeededRandomness(seed)).weight[0] @ model.phi(queries).T
+        for seed in range(150)
+    ]
     assert np.std(drawn, axis=0) == pytest.approx(deviations(1.0, 1e-5), rel=0.2)
-    assert (np.abs(np.mean(drawn, axis=0) - mean[:, 0]) < 4 * deviations(1.0, 1e-5) / math.sqrt(150)).all()
+    assert (
+        np.abs(np.mean(drawn, axis=0) - mean[:, 0]) < 4 * deviations(1.0, 1e-5) / math.sqrt(150)
+    ).all()
 
 
 @pytest.mark.parametrize(
     ("settings", "part"),
     [
         ({"certificate": "stability"}, "certificate=stability has no minimiser"),
-        ({"relation": "substitute"}, "relation=substitute with unit_rows=1: where several rows move at once"),
+        (
+            {"relation": "substitute"},
+            "relation=substitute with unit_rows=1: where several rows move at once",
+        ),
         ({"unit_rows": 2}, "relation=add_remove with unit_rows=2: where several rows move at once"),
-        ({"loss": "cross_entropy", "clip": 1.0}, "with softmax a record's gradient keeps no direction"),
+        (
+            {"loss": "cross_entropy", "clip": 1.0},
+            "with softmax a record's gradient keeps no direction",
+        ),
         ({"classes": 3}, "with one_vs_all a record's gradient keeps no direction"),
     ],
 )
@@ -255,7 +313,9 @@ def test_what_no_proof_covers_is_refused(settings: dict[str, Any], part: str) ->
 
 
 @pytest.mark.parametrize("weight_decay", [None, 0.002])
-def test_a_budget_below_the_change_of_volume_is_refused_before_anything_is_drawn(weight_decay: float | None) -> None:
+def test_a_budget_below_the_change_of_volume_is_refused_before_anything_is_drawn(
+    weight_decay: float | None,
+) -> None:
     model = head(weight_decay=0.002)
     mechanism = ObjectivePerturbation(eps=0.1, delta=1e-5, weight_decay=weight_decay)
     with pytest.raises(ConfigError, match=r"eps = 0\.1 has to exceed .* mechanism\.weight_decay="):
@@ -268,16 +328,27 @@ def test_a_budget_below_the_change_of_volume_is_refused_before_anything_is_drawn
 
 def test_a_model_that_was_read_back_has_no_records(tmp_path: Path) -> None:
     x, y = ball(60, 2)
-    fitted = fit(x, y, declared=Declared(classes=(0, 1), size=60, features=True, settings=True), certificate="erm")
+    fitted = fit(
+        x,
+        y,
+        declared=Declared(classes=(0, 1), size=60, features=True, settings=True),
+        certificate="erm",
+    )
     fitted.save(tmp_path / "model")
-    with pytest.raises(ConfigError, match="needs the training records, which this model was read back without"):
+    with pytest.raises(
+        ConfigError, match="needs the training records, which this model was read back without"
+    ):
         judged_weights(load(tmp_path / "model").model, ObjectivePerturbation(eps=2.0, delta=1e-5))
 
 
 def test_a_problem_of_another_shape_is_refused() -> None:
     x, y = ball(12, 2)
     erm, shape = TiltedErm.of(x, y, 5.0, 1.0), Shape(5.0, 1.0, 12, 2)
-    for other in (replace(shape, strength=6.0), replace(shape, clamp=0.5), replace(shape, records=11)):
+    for other in (
+        replace(shape, strength=6.0),
+        replace(shape, clamp=0.5),
+        replace(shape, records=11),
+    ):
         with pytest.raises(ConfigError, match="are no problem of"):
             release_objective(erm, other, ApproximateDP(1.0, 1e-5), SeededRandomness(0))
     assert release_objective(erm, shape, ApproximateDP(1.0, 1e-5), SeededRandomness(0)).simulated

@@ -1,4 +1,6 @@
-"""Noisy statistics: every neighbour of small sets by brute force, the law of the noise, and what is refused."""
+"""Noisy statistics: every neighbour of small sets by brute force, the law of the noise, and what
+is refused.
+"""
 
 import math
 import re
@@ -14,7 +16,14 @@ from agt.api import fit
 from agt.data.labelled import Declared
 from agt.errors import ConfigError
 from agt.mechanisms.planning import weights_options
-from agt.mechanisms.statistics import Centre, NoisyStatistics, Statistics, SumNoises, sensitivities, whole
+from agt.mechanisms.statistics import (
+    Centre,
+    NoisyStatistics,
+    Statistics,
+    SumNoises,
+    sensitivities,
+    whole,
+)
 from agt.mechanisms.weights_mechanism import labels_from
 from agt.models.linear import LinearModel
 from agt.models.model import Model
@@ -25,9 +34,13 @@ from agt.settings import RelationConfig
 MECHANISM = NoisyStatistics.within(2.0, 1e-5)
 
 
-TURNS = [(round(math.cos(at * math.pi / 2), 9), round(math.sin(at * math.pi / 2), 9)) for at in range(4)]
+TURNS = [
+    (round(math.cos(at * math.pi / 2), 9), round(math.sin(at * math.pi / 2), 9)) for at in range(4)
+]
 ROWS = [*product([*TURNS, (0.0, 0.0)], (0, 1)), ((math.sqrt(0.5), math.sqrt(0.5)), 0)]
-"""Records of norm 1 all around and one of norm 0, each under either label; and one that has to be rounded."""
+"""Records of norm 1 all around and one of norm 0, each under either label; and one that has to
+be rounded.
+"""
 
 
 def moved(gone: tuple[Any, ...], come: tuple[Any, ...]) -> tuple[float, float, float]:
@@ -36,7 +49,9 @@ def moved(gone: tuple[Any, ...], come: tuple[Any, ...]) -> tuple[float, float, f
 
     def sums(rows: tuple[Any, ...]) -> tuple[np.ndarray, Statistics]:
         u = np.array([row for row, _ in (*others, *rows)])
-        return whole(u).sum(axis=0), Statistics.of([u], np.array([label for _, label in (*others, *rows)]), 2)
+        return whole(u).sum(axis=0), Statistics.of(
+            [u], np.array([label for _, label in (*others, *rows)]), 2
+        )
 
     (total, before), (other, after) = sums(gone), sums(come)
     moves = total - other, before.gram - after.gram, before.sums - after.sums
@@ -45,9 +60,15 @@ def moved(gone: tuple[Any, ...], come: tuple[Any, ...]) -> tuple[float, float, f
 
 @pytest.mark.parametrize("unit_rows", [1, 2])
 @pytest.mark.parametrize("relation", ["add_remove", "substitute"])
-def test_no_neighbour_moves_the_sums_by_more_and_some_by_as_much(relation: Any, unit_rows: int) -> None:
+def test_no_neighbour_moves_the_sums_by_more_and_some_by_as_much(
+    relation: Any, unit_rows: int
+) -> None:
     config = RelationConfig(name=relation, unit_rows=unit_rows)
-    units = [unit for many in range(1, unit_rows + 1) for unit in combinations_with_replacement(ROWS, many)]
+    units = [
+        unit
+        for many in range(1, unit_rows + 1)
+        for unit in combinations_with_replacement(ROWS, many)
+    ]
     comes = [()] if relation == "add_remove" else units
     moves = np.array([moved(gone, come) for gone in units for come in comes])
     claimed, worst = sensitivities(config), moves.max(axis=0)
@@ -60,8 +81,12 @@ def test_no_neighbour_moves_the_sums_by_more_and_some_by_as_much(relation: Any, 
 
 
 @pytest.mark.parametrize("gone", [[0], [1], [2], [0, 1]])
-def test_the_whole_release_of_a_head_moves_by_no_more_than_its_noise_is_for(gone: list[int]) -> None:
-    """Whatever mean came out: as far as one unit of a real head's records can go, hurtful ones among them."""
+def test_the_whole_release_of_a_head_moves_by_no_more_than_its_noise_is_for(
+    gone: list[int],
+) -> None:
+    """Whatever mean came out: as far as one unit of a real head's records can go, hurtful ones
+    among them.
+    """
     x, _ = ball(60, 2)
     x[:3] = (1e300, -1e300), (-1e-300, 0.0), (0.0, 0.0)
     units = np.array([f"p{row}" for row in range(60)])
@@ -69,7 +94,10 @@ def test_the_whole_release_of_a_head_moves_by_no_more_than_its_noise_is_for(gone
     given: dict[str, Any] = {"unit_rows": len(gone), "certificate": "erm", "epochs": 1}
     declared = Declared(classes=(0, 1, 2), size=60, features=True, settings=True, ids=True)
     one, other = (
-        cast(LinearModel, fit(x[at], at % 3, ids=at, units=units[at], declared=declared, **given).model)
+        cast(
+            LinearModel,
+            fit(x[at], at % 3, ids=at, units=units[at], declared=declared, **given).model,
+        )
         for at in (np.arange(60), np.setdiff1d(range(60), gone))
     )
     noises, records = MECHANISM.noises(one), [MECHANISM.records(side) for side in (one, other)]
@@ -100,13 +128,24 @@ def test_labels_are_those_that_the_weights_on_moved_features_give() -> None:
     centre = Centre.of(v.sum(axis=0), 0.1, 200.0, 1.0)
     assert np.linalg.norm(centre.mean - v.mean(axis=0)) < 0.01
     phi = np.concatenate([v, np.full((200, 1), 0.2)], axis=1)
-    assert (centre.rows(v) @ weight.T).argmax(1).tolist() == (phi @ centre.carried(weight, 0.2).T).argmax(1).tolist()
-    assert not Centre.of(np.full(5, 0.1), 1.0, 200.0, 1.0).mean.any(), "what noise alone explains is no mean"
+    assert (centre.rows(v) @ weight.T).argmax(1).tolist() == (
+        phi @ centre.carried(weight, 0.2).T
+    ).argmax(1).tolist()
+    assert not Centre.of(np.full(5, 0.1), 1.0, 200.0, 1.0).mean.any(), (
+        "what noise alone explains is no mean"
+    )
 
 
 def test_noise_is_drawn_once_for_each_number_with_its_own_scale() -> None:
-    rng, noises, none = np.random.default_rng(0), SumNoises(1.0, 2.0, 3.0), Statistics(np.zeros((3, 3)), np.zeros((3, 2)))
-    drawn = [none.noisy(noises, lambda v, sigma: v + sigma * rng.standard_normal(v.shape)) for _ in range(4000)]
+    rng, noises, none = (
+        np.random.default_rng(0),
+        SumNoises(1.0, 2.0, 3.0),
+        Statistics(np.zeros((3, 3)), np.zeros((3, 2))),
+    )
+    drawn = [
+        none.noisy(noises, lambda v, sigma: v + sigma * rng.standard_normal(v.shape))
+        for _ in range(4000)
+    ]
     gram, sums = np.array([one.gram for one in drawn]), np.array([one.sums for one in drawn])
     assert (gram == gram.transpose(0, 2, 1)).all()
     upper = np.concatenate([gram[:, *np.triu_indices(3)], sums.reshape(4000, -1)], axis=1)
@@ -128,17 +167,35 @@ def test_each_number_is_drawn_once() -> None:
 def model(classes: int = 3, **settings: object) -> Model:
     """Of a small run."""
     x, _ = ball(120, 2)
-    stated = Declared(classes=tuple(range(classes)), size=120, features=True, settings=True, ids="units" in settings)
-    given: dict[str, Any] = {"certificate": "erm", "weight_decay": 0.05, "epochs": 1, "compute": {"threads": 1}}
+    stated = Declared(
+        classes=tuple(range(classes)),
+        size=120,
+        features=True,
+        settings=True,
+        ids="units" in settings,
+    )
+    given: dict[str, Any] = {
+        "certificate": "erm",
+        "weight_decay": 0.05,
+        "epochs": 1,
+        "compute": {"threads": 1},
+    }
     return fit(x, np.arange(120) % classes, declared=stated, **(given | settings)).model
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"certificate": "stability"}, {"certificate": "votes", "members": 5}, {"relation": "substitute", "unit_rows": 2}],
+    [
+        {},
+        {"certificate": "stability"},
+        {"certificate": "votes", "members": 5},
+        {"relation": "substitute", "unit_rows": 2},
+    ],
 )
 def test_released_through_the_library(settings: dict[str, Any]) -> None:
-    """By any linear head or beside votes; the same by each, as their records and features are the same."""
+    """By any linear head or beside votes; the same by each, as their records and features are
+    the same.
+    """
     head, known = model(**settings), model()
     release = judged_weights(head, MECHANISM)
     released = drawn_now(release)
@@ -177,13 +234,19 @@ def test_wider_features_are_brought_down_and_the_weights_back() -> None:
 @pytest.mark.parametrize(
     ("settings", "part"),
     [
-        ({"relation": "flip"}, "relation=flip: what it moves sums by is proved for add_remove and substitute"),
+        (
+            {"relation": "flip"},
+            "relation=flip: what it moves sums by is proved for add_remove and substitute",
+        ),
         ({"certificate": "removal", "classes": 2}, "certificate=removal has noise of its own"),
         (
             {"certificate": {"name": "erm", "tolerance": 0.01}, "batch": {"n_max": 2**25 + 1}},
             "sums are exact over at most 33,554,432 records",
         ),
-        ({"units": np.array([f"home {at // 2}" for at in range(120)])}, "has 2 rows and relation.unit_rows is 1"),
+        (
+            {"units": np.array([f"home {at // 2}" for at in range(120)])},
+            "has 2 rows and relation.unit_rows is 1",
+        ),
     ],
 )
 def test_what_no_proof_covers_is_refused(settings: dict[str, Any], part: str) -> None:
@@ -197,5 +260,8 @@ def test_a_plan_expects_what_releases_reach() -> None:
     head = cast(LinearModel, model())
     way = weights_options(head, x, y)[MECHANISM.name]
     assert way.kind.within(2.0, 1e-5) == MECHANISM
-    drawn = [(labels_from(head, x)(MECHANISM.draw(head, SeededRandomness(seed))) == y).mean() for seed in range(30)]
+    drawn = [
+        (labels_from(head, x)(MECHANISM.draw(head, SeededRandomness(seed))) == y).mean()
+        for seed in range(30)
+    ]
     assert way.expectation(MECHANISM) == pytest.approx(np.mean(drawn), abs=0.05)

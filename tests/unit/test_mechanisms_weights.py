@@ -1,4 +1,6 @@
-"""Released weights: exact Gaussian noise, the lattice, the expected accuracy, and who may not be released."""
+"""Released weights: exact Gaussian noise, the lattice, the expected accuracy, and who may not be
+released.
+"""
 
 import math
 
@@ -10,7 +12,13 @@ from agt.certificates.conditions import Condition
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import grounds, proved
 from agt.mechanisms.guarantees import GaussianDP
-from agt.mechanisms.weights import ReleaseWeights, expected_accuracy, noise_scale, release_weights, weights_budget
+from agt.mechanisms.weights import (
+    ReleaseWeights,
+    expected_accuracy,
+    noise_scale,
+    release_weights,
+    weights_budget,
+)
 from agt.numeric import SeededRandomness, SystemRandomness, mills_delta
 
 WEIGHTS = ReleaseWeights(mu=1.0)
@@ -24,7 +32,10 @@ def test_released_weights_are_on_the_lattice_and_spread_as_stated() -> None:
     assert released.noise["sigma"] >= 0.06
     assert released.noise["sigma"] == pytest.approx(0.06)
     assert released.noise["step"] <= released.noise["sigma"] * 2**-24
-    assert (np.rint(released.weight / released.noise["step"]) * released.noise["step"] == released.weight).all()
+    assert (
+        np.rint(released.weight / released.noise["step"]) * released.noise["step"]
+        == released.weight
+    ).all()
     assert kstest((noise / released.noise["sigma"]).ravel(), norm.cdf).pvalue > 1e-3
     assert released.simulated
     assert not release_weights(theta[:1, :2], 0.03, GaussianDP(0.5), SystemRandomness()).simulated
@@ -40,12 +51,16 @@ def test_every_weight_has_noise_of_its_own(shape: tuple[int, ...]) -> None:
 
 
 def test_rounding_is_to_the_nearest_multiple() -> None:
-    """The same draws for a weight and for one that is a whole number of steps more: released as many steps apart."""
+    """The same draws for a weight and for one that is a whole number of steps more: released as
+    many steps apart.
+    """
     theta = np.array([0.1])
     one = release_weights(theta, 1.0, GaussianDP(1.0), SeededRandomness(7))
     two = release_weights(theta + 5 * one.noise["step"], 1.0, GaussianDP(1.0), SeededRandomness(7))
     assert two.weight[0] - one.weight[0] == 5 * one.noise["step"]
-    third = release_weights(theta + one.noise["step"] / 8, 1.0, GaussianDP(1.0), SeededRandomness(7))
+    third = release_weights(
+        theta + one.noise["step"] / 8, 1.0, GaussianDP(1.0), SeededRandomness(7)
+    )
     assert abs(third.weight[0] - one.weight[0]) <= one.noise["step"]
 
 
@@ -67,11 +82,17 @@ def test_expected_accuracy_of_several_classes_is_what_draws_give() -> None:
     drawn = (np.einsum("nd,tjd->tnj", phi, noisy).argmax(axis=2) == labels).mean()
     assert exact == pytest.approx(drawn, abs=0.006)
     nominal = ((phi @ theta.T).argmax(axis=1) == labels).mean()
-    assert expected_accuracy(phi @ theta.T, np.linalg.norm(phi, axis=1), labels, 1e-9) == pytest.approx(nominal)
+    assert expected_accuracy(
+        phi @ theta.T, np.linalg.norm(phi, axis=1), labels, 1e-9
+    ) == pytest.approx(nominal)
 
 
-@pytest.mark.parametrize(("eps", "delta", "mu"), [(1.0, 1e-5, 0.2680), (0.1, 1e-5, 0.0324), (10.0, 1e-5, 2.0)])
-def test_the_budget_spends_what_it_is_given_and_no_more(eps: float, delta: float, mu: float) -> None:
+@pytest.mark.parametrize(
+    ("eps", "delta", "mu"), [(1.0, 1e-5, 0.2680), (0.1, 1e-5, 0.0324), (10.0, 1e-5, 2.0)]
+)
+def test_the_budget_spends_what_it_is_given_and_no_more(
+    eps: float, delta: float, mu: float
+) -> None:
     budget = weights_budget(eps, delta)
     assert mills_delta(eps, budget.mu) <= delta
     assert mills_delta(eps, budget.mu * (1 + 1e-6)) > delta * (1 - 1e-6)
@@ -92,7 +113,11 @@ def test_weights_that_are_no_numbers_are_refused(weight: float) -> None:
 
 @pytest.mark.parametrize("weight", [1.9, 2.1, 1e30])
 def test_large_weights_are_released_as_small_ones_are(weight: float) -> None:
-    """Refusing them would depend on private weights: a limit relative to the noise was crossed at 2 here."""
-    released = release_weights(np.array([weight, 0.0]), 1e-6, GaussianDP(100.0), SeededRandomness(0))
+    """Refusing them would depend on private weights: a limit relative to the noise was crossed
+    at 2 here.
+    """
+    released = release_weights(
+        np.array([weight, 0.0]), 1e-6, GaussianDP(100.0), SeededRandomness(0)
+    )
     assert released.weight[0] == pytest.approx(weight, rel=1e-7)
     assert abs(released.weight[1]) < 1e-6

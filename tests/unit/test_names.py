@@ -11,11 +11,17 @@ import pytest
 from docstrings import docstrings
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = [name for name in ("agt", "agt_cli", "agt_audit", "experiments") if (ROOT / name).is_dir()]
+PACKAGES = [
+    name for name in ("agt", "agt_cli", "agt_audit", "experiments") if (ROOT / name).is_dir()
+]
 FOLDERS = (*PACKAGES, "conf", "docs", "scripts", "tests", ".ci")
-PAGES = [*(ROOT / name for name in ("README.md", "SECURITY.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 SOURCES = [path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))]
-READERS_FILES = {"iris.py", "laplace_margin.py", "script.py"}  # that pages show or tell readers to write
+# that pages show or tell readers to write
+READERS_FILES = {"iris.py", "laplace_margin.py", "script.py"}
 FOREIGN_FILES = {"info.py"}  # medmnist's
 
 IN_BACK_QUOTES = re.compile(r"`([^`\n]+)`")
@@ -23,7 +29,8 @@ PATH_OF_TREE = re.compile(rf"(?:{'|'.join(map(re.escape, FOLDERS))})/[\w./*-]*")
 DOTTED = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.\w+)+")
 MODULE_FILE = re.compile(r"(?<![\w./-])((?:[\w.-]+/)*[\w-]+\.py)\b")
 ATTRIBUTE = re.compile(r"``([A-Za-z_]\w*)\.([A-Za-z_]\w*)(?:\.\w+)*(?:\([^`]*\))?``")
-EARLIER = ("revision", "#scripts-that-made-these-numbers-once")  # a block that names a file of an earlier tree says so
+# a block that names a file of an earlier tree says so
+EARLIER = ("revision", "#scripts-that-made-these-numbers-once")
 
 
 @cache
@@ -49,7 +56,9 @@ def is_placeholder_in_a_folder(name: str) -> bool:
 
 
 def words_in_back_quotes(page: Path) -> Iterator[str]:
-    """Yield each word that a page has in back quotes, apart from names of files of earlier revisions."""
+    """Yield each word that a page has in back quotes, apart from names of files of earlier
+    revisions.
+    """
     for block in page.read_text(encoding="utf-8").split("\n\n"):
         of_earlier_tree = any(word in block for word in EARLIER)
         for quoted in IN_BACK_QUOTES.findall(block):
@@ -72,7 +81,11 @@ def test_paths_in_back_quotes_are_there(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_names_of_the_packages_in_back_quotes_are_there(page: Path) -> None:
-    lost = [word for word in words_in_back_quotes(page) if DOTTED.fullmatch(word) and not is_defined(word)]
+    lost = [
+        word
+        for word in words_in_back_quotes(page)
+        if DOTTED.fullmatch(word) and not is_defined(word)
+    ]
     assert not lost
 
 
@@ -91,13 +104,17 @@ def is_defined(dotted: str) -> bool:
 
 
 def has_names(path: Path, names: list[str]) -> bool:
-    return all(re.search(rf"\b{re.escape(name)}\b", path.read_text(encoding="utf-8")) for name in names)
+    return all(
+        re.search(rf"\b{re.escape(name)}\b", path.read_text(encoding="utf-8")) for name in names
+    )
 
 
 def test_rooms_of_the_architecture_page_are_there() -> None:
     """The first column of its table: names without a package are of the package before them."""
     lost = []
-    for row in re.findall(r"^\| (`agt[^|]+) \|", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE):
+    for row in re.findall(
+        r"^\| (`agt[^|]+) \|", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE
+    ):
         package = ""
         for name in IN_BACK_QUOTES.findall(row):
             package = name.partition(".")[0] if name.startswith("agt") else package
@@ -108,20 +125,32 @@ def test_rooms_of_the_architecture_page_are_there() -> None:
 
 
 def test_a_module_that_a_docstring_or_comment_names_is_there_with_its_room() -> None:
-    """A name without a folder is of the same folder; scripts that are gone are named with their revision."""
+    """A name without a folder is of the same folder; scripts that are gone are named with their
+    revision.
+    """
     lost = []
     for path in SOURCES:
         for line in path.read_text(encoding="utf-8").splitlines():
             for name in MODULE_FILE.findall(line):
                 beside = (path.parent / name).is_file()
-                by_its_folder = "/" in name and any(known.endswith(f"/{name}") for known in files_of_tree())
-                if not (beside or by_its_folder or is_in_tree(name) or name in FOREIGN_FILES or "revision" in line):
+                by_its_folder = "/" in name and any(
+                    known.endswith(f"/{name}") for known in files_of_tree()
+                )
+                if not (
+                    beside
+                    or by_its_folder
+                    or is_in_tree(name)
+                    or name in FOREIGN_FILES
+                    or "revision" in line
+                ):
                     lost.append(f"{path.relative_to(ROOT)}: {name}")
     assert not lost
 
 
 def test_what_a_docstring_has_in_double_back_quotes_is_there() -> None:
-    """Of ``name.attribute``: both occur in the code, or the first can be imported from elsewhere."""
+    """Of ``name.attribute``: both occur in the code, or the first can be imported from
+    elsewhere.
+    """
     known = names_in_code()
     lost = []
     for path in SOURCES:
@@ -140,7 +169,8 @@ def names_in_code() -> frozenset[str]:
     for path in (*SOURCES, *sorted((ROOT / "scripts").rglob("*.py"))):
         found |= {path.stem, path.parent.name}
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings among them
+        # docstrings among them
+        statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Name):
                 found.add(node.id)
@@ -152,6 +182,10 @@ def names_in_code() -> frozenset[str]:
                 found.add(node.name)
             elif isinstance(node, ast.alias):
                 found |= set((node.asname or node.name).split("."))
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in statements:
+            elif (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and id(node) not in statements
+            ):
                 found |= set(re.findall(r"\w+", node.value))
     return frozenset(found)

@@ -1,4 +1,6 @@
-"""What a notebook's user sees: short descriptions without private values, polars frames, bars, named arguments."""
+"""What a notebook's user sees: short descriptions without private values, polars frames, bars,
+named arguments.
+"""
 
 import inspect
 import re
@@ -28,12 +30,16 @@ def model() -> agt.Fitted:
 def shown(model: agt.Fitted) -> dict[str, object]:
     answers = model.certify(X[:5])
     private = agt.PrivateClassifier(declared=DECLARED).fit(X, Y)
-    released = agt.fit(X, Y, declared=DECLARED).release(X[:3], agt.RandomizedResponse(eps=1.0), seed=1)
+    released = agt.fit(X, Y, declared=DECLARED).release(
+        X[:3], agt.RandomizedResponse(eps=1.0), seed=1
+    )
     return {
         "model": model,
         "answers": answers,
         "certificates": answers.certificates,
-        "votes": agt.fit(X, Y, declared=DECLARED, certificate="votes", members=5).certify(X[:5]).certificates,
+        "votes": agt.fit(X, Y, declared=DECLARED, certificate="votes", members=5)
+        .certify(X[:5])
+        .certificates,
         "labels": released,
         "weights": private.released_,
     }
@@ -81,7 +87,9 @@ def test_the_estimator_takes_every_setting_of_fit() -> None:
 
 def test_an_estimator_is_fitted_under_every_relation() -> None:
     settings: dict[str, Any] = {"network": (4,), "epochs": 1, "lr": 0.1, "clip": 1.0, "ks": 2}
-    estimator = agt.CertifiedClassifier(declared=DECLARED, relation="perturb", radius=0.1, **settings)
+    estimator = agt.CertifiedClassifier(
+        declared=DECLARED, relation="perturb", radius=0.1, **settings
+    )
     assert estimator.fit(X, Y).model_.model.problem.settings.relation.radius == 0.1
 
 
@@ -93,21 +101,40 @@ def test_a_bar_counts_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_importing_the_library_sets_no_variable_of_the_process(tmp_path: Path) -> None:
-    code = "import os; before = dict(os.environ); import agt; agt.fit; assert dict(os.environ) == before"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, cwd=Path(agt.__file__).parents[1])
+    code = (
+        "import os; before = dict(os.environ); import agt; agt.fit; assert dict(os.environ) == "
+        "before"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, timeout=120, cwd=Path(agt.__file__).parents[1]
+    )
 
 
 def test_every_name_that_is_offered_is_there() -> None:
     assert all(getattr(agt, name) is not None for name in agt.__all__)
-    assert {"Ledger", "Claim", "Certificates", "Condition", "Portable", "Removal", "NoisyStatistics"} <= set(agt.__all__)
+    assert {
+        "Ledger",
+        "Claim",
+        "Certificates",
+        "Condition",
+        "Portable",
+        "Removal",
+        "NoisyStatistics",
+    } <= set(agt.__all__)
 
 
 def test_the_page_of_public_names_lists_all_of_them_and_no_others() -> None:
     page = (Path(agt.__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
-    listed = {name for row in re.findall(r"^\| (`[^|]*) \|", page, re.M) for name in re.findall(r"`(\w+)`", row)}
+    listed = {
+        name
+        for row in re.findall(r"^\| (`[^|]*) \|", page, re.M)
+        for name in re.findall(r"`(\w+)`", row)
+    }
     assert listed == set(agt.__all__)
 
 
 def test_every_package_is_marked_as_typed() -> None:
     folder = Path(agt.__file__).parents[1]
-    assert all((folder / package / "py.typed").exists() for package in ("agt", "agt_cli", "agt_audit"))
+    assert all(
+        (folder / package / "py.typed").exists() for package in ("agt", "agt_cli", "agt_audit")
+    )

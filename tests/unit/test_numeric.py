@@ -33,7 +33,8 @@ from agt.numeric import (
 EPSILONS = (0.0, 1e-6, 0.01, 0.1, 1.0, 10.0, 50.0)
 
 
-# -- rounding ----------------------------------------------------------------------------------------------------------
+# -- rounding
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_next_float() -> None:
@@ -64,10 +65,13 @@ def test_gamma_bounds_the_error_of_a_sum(numbers: list[float]) -> None:
     for number in numbers:
         total += number
     error = abs(Fraction(total) - sum(map(Fraction, numbers)))
-    assert error <= Fraction(gamma_up(len(numbers) - 1)) * sum(abs(Fraction(number)) for number in numbers)
+    assert error <= Fraction(gamma_up(len(numbers) - 1)) * sum(
+        abs(Fraction(number)) for number in numbers
+    )
 
 
-# -- bisection ---------------------------------------------------------------------------------------------------------
+# -- bisection
+# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 33])
@@ -105,7 +109,8 @@ def test_bisection_ends_where_no_number_fits_between() -> None:
     assert bisect(lambda value: True, 1.0, next_up(1.0), midpoint) == (1.0, next_up(1.0))
 
 
-# -- the Gaussian mechanism --------------------------------------------------------------------------------------------
+# -- the Gaussian mechanism
+# --------------------------------------------------------------------------------------------
 
 
 def exact(epsilon: float, mu: float) -> mpmath.mpf:
@@ -131,7 +136,11 @@ def test_delta_by_mills_ratios_is_sharp_for_small_mu(mu: float) -> None:
     for x in (0, 2, 8, 30):
         epsilon = mu * mu / 2 + x * mu
         true = exact(epsilon, mu)
-        assert true <= mills_delta(epsilon, mu) <= true * (1 + 2 * UP + (mu if mu < 1e-4 else 0)) + mpmath.mpf(1e-305)
+        assert (
+            true
+            <= mills_delta(epsilon, mu)
+            <= true * (1 + 2 * UP + (mu if mu < 1e-4 else 0)) + mpmath.mpf(1e-305)
+        )
 
 
 @pytest.mark.parametrize("delta", [1e-12, 1e-7, 1e-5, 0.3])
@@ -152,17 +161,21 @@ def test_epsilon_meets_its_target_and_hardly_less_would_not(delta: float) -> Non
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "delta"), [(1.0, 0.0), (1.0, 1.0), (-1.0, 0.1), (float("inf"), 0.1), (float("nan"), 0.1)]
+    ("epsilon", "delta"),
+    [(1.0, 0.0), (1.0, 1.0), (-1.0, 0.1), (float("inf"), 0.1), (float("nan"), 0.1)],
 )
 def test_no_gaussian_gives_that(epsilon: float, delta: float) -> None:
     with pytest.raises(ConfigError, match="Gaussian noise needs"):
         gaussian_mu(epsilon, delta)
 
 
-# -- labels and margins ------------------------------------------------------------------------------------------------
+# -- labels and margins
+# ------------------------------------------------------------------------------------------------
 
 # From few values, so that ties are common.
-LOGITS = [np.random.default_rng(j).choice([-1.5, 0.0, 1e-300, 0.25, 3.0], (60, j)) for j in (1, 2, 3, 5)]
+LOGITS = [
+    np.random.default_rng(j).choice([-1.5, 0.0, 1e-300, 0.25, 3.0], (60, j)) for j in (1, 2, 3, 5)
+]
 
 
 @pytest.mark.parametrize("logits", LOGITS)
@@ -177,7 +190,11 @@ def test_labels_are_the_first_of_the_greatest_in_both_libraries(logits: np.ndarr
 
 def test_labels_of_nothing_and_of_what_is_no_number() -> None:
     assert labels_of(np.empty((0, 3))).tolist() == labels_of(np.empty((0, 1))).tolist() == []
-    assert labels_of(np.array([[math.nan]])).tolist() == labels_of(torch.tensor([[math.nan]])).tolist() == [0]
+    assert (
+        labels_of(np.array([[math.nan]])).tolist()
+        == labels_of(torch.tensor([[math.nan]])).tolist()
+        == [0]
+    )
     odd = np.array([[1.0, math.nan, math.inf], [-math.inf, -math.inf, -math.inf]])
     assert labels_of(odd).tolist() == labels_of(torch.from_numpy(odd)).tolist() == [1, 0]
 

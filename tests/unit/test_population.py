@@ -1,4 +1,6 @@
-"""Queries of another population, and data frames in another order, are refused by every door of the library."""
+"""Queries of another population, and data frames in another order, are refused by every door of
+the library.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,9 @@ import agt
 from agt.data.records import DataError
 
 RNG = np.random.default_rng(8)
-FRAME = pd.DataFrame({"age": RNG.integers(18, 90, 200), "region": RNG.choice(["north", "south"], 200)})
+FRAME = pd.DataFrame(
+    {"age": RNG.integers(18, 90, 200), "region": RNG.choice(["north", "south"], 200)}
+)
 Y = np.where(FRAME.age > 50, "yes", "no")
 COLUMNS = agt.Columns({"age": [18, 90]}, {"region": ["north", "south"]}, missing="indicator")
 DECLARED = agt.Declared(classes=["no", "yes"], size=200, features=True, settings=True)
@@ -21,14 +25,22 @@ ABROAD = "of column 'region' lie outside the 2 listed, as of another population"
 
 
 def rows(age: list[float | None], region: str | None = "north") -> pd.DataFrame:
-    return pd.DataFrame({"age": np.array(age, dtype=np.float64), "region": pd.Series([region] * len(age), dtype=object)})
+    return pd.DataFrame(
+        {
+            "age": np.array(age, dtype=np.float64),
+            "region": pd.Series([region] * len(age), dtype=object),
+        }
+    )
 
 
 @pytest.mark.parametrize(
     ("frame", "refusal"),
     [
         (rows([162]), ""),  # a range's width away is near
-        (rows([163]), r"1 of 1 values of column 'age' lie outside \[18, 90\], as of another population"),
+        (
+            rows([163]),
+            r"1 of 1 values of column 'age' lie outside \[18, 90\], as of another population",
+        ),
         (rows([-55]), "1 of 1 values of column 'age'"),
         (rows([40], "west"), f"1 of 1 values {ABROAD}"),
         (rows([40] * 4 + [1e300]), ""),
@@ -42,7 +54,9 @@ def rows(age: list[float | None], region: str | None = "north") -> pd.DataFrame:
         (rows([163], "west"), f"column 'age' .*; 1 of 1 values {ABROAD}"),
     ],
 )
-def test_queries_far_outside_or_many_outside_are_of_another_population(frame: pd.DataFrame, refusal: str) -> None:
+def test_queries_far_outside_or_many_outside_are_of_another_population(
+    frame: pd.DataFrame, refusal: str
+) -> None:
     coded = COLUMNS(frame)
     if not refusal:
         assert (COLUMNS.code_queries(frame) == coded).all()
@@ -79,7 +93,8 @@ def test_every_door_of_the_library_refuses_queries_of_another_population(tmp_pat
         assert f"1 of 1 values {ABROAD}" in str(refused.value), name
 
 
-# -- names of columns --------------------------------------------------------------------------------------------------
+# -- names of columns
+# --------------------------------------------------------------------------------------------------
 
 WIDE = pd.DataFrame(RNG.normal(size=(200, 3)) * [1.0, 0.1, 3.0], columns=["a", "b", "c"])
 SIGNS = np.where(WIDE.a > 0, "yes", "no")
@@ -96,7 +111,9 @@ def test_a_frame_in_another_order_is_answered_by_its_names(tmp_path: Path) -> No
     model = agt.fit(WIDE, SIGNS, ids=np.arange(200))
     due = model.predict(WIDE)
     model.save(tmp_path / "model")
-    left = agt.fit(WIDE, SIGNS, ids=np.arange(200), declared=agt.Declared(classes=["no", "yes"])).unfit([3])[0]
+    left = agt.fit(
+        WIDE, SIGNS, ids=np.arange(200), declared=agt.Declared(classes=["no", "yes"])
+    ).unfit([3])[0]
     estimator = agt.CertifiedClassifier().fit(WIDE, SIGNS)
     for one in (model, agt.load(tmp_path / "model"), left, estimator.model_):
         assert (one.predict(WIDE[["c", "a", "b"]]) == one.predict(WIDE)).all()
@@ -110,7 +127,10 @@ def test_a_frame_in_another_order_is_answered_by_its_names(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("frame", "named"),
     [
-        (WIDE.rename(columns={"c": "d"}), "column c, d: the model was trained on the columns a, b, c"),
+        (
+            WIDE.rename(columns={"c": "d"}),
+            "column c, d: the model was trained on the columns a, b, c",
+        ),
         (WIDE[["a", "b"]], "column c:"),
         (WIDE.assign(d=1.0), "column d:"),
         (WIDE[["a", "b", "c", "a"]], "column a, b, c and 1 more: .* each once"),

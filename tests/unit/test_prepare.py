@@ -1,4 +1,6 @@
-"""Data prepared as folders of arrays: reviews, statements, and the folders themselves, resumed and refused."""
+"""Data prepared as folders of arrays: reviews, statements, and the folders themselves, resumed
+and refused.
+"""
 
 import json
 import resource
@@ -29,13 +31,22 @@ from agt.store import seal, unseal
 from agt.targets import trusting
 from agt_cli.config_files import options
 
-# -- prepare folder ----------------------------------------------------------------------------------------------------
+# -- prepare folder
+# ----------------------------------------------------------------------------------------------------
 
 
 X = np.arange(40, dtype=np.float32).reshape(10, 4)
 SETTINGS = {"prepare": {"pooling": "mean", "range": [0, 1]}, "files": {"bytes": 9}}
-COLUMNS = {"x": ((10, 4), "<f4"), "label": ((10,), "|u1"), "id": ((10,), "<U2"), "is_test": ((10,), "|b1")}
-ALONE = {"rows": {"held": True, "why": "each on its own"}, "units": {"held": False, "why": "units were mixed"}}
+COLUMNS = {
+    "x": ((10, 4), "<f4"),
+    "label": ((10,), "|u1"),
+    "id": ((10,), "<U2"),
+    "is_test": ((10,), "|b1"),
+}
+ALONE = {
+    "rows": {"held": True, "why": "each on its own"},
+    "units": {"held": False, "why": "units were mixed"},
+}
 
 
 def write(out: Path, until: int = 5, settings: Any = SETTINGS, columns: Any = COLUMNS) -> list[int]:
@@ -56,7 +67,10 @@ def write(out: Path, until: int = 5, settings: Any = SETTINGS, columns: Any = CO
         return chunks
 
 
-OLD = json.dumps({"settings": SETTINGS, "arrays": {"x": {"shape": [10, 4], "dtype": "<f4"}}, "alone": ALONE}, indent=2)
+OLD = json.dumps(
+    {"settings": SETTINGS, "arrays": {"x": {"shape": [10, 4], "dtype": "<f4"}}, "alone": ALONE},
+    indent=2,
+)
 
 
 def flip(path: Path, place: int) -> None:
@@ -76,7 +90,9 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
 def reseal(folder: Path, **changes: Any) -> None:
     """Another prepared.json whose checksum is right; None drops a key."""
     content = {**unseal((folder / "prepared.json").read_bytes()), **changes}
-    (folder / "prepared.json").write_bytes(seal({key: value for key, value in content.items() if value is not None}))
+    (folder / "prepared.json").write_bytes(
+        seal({key: value for key, value in content.items() if value is not None})
+    )
 
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
@@ -103,23 +119,34 @@ def test_changed_settings_are_refused_and_named(tmp_path: Path, until: int) -> N
         (
             ConfigError,
             r"prepare\.pooling=mean, and now prepare\.pooling=last",
-            lambda: write(tmp_path / "d", settings={**SETTINGS, "prepare": {"pooling": "last", "range": [0, 1]}}),
+            lambda: write(
+                tmp_path / "d",
+                settings={**SETTINGS, "prepare": {"pooling": "last", "range": [0, 1]}},
+            ),
         ),
         (
             ConfigError,
             r"prepare\.range=\[0, 1\], and now prepare\.range=\[0, 2\]",
-            lambda: write(tmp_path / "d", settings={**SETTINGS, "prepare": {"pooling": "mean", "range": [0, 2]}}),
+            lambda: write(
+                tmp_path / "d",
+                settings={**SETTINGS, "prepare": {"pooling": "mean", "range": [0, 2]}},
+            ),
         ),
     )
-    assert write(tmp_path / "d") == ([2, 3, 4] if until == 2 else []), "and with the old ones it goes on"
+    assert write(tmp_path / "d") == ([2, 3, 4] if until == 2 else []), (
+        "and with the old ones it goes on"
+    )
 
 
-def test_a_small_disk_is_noticed_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_disk_is_noticed_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(2**40, 2**40, 50 * 2**20))
     large = {**COLUMNS, "x": ((10_000_000, 4), "<f4")}
     with pytest.raises(
-        DataError, match=r"152\.\d MiB are still to be written and the disk has 50\.0 MiB free.*prepare\.out"
+        DataError,
+        match=r"152\.\d MiB are still to be written and the disk has 50\.0 MiB free.*prepare\.out",
     ):
         write(tmp_path / "d", columns=large)
     assert not list(tmp_path.glob("d.part/*.npy"))
@@ -127,9 +154,13 @@ def test_a_small_disk_is_noticed_before_anything_is_written(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("limit", [100, 200], ids=["making the file", "filling it"])
-def test_a_disk_that_fills_up_on_the_way_names_the_file_and_loses_nothing(tmp_path: Path, limit: int) -> None:
+def test_a_disk_that_fills_up_on_the_way_names_the_file_and_loses_nothing(
+    tmp_path: Path, limit: int
+) -> None:
     """A limit on the size of files stands in for the full disk: both fail in the same calls."""
-    assert write(tmp_path / "d", until=0 if limit == 100 else 2) == list(range(0 if limit == 100 else 2))
+    assert write(tmp_path / "d", until=0 if limit == 100 else 2) == list(
+        range(0 if limit == 100 else 2)
+    )
     if limit == 100:
         shutil.rmtree(tmp_path / "d.part")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -145,14 +176,19 @@ def test_a_disk_that_fills_up_on_the_way_names_the_file_and_loses_nothing(tmp_pa
 
 
 def test_two_processes_do_not_write_one_folder(tmp_path: Path) -> None:
-    with open_folder(tmp_path / "d", SETTINGS), pytest.raises(ConfigError, match="another process is preparing"):
+    with (
+        open_folder(tmp_path / "d", SETTINGS),
+        pytest.raises(ConfigError, match="another process is preparing"),
+    ):
         write(tmp_path / "d")
 
 
 def test_foreign_and_damaged_files_are_named(tmp_path: Path) -> None:
     write(tmp_path / "d", until=2)
     np.save(tmp_path / "d.part" / "x.npy", X[:5])
-    with pytest.raises(DataError, match=r"x\.npy: not the array .* \(5, 4\), expected float32 \(10, 4\).*delete"):
+    with pytest.raises(
+        DataError, match=r"x\.npy: not the array .* \(5, 4\), expected float32 \(10, 4\).*delete"
+    ):
         write(tmp_path / "d")
     (tmp_path / "d.part" / "progress.json").write_text('{"done": 2')
     with pytest.raises(DataError, match=r"progress\.json: cannot be read: delete"):
@@ -166,9 +202,18 @@ def test_foreign_and_damaged_files_are_named(tmp_path: Path) -> None:
     ("damage", "message"),
     [
         (lambda d: (d / "x.npy").unlink(), r"x\.npy: gone, truncated or not"),
-        (lambda d: (d / "x.npy").write_bytes((d / "x.npy").read_bytes()[:-8]), r"x\.npy: gone, truncated"),
-        (lambda d: np.save(d / "label.npy", np.zeros(9, dtype=np.uint8)), r"label\.npy: uint8 \(9,\), and prepared"),
-        (lambda d: (d / "prepared.json").write_text("{"), r"prepared\.json: damaged, edited, or made by another version"),
+        (
+            lambda d: (d / "x.npy").write_bytes((d / "x.npy").read_bytes()[:-8]),
+            r"x\.npy: gone, truncated",
+        ),
+        (
+            lambda d: np.save(d / "label.npy", np.zeros(9, dtype=np.uint8)),
+            r"label\.npy: uint8 \(9,\), and prepared",
+        ),
+        (
+            lambda d: (d / "prepared.json").write_text("{"),
+            r"prepared\.json: damaged, edited, or made by another version",
+        ),
         (
             lambda d: flip(d / "x.npy", -3),
             r"x\.npy: its content is not what was prepared .*delete .* prepare the data again",
@@ -178,15 +223,27 @@ def test_foreign_and_damaged_files_are_named(tmp_path: Path) -> None:
             lambda d: np.save(d / "label.npy", np.zeros(10, dtype=np.uint8)),
             r"label\.npy: its content is not what was prepared",
         ),
-        (lambda d: np.save(d / "public.npy", np.ones(10, dtype=bool)), r"public\.npy: not an array that was prepared"),
-        (lambda d: edit(d, lambda p: p["alone"]["units"].update(held=True)), r"prepared\.json: damaged, edited"),
+        (
+            lambda d: np.save(d / "public.npy", np.ones(10, dtype=bool)),
+            r"public\.npy: not an array that was prepared",
+        ),
+        (
+            lambda d: edit(d, lambda p: p["alone"]["units"].update(held=True)),
+            r"prepared\.json: damaged, edited",
+        ),
         (lambda d: edit(d, lambda p: p.pop("format")), r"prepared\.json: damaged, edited"),
         (
             lambda d: edit(d, lambda p: p.pop("sha256")),
             r"prepared\.json: .*made by another version .*no checksum of itself",
         ),
-        (lambda d: (d / "prepared.json").write_text(OLD), r"prepared\.json: .*made by another version .*prepare the data"),
-        (lambda d: reseal(d, format=3), r"prepared\.json: of format 3, and this version of agt reads 2: delete"),
+        (
+            lambda d: (d / "prepared.json").write_text(OLD),
+            r"prepared\.json: .*made by another version .*prepare the data",
+        ),
+        (
+            lambda d: reseal(d, format=3),
+            r"prepared\.json: of format 3, and this version of agt reads 2: delete",
+        ),
         (lambda d: (d / "prepared.json").write_text("[]"), r"prepared\.json: damaged"),
     ],
 )
@@ -199,12 +256,17 @@ def test_a_damaged_folder_is_not_trained_on(tmp_path: Path, damage: Any, message
 
 def test_unfinished_and_absent_folders_say_what_to_run(tmp_path: Path) -> None:
     source = Embeddings(path=tmp_path / "d", is_test="is_test", obtain="agt data prepare imdb")
-    with pytest.raises(DataMissing, match=r"d is not there: make it with: agt data prepare imdb;") as caught:
+    with pytest.raises(
+        DataMissing, match=r"d is not there: make it with: agt data prepare imdb;"
+    ) as caught:
         source.load()
     assert caught.value.exit_code == 4
     write(tmp_path / "d", until=2)
     for path in (tmp_path / "d", tmp_path / "d.part"):
-        with pytest.raises(DataMissing, match=r"has not finished; the same command goes on with it: agt data prepare imdb"):
+        with pytest.raises(
+            DataMissing,
+            match=r"has not finished; the same command goes on with it: agt data prepare imdb",
+        ):
             Embeddings(path=path, is_test="is_test", obtain="agt data prepare imdb").load()
 
 
@@ -215,14 +277,19 @@ def test_conditions_come_with_the_folder(tmp_path: Path) -> None:
     assert "each on its own" in rows.selection.why
     assert rows.train.ids.tolist() == [f"r{i}" for i in range(7)]
     assert isinstance(rows.train.features.base, np.memmap)
-    units = Embeddings(path=tmp_path / "d", is_test="is_test", id="id", unit="id", id_permanent=True).load()
+    units = Embeddings(
+        path=tmp_path / "d", is_test="is_test", id="id", unit="id", id_permanent=True
+    ).load()
     assert not units.selection.held
     assert "units were mixed" in units.selection.why
     reseal(tmp_path / "d", alone=None)
-    assert not Embeddings(path=tmp_path / "d", is_test="is_test").load().selection.held, "silence is no promise"
+    assert not Embeddings(path=tmp_path / "d", is_test="is_test").load().selection.held, (
+        "silence is no promise"
+    )
 
 
-# -- prepare amex ------------------------------------------------------------------------------------------------------
+# -- prepare amex
+# ------------------------------------------------------------------------------------------------------
 
 
 ROOT = Path(__file__).parents[2]
@@ -276,7 +343,9 @@ def own(raw: Path, tables: dict[str, pd.DataFrame], tmp_path: Path) -> Callable[
                 shutil.copy(raw / f"{name}.csv", tmp_path)
             else:
                 table.to_csv(tmp_path / f"{name}.csv", index=False)
-        return amex(tmp_path, data=f"train_data{suffix}", labels=f"train_labels{suffix}", **settings)
+        return amex(
+            tmp_path, data=f"train_data{suffix}", labels=f"train_labels{suffix}", **settings
+        )
 
     return make
 
@@ -302,12 +371,19 @@ def arrays(folder: Path) -> dict[str, np.ndarray]:
 def by_id(folder: Path) -> dict[str, tuple[Any, ...]]:
     a = arrays(folder)
     return {
-        a["id"][i].decode(): (a["x"][i].tobytes(), int(a["label"][i]), a["unit"][i], bool(a["is_test"][i]))
+        a["id"][i].decode(): (
+            a["x"][i].tobytes(),
+            int(a["label"][i]),
+            a["unit"][i],
+            bool(a["is_test"][i]),
+        )
         for i in range(len(a["x"]))
     }
 
 
-def test_values_labels_units_and_split(own: Callable[..., Amex], frame: pd.DataFrame, raw: Path) -> None:
+def test_values_labels_units_and_split(
+    own: Callable[..., Amex], frame: pd.DataFrame, raw: Path
+) -> None:
     preparation = own()
     a = arrays(run(preparation))
     labels = pd.read_csv(raw / "train_labels.csv").set_index("customer_ID")["target"]
@@ -315,7 +391,9 @@ def test_values_labels_units_and_split(own: Callable[..., Amex], frame: pd.DataF
     for name in expected:
         if name in preparation.vocabulary:
             words = [str(word) for word in preparation.vocabulary[name]]
-            expected[name] = expected[name].map({word: i / (len(words) - 1) for i, word in enumerate(words)})
+            expected[name] = expected[name].map(
+                {word: i / (len(words) - 1) for i, word in enumerate(words)}
+            )
         elif name in preparation.coded:
             low, high = preparation.coded[name]
             expected[name] = (expected[name].clip(low, high) - low) / (high - low)
@@ -332,8 +410,12 @@ def test_values_labels_units_and_split(own: Callable[..., Amex], frame: pd.DataF
     assert np.array_equal(pd.factorize(a["unit"])[0], people)
     assert len(np.unique(a["id"])) == ROWS
     assert a["id"][0].decode().endswith("/" + frame["S_2"].iloc[order[0]])
-    people_of = pd.read_parquet(preparation.data_dir / "amex" / "customers.parquet").set_index("unit")
-    assert people_of.loc[a["unit"][0].decode(), "customer_ID"] == frame["customer_ID"].iloc[order[0]]
+    people_of = pd.read_parquet(preparation.data_dir / "amex" / "customers.parquet").set_index(
+        "unit"
+    )
+    assert (
+        people_of.loc[a["unit"][0].decode(), "customer_ID"] == frame["customer_ID"].iloc[order[0]]
+    )
 
 
 def test_csv_and_parquet_agree_whatever_the_chunks(own: Callable[..., Amex]) -> None:
@@ -342,7 +424,9 @@ def test_csv_and_parquet_agree_whatever_the_chunks(own: Callable[..., Amex]) -> 
     assert by_id(run(own(out="parquet", suffix=".parquet"))) == one
 
 
-def test_a_customer_s_leaving_changes_nobody_else(own: Callable[..., Amex], frame: pd.DataFrame) -> None:
+def test_a_customer_s_leaving_changes_nobody_else(
+    own: Callable[..., Amex], frame: pd.DataFrame
+) -> None:
     gone = frame["customer_ID"].iloc[400]
     whole = by_id(run(own(out="whole")))
 
@@ -364,7 +448,11 @@ def test_two_statements_of_one_day(own: Callable[..., Amex], frame: pd.DataFrame
     outcome = (preparation := own(data=twice)).run(lambda done, total: None, lambda text: None)
     assert outcome.metrics["repeated_dates"] == 2
     names = [name.decode() for name in np.load(outcome.folder / "id.npy")]
-    assert sum(name.endswith("#1") for name in names) == sum(name.endswith("#2") for name in names) == 1
+    assert (
+        sum(name.endswith("#1") for name in names)
+        == sum(name.endswith("#2") for name in names)
+        == 1
+    )
     assert len(set(names)) == ROWS
     path = preparation.data_dir / "amex"
     assert Embeddings(path=path, is_test="is_test", id="id", unit="unit").load().selection.held
@@ -374,7 +462,9 @@ def test_two_statements_of_one_day(own: Callable[..., Amex], frame: pd.DataFrame
 
 
 @pytest.mark.parametrize("stop_after", [1, 2])
-def test_a_killed_run_resumes(own: Callable[..., Amex], monkeypatch: pytest.MonkeyPatch, stop_after: int) -> None:
+def test_a_killed_run_resumes(
+    own: Callable[..., Amex], monkeypatch: pytest.MonkeyPatch, stop_after: int
+) -> None:
     whole = by_id(run(own(out="whole", chunk_mb=1)))
     preparation = own(chunk_mb=1)
     finish, values, reads = ArrayFolder.finish_chunk, Amex._values, []
@@ -391,9 +481,13 @@ def test_a_killed_run_resumes(own: Callable[..., Amex], monkeypatch: pytest.Monk
     assert not (preparation.data_dir / "amex").exists()
     with pytest.raises(ConfigError, match=r"prepare\.missing=0\.0, and now prepare\.missing=0\.5"):
         run(amex(preparation.data_dir, missing=0.5, chunk_mb=1))
-    monkeypatch.setattr(Amex, "_values", lambda self, table: reads.append(len(table)) or values(self, table))
+    monkeypatch.setattr(
+        Amex, "_values", lambda self, table: reads.append(len(table)) or values(self, table)
+    )
     folder = run(preparation)
-    assert sum(reads) == ROWS if stop_after == 1 else sum(reads) < ROWS, "finished chunks are not read again"
+    assert sum(reads) == ROWS if stop_after == 1 else sum(reads) < ROWS, (
+        "finished chunks are not read again"
+    )
     assert by_id(folder) == whole
     assert {p.name for p in folder.iterdir()} == {
         *(f"{name}.npy" for name in ("x", "label", "id", "unit", "is_test")),
@@ -421,13 +515,25 @@ def test_customers_that_do_not_match(own: Callable[..., Amex], frame: pd.DataFra
 @pytest.mark.parametrize(
     ("data", "labels", "message"),
     [
-        (lambda t: t.drop(columns="B_7"), None, "187 features, expected 188: a wrong or partial file"),
+        (
+            lambda t: t.drop(columns="B_7"),
+            None,
+            "187 features, expected 188: a wrong or partial file",
+        ),
         (lambda t: t.drop(columns="customer_ID"), None, "no column 'customer_ID'"),
         (lambda t: t.drop(columns="D_68"), None, "no column 'D_68'"),
-        (lambda t: t.rename(columns={"B_7": "Z_7"}), None, r"prepare\.clamp has no range for the column 'Z_7'"),
+        (
+            lambda t: t.rename(columns={"B_7": "Z_7"}),
+            None,
+            r"prepare\.clamp has no range for the column 'Z_7'",
+        ),
         (lambda t: t.astype({"B_7": object}).assign(B_7="high"), None, r"invalid value 'high'"),
         (lambda t: t.assign(S_2="spring"), None, r"invalid value 'spring'"),
-        (lambda t: t.assign(S_2=t["S_2"].where(t.index != 7)), None, "column 'S_2' has no value in row 8 of the data"),
+        (
+            lambda t: t.assign(S_2=t["S_2"].where(t.index != 7)),
+            None,
+            "column 'S_2' has no value in row 8 of the data",
+        ),
         (
             lambda t: t.assign(customer_ID=t["customer_ID"].iloc[0]),
             None,
@@ -435,7 +541,11 @@ def test_customers_that_do_not_match(own: Callable[..., Amex], frame: pd.DataFra
         ),
         (lambda t: t.iloc[:0], None, "holds no rows"),
         (None, lambda t: t.assign(target=2), "has the label '2'"),
-        (None, lambda t: pd.concat([t, t.iloc[:1]]), r"prepare\.labels: column 'customer_ID' has '\w+' 2 times"),
+        (
+            None,
+            lambda t: pd.concat([t, t.iloc[:1]]),
+            r"prepare\.labels: column 'customer_ID' has '\w+' 2 times",
+        ),
         (None, lambda t: t.drop(columns="target"), "no column or key 'target'"),
     ],
 )
@@ -449,14 +559,20 @@ def test_damaged_files(own: Callable[..., Amex], tmp_path: Path) -> None:
     preparation = own()
     path = tmp_path / "train_data.csv"
     path.write_bytes(path.read_bytes()[:-700])
-    with pytest.raises(DataError, match=r"train_data\.csv: in the bytes \d+ to \d+: .*[Ee]xpected 190 columns"):
+    with pytest.raises(
+        DataError, match=r"train_data\.csv: in the bytes \d+ to \d+: .*[Ee]xpected 190 columns"
+    ):
         run(preparation)
     path.write_bytes(b"")
     with pytest.raises(DataError, match="the first line is no header"):
         run(preparation)
     (tmp_path / "train_data.parquet").write_bytes(b"PAR1")
     refused(
-        (DataError, "truncated or not a parquet file", lambda: run(amex(tmp_path, data="train_data.parquet"))),
+        (
+            DataError,
+            "truncated or not a parquet file",
+            lambda: run(amex(tmp_path, data="train_data.parquet")),
+        ),
         (
             DataMissing,
             r"none\.csv is not there: accept the rules at https.*kaggle competitions download",
@@ -465,10 +581,26 @@ def test_damaged_files(own: Callable[..., Amex], tmp_path: Path) -> None:
     )
 
 
-# -- prepare imdb ------------------------------------------------------------------------------------------------------
+# -- prepare imdb
+# ------------------------------------------------------------------------------------------------------
 
 
-WORDS = ("the", "film", "was", "good", "bad", "long", "short", "and", "I", "we", "liked", "hated", "every", "minute")
+WORDS = (
+    "the",
+    "film",
+    "was",
+    "good",
+    "bad",
+    "long",
+    "short",
+    "and",
+    "I",
+    "we",
+    "liked",
+    "hated",
+    "every",
+    "minute",
+)
 
 
 def reviews(n: int = 40) -> pd.DataFrame:
@@ -476,7 +608,9 @@ def reviews(n: int = 40) -> pd.DataFrame:
     rng = np.random.default_rng(0)
     text = [" ".join(rng.choice(WORDS, size=size)) for size in rng.integers(1, 60, size=n)]
     rows = np.arange(n)
-    return pd.DataFrame({"split": "train", "id": rows // 2, "rating": 5, "label": rows % 2, "text": text})
+    return pd.DataFrame(
+        {"split": "train", "id": rows // 2, "rating": 5, "label": rows % 2, "text": text}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -484,7 +618,9 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a GPT-2 of two layers, width 16, 64 positions."""
     pytest.importorskip("transformers", reason="needs the text extra")
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-    from transformers import GPT2Config, GPT2Model, PreTrainedTokenizerFast  # seconds, of which other files need none
+
+    # seconds, of which other files need none
+    from transformers import GPT2Config, GPT2Model, PreTrainedTokenizerFast
 
     folder = tmp_path_factory.mktemp("gpt2")
     tokenizer = Tokenizer(models.BPE())
@@ -493,7 +629,15 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(reviews()["text"], trainer)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
-    config = GPT2Config(vocab_size=400, n_positions=64, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+    config = GPT2Config(
+        vocab_size=400,
+        n_positions=64,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         GPT2Model(config).save_pretrained(folder)
@@ -506,7 +650,14 @@ def imdb(gpt2: Path, tmp_path: Path) -> Callable[..., Imdb]:
 
     def make(table: pd.DataFrame | None = None, **settings: Any) -> Imdb:
         (reviews() if table is None else table).to_parquet(tmp_path / "r.parquet", index=False)
-        defaults = {"out": "d", "data_dir": tmp_path, "reviews": "r.parquet", "model": gpt2, "tokens": 32, "chunk": 8}
+        defaults = {
+            "out": "d",
+            "data_dir": tmp_path,
+            "reviews": "r.parquet",
+            "model": gpt2,
+            "tokens": 32,
+            "chunk": 8,
+        }
         return validate(Imdb, {**defaults, "test_fraction": 0.3, **settings}, "prepare")
 
     return make
@@ -523,16 +674,23 @@ def vectors(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("pooling", ["mean", "last", "max"])
 @pytest.mark.parametrize("batch", [1, 5])
-def test_vectors_are_the_model_s(imdb: Callable[..., Imdb], gpt2: Path, pooling: str, batch: int) -> None:
+def test_vectors_are_the_model_s(
+    imdb: Callable[..., Imdb], gpt2: Path, pooling: str, batch: int
+) -> None:
     from transformers import AutoModel, PreTrainedTokenizerFast
 
     x = np.load(embedded(imdb(pooling=pooling, batch=batch)) / "x.npy")
-    tokenizer, model = PreTrainedTokenizerFast.from_pretrained(gpt2), AutoModel.from_pretrained(gpt2).eval()
+    tokenizer, model = (
+        PreTrainedTokenizerFast.from_pretrained(gpt2),
+        AutoModel.from_pretrained(gpt2).eval(),
+    )
     for row, text in enumerate(reviews()["text"]):
         tokens = tokenizer(text)["input_ids"][:32]
         with torch.no_grad():
             states = model(input_ids=torch.tensor([tokens])).last_hidden_state[0].numpy()
-        expected = {"mean": states.mean(axis=0), "last": states[-1], "max": states.max(axis=0)}[pooling]
+        expected = {"mean": states.mean(axis=0), "last": states[-1], "max": states.max(axis=0)}[
+            pooling
+        ]
         np.testing.assert_allclose(x[row], expected, atol=1e-5)
 
 
@@ -545,7 +703,9 @@ def test_names_labels_split_and_center(imdb: Callable[..., Imdb]) -> None:
     test = uniform(names, "imdb") < 0.3
     assert np.load(folder / "is_test.npy").tolist() == test.tolist()
     x = np.load(folder / "x.npy")
-    np.testing.assert_allclose(np.load(folder / "center.npy"), x[test].astype(np.float64).mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(
+        np.load(folder / "center.npy"), x[test].astype(np.float64).mean(axis=0), rtol=1e-12
+    )
 
 
 def test_a_review_s_leaving_changes_nobody_else(imdb: Callable[..., Imdb]) -> None:
@@ -555,7 +715,9 @@ def test_a_review_s_leaving_changes_nobody_else(imdb: Callable[..., Imdb]) -> No
     rest = embedded(imdb(reviews().drop(index=gone), out="rest"))
     assert len(vectors(rest)) == 39
     assert vectors(rest).items() <= whole.items()
-    assert np.array_equal(np.load(rest / "center.npy"), np.load(rest.parent / "whole" / "center.npy")), "a training review"
+    assert np.array_equal(
+        np.load(rest / "center.npy"), np.load(rest.parent / "whole" / "center.npy")
+    ), "a training review"
 
 
 def test_ids_from_content(imdb: Callable[..., Imdb]) -> None:
@@ -567,7 +729,12 @@ def test_ids_from_content(imdb: Callable[..., Imdb]) -> None:
 
 
 def test_training_reads_it_and_knows_about_batches(imdb: Callable[..., Imdb]) -> None:
-    settings: dict[str, Any] = {"is_test": "is_test", "id": "id", "center": "center", "classes": ("0", "1")}
+    settings: dict[str, Any] = {
+        "is_test": "is_test",
+        "id": "id",
+        "center": "center",
+        "classes": ("0", "1"),
+    }
     alone = Embeddings(path=embedded(imdb()), public_scaling=True, **settings).load()
     assert alone.selection.held
     assert alone.preprocessing.held
@@ -580,7 +747,9 @@ def test_training_reads_it_and_knows_about_batches(imdb: Callable[..., Imdb]) ->
     assert len(trial.train) + len(trial.test) == 20
 
 
-def test_a_killed_run_over_reviews_resumes(imdb: Callable[..., Imdb], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_run_over_reviews_resumes(
+    imdb: Callable[..., Imdb], monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = vectors(embedded(imdb(out="whole")))
     embed, done = Embedder.embed, []
 
@@ -610,10 +779,16 @@ def test_a_killed_run_over_reviews_resumes(imdb: Callable[..., Imdb], monkeypatc
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: t.drop(columns="text"), r"no column or key 'text', which prepare\.reviews names"),
+        (
+            lambda t: t.drop(columns="text"),
+            r"no column or key 'text', which prepare\.reviews names",
+        ),
         (lambda t: t.drop(columns="id"), r"no column or key 'id', which prepare\.id names"),
         (lambda t: t.assign(label=-1), "has the label '-1'"),
-        (lambda t: t.assign(text=t["text"].where(t.index != 4, " ")), "row 5 of the data has no text"),
+        (
+            lambda t: t.assign(text=t["text"].where(t.index != 4, " ")),
+            "row 5 of the data has no text",
+        ),
         (lambda t: t.iloc[:0], "holds no reviews"),
         (lambda t: t.iloc[:1], "1 reviews leave a split empty"),
     ],
@@ -628,15 +803,25 @@ def test_models_that_cannot_be_used(imdb: Callable[..., Imdb], gpt2: Path, tmp_p
         embedded(imdb(model="none"))
     (tmp_path / "empty").mkdir()
     refused(
-        (DataError, "empty: not a whole model with its tokenizer", lambda: embedded(imdb(model="empty"))),
-        (ConfigError, r"prepare\.tokens=65: this model reads at most 64 tokens", lambda: embedded(imdb(tokens=65))),
+        (
+            DataError,
+            "empty: not a whole model with its tokenizer",
+            lambda: embedded(imdb(model="empty")),
+        ),
+        (
+            ConfigError,
+            r"prepare\.tokens=65: this model reads at most 64 tokens",
+            lambda: embedded(imdb(tokens=65)),
+        ),
     )
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match=r"prepare\.device=cuda: PyTorch sees no GPU"):
             embedded(imdb(device="cuda"))
 
 
-def test_weights_that_are_missing_are_no_random_numbers(imdb: Callable[..., Imdb], gpt2: Path, tmp_path: Path) -> None:
+def test_weights_that_are_missing_are_no_random_numbers(
+    imdb: Callable[..., Imdb], gpt2: Path, tmp_path: Path
+) -> None:
     from safetensors.torch import load_file, save_file
 
     for path in gpt2.iterdir():
@@ -646,5 +831,7 @@ def test_weights_that_are_missing_are_no_random_numbers(imdb: Callable[..., Imdb
     lost = next(name for name in weights if name.endswith("h.1.attn.c_attn.weight"))
     kept = {name: tensor for name, tensor in weights.items() if name != lost}
     save_file(kept, tmp_path / "part" / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(DataError, match=r"the weights lack h\.1\.attn\.c_attn\.weight \(1 in all\)"):
+    with pytest.raises(
+        DataError, match=r"the weights lack h\.1\.attn\.c_attn\.weight \(1 in all\)"
+    ):
         embedded(imdb(model="part"))

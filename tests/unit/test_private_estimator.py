@@ -1,4 +1,6 @@
-"""Private estimators: scikit-learn's checks, what a published one holds, refusals; and the certified one's newer doors."""
+"""Private estimators: scikit-learn's checks, what a published one holds, refusals; and the
+certified one's newer doors.
+"""
 
 import pickle
 import warnings
@@ -22,16 +24,22 @@ X = RNG.normal(size=(600, 4)) + 4 * np.eye(4)[Y]
 
 
 def said(y: np.ndarray, size: int = 600, ids: bool = False) -> agt.Declared:
-    return agt.Declared(classes=np.unique(y).tolist(), size=size, features=True, settings=True, ids=ids)
+    return agt.Declared(
+        classes=np.unique(y).tolist(), size=size, features=True, settings=True, ids=ids
+    )
 
 
 class AsGiven(agt.PrivateClassifier):
-    """For scikit-learn's checks, whose data have classes and sizes of many kinds: declares what it is given."""
+    """For scikit-learn's checks, whose data have classes and sizes of many kinds: declares what
+    it is given.
+    """
 
     def fit(self, X: Any, y: Any, units: Any = None) -> agt.PrivateClassifier:
         kept, labels = self.declared, np.asarray(y)
         try:
-            self.declared = said(labels, len(labels)) if labels.ndim and len(np.unique(labels)) > 1 else None
+            self.declared = (
+                said(labels, len(labels)) if labels.ndim and len(np.unique(labels)) > 1 else None
+            )
             return super().fit(X, y, units)
         finally:
             self.declared = kept
@@ -44,8 +52,9 @@ class SameNoise(SeededRandomness):
 
 
 def test_it_passes_every_check_of_the_ecosystem(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With fresh noise three fail, as they have to, since they fit twice and compare: check_fit_idempotent,
-    check_supervised_y_2d, check_classifier_data_not_an_array."""
+    """With fresh noise three fail, as they have to, since they fit twice and compare:
+    check_fit_idempotent, check_supervised_y_2d, check_classifier_data_not_an_array.
+    """
     monkeypatch.setattr("agt.api.SystemRandomness", lambda: SameNoise(0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkipTestWarning)
@@ -77,11 +86,15 @@ def test_what_is_published_holds_no_records_and_answers_the_same(classes: int) -
 
 @pytest.mark.filterwarnings("ignore::agt.errors.PrivacySumWarning")
 def test_no_claim_without_declarations_and_small_budgets_work() -> None:
-    with pytest.raises(ValueError, match=r"(?s)declared\.size.*declared\.settings=True|condition c .*condition e"):
+    with pytest.raises(
+        ValueError, match=r"(?s)declared\.size.*declared\.settings=True|condition c .*condition e"
+    ):
         agt.PrivateClassifier().fit(X, Y)
     two = Y < 2
     for relation in ("add_remove", "substitute"):
-        weak = agt.PrivateClassifier(epsilon=0.01, declared=said(Y[two]), relation=relation).fit(X[two], Y[two])
+        weak = agt.PrivateClassifier(epsilon=0.01, declared=said(Y[two]), relation=relation).fit(
+            X[two], Y[two]
+        )
         assert f"for {relation} neighbours" in weak.guarantee_[0]
     with pytest.raises(ValueError, match=r"(?i)eps"):
         agt.PrivateClassifier(epsilon=-1.0, declared=said(Y)).fit(X, Y)
@@ -89,7 +102,10 @@ def test_no_claim_without_declarations_and_small_budgets_work() -> None:
 
 def test_searches_over_public_rows_work_on_both() -> None:
     public = replace(said(Y), public=True)
-    private, certified = agt.PrivateClassifier(declared=public, epsilon=8.0), agt.CertifiedClassifier(declared=said(Y))
+    private, certified = (
+        agt.PrivateClassifier(declared=public, epsilon=8.0),
+        agt.CertifiedClassifier(declared=said(Y)),
+    )
     for estimator, grid in (
         (private, {"features": [None, {"map": "relu", "count": 32}]}),
         (certified, {"caution": [0.5, 2.0]}),
@@ -100,7 +116,9 @@ def test_searches_over_public_rows_work_on_both() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"learner": "ridge", "members": 5}, {"members": 5}])
 @pytest.mark.parametrize("classes", [2, 3])
-def test_shares_say_what_is_predicted_and_labels_may_be_released(classes: int, settings: dict[str, Any]) -> None:
+def test_shares_say_what_is_predicted_and_labels_may_be_released(
+    classes: int, settings: dict[str, Any]
+) -> None:
     x, y = X[classes > Y], Y[classes > Y]
     model = agt.CertifiedClassifier(declared=said(y), **settings).fit(x, y)
     proba = model.predict_proba(x)
@@ -116,7 +134,9 @@ def test_shares_say_what_is_predicted_and_labels_may_be_released(classes: int, s
 
 @pytest.mark.filterwarnings("ignore::agt.errors.PrivacySumWarning")
 def test_units_are_told_apart_and_capped(tmp_path: Path) -> None:
-    """People of several rows: the claim speaks of them, too many rows are refused, and a file's unit is not passed over."""
+    """People of several rows: the claim speaks of them, too many rows are refused, and a file's
+    unit is not passed over.
+    """
     people, y = np.arange(600) // 3, (Y > 0).astype(int)
     declared = said(y, ids=True)
     private = agt.PrivateClassifier(declared=declared, unit_rows=3).fit(X, y, units=people)
@@ -125,7 +145,9 @@ def test_units_are_told_apart_and_capped(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"has 3 rows and relation\.unit_rows is 2"):
             learner(declared=declared, unit_rows=2).fit(X, y, units=people)
     with pytest.raises(ValueError, match=r"has 3 rows and relation\.unit_rows is 2"):
-        agt.CertifiedClassifier(declared=declared, unit_rows=2, certificate="votes").fit(X, y, units=people)
+        agt.CertifiedClassifier(declared=declared, unit_rows=2, certificate="votes").fit(
+            X, y, units=people
+        )
     frame = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=600), "person": people})
     file = tmp_path / "people.yaml"
     file.write_text("numeric: {day: [2024-01-01, 2026-01-01]}\nunit: person\n")
@@ -133,6 +155,8 @@ def test_units_are_told_apart_and_capped(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="its unit is 'person': give that column as units="):
         learner.fit(frame, y)
     assert learner.fit(frame, y, units=people).n_features_in_ == 2
-    (tmp_path / "fewer.yaml").write_text("defaults: [people, _self_]\nnumeric: {day: [2024-01-01, 2026-01-01]}\n")
+    (tmp_path / "fewer.yaml").write_text(
+        "defaults: [people, _self_]\nnumeric: {day: [2024-01-01, 2026-01-01]}\n"
+    )
     with pytest.raises(ValueError, match="it goes on from people, which is not read here"):
         agt.PrivateClassifier(declared=declared, columns=tmp_path / "fewer.yaml").fit(frame, y)

@@ -65,7 +65,8 @@ def debits(ledger: agt.Ledger) -> list[int]:
         return [debit.size for debit in opened.history().values()]
 
 
-# -- no ledger -----------------------------------------------------------------------------------------------------------
+# -- no ledger
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_second_fit_about_the_same_people_warns_with_the_total_of_all() -> None:
@@ -73,14 +74,20 @@ def test_the_second_fit_about_the_same_people_warns_with_the_total_of_all() -> N
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         estimator.fit(X, Y)
-    assert (estimator.total_guarantee_.eps, estimator.total_guarantee_.delta) == (pytest.approx(4, abs=1e-9), 1e-5)
-    mu = math.sqrt(13) * 0.9249308976234688  # of one fit, by the Gaussian mechanism that (4, 1e-5) affords
+    assert (estimator.total_guarantee_.eps, estimator.total_guarantee_.delta) == (
+        pytest.approx(4, abs=1e-9),
+        1e-5,
+    )
+    # of one fit, by the Gaussian mechanism that (4, 1e-5) affords
+    mu = math.sqrt(13) * 0.9249308976234688
     for _ in range(12):
         with pytest.warns(agt.PrivacySumWarning) as told:
             estimator.fit(X, Y)
     total = estimator.total_guarantee_
     assert total.releases == 13
-    assert mills_delta(total.eps, mu) <= 1e-5 < mills_delta(total.eps - 1e-6, mu), "the least eps at this delta"
+    assert mills_delta(total.eps, mu) <= 1e-5 < mills_delta(total.eps - 1e-6, mu), (
+        "the least eps at this delta"
+    )
     assert str(total) in str(told[0].message)
     assert told[0].filename == __file__, "where the user called it"
 
@@ -94,15 +101,25 @@ def test_the_second_fit_about_the_same_people_warns_with_the_total_of_all() -> N
         (X + 1e-3, Y, [f"q{row}" for row in range(200)], False),
         (X, Y, [f"q{row}" for row in range(200)], True),
     ],
-    ids=["nobody", "half of the records", "one unit", "other units", "other units of the same records"],
+    ids=[
+        "nobody",
+        "half of the records",
+        "one unit",
+        "other units",
+        "other units of the same records",
+    ],
 )
-def test_people_are_known_again_by_their_ids_or_by_their_records(x: Any, y: Any, units: Any, same: bool) -> None:
+def test_people_are_known_again_by_their_ids_or_by_their_records(
+    x: Any, y: Any, units: Any, same: bool
+) -> None:
     known = replace(DECLARED, ids=True)
     private(declared=known).fit(X, Y, units=[f"p{row}" for row in range(200)])
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         private(declared=replace(known, size=len(x))).fit(x, y, units=units)
-    assert [agt.PrivacySumWarning] * same == [each.category for each in told if each.category is agt.PrivacySumWarning]
+    assert [agt.PrivacySumWarning] * same == [
+        each.category for each in told if each.category is agt.PrivacySumWarning
+    ]
 
 
 def test_labels_and_weights_add_up_and_simulations_do_not(model: agt.Fitted) -> None:
@@ -110,7 +127,9 @@ def test_labels_and_weights_add_up_and_simulations_do_not(model: agt.Fitted) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("error", agt.PrivacySumWarning)
         model.release(X[:2], RESPONSE)
-    with pytest.warns(agt.PrivacySumWarning, match=r"\(5, 0\)-differentially private over 5 releases"):
+    with pytest.warns(
+        agt.PrivacySumWarning, match=r"\(5, 0\)-differentially private over 5 releases"
+    ):
         model.release(X[:3], RESPONSE)
 
 
@@ -119,7 +138,9 @@ def test_strict_accounting_refuses_the_second_and_draws_nothing(
 ) -> None:
     with agt.accounting("strict"):
         model.release(X[:1], RESPONSE)
-        monkeypatch.setattr("agt.mechanisms.labelling.Labelling.drawn", lambda *given: pytest.fail("it was drawn"))
+        monkeypatch.setattr(
+            "agt.mechanisms.labelling.Labelling.drawn", lambda *given: pytest.fail("it was drawn")
+        )
         with pytest.raises(agt.PrivacySumError, match=r"\(1, 0\).*refuses another"):
             model.release(X[:1], RESPONSE)
         assert len(account.noted) == 1
@@ -130,13 +151,18 @@ def test_strict_accounting_refuses_the_second_and_draws_nothing(
 
 def test_a_search_raises_at_its_second_fit_with_the_total_so_far(account: ProcessAccount) -> None:
     search = GridSearchCV(private(), {"epsilon": [1.0, 4.0]}, cv=3)
-    with pytest.raises(agt.PrivacySumError, match=r"\(1, 1e-05\)-differentially private over 1 release .*public=True"):
+    with pytest.raises(
+        agt.PrivacySumError,
+        match=r"\(1, 1e-05\)-differentially private over 1 release .*public=True",
+    ):
         search.fit(X, Y)
     assert len(account.noted) == 1
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_a_cross_validation_raises_at_its_second_fit(account: ProcessAccount, wrapped: bool) -> None:
+def test_a_cross_validation_raises_at_its_second_fit(
+    account: ProcessAccount, wrapped: bool
+) -> None:
     estimator = make_pipeline(FunctionTransformer(), private()) if wrapped else private()
     with pytest.raises(agt.PrivacySumError, match="over 1 release"):
         cross_val_score(estimator, X, Y, cv=3)
@@ -151,7 +177,9 @@ def test_searches_on_public_records_are_not_counted(account: ProcessAccount) -> 
     assert not account.noted
 
 
-def test_a_worker_process_of_a_search_refuses_its_first_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_process_of_a_search_refuses_its_first_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(process, "parent_process", lambda: object())
     with pytest.raises(ValueError, match="All the 3 fits failed"):
         GridSearchCV(private(), {}, cv=3, refit=False).fit(X, Y)
@@ -178,7 +206,9 @@ def warned(*releases: Callable[[], object]) -> list[int]:
     ],
     ids=["classes in another order", "other labels", "float32", "minus zero"],
 )
-def test_the_same_records_are_known_again_in_another_form(first: Any, classes: Any, second: Any, labels: Any) -> None:
+def test_the_same_records_are_known_again_in_another_form(
+    first: Any, classes: Any, second: Any, labels: Any
+) -> None:
     other = private(declared=replace(DECLARED, classes=classes))
     assert warned(lambda: private().fit(first, Y), lambda: other.fit(second, labels)) == [0, 1]
 
@@ -200,10 +230,16 @@ def test_public_records_are_nobodys() -> None:
     others = np.where(public[:, None], X, X + 1e-3)
     second = agt.fit(others, Y, declared=DECLARED, public=public)
     response = agt.RandomizedResponse(eps=0.1)
-    assert warned(*(partial(each.release, X[:1], response) for each in (first, second, first))) == [0, 0, 1]
+    assert warned(*(partial(each.release, X[:1], response) for each in (first, second, first))) == [
+        0,
+        0,
+        1,
+    ]
 
 
-def test_a_model_that_was_read_back_has_the_people_of_the_one_that_was_saved(model: agt.Fitted, tmp_path: Path) -> None:
+def test_a_model_that_was_read_back_has_the_people_of_the_one_that_was_saved(
+    model: agt.Fitted, tmp_path: Path
+) -> None:
     rest, _ = model.unfit([model.model.problem.dataset.train.units[0]])
     model.save(tmp_path / "model")
     rest.save(tmp_path / "rest")
@@ -223,7 +259,10 @@ def test_a_model_of_an_earlier_version_is_known_again(
 @pytest.mark.parametrize("scaled", [False, True])
 def test_a_thread_of_a_search_refuses_its_first_fit(account: ProcessAccount, scaled: bool) -> None:
     estimator = make_pipeline(StandardScaler(), private()) if scaled else private()
-    with parallel_backend("threading", n_jobs=2), pytest.raises(ValueError, match="All the 3 fits failed"):
+    with (
+        parallel_backend("threading", n_jobs=2),
+        pytest.raises(ValueError, match="All the 3 fits failed"),
+    ):
         cross_val_score(estimator, X, Y, cv=3)
     assert not account.noted
 
@@ -254,7 +293,9 @@ def test_a_block_of_strict_accounting_ends_no_other_one(account: ProcessAccount)
     assert account.mode == "warn"
 
 
-def test_a_warning_that_is_an_error_leaves_the_release_noted(model: agt.Fitted, account: ProcessAccount) -> None:
+def test_a_warning_that_is_an_error_leaves_the_release_noted(
+    model: agt.Fitted, account: ProcessAccount
+) -> None:
     model.release(X[:1], RESPONSE)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -294,12 +335,18 @@ def test_a_loop_over_one_model_keeps_one_entry(model: agt.Fitted, account: Proce
     assert [noted.releases for noted in account.noted] == [20]
 
 
-# -- on a ledger ---------------------------------------------------------------------------------------------------------
+# -- on a ledger
+# ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_ledger_pays_is_debited_before_it_is_drawn(ledger: agt.Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_ledger_pays_is_debited_before_it_is_drawn(
+    ledger: agt.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = list[list[int]]()
-    monkeypatch.setattr("agt.mechanisms.statistics.Statistics.noisy", lambda *given: seen.append(debits(ledger)) or 1 / 0)
+    monkeypatch.setattr(
+        "agt.mechanisms.statistics.Statistics.noisy",
+        lambda *given: seen.append(debits(ledger)) or 1 / 0,
+    )
     with pytest.raises(ZeroDivisionError):
         private(ledger=ledger).fit(X, Y)
     assert seen == [[1]]
@@ -319,7 +366,9 @@ def test_a_repeated_question_is_answered_as_before_and_costs_nothing(
     assert debits(ledger) == [4, 1]
 
 
-def test_a_budget_that_does_not_hold_all_pays_for_none(ledger: agt.Ledger, model: agt.Fitted) -> None:
+def test_a_budget_that_does_not_hold_all_pays_for_none(
+    ledger: agt.Ledger, model: agt.Fitted
+) -> None:
     with pytest.raises(Exhausted, match=r"holds 10 of 11 labels"):
         model.release(X[:11], RESPONSE, ledger=ledger)
     assert debits(ledger) == []
@@ -330,7 +379,11 @@ def test_a_budget_that_does_not_hold_all_pays_for_none(ledger: agt.Ledger, model
 
 def test_clones_copies_and_pickles_share_one_budget(ledger: agt.Ledger) -> None:
     estimator = private(epsilon=1.0, delta=1e-7, ledger=ledger)
-    copies = [copy.deepcopy(estimator), pickle.loads(pickle.dumps(estimator)), estimator.__sklearn_clone__()]
+    copies = [
+        copy.deepcopy(estimator),
+        pickle.loads(pickle.dumps(estimator)),
+        estimator.__sklearn_clone__(),
+    ]
     totals = [each.fit(X, Y).total_guarantee_ for each in copies]
     assert [total.releases for total in totals] == [1, 2, 3]
     assert debits(ledger) == [1, 1, 1]
@@ -353,7 +406,10 @@ def _release(path: Path, model: agt.Fitted, start: int, answers: Any) -> None:
 def test_two_processes_spend_one_budget(ledger: agt.Ledger, model: agt.Fitted) -> None:
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
-    workers = [context.Process(target=_release, args=(ledger.path, model, start, answers)) for start in (0, 4, 8)]
+    workers = [
+        context.Process(target=_release, args=(ledger.path, model, start, answers))
+        for start in (0, 4, 8)
+    ]
     for worker in workers:
         worker.start()
     told = dict(answers.get(timeout=120) for _ in workers)
@@ -363,22 +419,32 @@ def test_two_processes_spend_one_budget(ledger: agt.Ledger, model: agt.Fitted) -
     assert sum(labels is None for labels in told.values()) == 1, "the budget holds two of the three"
 
 
-@pytest.mark.parametrize("given", [{"relation": "substitute"}, {"unit": "one customer"}], ids=["relation", "unit"])
-def test_a_ledger_of_another_relation_or_unit_is_refused(given: dict[str, Any], tmp_path: Path) -> None:
-    ledger = agt.Ledger.create(tmp_path / "others.ledger", **{"unit": "one record", "eps": 10, "delta": 1e-5, **given})
+@pytest.mark.parametrize(
+    "given", [{"relation": "substitute"}, {"unit": "one customer"}], ids=["relation", "unit"]
+)
+def test_a_ledger_of_another_relation_or_unit_is_refused(
+    given: dict[str, Any], tmp_path: Path
+) -> None:
+    ledger = agt.Ledger.create(
+        tmp_path / "others.ledger", **{"unit": "one record", "eps": 10, "delta": 1e-5, **given}
+    )
     with pytest.raises(ValueError, match=next(iter(given.values()))):
         private(ledger=ledger).fit(X, Y)
     assert debits(ledger) == []
 
 
-def test_two_ledgers_beside_each_other_do_not_count_the_same_people(ledger: agt.Ledger, tmp_path: Path) -> None:
+def test_two_ledgers_beside_each_other_do_not_count_the_same_people(
+    ledger: agt.Ledger, tmp_path: Path
+) -> None:
     private(ledger=ledger).fit(X, Y)
     other = agt.Ledger.create(tmp_path / "copy.ledger", unit="one record", eps=10, delta=1e-5)
     with pytest.raises(ValueError, match="have a ledger already"):
         private(ledger=other).fit(X, Y)
 
 
-def test_a_ledger_that_was_edited_or_is_not_there_is_refused(ledger: agt.Ledger, tmp_path: Path) -> None:
+def test_a_ledger_that_was_edited_or_is_not_there_is_refused(
+    ledger: agt.Ledger, tmp_path: Path
+) -> None:
     with closing(sqlite3.connect(ledger.path, isolation_level=None)) as rows:
         rows.execute("DROP TRIGGER entries_stay")
         rows.execute("UPDATE entries SET text = replace(text, 'one record', 'one person')")
@@ -401,7 +467,9 @@ def test_a_simulation_is_no_business_of_a_ledger(ledger: agt.Ledger, model: agt.
         model.release(X[:1], RESPONSE, seed=1, ledger=ledger)
 
 
-def test_who_was_erased_is_not_released_on_the_ledger_again(ledger: agt.Ledger, model: agt.Fitted) -> None:
+def test_who_was_erased_is_not_released_on_the_ledger_again(
+    ledger: agt.Ledger, model: agt.Fitted
+) -> None:
     model.release(X[:1], RESPONSE, ledger=ledger)
     rest, _ = model.unfit([model.model.problem.dataset.train.units[0]])
     rest.release(X[:1], RESPONSE, ledger=ledger)
@@ -428,7 +496,8 @@ def test_models_of_other_code_or_other_first_parameters_are_other_models() -> No
     votes = [agt.fit(X, Y, declared=DECLARED, learner=learn_zero, members=4) for _ in range(2)]
     given: dict[str, Any] = {"epochs": 1, "lr": 0.1, "clip": 1.0, "ks": 1, "declared": DECLARED}
     networks = [
-        agt.fit(X, Y, network=nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 2)), **given) for _ in range(2)
+        agt.fit(X, Y, network=nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 2)), **given)
+        for _ in range(2)
     ]
     for one, other in (votes, networks):
         assert one.owner.data == other.owner.data

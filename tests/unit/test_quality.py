@@ -1,4 +1,6 @@
-"""Rates, areas and their intervals against brute force and simulation; and which models are named useless."""
+"""Rates, areas and their intervals against brute force and simulation; and which models are
+named useless.
+"""
 
 import itertools
 from collections.abc import Sequence
@@ -16,10 +18,13 @@ YES_NO = ("no", "yes")
 def judged(labels: Sequence[int] | None, prediction: Sequence[int], **more: Any) -> Quality:
     known = None if labels is None else np.array(labels, dtype=np.int64)
     given = {"classes": YES_NO, "records": "test records", **more}
-    return Quality.of(Judged(labels=known, prediction=np.array(prediction, dtype=np.int64), **given))
+    return Quality.of(
+        Judged(labels=known, prediction=np.array(prediction, dtype=np.int64), **given)
+    )
 
 
-# -- numbers ---------------------------------------------------------------------------------------------------------------
+# -- numbers
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_hand_examples_of_clopper_and_pearson() -> None:
@@ -37,7 +42,11 @@ def test_intervals_of_shares_cover_at_least_as_often_as_they_say(n: int, p: floa
     """Exactly, over the binomial distribution."""
     from scipy.stats import binom
 
-    covered = sum(binom.pmf(k, n, p) for k in range(n + 1) if (e := share(k, n)) is not None and e.low <= p <= e.high)
+    covered = sum(
+        binom.pmf(k, n, p)
+        for k in range(n + 1)
+        if (e := share(k, n)) is not None and e.low <= p <= e.high
+    )
     assert covered >= 0.95
 
 
@@ -48,7 +57,9 @@ def pairs(labels: np.ndarray, scores: np.ndarray) -> float:
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(-3, 3)), min_size=1, max_size=40))
-def test_area_is_the_share_of_pairs_in_order_with_ties_a_half(records: list[tuple[int, int]]) -> None:
+def test_area_is_the_share_of_pairs_in_order_with_ties_a_half(
+    records: list[tuple[int, int]],
+) -> None:
     labels, scores = (np.array(part) for part in zip(*records, strict=True))
     area = auc(labels, scores[None].astype(float))
     if len(set(labels.tolist())) < 2:
@@ -66,7 +77,9 @@ def test_the_area_of_several_classes_is_the_mean_of_each_against_the_rest() -> N
     scores = rng.normal(size=(3, 80)).round(1)
     area = auc(labels, scores)
     assert area is not None
-    assert area.value == pytest.approx(np.mean([pairs((labels == c) * 1, scores[c]) for c in range(3)]))
+    assert area.value == pytest.approx(
+        np.mean([pairs((labels == c) * 1, scores[c]) for c in range(3)])
+    )
 
 
 def test_the_interval_of_an_area_is_that_of_the_bootstrap() -> None:
@@ -76,7 +89,9 @@ def test_the_interval_of_an_area_is_that_of_the_bootstrap() -> None:
     area = auc(labels, scores[None])
     assert area is not None
     again = (rng.integers(0, 400, 400) for _ in range(800))
-    low, high = np.quantile([a.value for rows in again if (a := auc(labels[rows], scores[None, rows]))], [0.025, 0.975])
+    low, high = np.quantile(
+        [a.value for rows in again if (a := auc(labels[rows], scores[None, rows]))], [0.025, 0.975]
+    )
     assert (area.low, area.high) == (pytest.approx(low, abs=0.01), pytest.approx(high, abs=0.01))
 
 
@@ -86,7 +101,8 @@ def test_an_estimate_lies_in_its_interval(bad: tuple[float, float, float]) -> No
         RateEstimate(*bad)
 
 
-# -- groups ----------------------------------------------------------------------------------------------------------------
+# -- groups
+# ----------------------------------------------------------------------------------------------------------------
 
 LABELS, ANSWERS, FAR = [0, 0, 0, 1, 1, 0], [0, 0, 1, 1, 0, 0], np.array([5, 3, 0, 1, 2, 9])
 SEX = np.array(["f", "m", "f", "f", "m", "m"], dtype=object)
@@ -95,15 +111,32 @@ SEX = np.array(["f", "m", "f", "f", "m", "m"], dtype=object)
 def test_groups_by_hand() -> None:
     scores = np.array([[-2.0, -1, 0.5, 3, -0.5, -4]])
     quality = judged(LABELS, ANSWERS, scores=scores, distance=FAR, groups={"sex": SEX}, ks=(1, 3))
-    names = ["all", "class no", "class yes", "sex = f", "sex = f, class no", "sex = f, class yes", "sex = m"]
+    names = [
+        "all",
+        "class no",
+        "class yes",
+        "sex = f",
+        "sex = f, class no",
+        "sex = f, class yes",
+        "sex = m",
+    ]
     assert [group.name for group in quality.groups][:7] == names
     assert len(quality.groups) == 9
     whole, no, yes, f = quality.groups[:4]
     assert (whole.records, no.records, yes.records, f.records) == (6, 4, 2, 3)
-    values = [None if e is None else e.value for e in (whole.majority, whole.accuracy, whole.precision, whole.auc)]
+    values = [
+        None if e is None else e.value
+        for e in (whole.majority, whole.accuracy, whole.precision, whole.auc)
+    ]
     assert values == pytest.approx([4 / 6, 4 / 6, None, 7 / 8])
-    assert [no.accuracy and no.accuracy.value, no.precision and no.precision.value] == [3 / 4, 3 / 4]
-    assert [yes.accuracy and yes.accuracy.value, yes.precision and yes.precision.value] == [1 / 2, 1 / 2]
+    assert [no.accuracy and no.accuracy.value, no.precision and no.precision.value] == [
+        3 / 4,
+        3 / 4,
+    ]
+    assert [yes.accuracy and yes.accuracy.value, yes.precision and yes.precision.value] == [
+        1 / 2,
+        1 / 2,
+    ]
     assert {k: e.value for k, e in whole.certified.items()} == {1: 5 / 6, 3: 3 / 6}
     assert {k: e.value for k, e in whole.held.items()} == {1: 4 / 6, 3: 3 / 6}
     assert {k: e.value for k, e in f.certified.items()} == {1: 2 / 3, 3: 1 / 3}
@@ -121,14 +154,17 @@ def test_what_is_not_known_is_none(labels: list[int] | None) -> None:
     assert len(quality.groups) == (3 if labels is None else 9)
 
 
-# -- the verdict -----------------------------------------------------------------------------------------------------------
+# -- the verdict
+# -----------------------------------------------------------------------------------------------------------
 
 
 RARE, SIXTY = [1] * 24 + [0] * 76, [0] * 60 + [1] * 40
 NOISE = (np.random.default_rng(0).random(1000) < 0.3) * 1
 VERDICTS: list[tuple[list[int] | None, list[int], str]] = [
-    (RARE, [0] * 100, "This model answers 'no' for every one of the 100 test records: it is constant, and a constant "
-     "answer is certified whatever it is worth; accuracy .760 [.664, .840] against .760 for always answering 'no'."),
+    (RARE, [0] * 100, "This model answers 'no' for every one of the 100 test records: it is "
+                      "constant, and a constant "
+     "answer is certified whatever it is worth; accuracy .760 [.664, .840] against .760 for always "
+     "answering 'no'."),
     (RARE * 10, [0] * 990 + [1] * 10,
      "This model answers 'no' for all but 10 of the 1,000 test records: it is nearly constant"),
     ([1] * 10 + [0] * 1990, [1] * 9 + [0] * 1991, ""),  # a rare class, nearly all of it found
@@ -151,14 +187,17 @@ def test_the_verdict(labels: list[int] | None, answers: list[int], words: str) -
 def test_what_a_verdict_says_besides() -> None:
     scores = (np.array(RARE) - 2.0)[None]
     assert (
-        "its scores do tell the classes apart (AUC 1.000 [.858, 1.000])" in judged(RARE, [0] * 100, scores=scores).verdict
+        "its scores do tell the classes apart (AUC 1.000 [.858, 1.000])"
+        in judged(RARE, [0] * 100, scores=scores).verdict
     )
     assert "no labels to compare with" in judged(None, [1] * 50).verdict
 
 
 @pytest.mark.parametrize("share_of_yes", [0.05, 0.5])
 def test_noise_is_rarely_taken_for_skill(share_of_yes: float) -> None:
-    """Answers that do not look at the record: called better no more often than the sign test may err."""
+    """Answers that do not look at the record: called better no more often than the sign test may
+    err.
+    """
     rng, better = np.random.default_rng(2), 0
     for _ in range(200):
         labels, answers = ((rng.random(200) < share_of_yes) * 1 for _ in range(2))

@@ -34,11 +34,16 @@ def test_each_part_makes_another_question() -> None:
         key_of(run, mechanism, "paper", counting),
         key_of(run, mechanism, accounting, "index"),
         key_of(salt=b"other salt"),
-        *(key_of(row=row) for row in (np.array([[0.5, 0.0]]), ROW[:, :, None], np.nextafter(ROW, 1))),
+        *(
+            key_of(row=row)
+            for row in (np.array([[0.5, 0.0]]), ROW[:, :, None], np.nextafter(ROW, 1))
+        ),
     ]
     assert len({key_of(), *others}) == 1 + len(others)
     for row in (np.concatenate([ROW, 2 * ROW]), ROW.astype(np.float32), np.asfortranarray(ROW)):
-        assert key_of(row=row) == key_of(), "whatever is questions beside it, and however it lies in memory"
+        assert key_of(row=row) == key_of(), (
+            "whatever is questions beside it, and however it lies in memory"
+        )
     assert len(key_of()) == 32
 
 
@@ -57,13 +62,22 @@ def test_new_known_and_repeated() -> None:
     assert [*Questions(range(3), {}).new] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("rows", [[0], [2, ROWS - 1, ROWS, ROWS + 3], list(range(0, 2 * ROWS + 5, 7))])
+@pytest.mark.parametrize(
+    "rows", [[0], [2, ROWS - 1, ROWS, ROWS + 3], list(range(0, 2 * ROWS + 5, 7))]
+)
 def test_some_rows_of_a_file_that_is_read_block_by_block(rows: list[int]) -> None:
     whole = np.arange(2 * (2 * ROWS + 5), dtype=np.float32).reshape(-1, 2)
-    blocks = as_array(Blocks(lambda: (whole[start : start + 1000] for start in range(0, len(whole), 1000)), len(whole)))
+    blocks = as_array(
+        Blocks(
+            lambda: (whole[start : start + 1000] for start in range(0, len(whole), 1000)),
+            len(whole),
+        )
+    )
     some = selected(blocks, np.array(rows))
     assert len(some) == len(rows)
-    assert np.array_equal(np.concatenate([some[i : i + 999] for i in range(0, len(rows), 999)]), whole[rows])
+    assert np.array_equal(
+        np.concatenate([some[i : i + 999] for i in range(0, len(rows), 999)]), whole[rows]
+    )
     assert selected(blocks, np.arange(len(whole))) is blocks
     assert np.array_equal(selected(whole, np.array(rows)), whole[rows])
     assert len(selected(whole, np.arange(0))) == 0

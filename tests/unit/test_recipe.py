@@ -1,4 +1,6 @@
-"""The recipe on data that is there: without a setting, well above the majority and near LogisticRegression."""
+"""The recipe on data that is there: without a setting, well above the majority and near
+LogisticRegression.
+"""
 
 import sys
 from pathlib import Path
@@ -21,10 +23,14 @@ def fitted(data: PublicSet) -> tuple[float, float]:
     x = data.features(bins=20)
     model = agt.fit(x[train], data.labels[train], declared=agt.Declared(size=int(train.sum())))
     answers = model.certify(x[test])
-    return float((answers.labels == data.labels[test]).mean()), float((answers.stable_distance >= 20).mean())
+    return float((answers.labels == data.labels[test]).mean()), float(
+        (answers.stable_distance >= 20).mean()
+    )
 
 
-@pytest.mark.parametrize(("name", "least"), [("breast_cancer", 0.93), ("wine", 0.9), ("diabetes", 0.68)])
+@pytest.mark.parametrize(
+    ("name", "least"), [("breast_cancer", 0.93), ("wine", 0.9), ("diabetes", 0.68)]
+)
 def test_embedded_sets(name: str, least: float) -> None:
     data = next(data for data in public_sets(Path("nowhere")) if data.name == name)
     majority = np.bincount(data.labels).max() / len(data.labels)

@@ -1,4 +1,6 @@
-"""Releases from a model, without a command line: the claim before the evidence, everything before the draw."""
+"""Releases from a model, without a command line: the claim before the evidence, everything
+before the draw.
+"""
 
 import copy
 import pickle
@@ -37,9 +39,13 @@ from agt.numeric import SeededRandomness
 from agt.release import LabelRelease, drawn_now
 from agt.settings import RelationConfig
 
-HELD = tuple(Condition(letter, f"name of {letter}", grounds(proved("own_words", text="it holds"))) for letter in "abcdefg")
+HELD = tuple(
+    Condition(letter, f"name of {letter}", grounds(proved("own_words", text="it holds")))
+    for letter in "abcdefg"
+)
 BROKEN = tuple(
-    replace(c, grounds=grounds(not_held("own_words", text="it does not"))) if c.letter == "c" else c for c in HELD
+    replace(c, grounds=grounds(not_held("own_words", text="it does not"))) if c.letter == "c" else c
+    for c in HELD
 )
 QUERIES = np.zeros((4, 2))
 RESPONSE = RandomizedResponse(eps=20.0)
@@ -48,7 +54,9 @@ RELATION = RelationConfig("add_remove")
 
 @dataclass
 class Model:
-    """A model whose labels are 0, 1, 0, 1 at distances 0..3, and which counts how often it is asked to certify."""
+    """A model whose labels are 0, 1, 0, 1 at distances 0..3, and which counts how often it is
+    asked to certify.
+    """
 
     members: int = 1
     classes: int = 2
@@ -62,14 +70,18 @@ class Model:
     @property
     def problem(self) -> Any:
         settings = SimpleNamespace(
-            relation=RelationConfig("add_remove"), ensemble=SimpleNamespace(members=self.members), noise=self.noise
+            relation=RelationConfig("add_remove"),
+            ensemble=SimpleNamespace(members=self.members),
+            noise=self.noise,
         )
         return SimpleNamespace(settings=settings, classes=self.classes)
 
     def check(self, features: np.ndarray) -> None:
         """Takes them all."""
 
-    def certify(self, features: np.ndarray, ks: object = None, on_progress: object = None) -> Certificates:
+    def certify(
+        self, features: np.ndarray, ks: object = None, on_progress: object = None
+    ) -> Certificates:
         self.certified.append(len(features))
         held = np.arange(4)[:, None] <= np.arange(4)[None]
         return Certificates((0, 1, 2, 3), "add_remove", np.array([0, 1, 0, 1]), held)
@@ -81,12 +93,19 @@ def test_labels_with_their_claim_and_totals() -> None:
     assert not model.certified, "nothing private before it is paid for"
     assert release.claim.proved
     claim = release.wanted_claim
-    assert (claim.guarantee, claim.relation, claim.releases, claim.answers) == (RESPONSE.guarantee, RELATION, 4, 4)
+    assert (claim.guarantee, claim.relation, claim.releases, claim.answers) == (
+        RESPONSE.guarantee,
+        RELATION,
+        4,
+        4,
+    )
     assert (claim.totals[0].eps, claim.totals[0].delta) == (pytest.approx(80), 0.0)
     assert drawn_labels(release).tolist()[1:] == [1, 0, 1], "flipped once in 10^17"
     assert model.certified == [4]
     assert release.reserved_claim == claim, "it says by itself that no ledger counts it"
-    seeded = [judged_labels(model, QUERIES, RESPONSE, randomness=SeededRandomness(1)) for _ in range(2)]
+    seeded = [
+        judged_labels(model, QUERIES, RESPONSE, randomness=SeededRandomness(1)) for _ in range(2)
+    ]
     drawn = [drawn_labels(release).tolist() for release in seeded]
     assert drawn[0] == drawn[1]
     words = replace(claim, simulated=True).lines()
@@ -104,7 +123,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("model", "mechanism", "words"), REFUSED, ids=[words for *_, words in REFUSED])
+@pytest.mark.parametrize(
+    ("model", "mechanism", "words"), REFUSED, ids=[words for *_, words in REFUSED]
+)
 def test_what_is_refused_looks_at_no_distance(model: Any, mechanism: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         judged_labels(model, QUERIES, mechanism, delta=1e-5)
@@ -114,10 +135,13 @@ def test_what_is_refused_looks_at_no_distance(model: Any, mechanism: Any, words:
 def test_conditions_may_be_weaker_than_the_model_s_own_and_paper_accounting_says_so() -> None:
     with pytest.raises(ConfigError, match="condition c"):
         judged_labels(Model(), QUERIES, RESPONSE, conditions=BROKEN)
-    claim = judged_labels(Model(), QUERIES, RESPONSE, conditions=BROKEN, accounting="paper").wanted_claim
+    claim = judged_labels(
+        Model(), QUERIES, RESPONSE, conditions=BROKEN, accounting="paper"
+    ).wanted_claim
     assert claim.reasons == ("c",)
     assert claim.lines()[0] == (
-        "NO PROOF OF PRIVACY: condition c does not hold. As its paper has it, 20-differentially private per query"
+        "NO PROOF OF PRIVACY: condition c does not hold. As its paper has it, 20-differentially "
+        "private per query"
     )
     assert not any("together" in line for line in claim.lines()), "a total of what is not proved"
     assert claim.spent[0].startswith("all 4 together"), "what is drawn counts, proved or not"
@@ -125,7 +149,9 @@ def test_conditions_may_be_weaker_than_the_model_s_own_and_paper_accounting_says
 
 def test_one_number() -> None:
     release = judged_number(Model(), QUERIES, CertifiedQuantile(eps=50.0))
-    assert release.claim.text.startswith("50-differentially private for this one number for add_remove neighbours")
+    assert release.claim.text.startswith(
+        "50-differentially private for this one number for add_remove neighbours"
+    )
     assert release.claim.spent == ["in all: 50-differentially private"]
     assert drawn_now(release) == 2, "two of the four are certified up to 2"
 
@@ -137,14 +163,20 @@ def test_weights_are_those_of_one_linear_head() -> None:
 
 def test_totals_are_shown_where_they_say_something() -> None:
     assert [total.delta for total in totals_of_labels(PureDP(0.01), 10_000, 0.0)] == [0, 1e-5]
-    assert [total.delta for total in totals_of_labels(GaussianMargin(mu=0.1).guarantee, 3, 1e-6)] == [1e-6]
-    assert [total.delta for total in totals_of_labels(ApproximateDP(0.1, 1e-4), 3, 0.0)] == [pytest.approx(6e-4)]
+    assert [
+        total.delta for total in totals_of_labels(GaussianMargin(mu=0.1).guarantee, 3, 1e-6)
+    ] == [1e-6]
+    assert [total.delta for total in totals_of_labels(ApproximateDP(0.1, 1e-4), 3, 0.0)] == [
+        pytest.approx(6e-4)
+    ]
     assert totals_of_labels(GaussianDP(0.1), 1, 1e-5)[0].eps == pytest.approx(0.35, abs=0.02)
 
 
 @dataclass
 class Remembering:
-    """Has so many releases to give, remembers what was drawn, and notes what it was asked in which order."""
+    """Has so many releases to give, remembers what was drawn, and notes what it was asked in
+    which order.
+    """
 
     budget: int
     answers: dict[Any, int] = field(default_factory=dict)
@@ -213,7 +245,9 @@ def test_a_release_that_was_refused_its_budget_is_not_drawn() -> None:
 
 
 def test_a_payer_that_reserves_less_than_one_number_gets_none() -> None:
-    release = judged_number(Model(), ROWS, CertifiedQuantile(eps=50.0), payer=LotPayer(Remembering(budget=0)))
+    release = judged_number(
+        Model(), ROWS, CertifiedQuantile(eps=50.0), payer=LotPayer(Remembering(budget=0))
+    )
     release.reserve()
     with pytest.raises(RuntimeError, match="nothing was paid"):
         release.draw()
@@ -239,9 +273,13 @@ def test_what_the_budget_does_not_hold_is_unanswered_and_what_was_answered_is_re
 class AnyRows(Model):
     """A model that says 1 of every query, at a distance of 3."""
 
-    def certify(self, features: np.ndarray, ks: object = None, on_progress: object = None) -> Certificates:
+    def certify(
+        self, features: np.ndarray, ks: object = None, on_progress: object = None
+    ) -> Certificates:
         held = np.ones((4, len(features)), dtype=bool)
-        return Certificates((0, 1, 2, 3), "add_remove", np.ones(len(features), dtype=np.int64), held)
+        return Certificates(
+            (0, 1, 2, 3), "add_remove", np.ones(len(features), dtype=np.int64), held
+        )
 
 
 def drawn_labels_of(release: LabelRelease) -> list[int]:
@@ -251,7 +289,9 @@ def drawn_labels_of(release: LabelRelease) -> list[int]:
 def test_lots_are_paid_as_they_are_used_up_and_remembered_when_they_are() -> None:
     payer = Remembering(budget=5)
     lots = LotPayer(payer, size=2, maximum=4)
-    asked = [judged_labels(AnyRows(), ROWS[:1] + number, RESPONSE, payer=lots) for number in (10, 20)]
+    asked = [
+        judged_labels(AnyRows(), ROWS[:1] + number, RESPONSE, payer=lots) for number in (10, 20)
+    ]
     for number, release in enumerate(asked):
         release.reserve()
         assert (lots.reserved, lots.left) == (2, 1 - number)
@@ -280,9 +320,15 @@ def test_what_was_drawn_on_an_open_lot_is_repeated_and_remembered_at_the_end() -
 
 @pytest.mark.parametrize(
     ("output", "guarantee"),
-    [(Output.WEIGHTS, GaussianDP(0.5)), (Output.WEIGHTS, ApproximateDP(0.5, 1e-6)), (Output.LABELS, GaussianDP(0.5))],
+    [
+        (Output.WEIGHTS, GaussianDP(0.5)),
+        (Output.WEIGHTS, ApproximateDP(0.5, 1e-6)),
+        (Output.LABELS, GaussianDP(0.5)),
+    ],
 )
-def test_a_ledger_is_charged_the_guarantee_that_is_claimed(output: Output, guarantee: Guarantee, tmp_path: Path) -> None:
+def test_a_ledger_is_charged_the_guarantee_that_is_claimed(
+    output: Output, guarantee: Guarantee, tmp_path: Path
+) -> None:
     table = AdmittedTable("table", "d" * 32)
     population = Population("people", "one record", "add_remove", Allowance(9.0, 1e-5))
     charged = SimpleNamespace(guarantee=guarantee, output=output, mechanism="release_weights")
@@ -353,7 +399,9 @@ def test_lots_that_no_ledger_remembers_are_not_held() -> None:
 def test_releases_that_were_reserved_from_one_lot_are_drawn_in_any_order() -> None:
     payer = Remembering(budget=2)
     lots = LotPayer(payer, size=2)
-    first, second = (judged_labels(AnyRows(), ROWS[:1] + number, RESPONSE, payer=lots) for number in (10, 20))
+    first, second = (
+        judged_labels(AnyRows(), ROWS[:1] + number, RESPONSE, payer=lots) for number in (10, 20)
+    )
     first.reserve()
     second.reserve()
     assert drawn_labels_of(second) == [1]
@@ -366,12 +414,16 @@ def test_nothing_is_certified_where_nothing_was_reserved() -> None:
     model = AnyRows()
     lots = LotPayer(NoPayer(), maximum=1)
     for expected in ([1, UNANSWERED, UNANSWERED, UNANSWERED], [UNANSWERED] * 4):
-        release = judged_labels(model, as_array(Blocks(lambda: iter([ROWS]), 4)), RESPONSE, payer=lots)
+        release = judged_labels(
+            model, as_array(Blocks(lambda: iter([ROWS]), 4)), RESPONSE, payer=lots
+        )
         release.reserve()
         assert drawn_labels_of(release) == expected
 
 
-@pytest.mark.parametrize("relation", [RelationConfig("substitute"), RelationConfig("add_remove", unit_rows=1)])
+@pytest.mark.parametrize(
+    "relation", [RelationConfig("substitute"), RelationConfig("add_remove", unit_rows=1)]
+)
 def test_a_ledger_pays_for_a_claim_about_the_neighbours_that_it_counts_alone(
     relation: RelationConfig, tmp_path: Path
 ) -> None:
@@ -387,7 +439,9 @@ def test_a_ledger_pays_for_a_claim_about_the_neighbours_that_it_counts_alone(
 
 def test_weights_rest_on_the_reasons_of_their_own_head() -> None:
     def conditions(why: str) -> tuple[Condition, ...]:
-        return tuple(replace(condition, grounds=grounds(proved("own_words", text=why))) for condition in HELD)
+        return tuple(
+            replace(condition, grounds=grounds(proved("own_words", text=why))) for condition in HELD
+        )
 
     head = SimpleNamespace(conditions=conditions("of the head"), settings=Model().problem.settings)
 
@@ -399,4 +453,7 @@ def test_weights_rest_on_the_reasons_of_their_own_head() -> None:
             """Takes every head."""
 
     release = judged_weights(Model(conditions=conditions("of the votes")), Weights(mu=1.0))
-    assert all(condition.grounds == grounds(proved("own_words", text="of the head")) for condition in release.conditions)
+    assert all(
+        condition.grounds == grounds(proved("own_words", text="of the head"))
+        for condition in release.conditions
+    )

@@ -1,4 +1,6 @@
-"""The objective of certified removal: gradient and Hessian by brute force, and bounds on what rounding hides."""
+"""The objective of certified removal: gradient and Hessian by brute force, and bounds on what
+rounding hides.
+"""
 
 from pathlib import Path
 
@@ -13,7 +15,9 @@ RNG = np.random.default_rng(5)
 
 
 def rows(n: int, width: int, spread: float = 1.0, dtype: str = "float64") -> np.ndarray:
-    """[n, width] of norm at most 1; with a spread, coordinates of sizes from 1 down to 1 / spread."""
+    """[n, width] of norm at most 1; with a spread, coordinates of sizes from 1 down to 1 /
+    spread.
+    """
     x = RNG.normal(size=(n, width)) * np.geomspace(1, 1 / spread, width)
     return (x / np.linalg.norm(x, axis=1, keepdims=True) * (1 - 1e-6)).astype(dtype)
 
@@ -27,11 +31,18 @@ def exact(
     up = 1 / (1 + np.exp(-np.maximum(f, -11_000))) if of.loss == "logistic" else f
     curve = up * (1 - up) if of.loss == "logistic" else np.ones_like(f)
     ridge = of.strength * np.eye(x.shape[1], dtype=np.longdouble)
-    return (up - t).T @ x + of.strength * w + b, np.stack([x.T @ (c[:, None] * x) + ridge for c in curve.T])
+    return (up - t).T @ x + of.strength * w + b, np.stack(
+        [x.T @ (c[:, None] * x) + ridge for c in curve.T]
+    )
 
 
 def case(
-    loss: ErmLossName, classes: int = 2, n: int = 600, width: int = 70, size: float = 3.0, **how: object
+    loss: ErmLossName,
+    classes: int = 2,
+    n: int = 600,
+    width: int = 70,
+    size: float = 3.0,
+    **how: object,
 ) -> tuple[Objective, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     of, x = Objective(loss, 0.7), rows(n, width, **how)  # type: ignore[arg-type]
     t = of.targets(RNG.integers(0, classes, n), classes)
@@ -53,26 +64,42 @@ def test_gradient_and_hessian_are_those_of_the_values(loss: ErmLossName, classes
         rise = (of.values(ahead, x, t, b) - of.values(behind, x, t, b)) / (2 * step)
         turn = (of.slope(ahead, x, t, b).gradient - of.slope(behind, x, t, b).gradient) / (2 * step)
         np.testing.assert_allclose(slope[:, j], rise, rtol=1e-7, atol=1e-7)
-        np.testing.assert_allclose(np.broadcast_to(hessian[:, j], turn.shape), turn, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(
+            np.broadcast_to(hessian[:, j], turn.shape), turn, rtol=1e-6, atol=1e-6
+        )
 
 
-ILL = ({}, {"dtype": "float32"}, {"spread": 1e12}, {"size": 1e6}, {"size": 1e-9}, {"n": 9000, "width": 5}, {"n": 1})
+ILL = (
+    {},
+    {"dtype": "float32"},
+    {"spread": 1e12},
+    {"size": 1e6},
+    {"size": 1e-9},
+    {"n": 9000, "width": 5},
+    {"n": 1},
+)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("how", ILL, ids=str)
-def test_a_gradient_is_never_further_off_than_its_error_says(loss: ErmLossName, how: dict[str, object]) -> None:
+def test_a_gradient_is_never_further_off_than_its_error_says(
+    loss: ErmLossName, how: dict[str, object]
+) -> None:
     of, w, x, t, b = case(loss, 3, **how)  # type: ignore[arg-type]
     slope, (gradient, _) = of.slope(w, x, t, b), exact(of, w, x, t, b)
     off = float(np.linalg.norm((slope.gradient - gradient).astype(float)))
     assert off <= slope.error
     assert float(np.linalg.norm(gradient.astype(float))) <= slope.bound
-    assert slope.error <= 1e-11 * (1 + len(x)) * (1 + np.linalg.norm(w)), "a bound that large says nothing"
+    assert slope.error <= 1e-11 * (1 + len(x)) * (1 + np.linalg.norm(w)), (
+        "a bound that large says nothing"
+    )
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("how", ILL, ids=str)
-def test_hessian_and_gram_are_symmetric_and_within_their_rounding(loss: ErmLossName, how: dict[str, object]) -> None:
+def test_hessian_and_gram_are_symmetric_and_within_their_rounding(
+    loss: ErmLossName, how: dict[str, object]
+) -> None:
     of, w, x, t, b = case(loss, **how)  # type: ignore[arg-type]
     hessian, (_, true) = of.hessian(w, x), exact(of, w, x, t, b)
     products, wide = gram(x), x.astype(np.longdouble)
@@ -83,7 +110,9 @@ def test_hessian_and_gram_are_symmetric_and_within_their_rounding(loss: ErmLossN
 
 
 def test_products_of_many_blocks_are_within_their_rounding() -> None:
-    """One record 20 million times: a block that is added to the total as it goes rounds it at each of its panels."""
+    """One record 20 million times: a block that is added to the total as it goes rounds it at
+    each of its panels.
+    """
     n, value = 20_000_000, 0.999999
     true = n * np.longdouble(value) ** 2
     assert abs(float(gram(np.broadcast_to(value, (n, 1)))[0, 0] - true)) <= gram_rounding(n)

@@ -1,4 +1,6 @@
-"""The minimiser with noise for removals: its residual, how far one record moves it, what is refused, what is kept."""
+"""The minimiser with noise for removals: its residual, how far one record moves it, what is
+refused, what is kept.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -44,13 +46,21 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 def examples(classes: int) -> tuple[np.ndarray, np.ndarray]:
     y = np.arange(N) % classes
     turned = 2 * np.pi * y / classes
-    return np.random.default_rng(2).normal(size=(N, 2)) + 2 * np.stack([np.cos(turned), np.sin(turned)], axis=1), y
+    return np.random.default_rng(2).normal(size=(N, 2)) + 2 * np.stack(
+        [np.cos(turned), np.sin(turned)], axis=1
+    ), y
 
 
-def fit(config: dict[str, Any], classes: int = 2, keep: np.ndarray | None = None, **settings: Any) -> RemovalModel:
+def fit(
+    config: dict[str, Any], classes: int = 2, keep: np.ndarray | None = None, **settings: Any
+) -> RemovalModel:
     x, y = examples(classes)
     keep = np.arange(N) if keep is None else keep
-    how = {"weight_decay": 0.02, "declared": agt.Declared(classes=list(range(classes)), size=N), **settings}
+    how = {
+        "weight_decay": 0.02,
+        "declared": agt.Declared(classes=list(range(classes)), size=N),
+        **settings,
+    }
     model = agt.fit(x[keep], y[keep], certificate={"name": "removal", **config}, **how).model
     assert isinstance(model, RemovalModel)
     return model
@@ -60,7 +70,9 @@ def residual(model: RemovalModel, classes: int, tilted: bool = True) -> float:
     """|grad L_b(w)| in extended precision."""
     x, y = examples(classes)
     state, of = model.state, model.known.objective
-    phi, w, b = (value.astype(np.longdouble) for value in (model.phi(x), state.weight, state.tilt * tilted))
+    phi, w, b = (
+        value.astype(np.longdouble) for value in (model.phi(x), state.weight, state.tilt * tilted)
+    )
     f, t = phi @ w.T, of.targets(y, classes)
     up = 1 / (1 + np.exp(-f)) if of.loss == "logistic" else f
     return float(np.linalg.norm(((up - t).T @ phi + of.strength * w + b).astype(float)))
@@ -72,14 +84,18 @@ def test_the_residual_is_never_below_the_true_one_and_has_b_in_it(kind: str, cla
     model = fit(KINDS[kind], classes)
     assert residual(model, classes) <= model.state.residual <= 1e-9
     if model.state.tilt.any():
-        assert residual(model, classes, tilted=False) > 0.1, "a residual that leaves out b would not be told from this one"
+        assert residual(model, classes, tilted=False) > 0.1, (
+            "a residual that leaves out b would not be told from this one"
+        )
 
 
 def test_squares_are_solved_and_their_start_does_not_matter() -> None:
     model = fit(SQUARES)
     x, y = examples(2)
     phi, s = model.phi(x), model.known.objective.strength
-    there = np.linalg.solve(phi.T @ phi + s * np.eye(phi.shape[1]), phi.T @ np.where(y == 1, 1.0, -1.0))
+    there = np.linalg.solve(
+        phi.T @ phi + s * np.eye(phi.shape[1]), phi.T @ np.where(y == 1, 1.0, -1.0)
+    )
     np.testing.assert_allclose(model.state.weight[0], there, atol=1e-12)
     np.testing.assert_array_equal(model.state.hessian[0], model.state.hessian[0].T)
 
@@ -92,11 +108,17 @@ def test_no_record_moves_the_head_further_than_its_sensitivity(kind: str, classe
     for gone in range(0, N, 6):
         other = fit(KINDS[kind], classes, np.delete(np.arange(N), gone))
         assert np.array_equal(other.state.tilt, model.state.tilt)
-        assert other.trained.sensitivity == sensitivity, "what is public may not change with a record"
-        farthest = max(farthest, float(np.linalg.norm(other.state.served - model.state.served, axis=1).max()))
+        assert other.trained.sensitivity == sensitivity, (
+            "what is public may not change with a record"
+        )
+        farthest = max(
+            farthest, float(np.linalg.norm(other.state.served - model.state.served, axis=1).max())
+        )
     assert farthest <= sensitivity.rho_fp
     least = 0.005 if "squares" in kind else 0.05
-    assert farthest >= least * sensitivity.rho, "a bound that is never approached would hide a wrong one"
+    assert farthest >= least * sensitivity.rho, (
+        "a bound that is never approached would hide a wrong one"
+    )
     assert np.linalg.norm(model.state.weight, axis=1).max() <= sensitivity.radius
 
 
@@ -108,14 +130,22 @@ def test_a_unit_of_several_rows_moves_it_as_often_and_one_too_large_is_refused()
     for gone in range(0, N // 3, 5):
         keep = np.flatnonzero(units != f"u{gone}")
         other = fit(KINDS["logistic"], keep=keep, units=units[keep], unit_rows=3)
-        assert np.linalg.norm(other.state.served - model.state.served) <= model.trained.sensitivity.per_k
+        assert (
+            np.linalg.norm(other.state.served - model.state.served)
+            <= model.trained.sensitivity.per_k
+        )
     with pytest.raises(ConfigError, match=r"relation\.unit_rows is 2"):
         fit(KINDS["logistic"], units=units, unit_rows=2)
 
 
 @pytest.mark.parametrize("width", [1, 2, 40])
 def test_the_spectral_norm_is_a_safe_upper_bound_and_close(width: int) -> None:
-    for x in (RNG.normal(size=(200, width)), np.ones((9, width)), np.zeros((5, width)), np.eye(width)):
+    for x in (
+        RNG.normal(size=(200, width)),
+        np.ones((9, width)),
+        np.zeros((5, width)),
+        np.eye(width),
+    ):
         true = float(np.linalg.svd(x, compute_uv=False)[0])
         assert true * (1 - 1e-13) <= spectral_norm(x.T @ x, len(x)) <= true * (1 + 2e-6) + 1e-5
 
@@ -149,7 +179,9 @@ def test_a_run_that_is_resumed_after_its_last_step_says_that_the_tolerance_was_n
 ) -> None:
     class Kept:
         def last(self) -> Any:
-            return SimpleNamespace(step=2, tensors={"weight": torch.zeros(1, 3, dtype=torch.float64)})
+            return SimpleNamespace(
+                step=2, tensors={"weight": torch.zeros(1, 3, dtype=torch.float64)}
+            )
 
         def offer(self, *args: Any) -> None: ...
 
@@ -161,7 +193,9 @@ def test_a_run_that_is_resumed_after_its_last_step_says_that_the_tolerance_was_n
         removal.minimise(model.known, phi, of.targets(y, 2), checkpoints=Kept())  # type: ignore[arg-type]
 
 
-def test_draws_are_fresh_unless_a_seed_is_given_and_a_resumed_run_keeps_its_own(tmp_path: Path) -> None:
+def test_draws_are_fresh_unless_a_seed_is_given_and_a_resumed_run_keeps_its_own(
+    tmp_path: Path,
+) -> None:
     config = RemovalConfig(masking="loss", sigma=5.0)
     assert draw_seed(config) != draw_seed(config)
     assert draw_seed(RemovalConfig(seed=7)) == 7
@@ -189,7 +223,10 @@ def test_what_is_served_is_on_a_public_lattice_and_drawn_anew() -> None:
 def test_noise_in_floating_point_and_a_weight_beyond_the_clamp_are_no_state_of_a_run() -> None:
     model = fit(KINDS["output"])
     state, known = model.state, model.known
-    for served in (state.weight + 0.1 * RNG.normal(size=state.weight.shape), state.served + 2 * known.largest):
+    for served in (
+        state.weight + 0.1 * RNG.normal(size=state.weight.shape),
+        state.served + 2 * known.largest,
+    ):
         with pytest.raises(UnsoundError, match="not on the lattice"):
             known.check_served(replace(state, served=served))
     assert np.abs(known.served(np.full((1, 3), 2 * known.largest))).max() == known.largest
@@ -200,7 +237,9 @@ def test_noise_in_floating_point_and_a_weight_beyond_the_clamp_are_no_state_of_a
 
 
 def test_no_constant_that_is_recorded_depends_on_the_noise() -> None:
-    """The length of the noise, published beside what it was added to, would tell one weight from another."""
+    """The length of the noise, published beside what it was added to, would tell one weight from
+    another.
+    """
     one, two = (fit({**KINDS["output"], "seed": seed}) for seed in (3, 4))
     assert one.constants == two.constants
     assert not np.array_equal(one.state.served, two.state.served)
@@ -240,7 +279,13 @@ def test_a_state_says_what_it_is() -> None:
 def test_a_state_that_was_changed_does_not_load(name: str, tmp_path: Path) -> None:
     x, y = examples(2)
     declared = agt.Declared(classes=[0, 1], size=N)
-    model = agt.fit(x, y, declared=declared, weight_decay=0.02, certificate={"name": "removal", **KINDS["output"]})
+    model = agt.fit(
+        x,
+        y,
+        declared=declared,
+        weight_decay=0.02,
+        certificate={"name": "removal", **KINDS["output"]},
+    )
     model.save(tmp_path / "model")
     assert agt.load(tmp_path / "model").model.state.residual == model.model.state.residual  # type: ignore[attr-defined]
     path = tmp_path / "model" / "removal.safetensors"
@@ -254,4 +299,6 @@ def test_a_state_that_was_changed_does_not_load(name: str, tmp_path: Path) -> No
 
 def test_one_factor_serves_all_outputs_of_squares() -> None:
     matrix, gradient = np.diag([2.0, 4.0]), np.array([[2.0, 4.0], [4.0, 4.0]])
-    np.testing.assert_allclose(newton_step([cho_factor(matrix, lower=True)], gradient), [[1, 1], [2, 1]])
+    np.testing.assert_allclose(
+        newton_step([cho_factor(matrix, lower=True)], gradient), [[1, 1], [2, 1]]
+    )

@@ -27,10 +27,24 @@ from agt_cli._experiments.frontier import (
     searched,
     stand_in,
 )
-from agt_cli._experiments.kinds import Entry, Profile, ProfileName, experiment_names, load_experiment
+from agt_cli._experiments.kinds import (
+    Entry,
+    Profile,
+    ProfileName,
+    experiment_names,
+    load_experiment,
+)
 from agt_cli._experiments.looseness import influences
 from agt_cli._experiments.private import Student, taught
-from agt_cli._experiments.removal import AT_RANDOM, SPREAD, WITH, WITHOUT, budget, published, removing
+from agt_cli._experiments.removal import (
+    AT_RANDOM,
+    SPREAD,
+    WITH,
+    WITHOUT,
+    budget,
+    published,
+    removing,
+)
 from agt_cli._experiments.reproduce import KINDS, Section, render
 from agt_cli._experiments.runs import Runs, dealt, left_out
 from reproducing import an_entry, made, rows_of, values
@@ -52,12 +66,22 @@ from agt_cli._experiments import certified, runs as kept
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 
-# -- reproduction certified --------------------------------------------------------------------------------------------
+# -- reproduction certified
+# --------------------------------------------------------------------------------------------
 
 
-BLOBS = ("dataset=blobs_overlapping", "dataset.n_train=120", "model.hidden=[6]", "kgrid=dense", "kgrid.max=9")
+BLOBS = (
+    "dataset=blobs_overlapping",
+    "dataset.n_train=120",
+    "model.hidden=[6]",
+    "kgrid=dense",
+    "kgrid.max=9",
+)
 PAPER = Profile(
-    privacy="paper_privacy", unlearning="paper_unlearning", overrides=("training.product=rump",), accounting="paper"
+    privacy="paper_privacy",
+    unlearning="paper_unlearning",
+    overrides=("training.product=rump",),
+    accounting="paper",
 )
 
 
@@ -90,13 +114,22 @@ def test_each_epoch_hands_over_what_a_shorter_run_returns() -> None:
             assert torch.equal(seen[epochs].nominal[name], alone.nominal[name])
             assert torch.equal(seen[epochs].lower[name], alone.lower[name])
             assert torch.equal(seen[epochs].upper[name], alone.upper[name])
-    assert all(torch.equal(seen[0].lower[name][1], seen[0].nominal[name]) for name in seen[0].nominal)
+    assert all(
+        torch.equal(seen[0].lower[name][1], seen[0].nominal[name]) for name in seen[0].nominal
+    )
 
 
 def test_by_k_is_what_each_run_certifies(entry: Callable[..., Entry], tmp_path: Path) -> None:
     here = entry("certified_by_k")
     variants = [{"label": "gamma = 0.06"}, {"label": "gamma = 0.2", "run": ["training.clip=0.2"]}]
-    section = made(here, tmp_path / "r", variants=variants, claims=["privacy", "unlearning"], at=[2, 50], only=1)
+    section = made(
+        here,
+        tmp_path / "r",
+        variants=variants,
+        claims=["privacy", "unlearning"],
+        at=[2, 50],
+        only=1,
+    )
     assert len(section.table) == 2 * 2 * 2
     overrides = [*BLOBS, "relation=paper_unlearning", "training.product=rump", "training.clip=0.2"]
     run = here.runs.finished(overrides, "the same by hand")
@@ -106,8 +139,15 @@ def test_by_k_is_what_each_run_certifies(entry: Callable[..., Entry], tmp_path: 
     found = values(section)
     assert found["certified at k=2 (unlearning, gamma = 0.2)"]["paper"] == pytest.approx(expected)
     assert found["accuracy, gamma = 0.2"]["paper"] == (positive["prediction"] == 1).mean()
-    assert np.isnan(found["certified at k=50 (privacy, gamma = 0.06)"]["ours"])  # beyond the grid: unknown, not 0
-    balls = dict(zip(section.table["profile"] + section.table["claim"], section.table["k counts"], strict=True))
+    # beyond the grid: unknown, not 0
+    assert np.isnan(found["certified at k=50 (privacy, gamma = 0.06)"]["ours"])
+    balls = dict(
+        zip(
+            section.table["profile"] + section.table["claim"],
+            section.table["k counts"],
+            strict=True,
+        )
+    )
     assert "at the same time" in balls["paperprivacy"]
     assert balls["oursunlearning"] == "up to k records removed"
     assert (tmp_path / "r" / "figures" / "figure.pdf").is_file()
@@ -131,7 +171,9 @@ def test_a_curve_ends_where_the_run_does(
     own = ["training.epochs=3", "training.batch.count=2"]
     settings: dict[str, Any] = {"run": own, "ks": [2, 6], "claims": ["privacy"]}
     section = made(here, tmp_path / "r", **settings)
-    whole = here.runs.finished([*BLOBS, *own, "relation=paper_privacy", "training.product=rump"], "the same by hand")
+    whole = here.runs.finished(
+        [*BLOBS, *own, "relation=paper_privacy", "training.product=rump"], "the same by hand"
+    )
     for k in (2, 6):
         expected = (whole.distance >= k).mean()
         assert values(section)[f"certified at k={k} (privacy)"]["paper"] == pytest.approx(expected)
@@ -139,19 +181,24 @@ def test_a_curve_ends_where_the_run_does(
     csv = (tmp_path / "r" / "figures" / "figure_accuracy.csv").read_text()
     assert csv.count("nominal") == 2 * 4  # two profiles, the start and three epochs
 
-    monkeypatch.setattr(certified, "train", lambda *arguments, **options: pytest.fail("trained again"))
+    monkeypatch.setattr(
+        certified, "train", lambda *arguments, **options: pytest.fail("trained again")
+    )
     again = made(here, tmp_path / "again", **settings)
     assert again.table.equals(section.table)
 
 
-def test_a_grid_that_is_too_short_says_at_least(entry: Callable[..., Entry], tmp_path: Path) -> None:
+def test_a_grid_that_is_too_short_says_at_least(
+    entry: Callable[..., Entry], tmp_path: Path
+) -> None:
     here = entry("half_certified", ours=Profile())
     section = made(here, tmp_path / "r", seeds=1, grids={"ours": ["kgrid.max=1"]})
     assert section.table["known"].tolist() == ["at least"]
     assert any("at least so large" in note for note in section.notes)
 
 
-# -- reproduction frontier ---------------------------------------------------------------------------------------------
+# -- reproduction frontier
+# ---------------------------------------------------------------------------------------------
 
 
 PUBLIC_BLOBS = (
@@ -167,7 +214,11 @@ LINEAR = {
     "settings": [["training.weight_decay=0.01"], ["training.weight_decay=0.3"]],
     "seeds": [],
 }
-BOXES = {"label": "boxes", "run": ["model.hidden=[4]"], "settings": [["training.epochs=1"], ["training.lr=0.1"]]}
+BOXES = {
+    "label": "boxes",
+    "run": ["model.hidden=[4]"],
+    "settings": [["training.epochs=1"], ["training.lr=0.1"]],
+}
 OURS: dict[ProfileName, Profile] = {"ours": Profile()}
 
 
@@ -196,7 +247,9 @@ def test_the_k_at_half(distance: list[int], ks: Any, half: int, exact: bool) -> 
 def test_what_a_setting_reaches_where_it_reports_has_no_say_in_the_choice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of two settings is right on one half of the test records alone: whoever looked would report 1, and gets 0."""
+    """Each of two settings is right on one half of the test records alone: whoever looked would
+    report 1, and gets 0.
+    """
     here = an_entry("frontier", tmp_path, PUBLIC_BLOBS, OURS)
     test = here.data("ours", ())[0].dataset.test
     part = dealt(test.units, 2)
@@ -204,23 +257,41 @@ def test_what_a_setting_reaches_where_it_reports_has_no_say_in_the_choice(
 
     def run(self: Curve, setting: tuple[str, ...], seed: int, more: Any = ()) -> Any:
         right = part == int(setting[0][-1])
-        frame = pd.DataFrame({"distance": 9, "label": 1, "prediction": right.astype(int)}, index=range(len(test)))
-        return type("Run", (), {"frame": frame, "ks": range(20), "relation": "add_remove", "counts": "records"})
+        frame = pd.DataFrame(
+            {"distance": 9, "label": 1, "prediction": right.astype(int)}, index=range(len(test))
+        )
+        return type(
+            "Run",
+            (),
+            {"frame": frame, "ks": range(20), "relation": "add_remove", "counts": "records"},
+        )
 
     monkeypatch.setattr(Curve, "run", run)
-    rows = rows_of(here, methods=[{"label": "a", "settings": [["training.seed=0"], ["training.seed=1"]]}], ks=[5, 10])
+    rows = rows_of(
+        here,
+        methods=[{"label": "a", "settings": [["training.seed=0"], ["training.seed=1"]]}],
+        ks=[5, 10],
+    )
     assert rows["k asked"].tolist() == [5, 5, 5]  # half is certified at 9
     assert (rows["accuracy"] == 0).all()
     assert (rows[HALF] == 9).all()
 
 
 @pytest.mark.sweep
-def test_folds_leave_out_each_training_record_once_and_void_the_private_claim(tmp_path: Path) -> None:
+def test_folds_leave_out_each_training_record_once_and_void_the_private_claim(
+    tmp_path: Path,
+) -> None:
     here = an_entry("frontier", tmp_path, PUBLIC_BLOBS, OURS)
     section = made(here, tmp_path / "r", methods=[LINEAR], ks=[1], folds=3)
     assert "no private claim" in section.table["chosen on"].iloc[0]
     assert any("condition e does not hold" in note for note in section.notes)
-    overrides = [*PUBLIC_BLOBS, "relation=add_remove", *LINEAR["run"], *LINEAR["settings"][0], "training.chosen_on=data"]
+    overrides = [
+        *PUBLIC_BLOBS,
+        "relation=add_remove",
+        *LINEAR["run"],
+        *LINEAR["settings"][0],
+        "training.chosen_on=data",
+    ]
     train = here.runs.prepared(overrides).dataset.train
     tables = [left_out(here.runs, overrides, "a fold", fold, 3)[0] for fold in range(3)]
     part = dealt(train.units, 3)
@@ -244,14 +315,19 @@ def test_distances_of_votes_are_chosen_as_they_are_and_keys_are_drawn(tmp_path: 
     assert curve.rounds[0].seen[0] == Reached.mean(halves)
     assert halves[0].exact
     assert curve.reached([members], 1)["known"] == "exactly"
-    assert curve.run(members, 1).frame["gap"].tolist() != curve.run(members, 0).frame["gap"].tolist()
+    assert (
+        curve.run(members, 1).frame["gap"].tolist() != curve.run(members, 0).frame["gap"].tolist()
+    )
 
 
 def test_a_fresh_draw_chooses_and_the_run_reports(tmp_path: Path) -> None:
     here = an_entry("frontier", tmp_path, PUBLIC_BLOBS, OURS)
     rows = rows_of(here, methods=[LINEAR], ks=[1], draw=["dataset.seed=7"])
     own = [*PUBLIC_BLOBS, "relation=add_remove", *LINEAR["run"]]
-    fresh = [here.runs.finished([*own, *setting, "dataset.seed=7"], "by hand") for setting in LINEAR["settings"]]
+    fresh = [
+        here.runs.finished([*own, *setting, "dataset.seed=7"], "by hand")
+        for setting in LINEAR["settings"]
+    ]
     place = best([Reached.of(run.frame, run.ks) for run in fresh], 1)
     reporting = here.runs.finished([*own, *LINEAR["settings"][place or 0]], "by hand")
     assert rows["accuracy"].tolist() == [reporting.accuracy]
@@ -259,28 +335,40 @@ def test_a_fresh_draw_chooses_and_the_run_reports(tmp_path: Path) -> None:
 
 def test_not_both_a_draw_and_folds_choose() -> None:
     with pytest.raises(ConfigError, match="draw and folds both choose"):
-        KINDS["frontier"](OURS, {"methods": [LINEAR], "draw": ["dataset.seed=1"], "folds": 2}, "here")
+        KINDS["frontier"](
+            OURS, {"methods": [LINEAR], "draw": ["dataset.seed=1"], "folds": 2}, "here"
+        )
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("name", sorted({*experiment_names()} - {"digits", "octmnist", "removal", "unlearning"}))
+@pytest.mark.parametrize(
+    "name", sorted({*experiment_names()} - {"digits", "octmnist", "removal", "unlearning"})
+)
 def test_methods_compose_and_stand_under_their_profiles_rules(name: str, tmp_path: Path) -> None:
     experiment = load_experiment(name)
     artifact = next(one for one in experiment.artifacts if one.kind == "frontier")
-    entry = Entry(experiment, artifact, experiment.profiles, Runs(tmp_path, (), Console(quiet=True)))
+    entry = Entry(
+        experiment, artifact, experiment.profiles, Runs(tmp_path, (), Console(quiet=True))
+    )
     for node in artifact.settings["methods"]:
         profile: ProfileName = "paper" if node.get("published") else "ours"
         own = (*artifact.settings.get("run", ()), *node.get("run", ()), *node["settings"][-1])
         _, typed = entry.runs.settings(entry.overrides(profile, own, node.get("grid", ())))
         ours = "flip" if "flipped" in node["label"] else "add_remove"
-        assert typed.relation.name == ("paper_privacy" if profile == "paper" else ours), node["label"]
+        assert typed.relation.name == ("paper_privacy" if profile == "paper" else ours), node[
+            "label"
+        ]
         assert typed.training.product == ("rump" if profile == "paper" else "exact"), node["label"]
 
 
-# -- reproduction removal ----------------------------------------------------------------------------------------------
+# -- reproduction removal
+# ----------------------------------------------------------------------------------------------
 
 
-PAPER_REMOVING, OURS_REMOVING = Profile(privacy="remove", accounting="paper"), Profile(privacy="remove")
+PAPER_REMOVING, OURS_REMOVING = (
+    Profile(privacy="remove", accounting="paper"),
+    Profile(privacy="remove"),
+)
 BOTH: dict[ProfileName, Profile] = {"paper": PAPER_REMOVING, "ours": OURS_REMOVING}
 HEAD = (
     "dataset=digits",
@@ -291,21 +379,36 @@ HEAD = (
     "certificate.features.bias=0",
     "certificate.seed=0",
 )
-WAITING = ("experiment=blobs_overlapping", "model=linear", "dataset.n_train=200", "kgrid=dense", "kgrid.max=8")
+WAITING = (
+    "experiment=blobs_overlapping",
+    "model=linear",
+    "dataset.n_train=200",
+    "kgrid=dense",
+    "kgrid.max=8",
+)
 
 
-def entry_of(kind: str, folder: Path, base: tuple[str, ...] = HEAD, profiles: dict[ProfileName, Profile] = BOTH) -> Entry:
+def entry_of(
+    kind: str,
+    folder: Path,
+    base: tuple[str, ...] = HEAD,
+    profiles: dict[ProfileName, Profile] = BOTH,
+) -> Entry:
     return an_entry(kind, folder, base, profiles)
 
 
 def test_published_bounds_are_those_of_003(tmp_path: Path) -> None:
-    """Corollary 1 worked out by hand: 1/4 |X'| |v| |X' v|, v the inverse Hessian times the record's gradient."""
+    """Corollary 1 worked out by hand: 1/4 |X'| |v| |X' v|, v the inverse Hessian times the
+    record's gradient.
+    """
     prepared, settings = entry_of("removal_bounds", tmp_path).data("ours", ())
     trained = removing(prepared, settings, "here")
     x, targets, weight = trained.x, trained.targets[:, 0], trained.model.state.weight[0]
     stays = np.arange(len(x)) != 3
     curvatures = expit(x @ weight) * (1 - expit(x @ weight))
-    hessian = (x[stays].T * curvatures[stays]) @ x[stays] + trained.objective.strength * np.eye(x.shape[1])
+    hessian = (x[stays].T * curvatures[stays]) @ x[stays] + trained.objective.strength * np.eye(
+        x.shape[1]
+    )
     v = np.linalg.solve(hessian, (expit(x[3] @ weight) - targets[3]) * x[3])
     by_hand = np.linalg.norm(x[stays], 2) * np.linalg.norm(v) * np.linalg.norm(x[stays] @ v) / 4
     step = trained.head.remove(x[[3]], trained.targets[[3]], remaining=x[stays])
@@ -314,7 +417,9 @@ def test_published_bounds_are_those_of_003(tmp_path: Path) -> None:
 
 
 def test_budgets_are_the_exact_curves_and_003s() -> None:
-    assert budget(PAPER_REMOVING, 2.0, 1.0, 1e-4) == pytest.approx(2 / math.sqrt(2 * math.log(1.5e4)))
+    assert budget(PAPER_REMOVING, 2.0, 1.0, 1e-4) == pytest.approx(
+        2 / math.sqrt(2 * math.log(1.5e4))
+    )
     assert budget(OURS_REMOVING, 2.0, 1.0, 1e-4) == pytest.approx(2 * gaussian_mu(1.0, 1e-4))
     assert budget(OURS_REMOVING, 2.0, 1.0, 1e-4) > budget(PAPER_REMOVING, 2.0, 1.0, 1e-4)
 
@@ -351,7 +456,14 @@ def test_settings_show_what_supports_more_removals(tmp_path: Path) -> None:
     right = rows.set_index(["profile", "lambda", "sigma"])["accuracy"]
     assert right["ours", 0.1, 0.1] == right["paper", 0.1, 0.1]
     section = made(
-        entry, tmp_path / "r", run=[], strengths=[0.001, 0.1], sigmas=[0.1, 1.0], show=["front"], draws=1, records=4
+        entry,
+        tmp_path / "r",
+        run=[],
+        strengths=[0.001, 0.1],
+        sigmas=[0.1, 1.0],
+        show=["front"],
+        draws=1,
+        records=4,
     )
     assert set(section.captions) == {"figure"}
     assert "hides nothing" in " ".join(section.notes)
@@ -363,12 +475,15 @@ def test_a_budget_is_spent_on_as_many_removals_as_were_asked_for(tmp_path: Path)
     rows = rows_of(entry, run=[], strengths=[0.1], eps=[0.5, 2.0], removals=10, draws=2, records=4)
     assert rows["removals"].between(10, 12).all()
     assert ((rows["low"] <= rows["accuracy"]) & (rows["accuracy"] <= rows["high"])).all()
-    assert (2 * rows["accuracy"]).to_numpy() == pytest.approx((rows["low"] + rows["high"]).to_numpy()), "of two draws"
+    assert (2 * rows["accuracy"]).to_numpy() == pytest.approx(
+        (rows["low"] + rows["high"]).to_numpy()
+    ), "of two draws"
     needed = rows.set_index(["profile", "eps"])["sigma"]
     assert needed["paper", 0.5] > 3 * needed["ours", 0.5] > 3 * needed["ours", 2.0]
 
 
-# -- reproduction looseness --------------------------------------------------------------------------------------------
+# -- reproduction looseness
+# --------------------------------------------------------------------------------------------
 
 
 FEW = (
@@ -412,12 +527,19 @@ def test_the_attack_goes_by_the_records_gradients(tmp_path: Path) -> None:
         label = torch.from_numpy(model.predict(query))
         found = influences(model, records, query, label) / 2e-4
         pull = (phi @ model.phi(query).T)[:, 0] * (2 * label.item() - 1)
-        np.testing.assert_allclose(found, (expit(phi @ weight.T)[:, 0] - records.labels) * pull, rtol=1e-5)
+        np.testing.assert_allclose(
+            found, (expit(phi @ weight.T)[:, 0] - records.labels) * pull, rtol=1e-5
+        )
 
 
 @pytest.mark.sweep
 def test_certificates_keep_an_ensemble_answering(tmp_path: Path) -> None:
-    entry = entry_of("answered_while_waiting", tmp_path, WAITING, {"ours": Profile(privacy="remove", unlearning="remove")})
+    entry = entry_of(
+        "answered_while_waiting",
+        tmp_path,
+        WAITING,
+        {"ours": Profile(privacy="remove", unlearning="remove")},
+    )
     rows = rows_of(entry, run=[], members=3, requests=[1, 4, 20], draws=4)
     share = rows.set_index(["certificates", "who", "requests"])["answered"]
     for who in (AT_RANDOM, SPREAD):
@@ -428,7 +550,12 @@ def test_certificates_keep_an_ensemble_answering(tmp_path: Path) -> None:
 
 
 def test_methods_are_compared_on_the_same_requests(tmp_path: Path) -> None:
-    certified = ["model=linear", "training=recipe", "certificate=stability", "certificate.features.bias=0.1"]
+    certified = [
+        "model=linear",
+        "training=recipe",
+        "certificate=stability",
+        "certificate.features.bias=0.1",
+    ]
     one = {
         "label": "digits",
         "data": "small digits",
@@ -436,10 +563,17 @@ def test_methods_are_compared_on_the_same_requests(tmp_path: Path) -> None:
         "certified": certified,
         "ensemble": ["ensemble.members=2"],
     }
-    entry = entry_of("erasure_methods", tmp_path, ("dataset=digits", "compute.threads=1"), {"ours": OURS_REMOVING})
+    entry = entry_of(
+        "erasure_methods",
+        tmp_path,
+        ("dataset=digits", "compute.threads=1"),
+        {"ours": OURS_REMOVING},
+    )
     rows = rows_of(entry, sets=[one], requests=2).set_index("method")
     assert set(rows.index) == {"newton", "sisa", "retrain", "certificate"}
-    assert rows["accuracy after"]["newton"] == pytest.approx(rows["accuracy after"]["retrain"], abs=0.02)
+    assert rows["accuracy after"]["newton"] == pytest.approx(
+        rows["accuracy after"]["retrain"], abs=0.02
+    )
     assert rows["seconds"]["certificate"] == 0
     assert rows["promise"]["newton"].startswith("(1, 0.0001)")
     assert rows["promise"]["sisa"] == rows["promise"]["retrain"] == "exact, adaptive"
@@ -473,8 +607,13 @@ def test_a_head_on_private_features_is_compared_with_the_private_network(tmp_pat
         "eps": [8.0],
     }
     rows = made(entry, tmp_path / "record", **settings).table.set_index(["profile", "way"])
-    alone, below = rows.loc["ours", "private network"], rows.loc["ours", "head with removals on private features"]
-    assert rows.loc["paper", "private network"]["network delta"] == 1e-4 > 100 * alone["network delta"]
+    alone, below = (
+        rows.loc["ours", "private network"],
+        rows.loc["ours", "head with removals on private features"],
+    )
+    assert (
+        rows.loc["paper", "private network"]["network delta"] == 1e-4 > 100 * alone["network delta"]
+    )
     assert alone["network eps"] == pytest.approx(0.8)
     assert below["network eps"] == pytest.approx(0.8 / 1.1)
     assert below["sigma"] > 0
@@ -483,10 +622,18 @@ def test_a_head_on_private_features_is_compared_with_the_private_network(tmp_pat
     assert alone["low"] + alone["high"] == pytest.approx(2 * alone["accuracy"]), "of two seeds"
 
 
-# -- reproduction search -----------------------------------------------------------------------------------------------
+# -- reproduction search
+# -----------------------------------------------------------------------------------------------
 
 
-TINY: dict[str, Any] = {"depths": [1], "width": 4, "k": 2, "least": 64, "per_doubling": 1, "generated": 1000}
+TINY: dict[str, Any] = {
+    "depths": [1],
+    "width": 4,
+    "k": 2,
+    "least": 64,
+    "per_doubling": 1,
+    "generated": 1000,
+}
 TINY |= {"data": "generated", "run": ["training.lr=0.3"]}
 
 
@@ -504,13 +651,21 @@ def a_search(folder: Path, profile: str = "smoke", *common: str) -> Entry:
 
 @pytest.fixture(autouse=True)
 def composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Composing a configuration takes longer than training on a thousand rows; a run asks for the same one twice."""
+    """Composing a configuration takes longer than training on a thousand rows; a run asks for
+    the same one twice.
+    """
     composed = cache(kept.composed)
-    monkeypatch.setattr(kept, "composed", lambda command, overrides: composed(command, tuple(overrides)))
+    monkeypatch.setattr(
+        kept, "composed", lambda command, overrides: composed(command, tuple(overrides))
+    )
 
 
-def searched_and_made(folder: Path, tmp_path: Path, profile: str = "smoke", *common: str, **settings: Any) -> Section:
-    return reproducing.made(a_search(folder, profile, *common), tmp_path / "record", **{**TINY, **settings})
+def searched_and_made(
+    folder: Path, tmp_path: Path, profile: str = "smoke", *common: str, **settings: Any
+) -> Section:
+    return reproducing.made(
+        a_search(folder, profile, *common), tmp_path / "record", **{**TINY, **settings}
+    )
 
 
 def ours(section: Section, profile: str = "smoke") -> dict[str, float]:
@@ -519,7 +674,8 @@ def ours(section: Section, profile: str = "smoke") -> dict[str, float]:
     return {what: value for what, value in found.items() if "depth 4" not in what}
 
 
-# -- the search --------------------------------------------------------------------------------------------------------
+# -- the search
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_bisection_finds_what_trying_everything_finds() -> None:
@@ -548,7 +704,9 @@ def test_batches_shrink_in_equal_steps_down_to_the_least() -> None:
 
 
 def test_the_cap_on_a_batch_leaves_room_for_whole_customers() -> None:
-    """Customers of 13 rows in batches of about 300: the usual cap, which assumes single rows, is too small."""
+    """Customers of 13 rows in batches of about 300: the usual cap, which assumes single rows, is
+    too small.
+    """
     assert largest_batch(700.0, 1) == default_n_max(700.0)
     units = np.repeat([f"customer {i}" for i in range(4_000)], 13)
 
@@ -561,25 +719,44 @@ def test_the_cap_on_a_batch_leaves_room_for_whole_customers() -> None:
         largest(default_n_max(300.0))
 
 
-# -- the kind ----------------------------------------------------------------------------------------------------------
+# -- the kind
+# ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_answer_is_that_of_trying_every_batch(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_answer_is_that_of_trying_every_batch(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = searched_and_made(folder, tmp_path, claims=["privacy"])
     everything = a_search(folder)
     data = stand_in(everything, "smoke", TINY["run"], 1000, "generated")
-    own = (*TINY["run"], *data, "relation=@privacy", "model.hidden=[4]", "kgrid=sparse", "kgrid.values=[2]")
+    own = (
+        *TINY["run"],
+        *data,
+        "relation=@privacy",
+        "model.hidden=[4]",
+        "kgrid=sparse",
+        "kgrid.values=[2]",
+    )
     batches = [900 / count for count in batch_counts(900, 64, 1)]
     rows = everything.data("smoke", own)[1].relation.unit_rows
-    cuts = [(f"training.batch.count={round(900 / b)}", f"training.batch.n_max={largest_batch(b, rows)}") for b in batches]
-    fractions = [float((everything.run("smoke", (*own, *cut)).distance >= 2).mean()) for cut in cuts]
+    cuts = [
+        (f"training.batch.count={round(900 / b)}", f"training.batch.n_max={largest_batch(b, rows)}")
+        for b in batches
+    ]
+    fractions = [
+        float((everything.run("smoke", (*own, *cut)).distance >= 2).mean()) for cut in cuts
+    ]
     enough = [batch for batch, fraction in zip(batches, fractions, strict=True) if fraction >= 0.95]
     assert 1 <= len(enough) < len(batches), fractions  # otherwise this test shows nothing
     assert ours(result) == {"smallest batch, privacy, depth 1": min(enough)}
     written = {path.name for path in (tmp_path / "record" / "figures").iterdir()}
-    assert written == {f"{id}.{kind}" for id in ("001_fig9", "001_fig9_runs") for kind in ("pdf", "png", "csv")}
+    assert written == {
+        f"{id}.{kind}" for id in ("001_fig9", "001_fig9_runs") for kind in ("pdf", "png", "csv")
+    }
     assert set(result.captions) == {"001_fig9", "001_fig9_runs"}
-    assert pd.read_csv(tmp_path / "record" / "figures" / "001_fig9.csv")["batch"].tolist() == [min(enough)]
+    assert pd.read_csv(tmp_path / "record" / "figures" / "001_fig9.csv")["batch"].tolist() == [
+        min(enough)
+    ]
 
     def trained_again(*args: Any) -> None:
         raise AssertionError("a probe that was kept is trained again")
@@ -590,7 +767,8 @@ def test_the_answer_is_that_of_trying_every_batch(folder: Path, tmp_path: Path, 
     pd.testing.assert_frame_equal(again.table, result.table)
 
 
-# -- the data ----------------------------------------------------------------------------------------------------------
+# -- the data
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -608,23 +786,32 @@ def test_generated_statements_stand_in_where_there_are_none(either: Any, folder:
 
 
 @pytest.mark.parametrize("there", ["amex", "amex.part"])
-def test_prepared_data_comes_first_even_if_unfinished(either: Any, tmp_path: Path, there: str) -> None:
+def test_prepared_data_comes_first_even_if_unfinished(
+    either: Any, tmp_path: Path, there: str
+) -> None:
     (tmp_path / there).mkdir()
     assert either(f"data_dir={tmp_path}") == ()
 
 
 def test_read_only_features_train_predict_and_certify() -> None:
-    """Memory-mapped features: PyTorch warns about each that it is given, and a warning is an error here."""
+    """Memory-mapped features: PyTorch warns about each that it is given, and a warning is an
+    error here.
+    """
     rng = np.random.default_rng(0)
     features = rng.normal(size=(60, 3))
     features.flags.writeable = False
     labels = (features[:, 0] > 0).astype(np.int64)
     training = make_training(lr=0.5)
-    head, recipe = make_head(training, 3, 2, (4,)), make_recipe(training, ks=(0, 1), declared_size=60)
+    head, recipe = (
+        make_head(training, 3, 2, (4,)),
+        make_recipe(training, ks=(0, 1), declared_size=60),
+    )
     torch.set_warn_always(True)
     try:
         box = train(head, recipe, make_records(features, labels))
-        problem: Any = SimpleNamespace(classes=2, settings=SimpleNamespace(training=training), recipe=recipe)
+        problem: Any = SimpleNamespace(
+            classes=2, settings=SimpleNamespace(training=training), recipe=recipe
+        )
         model = BoxModel(problem, head, box, recipe.plan(60))
         predicted = model.predict(features)
         certificates = model.certify(features)
@@ -636,12 +823,21 @@ def test_read_only_features_train_predict_and_certify() -> None:
 
 
 @pytest.mark.sweep
-def test_several_initialisations_give_a_median_and_a_range_and_none_is_left_out(folder: Path, tmp_path: Path) -> None:
+def test_several_initialisations_give_a_median_and_a_range_and_none_is_left_out(
+    folder: Path, tmp_path: Path
+) -> None:
     result = searched_and_made(folder, tmp_path, claims=["privacy"], seeds={"smoke": 3})
     assert result.table["seed"].tolist() == [0, 1, 2]
     answers = over_seeds(result.table.assign(batch=[100.0, np.nan, 300.0]), 900)
     assert answers.drop(columns="data").to_dict("records") == [
-        {"profile": "smoke", "claim": "privacy", "depth": 1, "batch": 300.0, "low": 100.0, "high": 900.0}
+        {
+            "profile": "smoke",
+            "claim": "privacy",
+            "depth": 1,
+            "batch": 300.0,
+            "low": 100.0,
+            "high": 900.0,
+        }
     ]
     too_few = over_seeds(result.table.assign(batch=[100.0, np.nan, np.nan]), 900)
     assert np.isnan(too_few["batch"]).all()  # the median initialisation needs more than all records
@@ -651,7 +847,8 @@ def test_several_initialisations_give_a_median_and_a_range_and_none_is_left_out(
     assert one[["low", "high"]].isna().all(axis=None)  # no range of one
 
 
-# -- reproduction students ---------------------------------------------------------------------------------------------
+# -- reproduction students
+# ---------------------------------------------------------------------------------------------
 
 
 FAR_BLOBS = (
@@ -669,7 +866,10 @@ STUDENT = {"epochs": 20, "lr": 0.3}
 def students(tmp_path: Path) -> Entry:
     """On well separated blobs, with two profiles."""
     return an_entry(
-        "students", tmp_path, FAR_BLOBS, {"paper": Profile(accounting="paper", many="smooth_cauchy"), "ours": Profile()}
+        "students",
+        tmp_path,
+        FAR_BLOBS,
+        {"paper": Profile(accounting="paper", many="smooth_cauchy"), "ours": Profile()},
     )
 
 
@@ -679,9 +879,15 @@ def settings(mechanism: str, profile: str = "ours", **more: Any) -> dict[str, An
     return {"teachers": [row], "queries": [10], "draws": 3, "student": STUDENT, **more}
 
 
-def test_a_rich_budget_buys_the_teachers_labels_and_a_poor_one_noise(students: Entry, tmp_path: Path) -> None:
-    rich = made(students, tmp_path / "r", **settings("global_sensitivity", eps=100.0, queries=[10, 2])).table
-    assert rich["labels right, expected"].tolist() == pytest.approx([rich["teacher, noise-free"][0]] * 2, abs=0.01)
+def test_a_rich_budget_buys_the_teachers_labels_and_a_poor_one_noise(
+    students: Entry, tmp_path: Path
+) -> None:
+    rich = made(
+        students, tmp_path / "r", **settings("global_sensitivity", eps=100.0, queries=[10, 2])
+    ).table
+    assert rich["labels right, expected"].tolist() == pytest.approx(
+        [rich["teacher, noise-free"][0]] * 2, abs=0.01
+    )
     assert rich["student"][0] > 0.95
     poor = rows_of(students, **settings("global_sensitivity", eps=0.01, delta=1e-9))
     assert poor["labels right, expected"][0] == pytest.approx(0.5, abs=0.01)
@@ -695,7 +901,9 @@ def test_the_papers_accounting_composes_as_the_papers_do(students: Entry) -> Non
     published = afford(MECHANISMS["smooth_cauchy"], Budget(5.0, 1e-5, 10), 2, PUBLISHED)
     assert table["mechanism"].tolist() == ["smooth_cauchy"]
     assert table["labels right, expected"][0] == evidence.expected(published)
-    assert evidence.expected(published) < evidence.expected(afford(MECHANISMS["smooth_cauchy"], Budget(5.0, 1e-5, 10), 2))
+    assert evidence.expected(published) < evidence.expected(
+        afford(MECHANISMS["smooth_cauchy"], Budget(5.0, 1e-5, 10), 2)
+    )
 
 
 def test_students_learn_from_queries_and_are_judged_on_the_others(students: Entry) -> None:
@@ -728,9 +936,15 @@ def test_votes_and_the_private_trainings(students: Entry, tmp_path: Path) -> Non
         {"label": "weights", "mechanisms": {"ours": "release_weights"}, "run": linear},
     ]
     dpsgd = {"batch": 160, "lr": 2.0, "clip": 1.0, "epochs": 4}
-    section = made(students, tmp_path / "r", **settings("many", teachers=teachers, dpsgd=dpsgd, trained=1))
+    section = made(
+        students, tmp_path / "r", **settings("many", teachers=teachers, dpsgd=dpsgd, trained=1)
+    )
     table = section.table.set_index("teacher")
-    assert table["mechanism"].to_dict() == {"votes": "noisy_argmax", "DP-SGD": "dpsgd", "weights": "release_weights"}
+    assert table["mechanism"].to_dict() == {
+        "votes": "noisy_argmax",
+        "DP-SGD": "dpsgd",
+        "weights": "release_weights",
+    }
     assert table["profile"].to_dict() == {"votes": "paper", "DP-SGD": "paper", "weights": "ours"}
     assert table.loc["DP-SGD", "labels right, expected"] > 0.9
     assert table.loc["weights", "labels right, expected"] > 0.9
@@ -752,45 +966,70 @@ def test_teachers_that_cannot_be_are_refused(students: Entry, mechanism: str, me
         rows_of(students, **settings(mechanism))
 
 
-# -- reproduction trainings --------------------------------------------------------------------------------------------
+# -- reproduction trainings
+# --------------------------------------------------------------------------------------------
 
 
-TRAINED_HEAD = ["model.hidden=[]", "training=imdb_linear", "training.lr=5.0", "training.epochs=20", "certificate=stability"]
+TRAINED_HEAD = [
+    "model.hidden=[]",
+    "training=imdb_linear",
+    "training.lr=5.0",
+    "training.epochs=20",
+    "certificate=stability",
+]
 SETTINGS: dict[str, Any] = {
     "run": TRAINED_HEAD,
     "eps": [0.002, 100.0],
     "seeds": 3,
     "dpsgd": {"batch": 300, "lr": 4.0, "clip": 0.5, "epochs": 5},
-    "perturbed": [{"method": "objective", "strength": 10000.0}, {"method": "output", "strength": 10.0}],
+    "perturbed": [
+        {"method": "objective", "strength": 10000.0},
+        {"method": "output", "strength": 10.0},
+    ],
     "noisy": {"epochs": 10, "lr": 4.0, "clip": 0.1},
 }
-SAMPLED = ("DP-SGD", "objective perturbation", "output perturbation", "noise inside AGT", "randomised labels")
+SAMPLED = (
+    "DP-SGD",
+    "objective perturbation",
+    "output perturbation",
+    "noise inside AGT",
+    "randomised labels",
+)
 
 
 def trainings(folder: Path, profile: str = "smoke") -> Entry:
     experiment = load_experiment("imdb")
     runs = Runs(folder / "runs", ("dataset.n_train=300",), Console(quiet=True))
-    return Entry(experiment, experiment.artifacts[-1], {profile: experiment.profiles[profile]}, runs)  # type: ignore[dict-item,index]
+    return Entry(
+        experiment, experiment.artifacts[-1], {profile: experiment.profiles[profile]}, runs
+    )  # type: ignore[dict-item,index]
 
 
 def test_budgets_decide_what_is_learnt(tmp_path: Path) -> None:
     here = trainings(tmp_path)
     section = made(here, tmp_path / "record", **SETTINGS)
-    drawn = pd.read_csv(tmp_path / "record" / "figures" / "baselines.csv").set_index(["series", "eps"])
+    drawn = pd.read_csv(tmp_path / "record" / "figures" / "baselines.csv").set_index(
+        ["series", "eps"]
+    )
     plain = float(section.table.set_index("series").loc["plain SGD", "eps = 100"])
     assert plain > 0.9
     for name in (*SAMPLED, "release_weights"):
         assert drawn.loc[(name, 100.0), "accuracy"] > plain - 0.1, name
         assert drawn.loc[(name, 0.002), "accuracy"] < plain - 0.1, name
-        assert values(section)[f"{name}, eps = 100"]["smoke"] == drawn.loc[(name, 100.0), "accuracy"]
+        assert (
+            values(section)[f"{name}, eps = 100"]["smoke"] == drawn.loc[(name, 100.0), "accuracy"]
+        )
     for name in SAMPLED:
         low = drawn.loc[(name, 0.002)]
         assert low["low"] < low["accuracy"] < low["high"]  # seeds differ, so noise was drawn
-    assert drawn.loc[("release_weights", 100.0), ["low", "high"]].isna().all()  # nothing was sampled
+    # nothing was sampled
+    assert drawn.loc[("release_weights", 100.0), ["low", "high"]].isna().all()
     protects = section.table.set_index("series")["protects"]
     assert protects["plain SGD"] == "nothing"
     assert "label" in protects["randomised labels"]
-    assert set(protects[["DP-SGD", "release_weights", "noise inside AGT"]]) == {"one record added or removed"}
+    assert set(protects[["DP-SGD", "release_weights", "noise inside AGT"]]) == {
+        "one record added or removed"
+    }
     assert len(here.used) == 1  # so that the report can say which conditions fail
 
 

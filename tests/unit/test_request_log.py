@@ -61,7 +61,9 @@ def test_what_is_appended_is_read_back() -> None:
 
 
 def test_an_update_carries_out_what_waited() -> None:
-    first, second, third = (word for n in range(3) for word in as_words(KEY.names([f"record {n}"], "record")))
+    first, second, third = (
+        word for n in range(3) for word in as_words(KEY.names([f"record {n}"], "record"))
+    )
     log = log_of("removed", "pending", "pending")
     assert (log.erased, log.waiting) == ({first}, {second, third})
     log = log.append(entry((), "removed", records=(), units=()))
@@ -119,7 +121,9 @@ def test_lines_missing_at_the_end_contradict_the_state() -> None:
         Log(log.entries[:1]).check_state(files)
     assert state_of(files) == state_of({**files, "env.json": "3" * 64})
     assert state_of(files) != state_of({**files, "model.safetensors": "3" * 64})
-    assert state_of(files) != state_of({**files, "removal.bin": "3" * 64}), "a file of a kind nobody foresaw is the state's"
+    assert state_of(files) != state_of({**files, "removal.bin": "3" * 64}), (
+        "a file of a kind nobody foresaw is the state's"
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,11 +140,14 @@ def test_lines_missing_at_the_end_contradict_the_state() -> None:
     ],
 )
 def test_an_entry_that_is_none(change: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(change.values() if "kind" in change else change))):
+    with pytest.raises(
+        ConfigError, match=next(iter(change.values() if "kind" in change else change))
+    ):
         entry(("a",), **change)
 
 
-# -- the key ---------------------------------------------------------------------------------------------------------------
+# -- the key
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
@@ -164,12 +171,16 @@ def test_a_key_that_is_none_or_another(tmp_path: Path) -> None:
             log.check_key(key)
 
 
-# -- the index -------------------------------------------------------------------------------------------------------------
+# -- the index
+# -------------------------------------------------------------------------------------------------------------
 
 
 def people(n: int = 9, units: int = 3) -> Records:
     x = np.arange(2.0 * n, dtype=np.float32).reshape(n, 2)
-    ids, names = (np.array([f"{word}{row // size}" for row in range(n)]) for word, size in (("r", 1), ("p", units)))
+    ids, names = (
+        np.array([f"{word}{row // size}" for row in range(n)])
+        for word, size in (("r", 1), ("p", units))
+    )
     return Records(x, np.arange(n) % 2, ids, names, np.zeros(n, dtype=bool))
 
 
@@ -186,7 +197,10 @@ def test_an_index_is_read_back_and_holds_keyed_hashes_alone() -> None:
     own = people()
     assert Index.made(own, KEY).contents.shape == (9, SIZE)
     assert Index.made(own, KEY).units is not None
-    assert Index.made(Records(own.features, own.labels, own.ids, own.ids, own.public), KEY).units is None
+    assert (
+        Index.made(Records(own.features, own.labels, own.ids, own.ids, own.public), KEY).units
+        is None
+    )
     with pytest.raises(Broken, match=r"records\.bin is damaged"):
         Index.read(written(Index.made(people(), KEY))[:-1])
 
@@ -195,7 +209,9 @@ def test_what_is_gone_new_and_changed() -> None:
     index, now = Index.made(people(), KEY), people(10)
     features = now.features.copy()
     features[4, 1] += 1
-    changed = Records(features, now.labels, now.ids, now.units, now.public).take(np.array([0, 2, 3, 4, 9]))
+    changed = Records(features, now.labels, now.ids, now.units, now.public).take(
+        np.array([0, 2, 3, 4, 9])
+    )
     with pytest.raises(DataError, match=r"1 record is new \(r9\); 1 record is changed \(r4\)"):
         check_same(index, changed, KEY)
 
@@ -203,7 +219,10 @@ def test_what_is_gone_new_and_changed() -> None:
 @pytest.mark.parametrize("part", ["labels", "units", "public", "features"])
 def test_every_part_of_a_record_counts(part: str) -> None:
     records = people()
-    values = {name: getattr(records, name).copy() for name in ("features", "labels", "ids", "units", "public")}
+    values = {
+        name: getattr(records, name).copy()
+        for name in ("features", "labels", "ids", "units", "public")
+    }
     values[part][2] = {"labels": 1, "units": "p9", "public": True, "features": -1}[part]
     with pytest.raises(DataError, match=r"1 record is changed \((r2|p9)?"):
         check_same(Index.made(records, KEY), Records(**values), KEY)
@@ -214,7 +233,9 @@ def test_rows_that_went_unasked_are_counted() -> None:
     gone, _ = check_same(index, left, KEY)
     assert gone.tolist() == [2, 3]
     check_asked(index, gone, set(as_words(KEY.names(["r2", "r3"], "record"))))
-    with pytest.raises(DataError, match=r"1 record is gone that nobody asked to erase \(number 4\)"):
+    with pytest.raises(
+        DataError, match=r"1 record is gone that nobody asked to erase \(number 4\)"
+    ):
         check_asked(index, gone, set(as_words(KEY.names(["r2"], "record"))))
     with pytest.raises(DataError, match="another order"):
         check_same(index, people().take(np.arange(9)[::-1]), KEY)

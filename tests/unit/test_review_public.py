@@ -1,6 +1,8 @@
-"""What may not depend on a private record: which records are public or for testing, the list of classes, others' ids.
+"""What may not depend on a private record: which records are public or for testing, the list of
+classes, others' ids.
 
-Each test builds a pair of neighbours for which it once did, while the conditions of a guarantee were said to hold.
+Each test builds a pair of neighbours for which it once did, while the conditions of a guarantee
+were said to hold.
 """
 
 from collections.abc import Callable
@@ -42,7 +44,12 @@ def table(folder: Path, keep: np.ndarray) -> Dataset:
     x, y = points()
     columns = {f"c{i}": x[keep, i].astype(np.float64) for i in range(3)}
     pq.write_table(pa.table({**columns, "y": y[keep]}), folder / "t.parquet")
-    return Table(path=folder / "t.parquet", label="y", classes=(0, 1), numeric={f"c{i}": (-3, 3) for i in range(3)}).load()
+    return Table(
+        path=folder / "t.parquet",
+        label="y",
+        classes=(0, 1),
+        numeric={f"c{i}": (-3, 3) for i in range(3)},
+    ).load()
 
 
 @pytest.mark.parametrize("load", [embeddings, table])
@@ -52,8 +59,14 @@ def test_a_private_copy_that_goes_never_takes_a_test_record_with_it(
     everyone = np.arange(N + COPIES)
     whole = load(tmp_path, everyone)
     tests = {row.tobytes() for row in whole.test.features}
-    assert not tests & {row.tobytes() for row in whole.train.features}, "copies on both sides of the split"
-    private = [row for row in range(COPIES) if len(load(tmp_path, np.delete(everyone, row)).train) == len(whole.train) - 1]
+    assert not tests & {row.tobytes() for row in whole.train.features}, (
+        "copies on both sides of the split"
+    )
+    private = [
+        row
+        for row in range(COPIES)
+        if len(load(tmp_path, np.delete(everyone, row)).train) == len(whole.train) - 1
+    ]
     assert 15 <= len(private) < COPIES
     config = FeaturesConfig(whiten=0.75, public="test")
     public = FeatureMap.of(config, whole).matrices["whitening"]
@@ -64,7 +77,9 @@ def test_a_private_copy_that_goes_never_takes_a_test_record_with_it(
         assert (FeatureMap.of(config, rest).matrices["whitening"] == public).all()
 
 
-def test_medmnist_copies_are_all_public_or_all_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_medmnist_copies_are_all_public_or_all_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("agt.data.images.all_info", lambda: None)
     images = np.random.default_rng(0).integers(0, 256, (90, 28, 28), dtype=np.uint8)
     images[60:] = images[30:60]  # each of the last two thirds twice, all of them class 1
@@ -72,22 +87,34 @@ def test_medmnist_copies_are_all_public_or_all_private(tmp_path: Path, monkeypat
     splits = {f"{split}_{kind}": array for split in ("train", "val", "test") for kind, array in
               (("images", images), ("labels", labels))}  # fmt: skip
     np.savez(tmp_path / "m.npz", **splits)
-    source = MedMnist(name="mine", path=tmp_path / "m.npz", held_out=(0,), finetune_classes=(0, 1), keep={1: 0.5})
+    source = MedMnist(
+        name="mine", path=tmp_path / "m.npz", held_out=(0,), finetune_classes=(0, 1), keep={1: 0.5}
+    )
     dataset = source.load()
     assert dataset.pretrain is not None
-    private, public = ({row.tobytes() for row in part.features} for part in (dataset.train, dataset.pretrain))
+    private, public = (
+        {row.tobytes() for row in part.features} for part in (dataset.train, dataset.pretrain)
+    )
     assert not private & public
     assert len(public) > 5
 
 
-def test_medmnist_classes_found_in_the_data_are_not_public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One record with a class of its own would add an output to the model, and a word to the labels."""
+def test_medmnist_classes_found_in_the_data_are_not_public(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One record with a class of its own would add an output to the model, and a word to the
+    labels.
+    """
     rng = np.random.default_rng(0)
 
     def source(labels: list[int], **settings: object) -> MedMnist:
         images = rng.integers(0, 256, (len(labels), 28, 28), dtype=np.uint8)
         arrays = {"images": images, "labels": np.array(labels)[:, None]}
-        splits = {f"{split}_{name}": array for split in ("train", "test") for name, array in arrays.items()}
+        splits = {
+            f"{split}_{name}": array
+            for split in ("train", "test")
+            for name, array in arrays.items()
+        }
         np.savez(tmp_path / "m.npz", **splits)
         return MedMnist(name="octmnist", path=tmp_path / "m.npz", **settings)  # type: ignore[arg-type]
 
@@ -100,7 +127,14 @@ def test_medmnist_classes_found_in_the_data_are_not_public(tmp_path: Path, monke
     given = source([0, 1, 2], finetune_classes=(0, 1, 2)).load()
     assert given.preprocessing.held
     assert len(given.classes) == 3
-    published = {"octmnist": {"task": "multi-class", "url": "", "MD5": "", "label": {"0": "a", "1": "b", "2": "c"}}}
+    published = {
+        "octmnist": {
+            "task": "multi-class",
+            "url": "",
+            "MD5": "",
+            "label": {"0": "a", "1": "b", "2": "c"},
+        }
+    }
     monkeypatch.setattr("agt.data.images.all_info", lambda: published)
     listed = source([0, 1]).load()
     assert (listed.classes, listed.preprocessing.held) == (("a", "b", "c"), True)
@@ -109,7 +143,9 @@ def test_medmnist_classes_found_in_the_data_are_not_public(tmp_path: Path, monke
 
 
 def test_a_record_with_a_fraction_does_not_rename_whole_numbers(tmp_path: Path) -> None:
-    """An npz of whole numbers is stored as integers; one 0.5 makes it an array of floats, and other bytes."""
+    """An npz of whole numbers is stored as integers; one 0.5 makes it an array of floats, and
+    other bytes.
+    """
     rows, labels = [[i, i * i % 7] for i in range(40)], [i % 2 for i in range(40)]
 
     def ids(rows: list[list[float]], labels: list[int]) -> list[str]:
@@ -122,10 +158,20 @@ def test_a_record_with_a_fraction_does_not_rename_whole_numbers(tmp_path: Path) 
 
 
 def test_a_release_says_what_it_is_about() -> None:
-    """A claim about "one record" must not be read as covering queries, or data that training refuses."""
-    claim = Claim(guarantee=PureDP(0.1), mechanism="randomized_response", relation=RelationConfig("add_remove"), reasons=())
+    """A claim about "one record" must not be read as covering queries, or data that training
+    refuses.
+    """
+    claim = Claim(
+        guarantee=PureDP(0.1),
+        mechanism="randomized_response",
+        relation=RelationConfig("add_remove"),
+        reasons=(),
+    )
     words = claim.lines()
-    assert any("about the training records" in line and "queries" in line and "n_max" in line for line in words)
+    assert any(
+        "about the training records" in line and "queries" in line and "n_max" in line
+        for line in words
+    )
     unproved = replace(claim, reasons=("a",)).lines()
     assert unproved[0].startswith("NO PROOF OF PRIVACY")
     assert not any("training records" in line for line in unproved)

@@ -1,4 +1,6 @@
-"""Scattering features: against a transform written down plainly, and to the same bits wherever a record stands."""
+"""Scattering features: against a transform written down plainly, and to the same bits wherever a
+record stands.
+"""
 
 import math
 
@@ -19,7 +21,9 @@ def images(n: int, channels: int = 1, side: int = 8) -> np.ndarray:
 
 
 def plain(image: np.ndarray, kernel: np.ndarray, stride: int) -> np.ndarray:
-    """Sums around every ``stride``-th place of an image that is mirrored at its edges, by NumPy's own padding."""
+    """Sums around every ``stride``-th place of an image that is mirrored at its edges, by
+    NumPy's own padding.
+    """
     reach = len(kernel) // 2
     padded = np.pad(image, reach, mode="reflect")
     windows = np.lib.stride_tricks.sliding_window_view(padded, kernel.shape)[::stride, ::stride]
@@ -77,7 +81,8 @@ def test_rows_are_of_length_1_also_of_dark_and_of_huge_images() -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "shape"), [(784, (1, 28)), (2352, (3, 28)), (64, (1, 8)), (12, None), (100, None), (785, None)]
+    ("width", "shape"),
+    [(784, (1, 28)), (2352, (3, 28)), (64, (1, 8)), (12, None), (100, None), (785, None)],
 )
 def test_shapes(width: int, shape: tuple[int, int] | None) -> None:
     assert shape_of(width) == shape

@@ -41,10 +41,15 @@ def test_what_is_no_mapping_is_refused(node: object) -> None:
 
 def test_build_names_what_it_cannot_import() -> None:
     with trusting(["agt_cli.nothing.Here", "subprocess.getoutput", "agt.settings.KGridConfig"]):
-        with pytest.raises(ConfigError, match=r"model._target_: cannot import 'agt_cli.nothing.Here'"):
+        with pytest.raises(
+            ConfigError, match=r"model._target_: cannot import 'agt_cli.nothing.Here'"
+        ):
             build({"_target_": "agt_cli.nothing.Here"}, "model")
-        with pytest.raises(ConfigError, match=r"dataset._target_: 'subprocess.getoutput' is no dataclass"):
-            build({"_target_": "subprocess.getoutput", "cmd": "exit 1"}, "dataset")  # called, it would run a shell
+        with pytest.raises(
+            ConfigError, match=r"dataset._target_: 'subprocess.getoutput' is no dataclass"
+        ):
+            # called, it would run a shell
+            build({"_target_": "subprocess.getoutput", "cmd": "exit 1"}, "dataset")
         assert build({"_target_": "agt.settings.KGridConfig", "max": 2}, "kgrid").ks == (0, 1, 2)
 
 

@@ -7,7 +7,12 @@ import pytest
 
 from agt.store import Manifest, seal, unseal
 
-CONTENT = {"b": [1, 2.5, float("inf")], "a": {"text": "ä", "path": "p"}, "none": None, "held": False}
+CONTENT = {
+    "b": [1, 2.5, float("inf")],
+    "a": {"text": "ä", "path": "p"},
+    "none": None,
+    "held": False,
+}
 
 
 def test_what_was_sealed_comes_back_in_its_order() -> None:
@@ -38,10 +43,14 @@ def test_an_edited_file_is_no_sealed_one() -> None:
 
 
 def test_both_forms_are_written_as_the_files_on_users_disks_are() -> None:
-    """Folders, kept results and runs of earlier versions are read to the last byte: these are such bytes."""
+    """Folders, kept results and runs of earlier versions are read to the last byte: these are
+    such bytes.
+    """
     assert seal({"b": [1], "a": None}) == (
         b'{\n  "b": [\n    1\n  ],\n  "a": null,\n'
         b'  "sha256": "f3038a76ca0b5efd621420d6dcedf5128e0d944cf8b3e2c7490545e3dfd53346"\n}\n'
     )
     manifest = Manifest("train", {"b/c": 64 * "0", "a": 64 * "1"})
-    assert manifest.digest == "sha256:f621640adf734859d30efe1979eef89a30fa27744d76f54092bf497db59f1d4a"
+    assert (
+        manifest.digest == "sha256:f621640adf734859d30efe1979eef89a30fa27744d76f54092bf497db59f1d4a"
+    )

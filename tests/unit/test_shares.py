@@ -1,4 +1,6 @@
-"""What each of several jobs at once gets of a machine: threads, a GPU of its own, and locks that other machines can see."""
+"""What each of several jobs at once gets of a machine: threads, a GPU of its own, and locks that
+other machines can see.
+"""
 
 import os
 import time
@@ -17,9 +19,12 @@ from agt_cli.sweeps import _run_in_queues, take_share, threads_of_each
 
 
 @pytest.mark.parametrize(
-    ("given", "names"), [("2,5", ("2", "5")), ("GPU-ab, 3", ("GPU-ab", "3")), ("", ()), ("1,-1,2", ("1",))]
+    ("given", "names"),
+    [("2,5", ("2", "5")), ("GPU-ab, 3", ("GPU-ab", "3")), ("", ()), ("1,-1,2", ("1",))],
 )
-def test_gpus_are_those_that_the_call_sees(monkeypatch: pytest.MonkeyPatch, given: str, names: tuple[str, ...]) -> None:
+def test_gpus_are_those_that_the_call_sees(
+    monkeypatch: pytest.MonkeyPatch, given: str, names: tuple[str, ...]
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
     assert visible_gpus() == names
 
@@ -60,13 +65,25 @@ def test_locks_that_stay_on_one_machine_tell_nothing(tmp_path: Path) -> None:
         "lustre a rw,localflock",
         "ext4 /a rw,nolock",
     )
-    mounts.write_text("".join(f"3{at} 2 0:{at} / /m{at} rw - {words}\n" for at, words in enumerate(options)))
-    assert [_apart(os.makedev(0, at), str(mounts)) for at in range(5)] == [False, True, True, False, False]
+    mounts.write_text(
+        "".join(f"3{at} 2 0:{at} / /m{at} rw - {words}\n" for at, words in enumerate(options))
+    )
+    assert [_apart(os.makedev(0, at), str(mounts)) for at in range(5)] == [
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_the_settings_for_slurm_are_those_that_submitit_takes() -> None:
     slurm = pytest.importorskip("submitit.slurm.slurm")
-    line = ["hydra/launcher=slurm", "hydra.launcher.partition=gpu", "hydra.launcher.gpus_per_node=1"]
+    line = [
+        "hydra/launcher=slurm",
+        "hydra.launcher.partition=gpu",
+        "hydra.launcher.gpus_per_node=1",
+    ]
     config = compose_with_hydra("train", line)
     given = OmegaConf.to_container(config.hydra.launcher)
     assert isinstance(given, dict)
@@ -76,7 +93,18 @@ def test_the_settings_for_slurm_are_those_that_submitit_takes() -> None:
         for key, value in given.items()
         if key not in ("submitit_folder", "max_num_timeout", "name", "timeout_min")
     }
-    ours |= {"mem": f"{ours.pop('mem_gb')}GB", "ntasks_per_node": ours.pop("tasks_per_node"), "time": given["timeout_min"]}
+    ours |= {
+        "mem": f"{ours.pop('mem_gb')}GB",
+        "ntasks_per_node": ours.pop("tasks_per_node"),
+        "time": given["timeout_min"],
+    }
     batch = slurm._make_sbatch_string("agt", "logs", job_name="train", **ours)
-    for words in ("partition=gpu", "gpus-per-node=1", "signal=USR2@120", "time=240", "cpus-per-task=4", "mem=16GB"):
+    for words in (
+        "partition=gpu",
+        "gpus-per-node=1",
+        "signal=USR2@120",
+        "time=240",
+        "cpus-per-task=4",
+        "mem=16GB",
+    ):
         assert f"#SBATCH --{words}\n" in batch

@@ -1,4 +1,6 @@
-"""SISA: after a removal only what it touched is trained again, to the bits of a training that never saw the record."""
+"""SISA: after a removal only what it touched is trained again, to the bits of a training that
+never saw the record.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -39,9 +41,17 @@ def people(seed: int = 0) -> Records:
     return make_records(rng.normal(size=(len(y), 4)) / 3 + y[:, None] / 2, y, units)
 
 
-def problem(certificate: Any, records: Records, size: float | None = 80.0, **training: Any) -> Problem:
+def problem(
+    certificate: Any, records: Records, size: float | None = 80.0, **training: Any
+) -> Problem:
     dataset = Dataset(
-        "people", ("0", "1"), records, people(1), size, {}, *2 * [grounds(proved("own_words", text="made here"))]
+        "people",
+        ("0", "1"),
+        records,
+        people(1),
+        size,
+        {},
+        *2 * [grounds(proved("own_words", text="made here"))],
     )
     settings = Settings(
         model=HeadConfig(hidden=(3,) if isinstance(certificate, BoxKind) else ()),
@@ -64,7 +74,9 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "erm": (ErmKind(), {**CLOSED, "weight_decay": 0.1}),
     "box, no size": (BoxKind(), {"size": None, "batch": NO_SIZE}),
 }
-cases = pytest.mark.parametrize("name", ["box, batches", "stability, batches", "erm", "box, no size"])
+cases = pytest.mark.parametrize(
+    "name", ["box, batches", "stability, batches", "erm", "box, no size"]
+)
 
 
 def home(records: Records) -> np.ndarray:
@@ -72,7 +84,9 @@ def home(records: Records) -> np.ndarray:
 
 
 def removals(records: Records) -> Iterator[np.ndarray]:
-    """Masks of what remains: without a unit, without some, without a shard, without a class of a shard."""
+    """Masks of what remains: without a unit, without some, without a shard, without a class of a
+    shard.
+    """
     yield records.units != "u5"
     yield ~np.isin(records.units, ["u0", "u11", "u23"])
     yield home(records) != 2
@@ -135,7 +149,9 @@ def test_nothing_is_trained_where_nobody_is_gone(tmp_path: Path) -> None:
 def test_members_of_other_code_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Kept.of("stability, batches", tmp_path)
     real = ensembles.surroundings
-    monkeypatch.setattr(ensembles, "surroundings", lambda *about: {**real(*about), "agt's code": "another"})
+    monkeypatch.setattr(
+        ensembles, "surroundings", lambda *about: {**real(*about), "agt's code": "another"}
+    )
     done = kept.updated(people().units != "u5")
     assert len(done.trained) == 1
     assert done.changed == ("agt's code",)
@@ -150,7 +166,9 @@ def test_what_depends_on_more_than_its_shard_is_refused(tmp_path: Path) -> None:
     manifest = NewFolder(tmp_path / "bare", "test")
     fit(kept.whole).save(manifest)
     manifest.finish()
-    with pytest.raises(CheckError, match=r"tells not what each member was trained on .*: use method=retrain"):
+    with pytest.raises(
+        CheckError, match=r"tells not what each member was trained on .*: use method=retrain"
+    ):
         retrain_affected(kept.whole, Folder.open(tmp_path / "bare", "test"))
 
 
@@ -164,7 +182,9 @@ def test_features_whitened_by_rows_that_are_others_now_are_refused(tmp_path: Pat
     now = kept.without(people().units != "u5")
     assert len(retrain_affected(now, kept.shelf).trained) == 1
     fewer = now.on(replace(now.dataset, test=now.dataset.test.take(np.arange(30))))
-    with pytest.raises(CheckError, match=r"the public rows that the features are made from .* are others now"):
+    with pytest.raises(
+        CheckError, match=r"the public rows that the features are made from .* are others now"
+    ):
         retrain_affected(fewer, kept.shelf)
 
 
@@ -182,6 +202,8 @@ def test_features_made_from_public_rows_of_the_shard_are_made_anew(tmp_path: Pat
 
 
 def test_slices_of_an_earlier_version_are_refused_and_one_slice_is_none() -> None:
-    assert validate(EnsembleConfig, {"members": 4, "slices": 1}, "ensemble") == EnsembleConfig(members=4)
+    assert validate(EnsembleConfig, {"members": 4, "slices": 1}, "ensemble") == EnsembleConfig(
+        members=4
+    )
     with pytest.raises(ConfigError, match="slices=2: a setting of earlier versions of agt"):
         validate(EnsembleConfig, {"members": 4, "slices": 2}, "ensemble")

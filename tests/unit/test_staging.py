@@ -1,4 +1,6 @@
-"""Records on their way to a GPU: a fragment is the same however it came, and the next is under way while one is used."""
+"""Records on their way to a GPU: a fragment is the same however it came, and the next is under
+way while one is used.
+"""
 
 from collections.abc import Callable
 from itertools import islice
@@ -46,7 +48,11 @@ def streamed(card: Fake | None, **compute: object) -> Stream:
 NEEDED = N * (8 * WIDTH + 8)
 
 
-@pytest.mark.parametrize("rows", [np.arange(N), np.arange(0, N, 2), np.arange(7, 40)], ids=["all", "every other", "a run"])
+@pytest.mark.parametrize(
+    "rows",
+    [np.arange(N), np.arange(0, N, 2), np.arange(7, 40)],
+    ids=["all", "every other", "a run"],
+)
 def test_a_fragment_is_the_same_however_it_came(rows: np.ndarray) -> None:
     cards = None, Fake(0), Fake(NEEDED / RESIDENT)
     plain, sent, held = (list(streamed(card).fragments(rows, 20)) for card in cards)
@@ -81,7 +87,9 @@ def test_the_next_part_is_sent_before_one_is_used() -> None:
         pass
     order = [log.index(f"{act} {slice(i)}") for i in range(3) for act in ("send", "use")]
     assert order[0] < order[1] < order[3] < order[5]
-    assert [entry for entry in log if entry.startswith("send")] == [f"send {slice(i)}" for i in range(3)]
+    assert [entry for entry in log if entry.startswith("send")] == [
+        f"send {slice(i)}" for i in range(3)
+    ]
 
 
 def test_a_part_that_cannot_be_read_is_an_error_and_the_others_are_used() -> None:
@@ -100,6 +108,9 @@ def test_a_selection_beyond_a_gpus_memory_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(stream, "device_memory", lambda device: 2**20)
     at = streamed(Fake(0), device="cuda")
     assert at.groups([1, 2, 3], ReferenceKernel().kept_bytes) == [slice(0, 3)]
-    assert len(at.groups(list(range(900)), ReferenceKernel().kept_bytes)) > 4  # a quarter of the memory at once
-    with pytest.raises(ConfigError, match=r"kgrid: the 100000 most extreme bounds .* compute=default"):
+    # a quarter of the memory at once
+    assert len(at.groups(list(range(900)), ReferenceKernel().kept_bytes)) > 4
+    with pytest.raises(
+        ConfigError, match=r"kgrid: the 100000 most extreme bounds .* compute=default"
+    ):
         at.groups([100_000], ReferenceKernel().kept_bytes)

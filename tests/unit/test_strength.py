@@ -1,4 +1,6 @@
-"""What the recipe settles from public constants alone, and that nothing trains before it is settled."""
+"""What the recipe settles from public constants alone, and that nothing trains before it is
+settled.
+"""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -34,25 +36,36 @@ def test_strength_grows_and_slowly() -> None:
     assert strength(40_000, 11) == strength(40_000, 2) / 10
     forces = [strength(size, 2) for size in SIZES]
     assert all(one < other for one, other in pairwise(forces))
-    assert all(force / size >= more / other for (size, force), (other, more) in pairwise(zip(SIZES, forces, strict=True)))
+    assert all(
+        force / size >= more / other
+        for (size, force), (other, more) in pairwise(zip(SIZES, forces, strict=True))
+    )
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("classes", [2, 10])
 @pytest.mark.parametrize("unit_rows", [1, 5])
-def test_sgd_goes_as_far_as_the_strength_says_in_steps_that_are_allowed(size: float, classes: int, unit_rows: int) -> None:
+def test_sgd_goes_as_far_as_the_strength_says_in_steps_that_are_allowed(
+    size: float, classes: int, unit_rows: int
+) -> None:
     training = resolve_sgd(opened(), classes, size, unit_rows)
     assert (training.by_recipe, training.weight_decay) == ((), 0)
     steps = training.epochs * training.batch.count
     assert training.lr * steps == pytest.approx(size / strength(size, classes), rel=1e-9)
-    recipe = Recipe(classes, training, RelationConfig("add_remove"), KGridConfig(max=1), declared_size=size)
+    recipe = Recipe(
+        classes, training, RelationConfig("add_remove"), KGridConfig(max=1), declared_size=size
+    )
     setting = LinearSetting.of(recipe, 0, width=3)
     assert training.lr <= setting.rate_limit
     if training.batch.count > 1:  # a single batch holds everybody, however units fall
-        assert setting.plan.n_max - setting.plan.normalizer > 6 * np.sqrt(setting.plan.normalizer * unit_rows)
+        assert setting.plan.n_max - setting.plan.normalizer > 6 * np.sqrt(
+            setting.plan.normalizer * unit_rows
+        )
     if steps < 2000:
         rho = sgd_sensitivity(setting).rho
-        assert rho == pytest.approx(training.clip / strength(size, classes), rel=1e-9), "the distance that Lambda means"
+        assert rho == pytest.approx(training.clip / strength(size, classes), rel=1e-9), (
+            "the distance that Lambda means"
+        )
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -75,7 +88,9 @@ def test_what_is_given_as_a_number_stays() -> None:
 
 def test_caution_trades_along_the_curve() -> None:
     near, far = (resolve_sgd(opened(caution=caution), 2, 24_000) for caution in (1.0, 2.0))
-    assert near.lr * near.epochs * near.batch.count == pytest.approx(2 * far.lr * far.epochs * far.batch.count)
+    assert near.lr * near.epochs * near.batch.count == pytest.approx(
+        2 * far.lr * far.epochs * far.batch.count
+    )
 
 
 def test_nothing_trains_before_it_is_settled() -> None:
@@ -101,14 +116,18 @@ def test_a_saved_model_keeps_what_was_settled(tmp_path, members: int, certificat
     y = np.arange(300) % 2
     x = rng.normal(size=(300, 3)) + y[:, None]
     declared = agt.Declared(classes=[0, 1], size=300)
-    model = agt.fit(x, y, declared=declared, members=members, certificate=certificate, compute={"threads": 1})
+    model = agt.fit(
+        x, y, declared=declared, members=members, certificate=certificate, compute={"threads": 1}
+    )
     model.save(tmp_path / "model")
     again = agt.load(tmp_path / "model")
     assert (again.certify(x).stable_distance == model.certify(x).stable_distance).all()
     size = 300 / members
     expected = strength(size, 2) / size if certificate == "erm" else 0.0
     assert (
-        model.model.metrics["recipe.weight_decay"] == again.model.metrics["recipe.weight_decay"] == pytest.approx(expected)
+        model.model.metrics["recipe.weight_decay"]
+        == again.model.metrics["recipe.weight_decay"]
+        == pytest.approx(expected)
     )
 
 
@@ -117,13 +136,17 @@ def test_a_neighbour_settles_alike_where_the_size_is_declared(size: int | None) 
     """Else B counts the records, which one more changes: condition c says that it does not hold."""
     x, y = np.random.default_rng(0).normal(size=(201, 3)), np.arange(201) % 2
     known = [agt.fit(x[:n], y[:n], declared=agt.Declared(size=size)) for n in (200, 201)]
-    one, other = ({k: v for k, v in m.model.metrics.items() if k.startswith("recipe.")} for m in known)
+    one, other = (
+        {k: v for k, v in m.model.metrics.items() if k.startswith("recipe.")} for m in known
+    )
     assert (one == other) is (size is not None)
     (constants,) = (condition for condition in known[0].conditions if condition.letter == "c")
     assert constants.held is (size is not None)
 
 
-def test_constants_that_changed_since_are_noticed(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_constants_that_changed_since_are_noticed(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # type: ignore[no-untyped-def]
     model = agt.fit(np.eye(20), np.arange(20) % 2, declared=agt.Declared(size=20))
     model.save(tmp_path / "model")
     monkeypatch.setattr("agt.training.strength.ONSET", 999.0)

@@ -1,4 +1,6 @@
-"""A run's state is swapped wholly or not at all: interrupted at every step, raced for, read meanwhile."""
+"""A run's state is swapped wholly or not at all: interrupted at every step, raced for, read
+meanwhile.
+"""
 
 import os
 import random
@@ -29,7 +31,8 @@ class Killed(BaseException):
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("agt_cli.report.record._revision", lambda: None)  # asks git, which takes its time
+    # asks git, which takes its time
+    monkeypatch.setattr("agt_cli.report.record._revision", lambda: None)
     begin(tmp_path / "run")
     return tmp_path / "run"
 
@@ -54,11 +57,19 @@ def test_a_run_keeps_its_name_and_gets_another_digest(run: Path) -> None:
 def steps() -> Iterator[tuple[Any, str]]:
     """Everything by which a swap changes a disk."""
     yield from ((Path, name) for name in ("replace", "rename", "unlink", "rmdir", "mkdir"))
-    yield from ((next_state.shutil, "rmtree"), (os, "unlink"), (os, "rmdir"), (next_state, "sync_folder"))
+    yield from (
+        (next_state.shutil, "rmtree"),
+        (os, "unlink"),
+        (os, "rmdir"),
+        (next_state, "sync_folder"),
+    )
 
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, step: int) -> list[int]:
-    """Kill this process, as far as it can tell, before its ``step``-th change of the disk. Returns the count so far."""
+    """Kill this process, as far as it can tell, before its ``step``-th change of the disk.
+
+    Returns the count so far.
+    """
     count = [0]
 
     def counted(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,7 +86,9 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, step: int) -> list[int]:
     return count
 
 
-def test_killed_before_every_single_step_it_is_done_or_not_done(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_before_every_single_step_it_is_done_or_not_done(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also while an opener brings it to its end, one step further each time."""
     pristine, states, step = run.with_name("pristine"), list[int](), 0
     shutil.copytree(run, pristine)
@@ -114,7 +127,9 @@ def test_the_second_of_two_is_refused_and_changes_nothing(run: Path) -> None:
     assert not (run / STATE_LOCK).exists()
 
 
-def test_what_fails_while_it_is_written_changes_nothing(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_while_it_is_written_changes_nothing(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
     def full(self: Pending) -> AbstractContextManager[BinaryIO]:
@@ -148,7 +163,9 @@ def test_a_folder_that_cannot_be_written(run: Path, monkeypatch: pytest.MonkeyPa
     shutil.copytree(run, run / COMMIT, ignore=shutil.ignore_patterns("unlearning"))
     assert has_pending_commit(run)
     monkeypatch.setattr(Lock, "take", refused)
-    with pytest.raises(ConfigError, match=r"lock cannot be written \(Permission denied\).*make it writable"):
+    with pytest.raises(
+        ConfigError, match=r"lock cannot be written \(Permission denied\).*make it writable"
+    ):
         open_run(run, "train")
     with pytest.raises(ConfigError, match="make it writable"), run_lock(run):
         pass
@@ -167,7 +184,8 @@ def test_a_reader_of_an_earlier_state_stops(run: Path) -> None:
         before.read("model.safetensors")
 
 
-# -- real processes --------------------------------------------------------------------------------------------------------
+# -- real processes
+# --------------------------------------------------------------------------------------------------------
 
 
 def forked(act: Callable[[], object]) -> int:
@@ -222,7 +240,9 @@ def test_readers_during_swaps_get_one_state_or_a_clear_error(run: Path) -> None:
             try:
                 seen = max(seen, state(open_run(run, "train")))
             except ConfigError as error:
-                clear &= "its state was changed" in str(error) or "is changing this run" in str(error)
+                clear &= "its state was changed" in str(error) or "is changing this run" in str(
+                    error
+                )
         assert seen
         assert clear
 
@@ -233,11 +253,16 @@ def test_readers_during_swaps_get_one_state_or_a_clear_error(run: Path) -> None:
     assert [ended(process) for process in readers] == [0, 0]
 
 
-# -- what was planted or damaged -------------------------------------------------------------------------------------------
+# -- what was planted or damaged
+# -------------------------------------------------------------------------------------------
 
 
 def listing(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("name", ["unlearning", STATE_LOCK, NEXT, COMMIT])
@@ -247,7 +272,11 @@ def test_links_are_not_followed(run: Path, tmp_path: Path, name: str, dangling: 
     if not dangling:
         shutil.copytree(run, elsewhere) if name != STATE_LOCK else elsewhere.write_bytes(b"mine")
     link = run / name
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and not link.is_relative_to(path)}
+    before = {
+        path: path.read_bytes()
+        for path in tmp_path.rglob("*")
+        if path.is_file() and not link.is_relative_to(path)
+    }
     if name == "unlearning":
         shutil.move(run / name, tmp_path / "kept")
         before = {}
@@ -280,7 +309,10 @@ def decide(run: Path) -> None:
 
 SPOILT: dict[str, Callable[[Path], object]] = {
     "manifest": lambda commit: (commit / "manifest.json").write_bytes(b"{}"),
-    "manifest a folder": lambda commit: ((commit / "manifest.json").unlink(), (commit / "manifest.json").mkdir()),
+    "manifest a folder": lambda commit: (
+        (commit / "manifest.json").unlink(),
+        (commit / "manifest.json").mkdir(),
+    ),
     "manifest a link": lambda commit: (
         (commit / "manifest.json").rename(commit / "m"),
         (commit / "manifest.json").symlink_to(commit / "gone"),
@@ -309,7 +341,9 @@ def test_a_spoilt_commit_changes_nothing(run: Path, tmp_path: Path, name: str) -
     before = listing(tmp_path)
     for _ in range(2):
         with pytest.raises(
-            ConfigError, match=r"commit holds a new state that is not as agt unlearn left it.*move .*commit away"
+            ConfigError,
+            match=r"commit holds a new state that is not as agt unlearn left it.*move .*commit "
+            r"away",
         ):
             open_run(run, "train")
         with pytest.raises(ConfigError, match="not as agt unlearn left it"):

@@ -1,4 +1,6 @@
-"""What training is made of: batches, shards, steps, bounds on eigenvalues, and the solver of tilted problems."""
+"""What training is made of: batches, shards, steps, bounds on eigenvalues, and the solver of
+tilted problems.
+"""
 
 import tempfile
 import threading
@@ -27,11 +29,14 @@ from agt.training.recipe import Recipe
 from agt.training.sgd import Sgd, descend, learning_rate
 from agt.training.spectral import largest_eigenvalue, proved
 
-# -- batches -----------------------------------------------------------------------------------------------------------
+# -- batches
+# -----------------------------------------------------------------------------------------------------------
 
 
 def plan(count: int = 4, epochs: int = 3, key: str = "agt", n_max: int = 1000) -> BatchPlan:
-    return BatchPlan.of(BatchConfig(count=count, normalizer=5.0, n_max=n_max, key=key), epochs, None, 0)
+    return BatchPlan.of(
+        BatchConfig(count=count, normalizer=5.0, n_max=n_max, key=key), epochs, None, 0
+    )
 
 
 def names(n: int) -> np.ndarray:
@@ -97,7 +102,9 @@ def test_empty_batches_are_kept_and_no_records_are_fine() -> None:
 
 def test_a_batch_above_n_max_stops_before_the_first_step() -> None:
     batches = plan(count=1, n_max=10).batches(names(11))
-    with pytest.raises(ConfigError, match=r"a batch holds 11 records and training.batch.n_max is 10"):
+    with pytest.raises(
+        ConfigError, match=r"a batch holds 11 records and training.batch.n_max is 10"
+    ):
         next(iter(batches))
     assert len(next(iter(plan(count=1, n_max=10).batches(names(10))))) == 10
 
@@ -115,7 +122,11 @@ def test_where_the_normaliser_comes_from(
     config: BatchConfig, declared_size: int | None, normalizer: float, declared: bool
 ) -> None:
     made = BatchPlan.of(config, 1, declared_size, 120)
-    assert (made.normalizer, made.declared, made.n_max) == (normalizer, declared, default_n_max(normalizer))
+    assert (made.normalizer, made.declared, made.n_max) == (
+        normalizer,
+        declared,
+        default_n_max(normalizer),
+    )
     assert made.n_max >= 1.1 * normalizer
 
 
@@ -132,13 +143,16 @@ def test_the_cap_on_a_units_rows() -> None:
         check_unit_rows(units, 1)
 
 
-# -- ensemble ----------------------------------------------------------------------------------------------------------
+# -- ensemble
+# ----------------------------------------------------------------------------------------------------------
 
 
 SEVEN = EnsembleConfig(members=7)
 
 
-def summary(recipe: Recipe, records: Records, checkpoints: Checkpoints) -> tuple[list[str], float | None]:
+def summary(
+    recipe: Recipe, records: Records, checkpoints: Checkpoints
+) -> tuple[list[str], float | None]:
     """A stand-in for training: what a member was given."""
     return records.ids.tolist(), recipe.declared_size
 
@@ -168,13 +182,21 @@ def test_another_key_deals_otherwise() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2], ids=["one process", "two processes"])
 def test_members_get_their_shards_in_order(threads: int) -> None:
-    records = make_records(np.zeros((40, 3)), np.arange(40) % 2).take(np.random.default_rng(0).permutation(40))
+    records = make_records(np.zeros((40, 3)), np.arange(40) % 2).take(
+        np.random.default_rng(0).permutation(40)
+    )
     done: list[int] = []
     given = train_members(
-        summary, make_recipe(make_training(), declared_size=70, threads=threads), records, SEVEN, done.append
+        summary,
+        make_recipe(make_training(), declared_size=70, threads=threads),
+        records,
+        SEVEN,
+        done.append,
     )
     home = shards(records.units, SEVEN)
-    assert [ids for ids, _ in given] == [sorted(records.ids[home == shard].tolist()) for shard in range(7)]
+    assert [ids for ids, _ in given] == [
+        sorted(records.ids[home == shard].tolist()) for shard in range(7)
+    ]
     assert {size for _, size in given} == {10.0}
     assert done == list(range(1, 8))
 
@@ -192,7 +214,9 @@ def test_a_vote_of_margins_comes_with_its_clip_and_of_two_classes() -> None:
         (
             ConfigError,
             "vote=margins is a vote of several members, and members=1",
-            lambda: agt.fit(x, y % 2, declared=agt.Declared(classes=[0, 1]), vote="margins", margin_clip=1.0),
+            lambda: agt.fit(
+                x, y % 2, declared=agt.Declared(classes=[0, 1]), vote="margins", margin_clip=1.0
+            ),
         ),
         (
             ConfigError,
@@ -203,7 +227,9 @@ def test_a_vote_of_margins_comes_with_its_clip_and_of_two_classes() -> None:
 
 
 def test_shards_lie_in_memory_of_their_own_at_one_alignment() -> None:
-    """A matrix product may round otherwise at another address: where a shard lies must not tell about other shards."""
+    """A matrix product may round otherwise at another address: where a shard lies must not tell
+    about other shards.
+    """
     rng = np.random.default_rng(0)
     features = rng.normal(size=(41, 3))
     for start in range(4):
@@ -218,12 +244,18 @@ def _size_of(recipe: Recipe, records: Records, checkpoints: Checkpoints) -> int:
     return len(records)
 
 
-def test_records_on_their_way_to_other_processes_lie_in_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """joblib would map arrays above a megabyte to files below /dev/shm that every local user may read."""
+def test_records_on_their_way_to_other_processes_lie_in_no_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """joblib would map arrays above a megabyte to files below /dev/shm that every local user may
+    read.
+    """
     monkeypatch.setattr(ensemble, "_division", lambda config, compute: (2, 1))
     n, seen, done = 60_000, set[Path](), threading.Event()
     ids = np.array([f"{at}" for at in range(n)])
-    records = Records(np.zeros((n, 8)), np.zeros(n, dtype=np.int64), ids, ids, np.zeros(n, dtype=bool))
+    records = Records(
+        np.zeros((n, 8)), np.zeros(n, dtype=np.int64), ids, ids, np.zeros(n, dtype=bool)
+    )
     places = [place for place in (Path("/dev/shm"), Path(tempfile.gettempdir())) if place.exists()]
     before = {path for place in places for path in place.glob("joblib*/*")}
 
@@ -235,7 +267,9 @@ def test_records_on_their_way_to_other_processes_lie_in_no_file(monkeypatch: pyt
     watch.start()
     try:
         with members_in_processes():
-            sizes = train_members(_size_of, make_recipe(make_training()), records, EnsembleConfig(members=2))
+            sizes = train_members(
+                _size_of, make_recipe(make_training()), records, EnsembleConfig(members=2)
+            )
     finally:
         done.set()
         watch.join()
@@ -244,7 +278,8 @@ def test_records_on_their_way_to_other_processes_lie_in_no_file(monkeypatch: pyt
     assert seen - before == set()
 
 
-# -- optimizer ---------------------------------------------------------------------------------------------------------
+# -- optimizer
+# ---------------------------------------------------------------------------------------------------------
 
 
 SETTINGS = [
@@ -267,7 +302,9 @@ def walk(config, theta: torch.Tensor, gradients: list[torch.Tensor]) -> torch.Te
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_a_box_holds_every_sequence_of_gradients_bitwise(settings: dict, dtype: torch.dtype) -> None:
+def test_a_box_holds_every_sequence_of_gradients_bitwise(
+    settings: dict, dtype: torch.dtype
+) -> None:
     config = make_training(**settings)
     rng = np.random.default_rng(0)
     theta = torch.from_numpy(rng.normal(size=7)).to(dtype)
@@ -278,9 +315,14 @@ def test_a_box_holds_every_sequence_of_gradients_bitwise(settings: dict, dtype: 
         lr = learning_rate(config, step)
         # As in training: theta's lower bound takes the update's upper one.
         updates = down.update(("p", 0), low[step]), up.update(("p", 0), high[step])
-        lower, upper = descend(config, lr, lower, updates[1]), descend(config, lr, upper, updates[0])
+        lower, upper = (
+            descend(config, lr, lower, updates[1]),
+            descend(config, lr, upper, updates[0]),
+        )
     for index in range(200):
-        share = torch.from_numpy(rng.integers(0, 2, (25, 7)) if index % 2 else rng.random((25, 7))).to(dtype)
+        share = torch.from_numpy(
+            rng.integers(0, 2, (25, 7)) if index % 2 else rng.random((25, 7))
+        ).to(dtype)
         inside = torch.minimum(torch.maximum(low + share * (high - low), low), high)
         end = walk(config, theta, list(inside))
         assert ((lower <= end) & (end <= upper)).all()
@@ -301,11 +343,14 @@ def test_groups_of_k_keep_their_own_buffers() -> None:
     assert sgd.update(("p", 0), one).tolist() == [1.5, 1.5]
 
 
-# -- spectral ----------------------------------------------------------------------------------------------------------
+# -- spectral
+# ----------------------------------------------------------------------------------------------------------
 
 
 def hidden():
-    """(a matrix, its largest eigenvalue): no start that lies in the last 20 coordinates ever sees it."""
+    """(a matrix, its largest eigenvalue): no start that lies in the last 20 coordinates ever
+    sees it.
+    """
     top = np.ones((20, 20)) / 20 * 10.0
     matrix = np.zeros((40, 40))
     matrix[:20, :20], matrix[20:, 20:] = top, np.diag(np.linspace(1, 9, 20))
@@ -320,7 +365,8 @@ def power(matrix, start, steps=1000):
 
 def test_a_power_iteration_would_stop_too_low_and_the_bound_does_not():
     matrix, top = hidden()
-    start = matrix[:, int(np.diag(matrix).argmax())]  # the longest column: a natural start, orthogonal to the eigenvector
+    # the longest column: a natural start, orthogonal to the eigenvector
+    start = matrix[:, int(np.diag(matrix).argmax())]
     assert power(matrix, start) < top - 0.9
     assert top <= largest_eigenvalue(matrix) <= top * (1 + 1e-5)
 
@@ -360,7 +406,8 @@ def test_a_matrix_whose_last_eigenpair_alone_lapack_does_not_find() -> None:
     assert largest_eigenvalue(half.T @ half) >= float(np.linalg.eigvalsh(half.T @ half)[-1]) - 1e-14
 
 
-# -- training tilted ---------------------------------------------------------------------------------------------------
+# -- training tilted
+# ---------------------------------------------------------------------------------------------------
 
 
 CLAMPS = (1.0, 0.5, 0.3)

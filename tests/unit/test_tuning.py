@@ -1,4 +1,6 @@
-"""Settings compared on public rows: folds that stand for the real run, the rule of choice, and private records unread."""
+"""Settings compared on public rows: folds that stand for the real run, the rule of choice, and
+private records unread.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -49,7 +51,13 @@ def dataset(private: Records, test: Records, size: float | None = 400) -> Datase
 
 
 def settings(certificate: Any = None, **training: Any) -> Settings:
-    given = {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "clip": 0.5, "weight_decay": 0.01} | training
+    given = {
+        "loss": "binary_cross_entropy",
+        "epochs": 1,
+        "lr": 1.0,
+        "clip": 0.5,
+        "weight_decay": 0.01,
+    } | training
     return Settings(
         model=HeadConfig(hidden=()),
         training=TrainingConfig(**given),
@@ -63,22 +71,30 @@ def settings(certificate: Any = None, **training: Any) -> Settings:
     )
 
 
-def candidate(private: Records | None = None, size: float | None = 400, **training: Any) -> Candidate:
+def candidate(
+    private: Records | None = None, size: float | None = 400, **training: Any
+) -> Candidate:
     data = dataset(rows(400, 1, "t") if private is None else private, rows(120, 2), size)
     return Candidate.of(data, settings(**training), data.test)
 
 
 def test_distances_of_the_folds_are_the_real_runs() -> None:
-    """Ten times as many private records declared, and nothing else: they reach farther, and no label changes."""
+    """Ten times as many private records declared, and nothing else: they reach farther, and no
+    label changes.
+    """
     few, many = (candidate(size=size).scores(4, 20, BUDGET) for size in (400, 4000))
     assert (few[:, 0] == many[:, 0]).all()
     assert (few[:, 1] < many[:, 1]).all()
     assert (few[:, 2] < many[:, 2]).all()
-    assert candidate(size=400).model.moves == pytest.approx(10 * candidate(size=4000).model.moves, rel=1e-3)
+    assert candidate(size=400).model.moves == pytest.approx(
+        10 * candidate(size=4000).model.moves, rel=1e-3
+    )
 
 
 def test_a_fold_is_what_a_run_on_its_rows_would_be() -> None:
-    """If the public rows outside the fold were the private records, and as many, the head would be the fold's own."""
+    """If the public rows outside the fold were the private records, and as many, the head would
+    be the fold's own.
+    """
     here = candidate(size=90)
     inside = here.rows.take(np.arange(90))
     stand_in = here._stand_in(inside)
@@ -89,17 +105,24 @@ def test_a_fold_is_what_a_run_on_its_rows_would_be() -> None:
 
 def test_private_records_are_never_read() -> None:
     """Other private records, and another number of them: the same scores to the last bit."""
-    one, two = (candidate(private).scores(3, 20, BUDGET) for private in (rows(400, 1, "t"), rows(250, 9, "u")))
+    one, two = (
+        candidate(private).scores(3, 20, BUDGET)
+        for private in (rows(400, 1, "t"), rows(250, 9, "u"))
+    )
     assert (one == two).all()
 
 
 def test_a_rate_close_to_the_limit_holds_in_the_folds() -> None:
-    """n_max / B, and with it the largest learning rate, is the real run's, though the folds are far smaller."""
+    """n_max / B, and with it the largest learning rate, is the real run's, though the folds are
+    far smaller.
+    """
     limit = linear_head(
         Problem(dataset(rows(9, 0), rows(9, 1), 40_000), settings(StabilityKind()))
     ).trained.sensitivity.rate_limit
     assert limit is not None
-    scores = candidate(size=40_000, certificate=StabilityKind(), epochs=4, lr=0.999 * limit, weight_decay=0.01)
+    scores = candidate(
+        size=40_000, certificate=StabilityKind(), epochs=4, lr=0.999 * limit, weight_decay=0.01
+    )
     assert scores.scores(3, 20, BUDGET).shape == (3, 3)
 
 
@@ -125,7 +148,8 @@ def test_what_cannot_be_compared_is_refused(change: dict[str, Any], text: str) -
 
 def test_features_that_depend_on_private_records_are_refused() -> None:
     data = replace(
-        dataset(rows(400, 1, "t"), rows(120, 2)), preprocessing=grounds(not_held("own_words", text="a range is private"))
+        dataset(rows(400, 1, "t"), rows(120, 2)),
+        preprocessing=grounds(not_held("own_words", text="a range is private")),
     )
     with pytest.raises(ConfigError, match="depend on private records: a range is private"):
         Candidate.of(data, settings(), data.test)
@@ -142,14 +166,22 @@ def test_the_choice_is_within_a_standard_error_of_the_best() -> None:
 
 
 def test_a_grid_names_keys_and_merges_mappings() -> None:
-    config = composed("train", ["dataset=digits", "model=linear", "training=recipe", "certificate=erm"])
-    grid = {"training.weight_decay": (1e-3, 1e-2), "certificate.features": ({"map": "none"}, {"map": "relu", "count": 8})}
+    config = composed(
+        "train", ["dataset=digits", "model=linear", "training=recipe", "certificate=erm"]
+    )
+    grid = {
+        "training.weight_decay": (1e-3, 1e-2),
+        "certificate.features": ({"map": "none"}, {"map": "relu", "count": 8}),
+    }
     found = choices(config, grid)
     assert [choice.settings.training.weight_decay for choice in found] == [1e-3, 1e-3, 1e-2, 1e-2]
     assert found[1].config["certificate"]["features"]["bias"] == 0.1
     assert found[1].words == "training.weight_decay=0.001, certificate.features=map relu count 8"
     assert choices(config, None)[0].words == "as given"
-    for key, text in (("training.weigth_decay", "did you mean 'weight_decay'"), ("compute.threads", "unknown key")):
+    for key, text in (
+        ("training.weigth_decay", "did you mean 'weight_decay'"),
+        ("compute.threads", "unknown key"),
+    ):
         with pytest.raises(ConfigError, match=text):
             choices(config, {key: (1,)})
     with pytest.raises(ConfigError, match=r"training\.weight_decay"):
@@ -180,7 +212,9 @@ def test_no_candidate_is_scored_on_what_another_trains_on(
     if allowed:
         assert len({id(data.prepared(choice)) for choice in found}) == len(found)
     else:
-        with pytest.raises(ConfigError, match="what is public for one would be private for another"):
+        with pytest.raises(
+            ConfigError, match="what is public for one would be private for another"
+        ):
             [data.prepared(choice) for choice in found]
 
 
@@ -198,4 +232,6 @@ def test_a_declaration_falls_with_the_public_rows_that_it_names() -> None:
     assert "these are other rows" in fact.sentence
     assert still_chosen(said, None, other, source) == said
     assert still_chosen(fact, about, now, source) == fact, "what is void stays so"
-    assert still_chosen(said, ChosenFrom("gone.csv", "x"), now, source).standing is Standing.DECLARED
+    assert (
+        still_chosen(said, ChosenFrom("gone.csv", "x"), now, source).standing is Standing.DECLARED
+    )

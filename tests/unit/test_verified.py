@@ -14,7 +14,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 from agt.errors import ConfigError
-from agt.store import MANIFEST_FILE, Broken, Manifest, NewFolder, parse_object, parse_yaml, read_file, seal_manifest
+from agt.store import (
+    MANIFEST_FILE,
+    Broken,
+    Manifest,
+    NewFolder,
+    parse_object,
+    parse_yaml,
+    read_file,
+    seal_manifest,
+)
 from agt_cli.report.markdown import CheckState, Findings, excerpt
 from agt_cli.verify import folders
 from agt_cli.verify.folders import Record, inventory
@@ -37,7 +46,9 @@ def look(folder: Path, digest: str | None = None) -> tuple[Record | None, dict[s
     """The folder as it is read, and its problems."""
     findings = Findings()
     bound = Record.bind(folder, digest, findings, lambda done, files: None)
-    return bound, {check.name: check.words for check in findings.checks if check.state is CheckState.PROBLEM}
+    return bound, {
+        check.name: check.words for check in findings.checks if check.state is CheckState.PROBLEM
+    }
 
 
 def test_what_is_read_is_what_was_hashed(folder: Path) -> None:
@@ -56,7 +67,10 @@ WAYS: dict[str, Callable[[Path, Path], object]] = {
     "longer": lambda path, other: path.write_bytes(path.read_bytes() + b"\n"),
     "removed": lambda path, other: path.unlink(),
     "swapped": lambda path, other: path.write_bytes(other.read_bytes()),
-    "a link to the same bytes": lambda path, other: (path.rename(path.parent / ".kept"), path.symlink_to(".kept")),
+    "a link to the same bytes": lambda path, other: (
+        path.rename(path.parent / ".kept"),
+        path.symlink_to(".kept"),
+    ),
     "a link that leads nowhere": lambda path, other: (path.unlink(), path.symlink_to("nowhere")),
     "a pipe": lambda path, other: (path.unlink(), os.mkfifo(path)),
     "a folder": lambda path, other: (path.unlink(), path.mkdir()),
@@ -78,7 +92,9 @@ def test_a_link_on_the_way_is_not_followed(folder: Path, tmp_path: Path) -> None
     (folder / "deep").rename(tmp_path / "away")
     (folder / "deep").symlink_to(tmp_path / "away")
     problems = look(folder)[1]
-    assert problems["files"] == "deep/er/c.txt lies behind deep, which is a link: it is not followed"
+    assert (
+        problems["files"] == "deep/er/c.txt lies behind deep, which is a link: it is not followed"
+    )
     assert "deep (a link)" in problems["nothing else"]
 
 
@@ -91,7 +107,8 @@ def test_what_is_not_listed_is_named(folder: Path) -> None:
     (folder / "deep/more.txt").write_text("")
     os.mkfifo(folder / "pipe")
     assert look(folder)[1] == {
-        "nothing else": "not listed, so no part of it, and nothing vouches for them: deep/more.txt, pipe (a pipe)"
+        "nothing else": "not listed, so no part of it, and nothing vouches for them: "
+        "deep/more.txt, pipe (a pipe)"
     }
 
 
@@ -109,14 +126,17 @@ def test_the_digest_is_compared(folder: Path) -> None:
     [
         *(b"", b"[]", b"{}", b"[" * 10**5, b"\xff", b'{"files": {}, "files": {}}', None),
         *(
-            seal_manifest({"command": "train", "files": {name: 64 * "0"}})  # leads out of the folder
+            # leads out of the folder
+            seal_manifest({"command": "train", "files": {name: 64 * "0"}})
             for name in ("../outside", "/etc/passwd", "a/../../b", "./a", "a//b", MANIFEST_FILE)
         ),
     ],
 )
 def test_a_manifest_that_is_none_stops_there(folder: Path, content: bytes | None) -> None:
     (folder / MANIFEST_FILE).unlink()
-    os.mkfifo(folder / MANIFEST_FILE) if content is None else (folder / MANIFEST_FILE).write_bytes(content)
+    os.mkfifo(folder / MANIFEST_FILE) if content is None else (folder / MANIFEST_FILE).write_bytes(
+        content
+    )
     bound, problems = look(folder)
     assert bound is None
     assert set(problems) == {"manifest"}
@@ -130,7 +150,9 @@ def test_a_file_beyond_measure_is_not_read(folder: Path, monkeypatch: pytest.Mon
         read_file(folder / "b.bin")
 
 
-def test_a_folder_beyond_measure_is_not_listed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_beyond_measure_is_not_listed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(folders, "MAX_ENTRIES", 10)
     for number in range(20):
         (folder / f"{number}").write_bytes(b"")
@@ -146,7 +168,11 @@ def test_a_folder_beyond_measure_is_not_listed(folder: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     "content",
     [
-        *(b'{"a": 1, "a": 2}', b'{"a": NaN}', b'{"a": Infinity}', b'{"a": -1e999}', b'{"a": ' + b"9" * 5000 + b"}"),
+        *(b'{"a": 1, "a": '
+          b'2}', b'{"a": '
+                               b'NaN}', b'{"a": '
+                                              b'Infinity}', b'{"a": '
+                                                                  b'-1e999}', b'{"a": ' + b"9" * 5000 + b"}"),
         *(b"[" * 10**5, b'{"a": ' * 10**5, b"[1]", b"1", b"", b"\xff\xfe{", b"\xef\xbb\xbf{}"),
     ],
 )  # fmt: skip
@@ -158,14 +184,21 @@ def test_json_that_nobody_should_read(content: bytes) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        *(b"a: &x [1]\nb: *x", b"a: 1\na: 2", b"a: {b: 1, b: 2}", b"!!python/name:os.system ''", b"a: " + b"[" * 10**4),
+        *(b"a: &x [1]\nb: "
+          b"*x", b"a: 1\na: "
+                               b"2", b"a: {b: 1, b: "
+                                              b"2}", b"!!python/name:os.system "
+                                                                  b"''", b"a: " + b"[" * 10**4),
         *(b"- 1", b"", b"\xff", b"a: \x00", b"a: [", b"{[1]: 2}", b"a: " + b"x" * 2**20),
     ],
 )  # fmt: skip
 def test_yaml_that_nobody_should_read(content: bytes) -> None:
     with pytest.raises(Broken, match=r"^x\.yaml "):
         parse_yaml(content, "x.yaml")
-    assert parse_yaml(b"a: ${oc.env:HOME}\nb: 1.0e-05\n", "x.yaml") == {"a": "${oc.env:HOME}", "b": 1e-5}
+    assert parse_yaml(b"a: ${oc.env:HOME}\nb: 1.0e-05\n", "x.yaml") == {
+        "a": "${oc.env:HOME}",
+        "b": 1e-5,
+    }
 
 
 @given(st.text(max_size=50))
@@ -177,16 +210,21 @@ def test_visible_text_acts_on_nothing(text: str) -> None:
     assert excerpt("x" * 10**6, 5) == "xxxxx... (1,000,000 characters)"
 
 
-# -- labels ----------------------------------------------------------------------------------------------------------------
+# -- labels
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def labels(names: list[str], words: list[str], count: int | None = None, **how: Any) -> list[str]:
     """What is read of labels.parquet, of which metrics.json counts so many."""
     file = BytesIO()
-    table = pa.table([pa.array(column, pa.string()) for column in (names, words)], ["record_id", "label"])
+    table = pa.table(
+        [pa.array(column, pa.string()) for column in (names, words)], ["record_id", "label"]
+    )
     pq.write_table(table, file, row_group_size=max(7, len(names) // 3), **how)
     counts = {"n_queries": 20 + len(names), "answered": len(names) if count is None else count}
-    record = SimpleNamespace(holds="labels.parquet".__eq__, read=lambda name: file.getvalue(), metrics=counts)
+    record = SimpleNamespace(
+        holds="labels.parquet".__eq__, read=lambda name: file.getvalue(), metrics=counts
+    )
     read = labels_of(cast(Record, record))
     assert read is not None
     return cast(list[str], read.to_pylist())
@@ -194,14 +232,23 @@ def labels(names: list[str], words: list[str], count: int | None = None, **how: 
 
 def test_labels_are_read_as_they_stand_and_no_more_of_them_than_were_counted() -> None:
     names, words = [str(n) for n in range(20)], [*"abcbbbb", *"cccccca", *"dbbbbd"]
-    for how in (dict[str, Any](), {"use_dictionary": ["label"], "write_statistics": False}, {"compression": "none"}):
+    for how in (
+        dict[str, Any](),
+        {"use_dictionary": ["label"], "write_statistics": False},
+        {"compression": "none"},
+    ):
         assert labels(names, words, **how) == words
     assert labels([], []) == []
     with pytest.raises(Broken, match="20 rows, and 21 were counted"):
         labels(names, words, 21)
     for content, how, wrong in (
-        ((["x"] * 100_000, ["a"] * 100_000), {}, "100000 rows in"),  # a dictionary holds each once: a few hundred bytes
-        ((["1", "2"], ["a", "b"]), {"compression": "zstd"}, "compression is ZSTD, and agt writes SNAPPY or none"),
+        # a dictionary holds each once: a few hundred bytes
+        ((["x"] * 100_000, ["a"] * 100_000), {}, "100000 rows in"),
+        (
+            (["1", "2"], ["a", "b"]),
+            {"compression": "zstd"},
+            "compression is ZSTD, and agt writes SNAPPY or none",
+        ),
     ):
         with pytest.raises(Broken, match=wrong):
             labels(*content, **how)

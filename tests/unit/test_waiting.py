@@ -62,7 +62,10 @@ def test_what_is_owed_is_on_the_disk_first(tmp_path: Path) -> None:
 
     broken: Any = SimpleNamespace(add_metrics=refuse)
     whole: Any = SimpleNamespace(add_metrics=lambda **numbers: None)
-    assert "1 of 3 queries are answered" in of(tmp_path, 2).record_deferred(np.array([True, False, False]), whole)[0]
+    assert (
+        "1 of 3 queries are answered"
+        in of(tmp_path, 2).record_deferred(np.array([True, False, False]), whole)[0]
+    )
     with pytest.raises(OSError, match="no space"):
         of(tmp_path, 2).record_deferred(np.array([False]), broken)
     assert abstentions(tmp_path, STATES) == 3
