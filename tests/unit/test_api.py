@@ -250,14 +250,14 @@ def test_another_model_than_the_digest_names_is_refused(tmp_path: Path) -> None:
     other.save(tmp_path / "other")
     with pytest.raises(agt.ConfigError, match="another run"):
         agt.load(tmp_path / "other", digest)
-    with pytest.raises(agt.ConfigError, match="something is there already"):
+    with pytest.raises(agt.ConfigError, match="/model: "):
         other.save(tmp_path / "model")
 
 
 def test_a_folder_that_holds_no_model_says_so(tmp_path: Path) -> None:
-    with pytest.raises(agt.ConfigError, match=r"nowhere: there is no such folder"):
+    with pytest.raises(agt.ConfigError, match="/nowhere"):
         agt.load(tmp_path / "nowhere")
-    with pytest.raises(agt.ConfigError, match=r"manifest\.json is missing"):
+    with pytest.raises(agt.ConfigError, match=r"manifest\.json"):
         agt.load(tmp_path)
 
 
@@ -285,7 +285,7 @@ def test_members_of_units_that_nothing_names_are_not_loaded(tmp_path: Path) -> N
     del node["units"]
     (tmp_path / "model" / "model.json").write_text(json.dumps(node))
     reseal(tmp_path / "model")
-    with pytest.raises(agt.ConfigError, match="nothing says whose they are"):
+    with pytest.raises(agt.ConfigError, match=r"relation\.unit_rows=2"):
         agt.load(tmp_path / "model")
 
 
@@ -293,10 +293,16 @@ def test_layers_are_described_and_built_again() -> None:
     shared = nn.ReLU()
     network = nn.Sequential(
         OrderedDict(
-            flat=nn.Flatten(), a=nn.Linear(6, 5, bias=False), r=shared, b=nn.Linear(5, 5), r2=shared,
-            s=nn.Softplus(2.0, 9.0), g=nn.GELU(approximate="tanh"), last=nn.Linear(5, 2),
+            flat=nn.Flatten(),
+            a=nn.Linear(6, 5, bias=False),
+            r=shared,
+            b=nn.Linear(5, 5),
+            r2=shared,
+            s=nn.Softplus(2.0, 9.0),
+            g=nn.GELU(approximate="tanh"),
+            last=nn.Linear(5, 2),
         )
-    )  # fmt: skip
+    )
     again = from_layers(json.loads(json.dumps(layers_of(network))))
     assert repr(again) == repr(network)
     assert [name for name, _ in again.state_dict().items()] == [
@@ -308,24 +314,22 @@ def test_released_labels_carry_their_guarantee_and_what_it_rests_on() -> None:
     release = fit().release(QUERIES, agt.RandomizedResponse(eps=2.0))
     assert release.claim.proved
     assert set(release.labels) <= {0, 1}
-    assert release.words[0].startswith("2-differentially private per query")
+    assert release.claim.guarantee == agt.RandomizedResponse(eps=2.0).guarantee
     assert any("declared.features=True" in line for line in release.words)
     assert any("declared.size" in line for line in release.words)
 
 
 def test_no_release_without_what_the_guarantee_rests_on() -> None:
-    with pytest.raises(
-        agt.ConfigError, match=r"condition b \(each record stands alone\) does not hold"
-    ):
+    with pytest.raises(agt.ConfigError, match="condition b"):
         agt.fit(X, Y).release(QUERIES, agt.RandomizedResponse(eps=2.0))
     published = agt.fit(X, Y).release(QUERIES, agt.RandomizedResponse(eps=2.0), accounting="paper")
     assert not published.claim.proved
-    assert published.words[0].startswith("NO PROOF OF PRIVACY")
+    assert "b" in published.claim.reasons
 
 
 def test_what_was_not_held_when_saved_is_not_held_when_loaded(tmp_path: Path) -> None:
     agt.fit(X, Y).save(tmp_path / "model")
-    with pytest.raises(agt.ConfigError, match="does not hold"):
+    with pytest.raises(agt.ConfigError, match="condition b"):
         agt.load(tmp_path / "model").release(QUERIES, agt.RandomizedResponse(eps=2.0))
 
 
@@ -339,7 +343,7 @@ def test_a_simulation_says_so_and_repeats() -> None:
 def test_the_mechanism_must_fit_the_model() -> None:
     with pytest.raises(agt.ConfigError, match=r"mechanism\.classes=3"):
         fit().release(QUERIES, agt.RandomizedResponse(eps=1.0, classes=3))
-    with pytest.raises(agt.ConfigError, match="an ensemble's votes"):
+    with pytest.raises(agt.ConfigError, match=r"mechanism=noisy_argmax.*ensemble\.members"):
         fit().release(QUERIES, agt.NoisyArgmax(eps=1.0))
     budget = agt.Budget(eps=5.0, delta=1e-5, queries=9)
     assert fit().release(QUERIES, agt.afford(agt.GaussianMargin, budget, 2)).claim.proved
@@ -348,7 +352,7 @@ def test_the_mechanism_must_fit_the_model() -> None:
 def test_everything_the_package_offers_is_there() -> None:
     assert {name for name in agt.__all__ if not hasattr(agt, name)} == set()
     assert set(agt.__all__) <= set(dir(agt))
-    with pytest.raises(AttributeError, match="no attribute 'train'"):
+    with pytest.raises(AttributeError, match="'train'"):
         agt.train  # noqa: B018
 
 
@@ -470,5 +474,5 @@ def test_people_are_asked_for_by_whole_numbers_and_by_text() -> None:
 
 
 def test_a_missing_label_among_text_is_no_class() -> None:
-    with pytest.raises(DataError, match="y: row 59 has no value"):
+    with pytest.raises(DataError, match=r"y: .*\b59\b"):
         agt.fit(X, ["a", "b"] * 29 + ["a", np.nan])  # type: ignore[arg-type]

@@ -57,7 +57,7 @@ def test_an_audit_of_version_1_is_read() -> None:
 
 def test_a_summary_of_version_1_is_refused_with_the_version_that_made_it() -> None:
     gathered = ({"kind": "mechanism", "folder": "one", "digest": OTHER},)
-    with pytest.raises(Superseded, match=r"made by agt 0\.4\.0; later versions do not read it"):
+    with pytest.raises(Superseded, match=r"agt 0\.4\.0"):
         read_audit(version_1(audit(by="0.4.0"), 1, gathered))
 
 

@@ -43,7 +43,7 @@ from agt.training.noise import (
 from agt_cli._experiments import baselines as dpsgd
 
 # -- baselines dpsgd
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 BUDGET = (1.0, 1e-5)
@@ -205,12 +205,12 @@ def test_what_cannot_be_done_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         (ConfigError, "Opacus finds no noise", lambda: make(epochs=0.5).plan(1000, 1.0, 1e-17)),
     )
     monkeypatch.setitem(sys.modules, "opacus", None)
-    with pytest.raises(ConfigError, match=r"pip install 'opacus>=1\.5'"):
+    with pytest.raises(ConfigError, match=r"opacus>=1\.5"):
         make().plan(1000, *BUDGET)
 
 
 # -- baselines noise
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 CLIP, NORMALIZER, LR = 0.1, 8.0, 0.5
@@ -303,7 +303,7 @@ def test_seeds() -> None:
 
 
 def test_releasing_only_inside_the_box_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"noise: .* whether they do depends on the private data"):
+    with pytest.raises(ConfigError, match=r"^noise: "):
         noise_config({"epsilon": 1, "release": "inside_box"})
 
 
@@ -404,7 +404,7 @@ def test_a_head_with_two_outputs_says_the_same() -> None:
 
 
 # -- baselines sgd
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 BCE = {"loss": "binary_cross_entropy"}

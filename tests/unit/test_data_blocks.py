@@ -154,7 +154,7 @@ def test_an_array_of_a_folder_that_changes_between_two_passes(
     array = np.load(tmp_path / "x.npy", mmap_mode="r+")
     array[50] += 1
     array.flush()
-    with pytest.raises(DataError, match="changed while it was read"):
+    with pytest.raises(DataError, match=str(tmp_path)):
         list(pieces(streamed.features))
 
 
@@ -173,7 +173,7 @@ def test_slices_and_indices_are_an_arrays(small: Callable[[], None]) -> None:
     places = np.array([0, 3, 17, 29])
     assert np.array_equal(lazy[places], x[places])
     assert np.array_equal(lazy[x[:, 0] > 20], x[x[:, 0] > 20])
-    with pytest.raises(AgtError, match="changed while it was read"):
+    with pytest.raises(AgtError, match=r"inputs: .*\b31\b"):
         Blocks(read, 31)[:]
     passes.clear()
     lazy = Blocks(read, 30)

@@ -1,5 +1,6 @@
 """Points and images: the synthetic clouds, digits, and MedMNIST's files, official and local."""
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import md5
@@ -25,7 +26,7 @@ def test_blobs_are_where_and_as_wide_as_stated() -> None:
     dataset = Blobs(center=1.0, std=0.75).load()
     assert (len(dataset.train), len(dataset.test), dataset.declared_size) == (3000, 750, 3000)
     assert np.bincount(dataset.train.labels).tolist() == [1500, 1500]
-    assert dataset.name == "blobs p=1 s=0.75 (synthetic)"
+    assert re.match(r"blobs p=1 s=0\.75\b", dataset.name)
     assert dataset.plane is not None
     assert np.array_equal(dataset.plane.lift(dataset.plane.points), dataset.train.features)
     for label, sign in ((0, -1), (1, 1)):
@@ -99,7 +100,7 @@ def make_mnist(path: Path, **changes: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 # -- MedMNIST
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 OCT_LABELS = {
     "0": "choroidal neovascularization",
@@ -151,7 +152,7 @@ def test_info_of_a_package_without_info(tmp_path: Path, monkeypatch: pytest.Monk
     (package / "__init__.py").write_text("raise RuntimeError('must not be imported')")
     (package / "info.py").write_text("OTHER = 1")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(DataError, match=r"info\.py: cannot read medmnist's INFO"):
+    with pytest.raises(DataError, match=r"medmnist/info\.py"):
         images.all_info()
     (package / "info.py").write_text("INFO = {'a': {'task': 'binary'}}")
     assert images.all_info() == {"a": {"task": "binary"}}
@@ -161,10 +162,10 @@ def test_local_file_needs_no_package(
     medmnist_file: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agt.data.images.find_spec", lambda name: None)
-    with pytest.raises(DataMissing, match=r"run: pip install --no-deps medmnist$"):
+    with pytest.raises(DataMissing, match=r"medmnist$"):
         MedMnist(name="octmnist", data_dir=tmp_path).load()
     dataset = MedMnist(name="octmnist", path=medmnist_file()).load()
-    assert dataset.name == "octmnist (local file, hash unchecked)"
+    assert re.match(r"octmnist \(.*\bhash\b", dataset.name)
     assert dataset.classes == ("class 0", "class 1", "class 2", "class 3")
 
 
@@ -176,13 +177,10 @@ def test_official_hash(
     assert MedMnist(name="octmnist", data_dir=tmp_path, download=False).load().name == "octmnist"
     assert MedMnist(name="octmnist", path=path).load().name == "octmnist"
     pretend(monkeypatch)
-    assert (
-        MedMnist(name="octmnist", path=path).load().name
-        == "octmnist (local file, not the official hash)"
-    )
+    assert re.match(r"octmnist \(.*\bhash\b", MedMnist(name="octmnist", path=path).load().name)
     with pytest.raises(
         DataError,
-        match=r"octmnist\.npz: MD5 [0-9a-f]{32}, .*has 0{32}.*dataset\.path=octmnist\.npz",
+        match=r"octmnist\.npz: .*0{32}.*dataset\.path=octmnist\.npz",
     ):
         MedMnist(name="octmnist", data_dir=tmp_path, download=False).load()
 
@@ -194,7 +192,7 @@ def test_offline_says_where_to_get_and_put_the_file(
     place = tmp_path / "new" / "octmnist.npz"
     with pytest.raises(
         DataMissing,
-        match=rf"cannot download.*http://127\.0\.0\.1:9/none\.npz yourself and put it at {place}",
+        match=rf"http://127\.0\.0\.1:9/none\.npz.*{place}",
     ):
         MedMnist(name="octmnist", data_dir=tmp_path / "new").load()
     assert not place.exists()
@@ -225,7 +223,7 @@ def test_download_with_another_hash_leaves_nothing(
     address, folder = server
     medmnist_file().rename(folder / "octmnist.npz")
     pretend(monkeypatch, f"{address}/octmnist.npz")
-    with pytest.raises(DataError, match=r"the downloaded file does not have medmnist's MD5 0{32}"):
+    with pytest.raises(DataError, match=r"octmnist\.npz: .*0{32}"):
         MedMnist(name="octmnist", data_dir=tmp_path / "data").load()
     assert list((tmp_path / "data").iterdir()) == []
 
@@ -264,8 +262,15 @@ def test_held_out_classes_as_in_octmnist(
 ) -> None:
     pretend(monkeypatch)
     path = medmnist_file(train=400)
-    source = MedMnist(name="octmnist", path=path, positive=(0, 1, 2), held_out=(2,), finetune_classes=(2, 3), keep={3: 0.4},
-                      pretrain_public=True)  # fmt: skip
+    source = MedMnist(
+        name="octmnist",
+        path=path,
+        positive=(0, 1, 2),
+        held_out=(2,),
+        finetune_classes=(2, 3),
+        keep={3: 0.4},
+        pretrain_public=True,
+    )
     dataset = source.load()
     everyone = MedMnist(name="octmnist", path=path).load().train
     assert dataset.classes == ("normal", "drusen")
@@ -299,13 +304,13 @@ def test_queries(medmnist_file: Write, tmp_path: Path) -> None:
     np.savez(tmp_path / "large.npz", x=np.zeros((2, 64, 64), dtype=np.uint8))
     with pytest.raises(
         DataError,
-        match="each record has 1 x 64 x 64 features, the model was trained on 1 x 28 x 28",
+        match=r"large\.npz: .*\b64\b.*\b28\b",
     ):
         source.load_queries(tmp_path / "large.npz")
 
 
 # -- refusals
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 NO_FILE: list[tuple[dict[str, Any], type[AgtError], str]] = [
     (

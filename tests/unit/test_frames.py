@@ -167,7 +167,7 @@ def test_a_dataset_file_codes_a_frame_and_ranges_read_off_the_records_are_no_pub
         **{**CODE, "numeric": {"age": [18, 90]}, "crosses": 0}, from_data=["age"]
     )
     assert [condition.letter for condition in model.conditions if not condition.held] == ["e"]
-    with pytest.raises(agt.ConfigError, match="column 'age' was read off the records"):
+    with pytest.raises(agt.ConfigError, match=r"condition e.*'age'.*columns\.numeric\.age"):
         model.release(FRAME, agt.RandomizedResponse(eps=1.0, classes=2))
 
 
@@ -292,14 +292,12 @@ def test_a_model_without_some_people_is_the_one_that_never_saw_them(kind: dict[s
     )
     assert len(model.model_.model.problem.dataset.train) == 300
     for wrong in (["p3", "nobody"], []):
-        with pytest.raises(
-            ValueError, match="nobody of that name is among the 300 training records"
-        ):
+        with pytest.raises(ValueError, match=r"ids=.*300"):
             model.unfit(wrong)
 
 
 def test_constants_that_were_read_off_the_records_keep_them_from_being_taken_out() -> None:
-    with pytest.raises(agt.DataError, match="cannot leave some of them out"):
+    with pytest.raises(agt.DataError, match=r"declared\.classes.*load_without"):
         agt.fit(COLUMNS(FRAME), Y, ids=np.arange(300)).unfit([3])
 
 
@@ -334,7 +332,7 @@ def test_arrays_that_are_edited_after_fitting_change_nothing(listed: bool) -> No
 
 def test_one_name_is_no_list_of_them() -> None:
     model = agt.fit(np.eye(4)[np.arange(40) % 4], np.arange(40) % 2, ids=np.arange(40))
-    with pytest.raises(agt.ConfigError, match="ids='12': give a list of ids"):
+    with pytest.raises(agt.ConfigError, match="ids='12'"):
         model.unfit("12")
 
 
@@ -348,15 +346,15 @@ def test_estimators_answer_as_they_were_fitted_whatever_is_set_or_refused_later(
     for model, own, other in ((framed, FRAME, None), (plain, numbers, COLUMNS)):
         before = model.predict_proba(own)
         model.set_params(declared=agt.Declared(classes=["a", "b", "c"]))
-        with pytest.raises(ValueError, match="row 0 has the label"):
+        with pytest.raises(ValueError, match=r"row 0.*'yes'"):
             model.fit(own, Y)
         model.set_params(columns=other)
         assert (model.predict_proba(own) == before).all()
         assert model.classes_.tolist() == ["no", "yes"]
     for wrong in (numbers, FRAME.age, FRAME[["age"]], None):
-        with pytest.raises(ValueError, match=r"codes a pandas data frame|no column or key 'since'"):
+        with pytest.raises(ValueError, match=r"^columns|columns\.numeric\.since"):
             framed.predict_proba(wrong)
-        with pytest.raises(ValueError, match=r"codes a pandas data frame|no column or key 'since'"):
+        with pytest.raises(ValueError, match=r"^columns|columns\.numeric\.since"):
             kind(declared=DECLARED, columns=COLUMNS).fit(wrong, Y)
     with pytest.raises(NotFittedError):
         kind(columns=COLUMNS).predict(FRAME)

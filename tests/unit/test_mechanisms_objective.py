@@ -261,15 +261,13 @@ def test_no_head_is_released_beside_members_of_a_learner_of_ones_own() -> None:
     model = OwnVotesModel.untrained(
         certificate, replace(votes.problem, settings=own), votes.features
     )
-    with pytest.raises(
-        ConfigError, match="mechanism=objective_perturbation is for one linear head"
-    ):
+    with pytest.raises(ConfigError, match=r"mechanism=objective_perturbation.*certificate=erm"):
         judged_weights(model, ObjectivePerturbation(eps=2.0, delta=1e-5))
 
 
 def test_records_that_are_solved_anew_are_counted_by_their_units() -> None:
     beside = ObjectivePerturbation.head_of(voting(unit_rows=2, units=HOMES))
-    with pytest.raises(ConfigError, match=r"has 2 rows and relation\.unit_rows is 1"):
+    with pytest.raises(ConfigError, match=r"'home 0'.*relation\.unit_rows.*\b1\b"):
         ObjectivePerturbation.training_rows(beside, unit_rows=1)
 
 
@@ -318,7 +316,9 @@ def test_a_budget_below_the_change_of_volume_is_refused_before_anything_is_drawn
 ) -> None:
     model = head(weight_decay=0.002)
     mechanism = ObjectivePerturbation(eps=0.1, delta=1e-5, weight_decay=weight_decay)
-    with pytest.raises(ConfigError, match=r"eps = 0\.1 has to exceed .* mechanism\.weight_decay="):
+    with pytest.raises(
+        ConfigError, match=r"mechanism=objective_perturbation.*\b0\.1\b.*mechanism\.weight_decay="
+    ):
         judged_weights(model, mechanism)
     queries, labels = ball(5, 2, 1)[0], np.zeros(5, dtype=int)
     option = weights_options(model, queries, labels)[mechanism.name]
@@ -335,9 +335,7 @@ def test_a_model_that_was_read_back_has_no_records(tmp_path: Path) -> None:
         certificate="erm",
     )
     fitted.save(tmp_path / "model")
-    with pytest.raises(
-        ConfigError, match="needs the training records, which this model was read back without"
-    ):
+    with pytest.raises(ConfigError, match="mechanism=objective_perturbation"):
         judged_weights(load(tmp_path / "model").model, ObjectivePerturbation(eps=2.0, delta=1e-5))
 
 
@@ -349,6 +347,6 @@ def test_a_problem_of_another_shape_is_refused() -> None:
         replace(shape, clamp=0.5),
         replace(shape, records=11),
     ):
-        with pytest.raises(ConfigError, match="are no problem of"):
+        with pytest.raises(ConfigError, match="Shape"):
             release_objective(erm, other, ApproximateDP(1.0, 1e-5), SeededRandomness(0))
     assert release_objective(erm, shape, ApproximateDP(1.0, 1e-5), SeededRandomness(0)).simulated
