@@ -48,7 +48,7 @@ def test_a_violation_by_a_bound_says_what_chance_may_have_done() -> None:
     certain = replace(WRONG, strength=Strength.CERTAIN, confidence=None, subject="another")
     assert AGAIN in list(lines(audit(WRONG), "a person was"))
     assert AGAIN not in list(lines(audit(certain), "a person was")), "a counterexample is no chance"
-    assert re.search(r"≥ 1\.002.*\b95\b.*Clopper-Pearson", row(WRONG))
+    assert any(re.search(r"≥ 1\.002.*\b95\b.*Clopper-Pearson", cell) for cell in row(WRONG))
 
 
 def test_shares_and_numbers_that_are_per_cent_already_are_told_apart() -> None:

@@ -93,7 +93,7 @@ def traced(folder: Path, broken: str = "") -> list[tuple[str, str]]:
     """
     if not shutil.which("strace"):
         pytest.skip("no strace")
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+    paths = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
     program = TRACED.format(paths=paths, folder=str(folder), broken=broken)
     calls = [
         "strace",
