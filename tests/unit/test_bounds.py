@@ -236,34 +236,34 @@ def linear() -> nn.Linear:
 @pytest.mark.parametrize(
     ("head", "message"),
     [
-        (nn.Sequential(linear(), nn.Mish()), "no bound rule for layer 1 .Mish."),
-        (nn.Sequential(linear(), nn.ReLU6(), linear()), "did you mean 'ReLU'"),
+        (nn.Sequential(linear(), nn.Mish()), r"layer 1 .Mish\)"),
+        (nn.Sequential(linear(), nn.ReLU6(), linear()), r"\(ReLU6\).*'ReLU'"),
         (nn.Sequential(Doubled(2, 2)), "no bound rule"),
         (nn.Sequential(nn.Sequential(linear())), "no bound rule"),
         (
             nn.Sequential(linear(), nn.Flatten(), linear()),
-            r"layer 1 .Flatten. takes images, and layer 0 .Linear. leaves rows",
+            r"\(Flatten\).*\(Linear\).*nn\.Unflatten",
         ),
         (
             nn.Sequential(nn.Flatten(), nn.AvgPool2d(2), linear()),
-            r"layer 0 .Flatten. leaves rows: put nn.Unflatten",
+            r"\(AvgPool2d\).*\(Flatten\).*nn\.Unflatten",
         ),
         (
             nn.Sequential(nn.AvgPool2d(2), nn.AvgPool2d(2), linear()),
-            r"layer 2 .Linear. takes rows, and layer 1 .AvgPool2d. leaves",
+            r"\(Linear\).*\(AvgPool2d\).*nn\.Flatten",
         ),
         (
             nn.Sequential(nn.Conv2d(1, 1, 2), nn.ReLU(), linear()),
-            r"layer 1 .ReLU. leaves images: put nn.Flatten\(\) between",
+            r"\(Linear\).*\(ReLU\).*nn\.Flatten",
         ),
         (
             nn.Sequential(nn.Flatten(), nn.Tanh(), nn.Conv2d(1, 1, 2)),
-            r"layer 2 .Conv2d. takes images",
+            r"\(Conv2d\).*\(Tanh\).*nn\.Unflatten",
         ),
-        (nn.Sequential(nn.Flatten(2), linear()), r"use plain nn.Flatten"),
+        (nn.Sequential(nn.Flatten(2), linear()), r"layer 0 \(Flatten\)"),
         (
             nn.Sequential(nn.Unflatten(1, (1, -1, 2)), nn.Flatten(), linear()),
-            r"layer 0 .Unflatten. is supported as",
+            r"layer 0 \(Unflatten\)",
         ),
         (nn.Sequential(nn.utils.parametrizations.weight_norm(linear())), "no bound rule"),
     ],
@@ -481,16 +481,15 @@ def test_where_convolutions_start() -> None:
         (
             {"kernels": (4,)},
             (1, 28, 28),
-            "model.kernels: 1 given for 2 channels|kernels: 1 given for 2 channels",
+            r"kernels: 1\b.*\b2\b",
         ),
-        ({"encoder": {}}, (1, 28, 28), "give model=small_cnn for a frozen encoder"),
+        ({"encoder": {}}, (1, 28, 28), "model=small_cnn"),
         (
             {},
             (784,),
-            r"convolutions take images \[channels, height, width\], and a record has shape "
             r"\(784,\)",
         ),
-        ({}, (1, 7, 7), r"its layers take no record of shape \(1, 7, 7\)"),
+        ({}, (1, 7, 7), r"\(1, 7, 7\)"),
     ],
 )
 def test_convolutions_that_cannot_be_made_are_refused(

@@ -127,9 +127,9 @@ def test_vectors_in_blocks_are_the_vectors(
 @pytest.mark.parametrize(
     ("row", "old", "new", "message"),
     [
-        (45, r".*?,", "old,", "'old' in row 45 of the data"),  # the file's own
-        (90, r"r89$", "r3", "'r3' occurs 2 times"),
-        (100, r"$", "\n1,2", r"q\.csv: damaged behind row \d+ of the data"),
+        (45, r".*?,", "old,", r"'old'.*row 45\b"),  # the file's own
+        (90, r"r89$", "r3", r"'r3'.*\b2\b"),
+        (100, r"$", "\n1,2", r"q\.csv: .*row \d+"),
     ],
 )
 def test_a_row_of_a_late_block_is_refused(

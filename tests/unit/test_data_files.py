@@ -43,17 +43,17 @@ FLIPPED[2000] ^= 0xFF
 # tests are named by it, alike in all processes that run them
 PACKED = gzip.compress(b"a,b\n1,2\n", mtime=0)
 DAMAGED = [
-    ("xlsx", b"x", r"unknown format '\.xlsx'.*\.npz, \.csv, \.parquet"),
+    ("xlsx", b"x", r"'\.xlsx'.*dataset\.path.*\.npz"),
     *(
-        (kind, content(kind, NUMBERS)[:size], "truncated or not")
+        (kind, content(kind, NUMBERS)[:size], r"a\.(npz|csv|parquet): ")
         for kind in ("npz", "parquet")
         for size in (0, 300, 2_000)
     ),
-    ("csv", b"a,b,c\n1,2,3\n4,5\n", "truncated.*Expected 3 columns, got 2"),
+    ("csv", b"a,b,c\n1,2,3\n4,5\n", r"a\.csv: .*\b3\b.*\b2\b"),
     ("csv", b"", r"a\.csv"),
     ("csv", b"\n", r"a\.csv"),
     *(
-        ("csv.gz", packed, r"a\.csv\.gz: truncated")
+        ("csv.gz", packed, r"a\.csv\.gz: ")
         for packed in (
             PACKED[:10],
             PACKED[:-1],
@@ -65,10 +65,10 @@ DAMAGED = [
     (
         "csv",
         f"{'x' * 200_000},b\n1,2\n".encode(),
-        "a.csv: cannot be cut into cells near line 1 .*quotation mark",
+        r"a\.csv: .*\b1\b.*131072",
     ),
-    ("csv", b"a,b,a\n1,2,3\n", "two columns are called 'a'"),
-    ("parquet", io.BytesIO(), "two columns are called 'a': rename or drop one"),
+    ("csv", b"a,b,a\n1,2,3\n", r"a\.csv: .*'a'"),
+    ("parquet", io.BytesIO(), r"a\.parquet: .*'a'"),
 ]
 pq.write_table(pa.table([[1, 2], ["a", "b"], [3, 4]], names=["a", "y", "a"]), DAMAGED[-1][1])
 

@@ -64,8 +64,8 @@ def test_digits_of_other_classes() -> None:
 def test_digits_queries(tmp_path: Path) -> None:
     image = load_digits().images[5]
     for pixels, message in (
-        (image - 8, r"pixels lie in -8\.\.8, expected 0\.\.16"),
-        (np.zeros((28, 28)), "has 784 features"),
+        (image - 8, r"q\.npz: .*-8\.\.8.*0\.\.16"),
+        (np.zeros((28, 28)), r"q\.npz: .*784"),
     ):
         np.savez(tmp_path / "q.npz", x=pixels[None])
         with pytest.raises(DataError, match=message):
@@ -316,20 +316,20 @@ NO_FILE: list[tuple[dict[str, Any], type[AgtError], str]] = [
     (
         {"name": "octmnst"},
         ConfigError,
-        r"no MedMNIST data set is called 'octmnst'; did you mean 'octmnist'\?",
+        r"dataset\.name: .*'octmnst'.*'octmnist'",
     ),
-    ({"size": 64}, ConfigError, r"dataset\.size: OCTMNIST comes in sizes \[28\], not 64"),
+    ({"size": 64}, ConfigError, r"dataset\.size: .*\[28\].*64"),
     (
         {"download": False},
         DataMissing,
-        r"octmnist\.npz is not there: set dataset\.download=true.*get http",
+        r"octmnist\.npz .*dataset\.download=true.*http",
     ),
     (
         {"path": "mine.npz"},
         DataMissing,
-        r"mine\.npz is not there.*change dataset\.path or data_dir",
+        r"mine\.npz .*dataset\.path",
     ),
-    ({"name": "chestmnist"}, DataError, "chestmnist: records with several labels are unsupported"),
+    ({"name": "chestmnist"}, DataError, "chestmnist: "),
 ]
 
 
@@ -351,29 +351,29 @@ BAD_FILES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {"positive": (7,)},
         {},
-        r"bad\.npz: dataset\.positive names class 7; the file has the classes 0, 1, 2, 3",
+        r"bad\.npz: dataset\.positive .*\b7\b",
     ),
-    ({"positive": (0, 1, 2, 3)}, {}, "dataset.positive takes all of the classes that are used"),
-    ({"keep": dict.fromkeys(range(4), 0.0)}, {}, "the train split is empty"),
+    ({"positive": (0, 1, 2, 3)}, {}, r"octmnist: dataset\.positive"),
+    ({"keep": dict.fromkeys(range(4), 0.0)}, {}, "train split"),
     (
         {},
         {"test_images": np.zeros((0, 28, 28), BYTES), "test_labels": np.zeros((0, 1), BYTES)},
-        "the test split is empty",
+        "test split",
     ),
     (
         {},
         {"train_labels": np.zeros((80, 14), BYTES)},
-        "train_labels is uint8 of shape .80, 14.*several labels",
+        r"train_labels .*uint8.*\(80, 14\)",
     ),
-    ({}, {"train_labels": np.zeros((80, 1))}, "train_labels is float64 .*one whole number"),
+    ({}, {"train_labels": np.zeros((80, 1))}, r"train_labels .*float64.*\(80, 1\)"),
     (
         {},
         {"train_images": np.zeros((80, 28, 28, 28), BYTES)},
-        "three-dimensional sets are unsupported",
+        r"train_images .*\(80, 28, 28, 28\)",
     ),
-    ({}, {"train_images": np.zeros((80, 28, 28))}, "expected uint8 pixels"),
-    ({}, {"train_labels": np.zeros((79, 1), BYTES)}, "80 images and 79 labels"),
-    ({}, {"test_images": None}, "no column or key 'test_images'"),
+    ({}, {"train_images": np.zeros((80, 28, 28))}, "train_images .*float64"),
+    ({}, {"train_labels": np.zeros((79, 1), BYTES)}, r"\b80\b.*\b79\b.*train"),
+    ({}, {"test_images": None}, "'test_images'"),
 ]
 
 
@@ -394,10 +394,10 @@ def test_a_file_that_is_not_as_it_should_be(
 
 
 BAD_MNIST: list[tuple[dict[str, Any], str]] = [
-    ({"images": np.zeros((80, 8, 8), BYTES)}, "each record has"),
-    ({"images": np.zeros((80, 28, 28))}, "images are float64, expected uint8 pixels"),
-    ({"labels": np.arange(80) % 11}, "row 11 of the data has the label '10'"),
-    ({"labels": np.arange(79) % 10}, "80 records and 79 values of 'labels'"),
+    ({"images": np.zeros((80, 8, 8), BYTES)}, r"m\.npz: .*8 x 8\b.*28 x 28\b"),
+    ({"images": np.zeros((80, 28, 28))}, r"m\.npz: .*float64.*uint8"),
+    ({"labels": np.arange(80) % 11}, r"row 11\b.*'10'"),
+    ({"labels": np.arange(79) % 10}, r"\b80\b.*\b79\b.*'labels'"),
 ]
 
 
@@ -423,7 +423,7 @@ def test_blobs_queries(tmp_path: Path) -> None:
     assert queries.labels.tolist() == [1, UNLABELLED]
     assert queries.ids.tolist() == ["one", "two"]
     for name, message in (
-        ("bad", "each record has 3 features, the model was trained on 2"),
+        ("bad", r"bad\.csv: .*\b3\b.*\b2\b"),
         ("no", "no rows"),
     ):
         with pytest.raises(DataError, match=message):

@@ -495,18 +495,18 @@ def test_arrays_take_the_same_maps(tmp_path: Any) -> None:
     [
         (
             {"features": "landmarks"},
-            r"features: map=landmarks takes its landmarks from rows that are declared public",
+            "features: map=landmarks",
         ),
         (
             {"features": {"map": "landmarks", "public": "test"}},
-            r"public=test: landmarks needs rows, and there are 0 such",
+            r"public=test.*\b0\b",
         ),
-        ({"features": "reluu"}, r"features\.map: unknown value 'reluu'; did you mean 'relu'"),
-        ({"features": {"map": "none", "count": 4}}, r"with map=none it must be null"),
-        ({"features": 5}, "expected a mapping"),
+        ({"features": "reluu"}, r"features\.map: .*'reluu'"),
+        ({"features": {"map": "none", "count": 4}}, "features: count.*map=none"),
+        ({"features": 5}, r"features: .*\b5\b"),
         (
             {"features": "relu", "network": (4,)},
-            r"features: public features stand in front of a linear head",
+            "features: .*certificate=stability",
         ),
         (
             {"features": "relu", "certificate": {"name": "erm", "features": {"bias": 0.5}}},

@@ -272,11 +272,11 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("predictions", "distances", "match"),
         [
-            ([0, 1], [0], "one of each per query"),
-            ([[0, 1]], [[0, 1]], "one of each per query"),
+            ([0, 1], [0], r"mechanism=randomized_response.*\(2,\).*\(1,\)"),
+            ([[0, 1]], [[0, 1]], r"mechanism=randomized_response.*\(1, 2\).*\(1, 2\)"),
             ([0, 2], [0, 0], r"labels 0\.\.1"),
             ([0, -1], [0, 0], r"labels 0\.\.1"),
-            ([0.0, 1.0], [0, 0], "must be integers"),
+            ([0.0, 1.0], [0, 0], "mechanism=randomized_response.*float64"),
             ([0, 1], [0.0, 1.0], "expected integers"),
             ([0, 1], [0, np.nan], "expected integers"),
             ([0, 1], [0, -1], "negative"),

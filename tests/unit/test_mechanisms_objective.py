@@ -231,11 +231,11 @@ HOMES = np.array([f"home {at // 2}" for at in range(120)])
 @pytest.mark.parametrize(
     ("settings", "part"),
     [
-        ({"size": None}, "condition c (public constants) does not hold"),
-        ({"units": HOMES}, "has 2 rows and relation.unit_rows is 1"),
+        ({"size": None}, "condition c"),
+        ({"units": HOMES}, "relation.unit_rows"),
         (
             {"unit_rows": 2, "units": HOMES},
-            "relation=add_remove with unit_rows=2: where several rows move at once",
+            "relation=add_remove with unit_rows=2",
         ),
         ({"relation": "flip"}, "relation=flip with unit_rows=1"),
         ({"weight_decay": 0.0}, "training.weight_decay=0"),
@@ -292,17 +292,17 @@ def test_many_releases_scatter_as_they_are_expected_to() -> None:
 @pytest.mark.parametrize(
     ("settings", "part"),
     [
-        ({"certificate": "stability"}, "certificate=stability has no minimiser"),
+        ({"certificate": "stability"}, "certificate=stability"),
         (
             {"relation": "substitute"},
-            "relation=substitute with unit_rows=1: where several rows move at once",
+            "relation=substitute with unit_rows=1",
         ),
-        ({"unit_rows": 2}, "relation=add_remove with unit_rows=2: where several rows move at once"),
+        ({"unit_rows": 2}, "relation=add_remove with unit_rows=2"),
         (
             {"loss": "cross_entropy", "clip": 1.0},
-            "with softmax a record's gradient keeps no direction",
+            "softmax",
         ),
-        ({"classes": 3}, "with one_vs_all a record's gradient keeps no direction"),
+        ({"classes": 3}, "one_vs_all"),
     ],
 )
 def test_what_no_proof_covers_is_refused(settings: dict[str, Any], part: str) -> None:

@@ -129,11 +129,11 @@ def test_a_frame_in_another_order_is_answered_by_its_names(tmp_path: Path) -> No
     [
         (
             WIDE.rename(columns={"c": "d"}),
-            "column c, d: the model was trained on the columns a, b, c",
+            r"column c, d\b.*a, b, c",
         ),
         (WIDE[["a", "b"]], "column c:"),
         (WIDE.assign(d=1.0), "column d:"),
-        (WIDE[["a", "b", "c", "a"]], "column a, b, c and 1 more: .* each once"),
+        (WIDE[["a", "b", "c", "a"]], r"column a, b, c\b.*\b1\b"),
     ],
 )
 def test_a_frame_of_other_columns_is_refused(frame: pd.DataFrame, named: str) -> None:

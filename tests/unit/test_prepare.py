@@ -200,50 +200,50 @@ def test_foreign_and_damaged_files_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda d: (d / "x.npy").unlink(), r"x\.npy: gone, truncated or not"),
+        (lambda d: (d / "x.npy").unlink(), r"x\.npy: "),
         (
             lambda d: (d / "x.npy").write_bytes((d / "x.npy").read_bytes()[:-8]),
-            r"x\.npy: gone, truncated",
+            r"x\.npy: .*mmap",
         ),
         (
             lambda d: np.save(d / "label.npy", np.zeros(9, dtype=np.uint8)),
-            r"label\.npy: uint8 \(9,\), and prepared",
+            r"label\.npy: uint8 \(9,\)",
         ),
         (
             lambda d: (d / "prepared.json").write_text("{"),
-            r"prepared\.json: damaged, edited, or made by another version",
+            r"prepared\.json: .*line 1",
         ),
         (
             lambda d: flip(d / "x.npy", -3),
-            r"x\.npy: its content is not what was prepared .*delete .* prepare the data again",
+            r"x\.npy: .*SHA-256",
         ),
         (lambda d: flip(d / "label.npy", 20), r"label\.npy: "),
         (
             lambda d: np.save(d / "label.npy", np.zeros(10, dtype=np.uint8)),
-            r"label\.npy: its content is not what was prepared",
+            r"label\.npy: .*SHA-256",
         ),
         (
             lambda d: np.save(d / "public.npy", np.ones(10, dtype=bool)),
-            r"public\.npy: not an array that was prepared",
+            r"public\.npy: .*prepared\.json",
         ),
         (
             lambda d: edit(d, lambda p: p["alone"]["units"].update(held=True)),
-            r"prepared\.json: damaged, edited",
+            r"prepared\.json: .*checksum",
         ),
-        (lambda d: edit(d, lambda p: p.pop("format")), r"prepared\.json: damaged, edited"),
+        (lambda d: edit(d, lambda p: p.pop("format")), r"prepared\.json: .*checksum"),
         (
             lambda d: edit(d, lambda p: p.pop("sha256")),
-            r"prepared\.json: .*made by another version .*no checksum of itself",
+            r"prepared\.json: .*checksum",
         ),
         (
             lambda d: (d / "prepared.json").write_text(OLD),
-            r"prepared\.json: .*made by another version .*prepare the data",
+            r"prepared\.json: ",
         ),
         (
             lambda d: reseal(d, format=3),
-            r"prepared\.json: of format 3, and this version of agt reads 2: delete",
+            r"prepared\.json: .*format 3\b",
         ),
-        (lambda d: (d / "prepared.json").write_text("[]"), r"prepared\.json: damaged"),
+        (lambda d: (d / "prepared.json").write_text("[]"), r"prepared\.json: "),
     ],
 )
 def test_a_damaged_folder_is_not_trained_on(tmp_path: Path, damage: Any, message: str) -> None:
@@ -515,35 +515,35 @@ def test_customers_that_do_not_match(own: Callable[..., Amex], frame: pd.DataFra
         (
             lambda t: t.drop(columns="B_7"),
             None,
-            "187 features, expected 188: a wrong or partial file",
+            r"187\b.*\b188\b.*prepare\.features=187",
         ),
-        (lambda t: t.drop(columns="customer_ID"), None, "no column 'customer_ID'"),
-        (lambda t: t.drop(columns="D_68"), None, "no column 'D_68'"),
+        (lambda t: t.drop(columns="customer_ID"), None, "'customer_ID'"),
+        (lambda t: t.drop(columns="D_68"), None, "'D_68'"),
         (
             lambda t: t.rename(columns={"B_7": "Z_7"}),
             None,
-            r"prepare\.clamp has no range for the column 'Z_7'",
+            r"prepare\.clamp.*'Z_7'",
         ),
-        (lambda t: t.astype({"B_7": object}).assign(B_7="high"), None, r"invalid value 'high'"),
-        (lambda t: t.assign(S_2="spring"), None, r"invalid value 'spring'"),
+        (lambda t: t.astype({"B_7": object}).assign(B_7="high"), None, "'high'"),
+        (lambda t: t.assign(S_2="spring"), None, "'spring'"),
         (
             lambda t: t.assign(S_2=t["S_2"].where(t.index != 7)),
             None,
-            "column 'S_2' has no value in row 8 of the data",
+            r"'S_2'.*\b8\b",
         ),
         (
             lambda t: t.assign(customer_ID=t["customer_ID"].iloc[0]),
             None,
-            r"has 1000 statements and prepare\.unit_rows is 13",
+            r"\b1000\b.*prepare\.unit_rows.*\b13\b",
         ),
-        (lambda t: t.iloc[:0], None, "holds no rows"),
-        (None, lambda t: t.assign(target=2), "has the label '2'"),
+        (lambda t: t.iloc[:0], None, r"train_data\.csv: "),
+        (None, lambda t: t.assign(target=2), r"row 1\b.*'2'"),
         (
             None,
             lambda t: pd.concat([t, t.iloc[:1]]),
-            r"prepare\.labels: column 'customer_ID' has '\w+' 2 times",
+            r"prepare\.labels: .*'customer_ID'.*'\w+'.*\b2\b",
         ),
-        (None, lambda t: t.drop(columns="target"), "no column or key 'target'"),
+        (None, lambda t: t.drop(columns="target"), r"'target'.*prepare\.labels"),
     ],
 )
 def test_bad_input(own: Callable[..., Amex], data: Any, labels: Any, message: str) -> None:
@@ -761,8 +761,8 @@ def test_a_killed_run_over_reviews_resumes(
     parquet = reviews()
     changed = parquet.assign(text=parquet["text"].where(parquet.index != 30, "the film"))
     for settings, named in (
-        ({"pooling": "max"}, r"prepare\.pooling=mean, and now prepare\.pooling=max"),
-        ({"table": changed}, r"reviews\.digest=\w+, and now reviews\.digest="),
+        ({"pooling": "max"}, r"prepare\.pooling=mean.*prepare\.pooling=max"),
+        ({"table": changed}, r"reviews\.digest=\w+.*reviews\.digest="),
     ):
         with pytest.raises(ConfigError, match=named):
             embedded(imdb(**settings))
@@ -776,16 +776,16 @@ def test_a_killed_run_over_reviews_resumes(
     [
         (
             lambda t: t.drop(columns="text"),
-            r"no column or key 'text', which prepare\.reviews names",
+            r"'text'.*prepare\.reviews",
         ),
-        (lambda t: t.drop(columns="id"), r"no column or key 'id', which prepare\.id names"),
-        (lambda t: t.assign(label=-1), "has the label '-1'"),
+        (lambda t: t.drop(columns="id"), r"'id'.*prepare\.id"),
+        (lambda t: t.assign(label=-1), r"row 1\b.*'-1'"),
         (
             lambda t: t.assign(text=t["text"].where(t.index != 4, " ")),
-            "row 5 of the data has no text",
+            r"row 5\b",
         ),
-        (lambda t: t.iloc[:0], "holds no reviews"),
-        (lambda t: t.iloc[:1], "1 reviews leave a split empty"),
+        (lambda t: t.iloc[:0], r"r\.parquet: "),
+        (lambda t: t.iloc[:1], r"^1 .*prepare\.test_fraction"),
     ],
 )
 def test_bad_reviews(imdb: Callable[..., Imdb], change: Any, message: str) -> None:

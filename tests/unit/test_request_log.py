@@ -166,7 +166,7 @@ def test_a_key_that_is_none_or_another(tmp_path: Path) -> None:
         HashKey.of(tmp_path)
     log = log_of("removed")
     assert log.check_key(KEY) is KEY
-    for key, words in ((None, "is gone"), (HashKey(bytes(32)), "is not the one")):
+    for key, words in ((None, "is gone"), (HashKey(bytes(32)), "unlearning/key")):
         with pytest.raises(Broken, match=words):
             log.check_key(key)
 
