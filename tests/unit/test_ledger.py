@@ -227,8 +227,8 @@ def test_data_as_it_was_before_an_erasure_is_closed(tmp_path: Path) -> None:
 
 
 def test_relations_that_go_one_way_have_no_budget() -> None:
-    for name, relation in RELATIONS.items():
-        if not relation.no_release:
+    for name in RELATIONS:
+        if name in ("add_remove", "substitute", "flip", "paper_privacy"):
             assert people(relation=name).relation == name
             continue
         with pytest.raises(ConfigError, match=f"relation={name}:"):
