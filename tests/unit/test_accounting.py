@@ -60,7 +60,7 @@ class TestGuarantee:
 
     @pytest.mark.parametrize("eps", [-0.1, math.nan, math.inf])
     def test_level(self, eps: float) -> None:
-        with pytest.raises(ConfigError, match="finite eps"):
+        with pytest.raises(ConfigError, match="eps ="):
             delta_of(PureDP(1.0), 1, eps)
 
     def test_text(self) -> None:
@@ -133,7 +133,7 @@ class TestOptimal:
         assert "advanced" in str(found)
 
     def test_refuses_a_delta_of_the_queries(self) -> None:
-        with pytest.raises(ConfigError, match="pure-eps accountant"):
+        with pytest.raises(ConfigError, match=r"\(0\.1, 1e-06\)"):
             pure_delta(RandomizedResponse(eps=0.1, delta=1e-6).guarantee, 10, 1.0)
         assert pure_delta(RandomizedResponse(eps=0.1).guarantee, 10, 0.5) > 0
 
@@ -234,7 +234,7 @@ class TestPerQuery:
             per_query(ApproximateDP, 1.0, 0.0, 10)
         with pytest.raises(ConfigError, match=r"1e-15-Gaussian.*\b0;"):
             per_query(GaussianDP, 1.0, 0.0, 10)
-        with pytest.raises(ConfigError, match="no accountant"):
+        with pytest.raises(ConfigError, match="float"):
             per_query(float, 1.0, 1e-5, 10)  # type: ignore[type-var]
         for eps in (0.0, -1.0, math.nan, math.inf):
             with pytest.raises(ConfigError, match="eps"):

@@ -278,7 +278,7 @@ def test_conditions_come_with_the_folder(tmp_path: Path) -> None:
         path=tmp_path / "d", is_test="is_test", id="id", unit="id", id_permanent=True
     ).load()
     assert not units.selection.held
-    assert "units were mixed" in units.selection.why
+    assert [fact.code for fact in units.selection.facts if not fact.held] == ["prepared_together"]
     reseal(tmp_path / "d", alone=None)
     assert not Embeddings(path=tmp_path / "d", is_test="is_test").load().selection.held, (
         "silence is no promise"

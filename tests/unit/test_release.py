@@ -222,10 +222,10 @@ def test_nothing_is_drawn_before_it_is_reserved_and_nothing_twice() -> None:
         with pytest.raises(RuntimeError, match="reserved"):
             release.draw()
         release.reserve()
-        with pytest.raises(RuntimeError, match="reserved once"):
+        with pytest.raises(RuntimeError, match="reserved"):
             release.reserve()
         release.draw()
-        with pytest.raises(RuntimeError, match="drawn once"):
+        with pytest.raises(RuntimeError, match="drawn"):
             release.draw()
 
 
@@ -350,7 +350,7 @@ def test_a_copy_of_a_reserved_release_is_not_drawn_once_more() -> None:
     release = reserved_release()
     other = copy.copy(release)
     assert drawn_labels_of(other) == [1, 1, 1, 1]
-    with pytest.raises(RuntimeError, match="drawn once"):
+    with pytest.raises(RuntimeError, match="drawn"):
         release.draw()
 
 
@@ -431,7 +431,7 @@ def test_a_ledger_pays_for_a_claim_about_the_neighbours_that_it_counts_alone(
     with Ledger.create(tmp_path / "a.ledger", population, tables=[table]) as ledger:
         payer = LedgerPayer(ledger, ProtectedPeople(table, "add_remove"), "sha256:" + "a" * 64)
         payer.check(replace(claim, relation=RelationConfig("add_remove", unit_rows=2)))
-        with pytest.raises(ConfigError, match="counted under"):
+        with pytest.raises(ConfigError, match="relation=add_remove"):
             payer.check(claim)
 
 
