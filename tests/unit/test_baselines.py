@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from agt_cli._experiments.baselines import (
+    RECORD,
     Bench,
     DpSgd,
     LocalRR,
@@ -177,7 +178,7 @@ def test_a_run_learns_and_repeats_itself() -> None:
     assert any(not torch.equal(runs[0][n], runs[2][n]) for n in runs[0])
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     assert (bench(x, y, model).labels(runs[0], x) == y).mean() > 0.9
-    assert config.protects == "one record added or removed"
+    assert config.protects == RECORD
 
 
 def test_what_cannot_be_done_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import reproducing
 import torch
-from agt_cli._experiments.baselines import Bench, features, network, of_one
+from agt_cli._experiments.baselines import RECORD, Bench, features, network, of_one
 from agt_cli._experiments.certified import HALF
 from agt_cli._experiments.frontier import (
     MONOTONE,
@@ -1028,9 +1028,7 @@ def test_budgets_decide_what_is_learnt(tmp_path: Path) -> None:
     protects = section.table.set_index("series")["protects"]
     assert protects["plain SGD"] == "nothing"
     assert "label" in protects["randomised labels"]
-    assert set(protects[["DP-SGD", "release_weights", "noise inside AGT"]]) == {
-        "one record added or removed"
-    }
+    assert set(protects[["DP-SGD", "release_weights", "noise inside AGT"]]) == {RECORD}
     assert len(here.used) == 1  # so that the report can say which conditions fail
 
 

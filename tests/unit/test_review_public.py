@@ -140,7 +140,7 @@ def test_medmnist_classes_found_in_the_data_are_not_public(
     monkeypatch.setattr("agt.data.images.all_info", lambda: published)
     listed = source([0, 1]).load()
     assert (listed.classes, listed.preprocessing.held) == (("a", "b", "c"), True)
-    with pytest.raises(DataError, match=r"m\.npz: class 3\b"):
+    with pytest.raises(DataError, match=r"m\.npz: .*\b3\b"):
         source([0, 3]).load()
 
 
