@@ -109,7 +109,6 @@ def test_it_ends_with_the_same_bits(agt: Agt, stop: Stop, name: str) -> None:
     stop(0)
     said = agt("train", f"resume={run}", "--json").ended(0)
     assert said.json["run"] == str(run)
-    assert "goes on from its last checkpoint" in said.err
     agt("train", *KINDS[name], "hydra.run.dir=whole", "-q").ended(0)
     assert bits(run) == bits(Path("whole"))
     agt("certify", f"run={run}", "map_resolution=0", f"digest={said.json['digest']}", "-q").ended(0)
@@ -295,11 +294,8 @@ def test_a_run_whose_process_lives_is_left_alone(
         assert "keeps no locks" in agt("train", f"resume={run}").err
     one = open_unfinished(run, "train")
     with pytest.raises(OSError), RunRecord(run, "train", one.config, one):  # noqa: PT011, PT012
-        agt("train", f"resume={run}").ended(2, "the run is still going on, in another process")
-        assert (
-            "'running' and it is, so there is nothing to use: wait for it"
-            in agt("certify", f"run={run}").err
-        )
+        agt("train", f"resume={run}").ended(2, str(run))
+        agt("certify", f"run={run}").ended(2, "'running'")
         assert told(run, "status.json")["state"] == "running"
         raise OSError(28, "No space left")
     (run / "lock").touch()  # as a process leaves it that was killed
@@ -327,9 +323,7 @@ def test_another_version_another_machine_another_thread_other_settings(
             assert re.search(message, said.err), said.err
     config = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(config.replace("epochs: 6", "epochs: 5"))
-    assert (
-        "training.epochs was 6 when the run began and is 5 now" in agt("train", f"resume={run}").err
-    )
+    agt("train", f"resume={run}").ended(2, "training.epochs", "6", "5")
     (run / "config.yaml").write_text(config)
     assert agt("train", f"resume={run}", "-q").code == 0, "none of them did any harm"
 
@@ -381,9 +375,6 @@ def test_noise_whose_seed_is_gone_is_not_drawn_again(agt: Agt, stop: Stop, gone:
     run = stopped(agt, stop, *NOISY)
     for path in (run / "checkpoint").glob(gone):
         path.unlink()
-    agt("train", f"resume={run}").ended(
-        2,
-        "noise was drawn for this run, and run/checkpoint/noise.json, which kept its seed, is gone",
-    )
+    agt("train", f"resume={run}").ended(2, "run/checkpoint/noise.json")
     said = agt("train", *NOISY).ended(0)
-    assert "an earlier attempt (run, " not in said.out, "it was written elsewhere"
+    assert "(run, " not in said.out, "an attempt that was written elsewhere"

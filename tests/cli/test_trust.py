@@ -4,6 +4,7 @@ anybody named.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -114,7 +115,7 @@ def test_a_command_imports_no_code_that_the_record_alone_names(
     digest = file_sha256(stranger / "predict/weights/release/manifest.json")
     said = agt(*(word.replace("DIGEST", f"sha256:{digest}") for word in line))
     assert said.code == 2, said.err
-    assert "_target_: 'evil.Boom' is no part of agt" in said.err + said.out
+    assert "_target_: 'evil.Boom'" in said.err + said.out
     assert "trust=[evil.Boom]" in said.err + said.out
     assert not (stranger / "imported").exists()
 
@@ -183,7 +184,7 @@ def test_trust_takes_a_list_of_names_and_nothing_else(stranger: Path, agt: Agt, 
     ],
 )
 def test_a_part_of_agt_that_no_table_lists_is_not_resolved(target: str) -> None:
-    with pytest.raises(UntrustedCode, match="is no part of agt"):
+    with pytest.raises(UntrustedCode, match=re.escape(f"'{target}'")):
         imported(target, "model")
     with trusting(["agt.data.table"]), pytest.raises(ConfigError):
         imported(target, "model")
