@@ -183,7 +183,7 @@ def test_noise_on_what_is_served_is_drawn_anew(agt, trained, factorisation):
 def test_squares_are_exact_up_to_rounding(agt, trained):
     none = ("certificate.masking=none", "certificate.sigma=0", "certificate.bound=measured")
     folder = trained("certificate.loss=least_squares", *none)
-    said = agt("unlearn", f"run={folder}", "ids=ids.txt")
+    agt("unlearn", f"run={folder}", "ids=ids.txt")
     told = account()
     assert told["removal"]["promise"]["exact"]
     assert agt("verify", str(folder)).code == 0

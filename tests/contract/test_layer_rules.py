@@ -389,7 +389,7 @@ def test_subclasses_and_unknown_layers_have_no_rule(kind: type[nn.Module]) -> No
     layer = LAYERS.get(kind, (kind,))[0]()
     layer.__class__ = type("Changed", (kind,), {})
     for unknown in (layer, nn.Mish()):
-        with pytest.raises(ConfigError, match="no bound rule for layer 0"):
+        with pytest.raises(ConfigError, match="layer 0"):
             rule_of(unknown)
 
 
@@ -678,7 +678,7 @@ def test_records_without_room_for_a_window_are_refused(record: tuple[int, ...]) 
             lambda: rule.nominal(x, point),  # noqa: B023
             lambda: rule.bound(Interval.point(x[None]), box, rounding, EXACT),  # noqa: B023
         ):
-            with pytest.raises(ConfigError, match="with room for a window of 2 x 2"):
+            with pytest.raises(ConfigError, match=r"2 x\s2"):
                 run()
 
 

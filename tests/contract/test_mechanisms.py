@@ -240,7 +240,7 @@ def other_settings_are_refused(kind: Kind) -> None:
     for value in (-0.1, 0.5, 1.0, float("nan")) if "delta" in names else ():
         with pytest.raises(ConfigError, match=r"mechanism\.delta"):
             validate(kind, {**given, "delta": value}, "mechanism")
-    with pytest.raises(ConfigError, match=r"mechanism\.epsilon: unknown key"):
+    with pytest.raises(ConfigError, match=r"mechanism\.epsilon: "):
         validate(kind, {**given, "epsilon": 1.0}, "mechanism")
     refused = [
         guarantee for guarantee in USUAL if guarantee not in {m.guarantee for m in accepted(kind)}
@@ -256,7 +256,7 @@ def more_classes_are_taken_or_refused(kind: Kind) -> None:
     if kind.any_classes:
         assert replace(mechanism, classes=7).classes == 7
         return
-    with pytest.raises(ConfigError, match=r"7 classes: use mechanism=randomized_response"):
+    with pytest.raises(ConfigError, match=r"7 .*mechanism=randomized_response"):
         replace(mechanism, classes=7)
 
 
@@ -349,7 +349,7 @@ def test_a_mechanism_of_ten_lines_inherits_all_of_it(check: Callable[[Kind], Non
 def test_a_name_is_given_once() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"mechanism=smooth_cauchy: agt\.mechanisms\.published has one of this name",
+        match=r"mechanism=smooth_cauchy: agt\.mechanisms\.published",
     ):
 
         class Another(Mechanism):
@@ -452,8 +452,9 @@ def test_smooth_laplace_fails_where_it_is_refused() -> None:
     beta = eps / (2 * np.log(2 / delta))
     p0, p1 = (np.exp(-eps / 4 * np.exp(beta * k)) / 2 for k in (0, 1))
     assert p0 > np.exp(eps) * p1 + delta
-    with pytest.raises(ConfigError, match=r"eps <= 2.5 ln\(2/delta\)"):
+    with pytest.raises(ConfigError, match="eps"):
         SmoothLaplace(eps=eps, delta=delta)
+    SmoothLaplace(eps=2.5 * np.log(2 / delta) * 0.999, delta=delta)
 
 
 def test_the_papers_violation() -> None:
@@ -472,7 +473,7 @@ def test_the_papers_violation() -> None:
 
 @pytest.mark.parametrize("eps", [True, np.True_, "1", b"1"], ids=repr)
 def test_only_a_number_is_an_epsilon(eps: Any) -> None:
-    with pytest.raises(ConfigError, match=r"RandomizedResponse\.eps: expected a number, got"):
+    with pytest.raises(ConfigError, match=r"RandomizedResponse\.eps: "):
         RandomizedResponse(eps=eps)
     assert (
         RandomizedResponse(eps=np.float64(1))
@@ -482,6 +483,6 @@ def test_only_a_number_is_an_epsilon(eps: Any) -> None:
 
 
 def test_values_given_by_place_are_checked_as_those_given_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"KGridConfig\.max: expected a number, got True"):
+    with pytest.raises(ConfigError, match=r"KGridConfig\.max: .*True"):
         KGridConfig(True)
     assert KGridConfig(None, (0, 1)).ks == (0, 1)

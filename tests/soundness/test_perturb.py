@@ -291,9 +291,7 @@ def test_nothing_is_released_by_it() -> None:
     model = fitted().model
     assert [c.letter for c in model.conditions if not c.held] == ["d"]
     for accounting in ("rigorous", "paper"):
-        with pytest.raises(
-            ConfigError, match="against poisoning, and no release mechanism takes them"
-        ):
+        with pytest.raises(ConfigError, match="relation=perturb"):
             claim(
                 model.conditions,
                 model.problem.settings.relation,

@@ -459,7 +459,7 @@ def test_no_debit_where_the_second_head_ends_in_another_entry(tmp_path: Path) ->
     known = head.read()
     head.path.unlink()
     head.start(Head(known.count, "c" * 64))
-    with pytest.raises(CheckError, match="not the one"):
+    with pytest.raises(CheckError, match=str(head.path)):
         opened.debit(CHARGE, 1)
     assert opened.book.spent == Cost()
 
@@ -627,9 +627,7 @@ def test_an_open_ledger_notices_that_its_newest_entry_is_gone(tmp_path: Path, wh
                 trigger,
             ):
                 rows.execute(statement)
-        with pytest.raises(
-            CheckError, match="an older copy was put in its place while it was open"
-        ):
+        with pytest.raises(CheckError, match=r"a\.ledger"):
             ledger.debit(charge, 1) if what == "debit" else ledger.answer(debit, {b"k" * 32: 1})
 
 

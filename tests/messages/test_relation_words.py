@@ -1,0 +1,13 @@
+"""What a relation says of its neighbours: what one k is, of records and of units."""
+
+import pytest
+
+from agt.relations import RELATIONS
+
+
+@pytest.mark.parametrize("name", RELATIONS)
+def test_its_words_say_what_one_k_is(name: str) -> None:
+    assert "up to k records" in RELATIONS[name].ball_of(1)
+    assert "up to k units of up to 3 records" in RELATIONS[name].ball_of(3)
+    assert "one record " in RELATIONS[name].neighbours(1)
+    assert "one unit of up to 3 records " in RELATIONS[name].neighbours(3)
