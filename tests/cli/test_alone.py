@@ -238,7 +238,8 @@ def test_a_source_holds_no_record_and_is_refused_when_it_was_edited(
     whole = (run / "source.json").read_text()
     node = json.loads(whole)
     assert set(node) == {
-        "format", "name", "source", "shape", "names", "declared_size", "records", "selection", "preprocessing", "size",
+        "format", "name", "source", "shape", "names",
+        "declared_size", "records", "selection", "preprocessing", "size",
     }  # fmt: skip
     assert node["records"] is None
     assert node["source"]["settled"] == {"classes": ["no", "yes"], "ranges": {}}

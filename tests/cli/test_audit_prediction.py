@@ -115,7 +115,6 @@ def test_an_ensemble_under_substitution(audit: Audit) -> None:
 
 
 # -- a release path that is broken on purpose
-# --------------------------------------------------------------------------
 
 
 def test_labels_without_noise_are_caught(
@@ -131,7 +130,6 @@ def test_labels_without_noise_are_caught(
 
 
 # -- what is refused, and what is left
-# ---------------------------------------------------------------------------------
 
 REFUSED = {
     ("head", "mechanism=randomized_response"): "no budget",

@@ -77,7 +77,6 @@ def certified(agt: Agt, *more: str, run: str = "run") -> tuple[dict[str, Any], p
 
 
 # -- data
-# --------------------------------------------------------------------------------------------------------------
 
 
 def people() -> pd.DataFrame:
@@ -146,7 +145,6 @@ def test_whoever_was_erased_before_is_not_erased_again(run: Path) -> None:
 
 
 # -- what waits
-# --------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_stable_is_answered_and_the_rest_is_owed(agt: Agt, run: Path) -> None:
@@ -221,7 +219,6 @@ def test_certificates_that_do_not_cover_a_removal(
 
 
 # -- earlier answers
-# ---------------------------------------------------------------------------------------------------
 
 
 def judged(run: Path, ids: list[str]) -> dict[str, dict[bool, Remark]]:
@@ -317,7 +314,6 @@ def test_a_group_of_two_against_the_exact_loss() -> None:
 
 
 # -- the ledger
-# --------------------------------------------------------------------------------------------------------
 
 
 def test_the_account_goes_on(agt: Agt, run: Path) -> None:
@@ -343,7 +339,6 @@ def test_the_account_goes_on(agt: Agt, run: Path) -> None:
 
 
 # -- changed while it is asked
-# -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -163,7 +163,6 @@ def test_a_folder_of_ledgers_that_cannot_be_listed_is_not_taken_for_none(
 
 
 # -- another ledger in the place of one
-# ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -299,7 +298,6 @@ def test_a_ledger_that_a_stopped_process_has_is_not_checked(
 
 
 # -- names are text
-# ------------------------------------------------------------------------------------------------
 
 
 NAME = "odd/${oc.env:HOME}.ledger"

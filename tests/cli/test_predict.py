@@ -93,7 +93,6 @@ def claim_of(said: Said) -> dict[str, Any]:
 
 
 # -- what it says and writes
-# -----------------------------------------------------------------------------------------------
 
 
 def test_labels_with_their_claim_and_total(predict: Predict) -> None:
@@ -235,7 +234,6 @@ def test_labels_near_those_drawn_by_lot_are_not_drawn_unasked(predict: Predict) 
 
 
 # -- simulations and published accounting
-# ----------------------------------------------------------------------------------
 
 
 def test_a_seed_marks_everything_as_a_simulation(predict: Predict) -> None:
@@ -363,7 +361,6 @@ def test_one_number_about_all_certificates(predict: Predict) -> None:
 
 
 # -- the weights of a linear head
-# ------------------------------------------------------------------------------------------
 
 
 def test_released_weights_answer_any_number_of_queries(predict: Predict) -> None:
@@ -378,7 +375,6 @@ def test_released_weights_answer_any_number_of_queries(predict: Predict) -> None
 
 
 # -- refusals
-# --------------------------------------------------------------------------------------------------------------
 
 PAPER = "accounting=paper"
 REFUSED = [

@@ -153,7 +153,6 @@ def test_queries_without_labels_or_subgroups(agt: Agt, run: Callable[[str], Path
 
 
 # -- whether labels are worth their budget
-# ---------------------------------------------------------------------------------
 
 
 def files(folder: Path) -> str:

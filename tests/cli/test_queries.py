@@ -79,7 +79,6 @@ WIEN: dict[str, Any] = {"age": 37, "town": "Wien"}
 OLD: dict[str, Any] = {"age": 1e6, "town": "Graz"}
 
 # -- of another population
-# ---------------------------------------------------------------------------------------------
 
 
 def test_a_line_of_another_population_costs_nothing_and_the_next_is_answered(
@@ -123,7 +122,6 @@ def test_weights_that_were_released_answer_no_other_population_unasked(agt: Agt,
 
 
 # -- no better than a constant
-# -----------------------------------------------------------------------------------------
 
 
 def many(labelled: bool = False, count: int = 40) -> str:
@@ -184,7 +182,6 @@ def test_where_few_test_records_were_kept_nothing_is_said_of_the_constant(
 
 
 # -- which column joins answers to queries
-# -----------------------------------------------------------------------------
 
 NAMED = {"client": ["x1", "x2"], "id": ["a", "b"]}
 

@@ -351,7 +351,6 @@ def test_changed_data_is_refused(agt: Agt, stop: Stop) -> None:
 
 
 # -- private noise: one draw, one release
-# ----------------------------------------------------------------------------------
 
 NOISY = (*BOXES, "noise.epsilon=2")
 

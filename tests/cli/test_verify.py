@@ -203,7 +203,6 @@ def tamper(folder: Path, edits: dict[str, Edit], seal: Callable[[Path], None] = 
 
 
 # -- folders that are what was made
-# ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [*RUNS, "predict/weights/release"])
@@ -363,7 +362,6 @@ def test_a_run_with_a_certificate_of_an_earlier_version_says_which_version_made_
 
 
 # -- usage
-# -----------------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_no_run_is_a_mistake(made: Path, agt: Agt, tmp_path: Path) -> None:
@@ -392,7 +390,6 @@ def test_a_run_that_did_not_end_does_not_verify(outputs: Path, agt: Agt) -> None
 
 
 # -- folders that were changed
-# ---------------------------------------------------------------------------------------------
 
 
 def test_a_folder_that_was_sealed_again_differs_in_its_digest_alone(
@@ -1158,7 +1155,6 @@ def test_weights_that_were_not_drawn_are_off_their_lattice(outputs: Path, agt: A
 
 
 # -- ledgers
-# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_ledger_verifies_and_says_what_rests_on_it(made: Path, agt: Agt) -> None:
@@ -1280,7 +1276,6 @@ def test_a_ledger_that_was_edited_or_is_none_does_not_verify(outputs: Path, agt:
 
 
 # -- hostile folders
-# -------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_acts_on_the_terminal_or_in_a_page(outputs: Path, agt: Agt) -> None:

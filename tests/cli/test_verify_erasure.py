@@ -107,7 +107,6 @@ def checks(said: Any) -> dict[str, str]:
 
 
 # -- as it was made
-# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -157,7 +156,6 @@ def test_a_run_that_was_replaced_by_another_is_no_successor(home: Path, agt: Agt
 
 
 # -- spoilt
-# ----------------------------------------------------------------------------------------------------------------
 
 
 def test_a_log_that_was_written_anew_must_fit_the_index(home: Path, agt: Agt) -> None:
@@ -294,7 +292,6 @@ def test_a_signature_of_an_earlier_version_is_said_to_be_unchecked(home: Path, a
 
 
 # -- a head with a removal budget, by the command itself
-# -------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
@@ -410,7 +407,6 @@ def test_a_budget_is_not_believed(removed: Path, agt: Agt) -> None:
 
 
 # -- as earlier versions wrote it
-# ------------------------------------------------------------------------------------------
 
 
 def spoken(remarks: list[dict[str, Any]]) -> list[str]:
@@ -520,7 +516,6 @@ def test_a_field_of_an_account_of_an_earlier_version_is_compared(
 
 
 # -- an erasure that did not come to its end
-# -------------------------------------------------------------------------------
 
 
 def test_an_erasure_on_its_way_is_said_and_left_alone(home: Path, agt: Agt) -> None:

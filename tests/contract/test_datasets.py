@@ -233,7 +233,6 @@ def everyone(dataset: Dataset) -> dict[str, tuple[Any, ...]]:
 
 
 # -- the contract
-# --------------------------------------------------------------------------------------------------------
 
 
 def test_the_hash_split_has_its_public_rate() -> None:
@@ -441,7 +440,6 @@ def test_one_person_less_in_an_export_moves_nobody_unless_row_numbers_are_ids(
 
 
 # -- refusals
-# ------------------------------------------------------------------------------------------------------------
 
 
 @of_files
@@ -490,7 +488,6 @@ def test_no_rows_are_refused(name: str, tmp_path: Path) -> None:
 
 
 # -- broken on purpose
-# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["a split by position", "a scale from the data", "ids that count"])

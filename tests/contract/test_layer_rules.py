@@ -249,7 +249,6 @@ def inner(rng: np.random.Generator, interval: Interval, share: float) -> Interva
 
 
 # -- the contract
-# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.sampled(2)
@@ -394,7 +393,6 @@ def test_subclasses_and_unknown_layers_have_no_rule(kind: type[nn.Module]) -> No
 
 
 # -- activations: margins and turning points
-# -----------------------------------------------------------------------------
 
 EXACTLY: dict[type[nn.Module], tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     nn.LeakyReLU: (lambda x: x if x > 0 else x * 0.01, lambda x: 1 if x > 0 else 0.01),
@@ -499,7 +497,6 @@ def test_settings_without_a_rule_are_refused(layer: nn.Module, message: str) -> 
 
 
 # -- broken on purpose
-# ---------------------------------------------------------------------------------------------------
 
 
 def padded_otherwise(patch: pytest.MonkeyPatch) -> None:
@@ -648,7 +645,6 @@ def test_margins_hold_on_a_rougher_machine_and_are_missed_where_left_out(
 
 
 # -- images
-# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,6 @@ def test_heads_have_the_outputs_that_the_loss_needs(name: str) -> None:
 
 
 # -- the machine's exponentials
-# --------------------------------------------------------------------------------------------
 
 
 def one_k(dtype: str) -> Rounding:
@@ -256,7 +255,6 @@ def test_closed_forms_refuse_a_squared_error() -> None:
 
 
 # -- broken on purpose
-# ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

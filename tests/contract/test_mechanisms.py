@@ -75,7 +75,6 @@ def usual(kind: Kind) -> Mechanism:
 
 
 # -- privacy, event by event
-# ---------------------------------------------------------------------------------------------
 
 State = tuple[int, ...]  # the probability of each label, in units of one over an integer
 
@@ -160,7 +159,6 @@ def steps(mechanism: Mechanism) -> list[range]:
 
 
 # -- what is owed
-# --------------------------------------------------------------------------------------------------------
 
 
 def privacy_holds(kind: Kind) -> None:
@@ -321,7 +319,6 @@ def test_each_mechanism(name: str, check: Callable[[Kind], None]) -> None:
 
 
 # -- the registry
-# --------------------------------------------------------------------------------------------------------
 
 
 @keyword_schema
@@ -387,7 +384,6 @@ def test_a_file_builds_what_it_is_named_after_and_shows_every_setting(name: str)
 
 
 # -- one by one
-# ----------------------------------------------------------------------------------------------------------
 
 
 def test_tables_are_tight() -> None:

@@ -132,7 +132,6 @@ def known(name: str) -> Certificates:
 
 
 # -- fitted
-# --------------------------------------------------------------------------------------------------------------
 
 
 def test_every_certificate_has_a_model_and_an_example() -> None:
@@ -223,7 +222,6 @@ def test_it_refuses_what_it_cannot_answer(name: str) -> None:
 
 
 # -- brute force
-# ---------------------------------------------------------------------------------------------------------
 
 
 def neighbours(example: Example) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -284,7 +282,6 @@ def test_the_check_catches_a_model_that_certifies_too_much() -> None:
 
 
 # -- kept
-# ----------------------------------------------------------------------------------------------------------------
 
 
 @examples

@@ -126,7 +126,6 @@ def check_harmless(text: str) -> Page:
 
 
 # -- names
-# ---------------------------------------------------------------------------------------------------------------
 
 
 @given(st.text(min_size=1).map(lambda text: " ".join(text.split())).filter(bool))
@@ -191,7 +190,6 @@ def test_how_a_condition_stands_is_a_word_beside_its_colour_and_no_name_can_pret
 
 
 # -- tables
-# --------------------------------------------------------------------------------------------------------------
 
 LONG = "declared by the owner, and by nobody else in the world"
 
@@ -213,7 +211,6 @@ def test_a_short_table_and_short_words_stay() -> None:
 
 
 # -- runs
-# ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -297,7 +294,6 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 # -- in a browser
-# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

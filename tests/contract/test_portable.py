@@ -286,7 +286,8 @@ def test_it_holds_what_may_be_published_and_nothing_else(home: Home, name: str) 
     assert {path.name for path in folder.iterdir()} == FILES
     node = json.loads((folder / "release.json").read_text())
     assert set(node) - {"columns", "missing", "separator", "encoding", "vectors"} == {
-        "format", "name", "words", "brief", "noise", "classes", "source", "features", "width", "dtype", "radius", "bias",
+        "format", "name", "words", "brief", "noise", "classes",
+        "source", "features", "width", "dtype", "radius", "bias",
     }  # fmt: skip
     claim = read_claim((folder / "claim.json").read_bytes())
     assert (claim.output, claim.publishable) == (Output.WEIGHTS, True)
@@ -322,7 +323,6 @@ def test_another_owners_folder_differs_in_its_weights_alone(home: Home, tmp_path
 
 
 # -- refusals
-# --------------------------------------------------------------------------------------------------------------
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

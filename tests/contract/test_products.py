@@ -109,7 +109,6 @@ def violations(kind: Products, form: str, dtype: str) -> tuple[int, int]:
 
 
 # -- the contract
-# --------------------------------------------------------------------------------------------------------
 
 
 def test_the_settings_the_registry_and_this_suite_name_the_same_products() -> None:
@@ -243,7 +242,6 @@ def test_the_nonnegative_form_is_used_for_nonnegative_inputs_only(
 
 
 # -- broken on purpose
-# ---------------------------------------------------------------------------------------------------
 
 
 def ends_with_ends(x: Interval, w: Interval) -> Bounds:

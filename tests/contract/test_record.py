@@ -260,7 +260,6 @@ def test_another_command_s_run_and_a_wrong_folder(finished: Run) -> None:
 
 
 # -- the manifest
-# ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_killed_before_its_last_write_is_running(
@@ -343,7 +342,6 @@ def test_parts_read_through_the_whole_run_s_manifest(tmp_path: Path) -> None:
 
 
 # -- the disk
-# --------------------------------------------------------------------------------------------------------------
 
 
 def test_names_are_made_durable_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

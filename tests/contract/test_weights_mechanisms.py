@@ -126,7 +126,6 @@ def head_for(kind: Kind) -> LinearModel:
 
 
 # -- what is owed
-# --------------------------------------------------------------------------------------------------------
 
 
 def weights_lie_on_the_lattice_of_the_public_noise(kind: Kind) -> None:
@@ -361,7 +360,6 @@ def test_without_records_only_a_heads_own_weights_are_released(name: str, tmp_pa
 
 
 # -- the registry
-# --------------------------------------------------------------------------------------------------------
 
 
 @schema

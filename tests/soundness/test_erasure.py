@@ -20,7 +20,6 @@ from agt.unlearning.sentences import Remark
 from agt.unlearning.sisa import answerable, availability, gaps, spread_requests
 
 # -- certified removal
-# -------------------------------------------------------------------------------------------------
 
 
 EXACT = np.longdouble
@@ -156,7 +155,6 @@ def test_a_copy_is_changed_by_itself():
 
 
 # -- broken on purpose
-# ---------------------------------------------------------------------------------------------
 
 
 def tight(strength=2.0, n=80):
@@ -326,7 +324,6 @@ def test_many_records_at_once_are_summed_as_they_are_charged(broken):
 
 
 # -- the factor
-# --------------------------------------------------------------------------------------------------------
 
 
 def test_a_poor_inverse_is_noticed_and_made_anew():
@@ -428,7 +425,6 @@ def test_what_does_not_fit_is_refused():
 
 
 # -- removals covered
-# --------------------------------------------------------------------------------------------------
 
 
 N, WAITING = 24, 2
@@ -526,7 +522,6 @@ def test_what_certificates_of_a_run_do_not_say() -> None:
 
 
 # -- availability
-# ------------------------------------------------------------------------------------------------------
 
 
 def winner(votes: np.ndarray, classes: int) -> int:

@@ -481,7 +481,6 @@ def test_a_flip_in_a_file_of_vectors_moves_no_row(tmp_path: Path) -> None:
 
 
 # -- the audit
-# -----------------------------------------------------------------------------------------------------------
 
 AUDITED = [
     ("votes", {}),

@@ -118,7 +118,6 @@ def test_rho_is_attained_to_the_last_digits_by_a_record_that_saturates() -> None
 
 
 # -- rules broken on purpose
-# ---------------------------------------------------------------------------------------------
 
 
 def test_a_rho_that_takes_the_last_rate_for_all_steps_is_caught(

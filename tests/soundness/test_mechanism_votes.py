@@ -128,7 +128,6 @@ def test_method_rule_for_two_classes() -> None:
 
 
 # -- edits that change several members at once
-# -----------------------------------------------------------------------------
 
 
 def tables(members: int, classes: int, top: int) -> tuple[np.ndarray, np.ndarray]:
@@ -273,7 +272,6 @@ def test_bad_input(labels: np.ndarray, distances: np.ndarray, match: str) -> Non
 
 
 # -- noise on the counts of several classes
-# ------------------------------------------------------------------------------
 
 
 def law(counts: tuple[int, ...], rate: float) -> np.ndarray:

@@ -69,7 +69,6 @@ def test_models_of_a_box_stay_within_its_bounds(
 
 
 # -- rules broken on purpose
-# -----------------------------------------------------------------------------------------------
 
 
 def signed_as_nonnegative(patch: pytest.MonkeyPatch) -> None:
@@ -133,7 +132,6 @@ def test_the_check_catches_relus_derivative_at_0(monkeypatch: pytest.MonkeyPatch
 
 
 # -- images
-# ------------------------------------------------------------------------------------------------------------
 
 
 numba.set_num_threads(1)  # arrays are tiny

@@ -136,7 +136,6 @@ def test_boxes_that_touch_are_nested(relation: str, dtype: str, clip: float) -> 
 
 
 # -- the same algorithm, written plainly
-# ---------------------------------------------------------------------------------
 
 
 def plain_training(
@@ -223,7 +222,6 @@ def test_a_tight_memory_splits_the_grid_without_changing_a_bound(
 
 
 # -- hand-computed
-# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -262,7 +260,6 @@ def test_one_step_by_hand(
 
 
 # -- what must stop a run
-# ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

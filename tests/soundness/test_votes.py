@@ -311,7 +311,6 @@ def test_votes_of_three_classes_are_released_with_noise_on_counts_that_covers_th
 
 
 # -- votes of linear heads, under substitute
-# -------------------------------------------------------------------------------
 
 EACH = 4  # records of a shard, of 3
 HEADS: dict[str, Any] = {
