@@ -236,11 +236,7 @@ def test_releases_that_no_ledger_counts_are_named(agt: Agt, visits: Path) -> Non
     for more in (("ledger=none",), ("accounting=paper", "seed=1")):
         agt("predict", run, "mechanism.eps=0.01", *more, "force=true", "-q").ended(0)
     (spent, _) = sorted(Path("outputs/predict").iterdir())
-    agt("ledger", "init", "people", run, *BUDGET).ended(
-        0,
-        f"released about this data on no ledger, so this one does not count it: {spent}: losses "
-        "add up",
-    )
+    agt("ledger", "init", "people", run, *BUDGET).ended(0, str(spent))
     agt("predict", run, "ledger=people", "mechanism.eps=0.01", "force=true", "-q").ended(0)
     assert f"count it: {spent}: losses" in agt("ledger", "admit", "people", run).err
     (spent / "spent.json").write_text("[]")  # nobody can tell what it was

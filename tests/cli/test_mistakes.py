@@ -19,7 +19,7 @@ from .conftest import TINY, Agt
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_no_gpu_when_asked_for(agt: Agt) -> None:
-    agt("train", "compute.device=cuda").ended(2, "sees no GPU")
+    agt("train", "compute.device=cuda").ended(2, "compute.device")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -33,9 +33,7 @@ def test_bug_hides_its_traceback_unless_asked(agt: Agt, monkeypatch: pytest.Monk
         raise ZeroDivisionError("oops")
 
     monkeypatch.setattr(prepare, "prepare", broken)
-    said = agt("train", *TINY).ended(
-        1, "ZeroDivisionError: oops (this is a bug in agt; run again with -v"
-    )
+    said = agt("train", *TINY).ended(1, "ZeroDivisionError: oops")
     assert "Traceback" not in said.err
     assert "Traceback" in agt("train", *TINY, "-v").err
 

@@ -134,9 +134,7 @@ def test_a_budget_that_would_be_exceeded(agt, trained):
         "certificate.masking=loss", "certificate.bound=worst", "certificate.sigma=0.02"
     )
     digest = (folder / "manifest.json").read_bytes()
-    agt("unlearn", f"run={folder}", "ids=ids.txt", "forbid_retraining=true").ended(
-        3, "removal budget", "Nothing was changed"
-    )
+    agt("unlearn", f"run={folder}", "ids=ids.txt", "forbid_retraining=true").ended(3)
     assert (folder / "manifest.json").read_bytes() == digest
     before = load_file(folder / "removal.safetensors")
     agt("unlearn", f"run={folder}", "ids=ids.txt").ended(0)

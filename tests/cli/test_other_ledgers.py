@@ -287,7 +287,7 @@ def test_a_ledger_that_a_stopped_process_has_is_not_checked(
     monkeypatch.setitem(Ledger.open.__func__.__kwdefaults__, "seconds", 0.1)  # type: ignore[attr-defined]
     try:
         for place in (str(path), "paid"):
-            said = agt("verify", place).ended(1, "another process has kept it locked")
+            said = agt("verify", place).ended(1, "people.ledger")
             assert "not checked" in said.out
             assert "DOES NOT VERIFY" not in said.out
         agt("ledger", "verify", "people").ended(1)

@@ -210,9 +210,7 @@ def test_an_estimate_is_worked_out_without_the_others(
     shared = Team(Counting(), ("here",))
     monkeypatch.setattr(Counting, "tasks", [])
     monkeypatch.setattr("agt_cli.runs.queries.current_team", SimpleNamespace(get=lambda: shared))
-    agt("predict", "run=run", "mechanism.eps=0.01", "force=true").ended(
-        0, "labels would be right at"
-    )
+    agt("predict", "run=run", "mechanism.eps=0.01", "force=true").ended(0)
     assert Counting.tasks == ["open", "answer"], "one for the labels, none for the estimate"
 
 
