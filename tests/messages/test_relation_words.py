@@ -11,3 +11,7 @@ def test_its_words_say_what_one_k_is(name: str) -> None:
     assert "up to k units of up to 3 records" in RELATIONS[name].ball_of(3)
     assert "one record " in RELATIONS[name].neighbours(1)
     assert "one unit of up to 3 records " in RELATIONS[name].neighbours(3)
+
+
+def test_flip_says_that_features_are_not_protected() -> None:
+    assert "its features, and who is among the records, are not" in RELATIONS["flip"].neighbours(1)
