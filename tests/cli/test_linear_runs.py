@@ -160,7 +160,7 @@ def test_a_record_that_was_changed_is_refused(
     run = tmp_path / "copy"
     shutil.copytree(digits, run)
     spoil(run)
-    agt("certify", f"run={run}", "-q").ended(2, "manifest.json")
+    agt("certify", f"run={run}", "-q").ended(2, run.name)
     reseal(run)  # what lies behind the manifest
     agt("certify", f"run={run}", "-q").ended(code, text)
 
