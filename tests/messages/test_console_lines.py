@@ -9,7 +9,6 @@ from museum import COMMANDS, FinishedRuns
 from .test_catalogue import cases
 
 REMOVAL = "train dataset=digits model=linear training=recipe certificate=removal"
-SMALL = "dataset.n_train=60 training.chosen_on=public"
 
 TABLE = f"""
 predict run=@train/box mechanism.eps=1 seed=7 | 0 | SIMULATION: the draws come from a seed and can be predicted; this is not a private release | drawn without a seed it would be: 1-differentially private
@@ -20,8 +19,6 @@ train resume=@train/box | 2 | the run is finished, there is nothing to do: agt c
 {REMOVAL} certificate.seed=4 | 0 | SIMULATION: the noise comes from certificate.seed=4 | not proved, as a seed makes the noise
 {REMOVAL} training.clip=0.5 | 0 | training.clip has no effect: certificate=removal clamps nothing
 certify run=@train/noisy map_resolution=0 | 0 | certify nothing about retraining
-train {SMALL} certificate=votes relation=flip | 0 | given other labels
-train {SMALL} model.hidden=[4] relation=perturb kgrid.max=2 relation.radius=0.05 | 0 | given other features, each within 0.05 of what it was
 ledger init people unit='one customer' total.eps=1 total.delta=1e-5 | 0 | eps = 1, delta = 1e-05 for good | of delta, 1e-06 is for releases with a delta of their own, the rest for Gaussian ones
 predict run=@train/noisy ledger=none mechanism.eps=1 force=true | 0 | publish such labels or the noisy weights, never both
 """
