@@ -145,8 +145,8 @@ def _say(
     if median >= 1:
         k = math.floor(median)
         console.say(
-            f"against poisoning: half of the answers stay the same under any attack up to k = {k:,}, "
-            f"that is, with {within(relation, k)}"
+            f"against poisoning: half of the answers stay the same under any attack up to "
+            f"k = {k:,}, that is, with {within(relation, k)}"
         )
     say_quality(console, quality)
     if subject.caveat:
