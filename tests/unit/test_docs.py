@@ -26,7 +26,7 @@ SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("
 CITED = re.compile(r"method\.md(?:,?\s+sections?)?\s+((?:\d+[a-g]?(?:, | and |-)?)+)")
 CODE = re.compile(r"(?<![\w.])00\d\b(?![.-]\d)")
 AUTHORS = re.compile(
-    r"\b([A-Z][a-zà-ÿ]+)(?:,? (?:and )?[A-Z][a-zà-ÿ]+| et al\.)* \(?((?:19|20)\d\d)\b"
+    r"\b([A-Z][a-zà-ÿ]+)(?:,?\s+(?:and\s+)?[A-Z][a-zà-ÿ]+|\s+et al\.)*\s+\(?((?:19|20)\d\d)\b"
 )
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
