@@ -109,7 +109,7 @@ def test_a_thin_line_is_drawn_over_a_thick_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "words"), [(1.0, "1.000"), (0.99999, ".999"), (0.9366, ".937"), (0.0, ".000")]
+    ("share", "words"), [(1.0, "1.000"), (0.99999, "0.999"), (0.9366, "0.937"), (0.0, "0.000")]
 )
 def test_all_is_said_of_all_alone(share: float, words: str) -> None:
     """In figures as in tables: of one certification, one number."""

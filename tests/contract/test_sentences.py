@@ -146,6 +146,6 @@ def test_commands_read_no_sentence_back(
     assert main(["verify", "ledgers/people.ledger"]) == 0
     assert main(["runs", "output_dir=.", "limit=null"]) == 0
     said = capsys.readouterr()
-    assert "in full: report.md" in said.out
+    assert "report.md" in said.out
     Path("predict/labels/manifest.json").unlink()
     assert main(["verify", "predict/labels"]) == 3

@@ -69,7 +69,10 @@ def test_claims_say_what_a_unit_is_in_each_table(tmp_path: Path) -> None:
 def test_claims_say_that_a_table_is_about_other_people(tmp_path: Path) -> None:
     tables = [AdmittedTable("customers", DATA, apart=True)]
     with Ledger.create(tmp_path / "loans.ledger", people(), tables=tables) as ledger:
-        assert "these are other people than those of ledgers beside it" in ledger.words()[0]
+        assert (
+            "these are other people than those of the ledgers in the same folder"
+            in ledger.words()[0]
+        )
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -94,8 +97,8 @@ def test_claims_say_where_the_second_head_was(tmp_path: Path) -> None:
         path = ledger.path
         ledger.move_head(new_head)
         words = ledger.words()
-        assert any(re.match(rf"entry 3 of \S+ moved the second head from {old}", w) for w in words)
+        assert any(re.match(rf"entry 3 of \S+ moved the second copy of the ledger.s end from {old}", w) for w in words)
     new_head.unlink()
     Ledger.replace_head(path, last)
     with Ledger.open(path) as ledger:
-        assert any("entry 4 started a second head anew" in line for line in ledger.words())
+        assert any("entry 4 created a new second copy of the ledger" in line for line in ledger.words())

@@ -52,16 +52,16 @@ CLAIMS = [
     ),
     (
         claim(without("a", "c"), ADD_REMOVE, SmoothCauchy(eps=1.0), "paper"),
-        "NO PROOF OF PRIVACY: conditions a, c do not hold",
+        "NO PROOF OF PRIVACY, because conditions a, c are not met",
     ),
     (
         claim(without("b"), ADD_REMOVE, SmoothCauchy(eps=1.0), "paper"),
-        "condition b does not hold",
+        "condition b is not met",
     ),
     (
         claim(without("c"), ADD_REMOVE, RandomizedResponse(eps=20.0), "paper"),
-        "NO PROOF OF PRIVACY: condition c does not hold. As its paper has it, 20-differentially "
-        "private per query",
+        "NO PROOF OF PRIVACY, because condition c is not met. The paper claims: "
+        "20-differentially private per query",
     ),
     (
         claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper"),
@@ -69,7 +69,7 @@ CLAIMS = [
     ),
     (
         claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper", voting="published"),
-        "NO PROOF OF PRIVACY: the published ensemble distance",
+        "NO PROOF OF PRIVACY, because the published ensemble distance",
     ),
     (
         claim(HELD, ADD_REMOVE, RandomizedResponse(eps=50.0), output=Output.NUMBER),
@@ -86,7 +86,7 @@ def test_claims_say_what_is_proved(made: Claim, sentence: str) -> None:
 def test_a_simulation_says_of_each_line_what_it_would_be() -> None:
     words = replace(claim(HELD, ADD_REMOVE, RESPONSE), simulated=True).lines()
     assert words[0].startswith("SIMULATION")
-    assert all(line.startswith("drawn without a seed it would be: ") for line in words[1:])
+    assert all(line.startswith("without a seed it would be: ") for line in words[1:])
 
 
 def test_what_is_spent() -> None:
@@ -98,5 +98,5 @@ def test_what_is_spent() -> None:
 def test_a_refusal_says_which_condition_does_not_hold_and_why(letter: str) -> None:
     with pytest.raises(ConfigError) as error:
         claim(without(letter), ADD_REMOVE, RESPONSE)
-    sentence = f"condition {letter} (name of {letter}) does not hold: why not {letter}"
+    sentence = f"condition {letter} (name of {letter}) is not met: why not {letter}"
     assert sentence in str(error.value)

@@ -6,21 +6,21 @@ from museum import FinishedRuns
 TABLE = """
 train/box | records added or removed in all
 train/noisy | the weights in model.safetensors are (1, 1e-05)-DP for add_remove neighbours
-train/noisy | publish such labels or the noisy weights, never both
+train/noisy | publish labels from this run's certificates, or its noisy weights, but never both
 train/removal | ## Removing records later
 train/removal | records can be removed later: what is served is then (1, 0.0001)-close
-certify/box | can carry a privacy guarantee
+certify/box | can support a privacy claim
 certify/box | For the data owner only
 certify/box | up to k records added or removed in all
 predict/labels | 1-differentially private per query for add_remove neighbours (one record added or
 predict/labels | all 20 together: (20, 0)-differentially private in all, by the basic composition
-predict/labels | this call keeps no account of other releases about the same data
-predict/labels | `labels.csv`, once.
+predict/labels | no ledger counts this release: privacy losses of all releases about the same data add up
+predict/labels | `labels.csv` may be published. Drawing again is another release and costs budget again.
 predict/number | 1-differentially private for this one number
-predict/number | That number, once.
+predict/number | That number may be published.
 predict/weights | Gaussian differentially private for add_remove neighbours
 predict/weights | for any number of queries: (1, 1e-05)-differentially private in all
-predict/paid | entry 3 of it counts this
+predict/paid | entry 3 counts this release
 unlearn/erased | trained from scratch on the
 plan/linear | Nothing was released.
 """
