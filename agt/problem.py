@@ -93,9 +93,9 @@ class Problem:
         self.settings.certificate.check_classes(self.classes)
         if self.settings.ensemble.vote == "margins" and self.classes != 2:
             raise ConfigError(
-                f"ensemble.vote=margins: margins of {self.classes} classes have no one sign that a "
-                "sum could be certified "
-                "by: use ensemble.vote=labels, whose certified vote takes any number of classes"
+                f"ensemble.vote=margins: with {self.classes} classes, margins do not have a "
+                "single sign whose sum could be certified: use ensemble.vote=labels, whose "
+                "certified vote supports any number of classes"
             )
 
     @property
@@ -154,8 +154,7 @@ def check_units_named(settings: Settings, train: Records) -> None:
     rows = settings.relation.unit_rows
     if settings.ensemble.members > 1 and rows > 1 and not train.units_named:
         raise ConfigError(
-            f"relation.unit_rows={rows}: all rows of a unit have to go to one member, and nothing "
-            "says whose they are: "
-            "give dataset.unit (units= in Python), or unit_rows=1 where each record is a unit of "
-            "its own"
+            f"relation.unit_rows={rows}: all rows of a unit must go to the same member, but "
+            "no column says whose rows they are: give dataset.unit (in Python: units=), or "
+            "unit_rows=1 if each record is a unit of its own"
         )

@@ -58,7 +58,8 @@ class ClosedFormKind(CertificateKind):
         """Return the same settings on these public features. Raises ConfigError: they have some."""
         if self.features != FeaturesConfig():
             raise ConfigError(
-                "features: the certificate has features of its own: give them in one place"
+                "features: the certificate already has its own features: give them in one of "
+                "the two places only"
             )
         return replace(self, features=features)  # type: ignore[type-var]
 
@@ -75,17 +76,17 @@ class ClosedFormKind(CertificateKind):
         self._check_head(settings)
         if settings.compute.device != "cpu":
             raise ConfigError(
-                f"compute.device={settings.compute.device}: certificate={self.name} runs on the "
-                "CPU: use compute=default"
+                f"compute.device={settings.compute.device}: certificate={self.name} only "
+                "runs on the CPU: use compute=default"
             )
         relation.check_closed_form()
         check_optimizer(settings.training)
         self.check_own(settings)
         if settings.noise is not None:
             raise ConfigError(
-                f"noise.epsilon: certificate={self.name} trains without noise in its steps; agt "
-                "predict "
-                "mechanism=release_weights adds it once, at the end, and needs less"
+                f"noise.epsilon: certificate={self.name} does not add noise to training "
+                "steps: release the weights with agt predict mechanism=release_weights, "
+                "which adds noise once, at the end, and needs less"
             )
 
     def covers_changed_labels(self) -> bool:
@@ -100,13 +101,10 @@ class ClosedFormKind(CertificateKind):
     def _check_head(self, settings: Settings) -> None:
         if not settings.model.linear:
             hidden = getattr(settings.model, "hidden", None)
-            shown = (
-                "model: a network of your own" if hidden is None else f"model.hidden={list(hidden)}"
-            )
+            shown = "model: your own network" if hidden is None else f"model.hidden={list(hidden)}"
             raise ConfigError(
-                f"{shown}: certificate={self.name} is proved for linear heads alone (no hidden "
-                "layers), which "
-                "it trains itself: use model=linear, or certificate=box"
+                f"{shown}: certificate={self.name} only supports linear heads (no hidden "
+                "layers), which it trains itself: use model=linear, or certificate=box"
             )
 
     def resolve(

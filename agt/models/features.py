@@ -148,9 +148,9 @@ def choose(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
     distinct = {row.tobytes() for row in rows.astype("<i8")}
     if len(distinct) < count:
         raise ConfigError(
-            f"certificate.features.count={count}: landmarks are public rows, and there are "
-            f"{len(distinct)} different ones: "
-            "use fewer, or declare more records public"
+            f"certificate.features.count={count}: landmarks are public rows, but there are "
+            f"only {len(distinct)} different ones: use fewer landmarks, or declare more "
+            "records public"
         )
     chosen = sorted(distinct, key=lambda row: (blake2b(row, digest_size=8, key=key).digest(), row))[
         :count
@@ -184,8 +184,8 @@ def root(landmarks: np.ndarray, bandwidth: float, power: float, ridge: float) ->
             no ridge.
     """
     fault = (
-        f"some of {landmarks.shape[1]} landmarks lie so close that only rounding tells them "
-        "apart: use 1e-3"
+        f"some of {landmarks.shape[1]} landmarks are too close to be distinguished in "
+        "floating point: use 1e-3"
     )
     return inverse_root(kernel(landmarks.T.copy(), landmarks, bandwidth), power, ridge, fault)
 
@@ -228,16 +228,14 @@ class FeatureMap:
                 and float(np.linalg.norm(matrix, axis=0).max()) < 2.0**longest
             ):
                 raise UnsoundError(
-                    f"certificate.features: the {name} matrix has entries that no exact product "
-                    "can take"
+                    f"certificate.features: the {name} matrix has entries that are too large "
+                    "for an exact product"
                 )
         if self.config.map == "scattering" and not outputs_of(self.width):
             raise ConfigError(
-                f"certificate.features.map=scattering: records of {self.width} numbers are no "
-                "square images, gray or in "
-                "three colours, of a side that is a multiple of 4 and at least 8: use relu or "
-                "landmarks, or bring them to "
-                "such a size"
+                f"certificate.features.map=scattering: records of {self.width} numbers are "
+                "not square images, gray or in three colours, with a side that is a multiple "
+                "of 4 and at least 8: use relu or landmarks, or resize the images"
             )
         if max(self.width, self.outputs) * UNIT >= 2.0**-10:
             raise ConfigError(
@@ -342,7 +340,7 @@ class FeatureMap:
         width = int(np.prod(x.shape[1:]))
         if width != self.width:
             raise ConfigError(
-                f"inputs: a query has {width} features and the model takes {self.width}"
+                f"inputs: a query has {width} features, but the model needs {self.width}"
             )
         phi = _aligned(len(x), self.outputs, dtype)
         for start in range(0, len(x), _BLOCK):
@@ -386,7 +384,7 @@ class FeatureMap:
 
     @property
     def _directions(self) -> np.ndarray:
-        assert self.projection is not None, "every map that has directions was given some"
+        assert self.projection is not None, "every map that has directions must be given some"
         return self.projection
 
     def _none(self, v: np.ndarray, length: float) -> np.ndarray:
@@ -438,9 +436,9 @@ def _public_rows(config: FeaturesConfig, dataset: Dataset) -> np.ndarray:
     if len(records) < 2:
         needs = ("a covariance", "whiten=0") if config.whiten else ("landmarks", "map=relu")
         raise ConfigError(
-            f"certificate.features.public={config.public}: {needs[0]} needs rows, and there are "
-            f"{len(records)} such: "
-            f"mark training records public (dataset.public), or use certificate.features.{needs[1]}"
+            f"certificate.features.public={config.public}: {needs[0]} needs rows, but there "
+            f"are {len(records)} such rows: mark training records public (dataset.public), "
+            f"or use certificate.features.{needs[1]}"
         )
     return records.features.reshape(len(records), -1)
 
@@ -465,9 +463,9 @@ def _whitening(rows: np.ndarray, config: FeaturesConfig, block: int = _BLOCK) ->
         UnsoundError: a row is not finite.
     """
     fault = (
-        f"the {len(rows)} public rows do not fill all {rows.shape[1]} directions of the features, "
-        "and whitening divides by "
-        "their spread in each: use 1e-3, or more public rows"
+        f"the {len(rows)} public rows do not span all {rows.shape[1]} directions of the "
+        "features, but whitening divides by their spread in each direction: use 1e-3, or "
+        "more public rows"
     )
     return inverse_root(_covariance(rows, block), config.whiten, config.ridge, fault)
 
@@ -479,9 +477,8 @@ def _covariance(rows: np.ndarray, block: int) -> np.ndarray:
     count, width = rows.shape
     if count > PUBLIC_ROWS:
         raise ConfigError(
-            f"certificate.features.public: {count} public rows, and sums are exact over at most "
-            f"{PUBLIC_ROWS}: declare "
-            "fewer records public"
+            f"certificate.features.public: there are {count} public rows, but sums are exact "
+            f"over at most {PUBLIC_ROWS}: declare fewer records public"
         )
     total, products = np.zeros(width, dtype=np.int64), np.zeros((width, width), dtype=np.int64)
     for start in range(0, count, block):

@@ -78,7 +78,8 @@ class HeadConfig:
     def __post_init__(self) -> None:
         if type(self) is HeadConfig and self.encoder is not None:
             raise ValueError(
-                "encoder: this head takes none; give model=small_cnn, and its encoder's settings"
+                "encoder: this head cannot have an encoder: give model=small_cnn, and the "
+                "settings of its encoder"
             )
 
     @property
@@ -144,13 +145,14 @@ class ConvConfig(HeadConfig):
     def __post_init__(self) -> None:
         if self.encoder is not None:
             raise ValueError(
-                "encoder: this head's convolutions are trained; give model=small_cnn for a frozen "
-                "encoder"
+                "encoder: the convolutions of this head are trained: for a frozen encoder, "
+                "give model=small_cnn"
             )
         for name in ("kernels", "strides", "paddings", "pools"):
             if len(getattr(self, name)) != len(self.channels):
                 raise ValueError(
-                    f"{name}: {len(getattr(self, name))} given for {len(self.channels)} channels"
+                    f"{name}: has {len(getattr(self, name))} values, but there are "
+                    f"{len(self.channels)} channels: give one for each channel"
                 )
 
     @property
@@ -168,7 +170,7 @@ class ConvConfig(HeadConfig):
         """
         if len(shape) != 3:
             raise ConfigError(
-                "model: convolutions take images [channels, height, width], and a record has "
+                "model: convolutions need images [channels, height, width], but a record has "
                 f"shape {shape}"
             )
         with seeded(training):
@@ -207,7 +209,9 @@ def _passed(layers: nn.Sequential, shape: tuple[int, ...]) -> torch.Tensor:
                 torch.zeros(1, *shape, dtype=next(layers.parameters()).dtype)
             )
     except RuntimeError as error:
-        raise ConfigError(f"model: its layers take no record of shape {shape}: {error}") from None
+        raise ConfigError(
+            f"model: its layers cannot be applied to a record of shape {shape}: {error}"
+        ) from None
     return made
 
 
@@ -236,7 +240,7 @@ class OwnNetwork:
         try:
             return cls(partial(deepcopy, deepcopy(network)), "the network given")
         except (RuntimeError, TypeError) as error:
-            raise ConfigError(f"model: the network given cannot be copied: {error}") from None
+            raise ConfigError(f"model: the given network cannot be copied: {error}") from None
 
     @property
     def linear(self) -> bool:
@@ -258,7 +262,7 @@ class OwnNetwork:
                 network = self.make()
             except Exception as error:  # whatever somebody else's code raises is about that code
                 raise ConfigError(
-                    f"model: {self.where} cannot be made: {type(error).__name__}: {error}"
+                    f"model: {self.where} cannot be created: {type(error).__name__}: {error}"
                 ) from error
         network = _check_plain(network, self.where).to(getattr(torch, training.dtype))
         try:
@@ -266,13 +270,12 @@ class OwnNetwork:
                 outputs = network(torch.zeros(1, *shape, dtype=getattr(torch, training.dtype)))
         except RuntimeError as error:
             raise ConfigError(
-                f"model: {self.where} takes no records of {shape} features: {error}"
+                f"model: {self.where} cannot be applied to records of {shape} features: {error}"
             ) from None
         if outputs.dim() != 2:
             raise ConfigError(
-                f"model: {self.where} makes {tuple(outputs.shape[1:])} outputs of a record of "
-                f"{shape} features: put an "
-                "nn.Flatten() in front"
+                f"model: {self.where} returns {tuple(outputs.shape[1:])} outputs for a "
+                f"record of {shape} features: add an nn.Flatten() at the beginning"
             )
         return network
 
@@ -293,7 +296,7 @@ def head_of(node: object) -> HeadBuilder:
         return validate(target, settings, "model")
     if not callable(target):
         raise ConfigError(
-            f"model._target_: '{node['_target_']}' is no function that returns an nn.Sequential"
+            f"model._target_: '{node['_target_']}' is not a function that returns an nn.Sequential"
         )
     return OwnNetwork(partial(target, **settings), f"model._target_={node['_target_']}")
 
@@ -338,7 +341,9 @@ def from_layers(layers: LayerList) -> nn.Sequential:
     for entry in layers:
         settings = {key: value for key, value in entry.items() if key not in ("name", "layer")}
         if entry["layer"] not in kinds:
-            raise ConfigError(f"model: no bound rule for layer {entry['name']} ({entry['layer']})")
+            raise ConfigError(
+                f"model: there is no bound rule for layer {entry['name']} ({entry['layer']})"
+            )
         network.add_module(entry["name"], kinds[entry["layer"]](**settings))
     return network
 
@@ -363,9 +368,9 @@ def _check_plain(network: object, where: str) -> nn.Sequential:
     """
     if type(network) is not nn.Sequential:
         raise ConfigError(
-            f"model: {where} is of the type {type(network).__name__}: bounds pass through an "
-            "nn.Sequential, layer by "
-            "layer, and cannot see what another module's forward() does"
+            f"model: {where} has the type {type(network).__name__}, but bounds are computed "
+            "for an nn.Sequential, layer by layer, because agt cannot analyse the forward() "
+            "of another module"
         )
     rules_for(network)
     for name, layer in network.named_modules(remove_duplicate=False):
@@ -373,27 +378,27 @@ def _check_plain(network: object, where: str) -> nn.Sequential:
             value for key, value in vars(layer).items() if key.endswith("hooks")
         ):
             raise ConfigError(
-                f"model: {f'layer {name}' if name else 'the whole'} has hooks, or a forward() of "
-                "its own, which no bound "
-                "rule covers: remove them"
+                f"model: {f'layer {name}' if name else 'the whole'} has hooks or its own "
+                "forward(), for which there is no bound rule: remove them"
             )
     for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
             raise ConfigError(
-                f"model: {name} is frozen (requires_grad=False), and all of a head is trained: put "
-                "frozen layers in "
-                "front, and give their outputs as features"
+                f"model: {name} is frozen (requires_grad=False), but a head is always "
+                "trained as a whole: leave frozen layers out of it, and give their outputs "
+                "as features"
             )
         if parameter._backward_hooks or not parameter.is_floating_point():
             raise ConfigError(
-                f"model: {name} has hooks, or is no real number: no bound rule covers it"
+                f"model: {name} has hooks, or is not a real number, so there is no bound "
+                "rule for it"
             )
     if len({parameter.data_ptr() for parameter in network.parameters()}) < len(
         list(network.parameters())
     ):
         raise ConfigError(
-            "model: two parameters share their memory, and training would part them: give each its "
-            "own"
+            "model: two parameters share their memory, but training would change them "
+            "separately: give each its own memory"
         )
     _check_described(network)
     return network
@@ -411,7 +416,7 @@ def _check_described(network: nn.Sequential) -> None:
         again = from_layers(json.loads(json.dumps(layers_of(network))))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(
-            f"model: a layer has a setting that is no plain number or word ({error})"
+            f"model: a layer has a setting that is not a plain number or word ({error})"
         ) from None
     mine, theirs = (
         {name: tensor.shape for name, tensor in n.state_dict().items()} for n in (network, again)
@@ -422,5 +427,6 @@ def _check_described(network: nn.Sequential) -> None:
     if strange or None in network._modules.values():
         culprit = strange[0] if strange else "a layer that is None"
         raise ConfigError(
-            f"model: {culprit} is not what the layers' settings make: no bound rule covers it"
+            f"model: {culprit} differs from what the settings of the layers create, so there "
+            "is no bound rule for it"
         )

@@ -249,7 +249,8 @@ class Trained:
     def with_draws(self, problem: Problem) -> Model:
         """Raise ConfigError: no draws are kept."""
         raise ConfigError(
-            f"certificate={self.settings.certificate.name} keeps no draws of its training"
+            f"certificate={self.settings.certificate.name} does not store the random draws "
+            "of its training"
         )
 
     def with_problem(self, problem: Problem) -> Self:
@@ -270,8 +271,9 @@ class Trained:
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """Raise ConfigError: nothing bounds its margins."""
         raise ConfigError(
-            f"ensemble.vote=margins: nothing bounds the margins of certificate="
-            f"{self.settings.certificate.name}: use ensemble.vote=labels"
+            "ensemble.vote=margins: the margins of "
+            f"certificate={self.settings.certificate.name} have no bounds: use "
+            "ensemble.vote=labels"
         )
 
 

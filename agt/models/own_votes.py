@@ -144,10 +144,9 @@ class OwnVotesModel(Votes):
     def _learner(self) -> Learner:
         if self.settings.learner is None:
             raise ConfigError(
-                f"certificate.learner: {self.config.learner['_target_']} is known by its name "
-                "alone here, and what a "
-                "record names is not imported: agt train takes it from its own line, agt.fit from "
-                "learner="
+                f"certificate.learner: {self.config.learner['_target_']} is only known by "
+                "its name here, and code named in a record is not imported: give it in the "
+                "command line of agt train, or as learner= of agt.fit"
             )
         return self.settings.learner
 
@@ -174,11 +173,10 @@ class OwnVotesModel(Votes):
         new = [at for at, name in enumerate(names) if name not in self.ballots]
         if new and not self.members:
             raise ConfigError(
-                f"{len(new)} of {len(names)} queries were not asked when the model was made: of "
-                "its learner votes are "
-                f"kept and no members, so that it answers the {len(self.ballots)} queries that it "
-                "has seen and no "
-                "others (a run's test records: dataset.test; a map of the plane asks more: "
+                f"{len(new)} of {len(names)} queries are new, but of this model only the "
+                "votes of its learners are stored, not the members, so it can only answer "
+                f"the {len(self.ballots)} queries that were given in training (a run's test "
+                "records: dataset.test; a map of the plane needs more queries: "
                 "map_resolution=0)"
             )
         return new
@@ -206,7 +204,9 @@ class OwnVotesModel(Votes):
             shelf.json(CONSTANTS).get("queries"),
         )
         if type(count) is not int or count < 0:
-            raise UnsoundError(f"{shelf.folder}/{CONSTANTS}: queries is {count!r}: train again")
+            raise UnsoundError(
+                f"{shelf.folder}/{CONSTANTS}: queries is {count!r}, which is not valid: train again"
+            )
         zero, vote = torch.zeros((), dtype=torch.uint8), torch.zeros((), dtype=torch.int16)
         like = {"queries": zero.expand(count, 32), "votes": vote.expand(model.farthest, count)}
         like["raised"] = zero.expand(model.farthest)
@@ -214,7 +214,9 @@ class OwnVotesModel(Votes):
             tensor.numpy() for tensor in read_tensors(shelf, BALLOTS, like).values()
         )
         if not ((votes >= 0) & (votes < problem.classes)).all() or raised.max(initial=0) > 1:
-            raise UnsoundError(f"{shelf.folder}/{BALLOTS}: a vote is for no class: train again")
+            raise UnsoundError(
+                f"{shelf.folder}/{BALLOTS}: a vote is for a class that does not exist: train again"
+            )
         model = replace(
             model,
             raised=raised,
@@ -296,7 +298,8 @@ class OwnVotesKind(VotingKind):
     def __post_init__(self) -> None:
         if not isinstance(self.learner.get("_target_"), str):
             raise ValueError(
-                "learner: give ridge, logistic, or the learner's own name in learner._target_"
+                "learner: give ridge, logistic, or the full name of your own learner in "
+                "learner._target_"
             )
 
     @classmethod

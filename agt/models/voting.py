@@ -66,10 +66,9 @@ class VotingKind(ClosedFormKind):
         if (needs_several and ensemble.members == 1) or ensemble.vote != "labels":
             raise ConfigError(
                 f"ensemble.members={ensemble.members} ensemble.vote={ensemble.vote}: "
-                "certificate=votes "
-                "counts labels of many small members: give the declared size, of which the recipe "
-                "takes one member for 100 "
-                "records (dataset.declared_size=N), or ensemble.members=T, a public constant, and "
+                "certificate=votes counts the labels of many small members: give the "
+                "declared size with dataset.declared_size=N (the recipe then uses one member "
+                "for every 100 records), or give ensemble.members=T, a public constant, with "
                 "ensemble.vote=labels"
             )
 
@@ -77,8 +76,8 @@ class VotingKind(ClosedFormKind):
         """Raise ConfigError where there are more classes than a vote names."""
         if classes > MOST_CLASSES:
             raise ConfigError(
-                f"certificate=votes: {classes:,} classes are more than the {MOST_CLASSES:,} that a "
-                "vote names"
+                f"certificate=votes: the data set has {classes:,} classes, but a vote "
+                f"supports at most {MOST_CLASSES:,}"
             )
 
 
