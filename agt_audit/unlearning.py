@@ -500,8 +500,10 @@ def _noise(subject: str, pairs: Sequence[AttackedSides], plan: TrialPlan) -> Fin
         ),
         effort=effort,
         outcome=Outcome.VIOLATED if again else size.outcome,
-        meaning=f"{size.meaning}; two states are alike to {most:.3g} of "
-        f"theirs{': it was not drawn anew' if again else ''}",
+        meaning=(
+            f"{size.meaning}; the largest correlation between the noise of two states is "
+            f"{most:.3g} standard deviations{': it was not drawn again' if again else ''}"
+        ),
         confidence=plan.confidence,
         noticeable=(
             f"{size.noticeable}; states whose noise is correlated by more than "

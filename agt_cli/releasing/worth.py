@@ -86,7 +86,7 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
     if expected <= always:
         warnings.append("the majority-class baseline would be at least as accurate as these labels")
     if expected <= always or expected - by_lot < LOT * (accuracy - by_lot):
-        estimated = "an estimated" if labels is None else "a"
+        estimated = "an estimated" if labels is None else "an"
         objections.append(
             f"these labels would have {estimated} accuracy of {rate_words(expected)}; "
             f"without noise: {rate_words(accuracy)}; majority-class baseline: "

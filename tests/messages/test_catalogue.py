@@ -75,7 +75,7 @@ certify run= | 2 | give the folder of a finished agt train, or latest
 certify run=null | 2 | give the folder of a finished agt train
 certify run=[@box] | 2 | give the folder of a finished agt train
 certify run=@box inputs= | 2 | inputs= is empty
-predict release=nowhere inputs=@ok.csv | 2 | release=nowhere: there is no such folder
+predict release=nowhere inputs=@ok.csv | 2 | release=nowhere: this folder does not exist
 verify | 2 | agt verify: one more word is needed
 ledger | 2 | agt ledger: one more word is needed | init
 ledger open people | 2 | agt ledger: unknown word 'open'
@@ -152,7 +152,7 @@ train dataset=digits dataset.declared_size=0 | 2 | dataset.declared_size:
 {HEAD}  certificate.features.count=7 | 2 | certificate.features: count
 {HEAD}  certificate.features.whiten=1 | 2 | certificate.features: whitening
 {HEAD}  certificate/features=landmarks | 2 | certificate.features: map=landmarks
-train certificate/features=relu | 2 | certificate/features: public features stand in front
+train certificate/features=relu | 2 | certificate/features: public features need a linear head
 {HEAD}  relation=paper_privacy | 2 | relation
 {HEAD}  noise.epsilon=1 | 2 | noise.epsilon: certificate=stability
 {HEAD}  certificate=erm training.batch.count=2 training.weight_decay=.1 | 2 | training.batch.count=2
@@ -164,23 +164,23 @@ train certificate/features=relu | 2 | certificate/features: public features stan
 {TABLE}@ok.csv +dataset.categorical='{{y: [yes]}}' | 2 | column y
 {TABLE}@ok.csv dataset.classes=[yes] | 2 | dataset.classes:
 {TABLE}@ok.csv dataset.classes=[yes,no,no] | 2 | classes repeats 'no'
-{TABLE}@ok.csv dataset.test=@ok.csv | 2 | dataset: test is the file of the training records itself
+{TABLE}@ok.csv dataset.test=@ok.csv | 2 | dataset: test is the same file as the training records
 {TABLE}@ok.csv dataset.test_fraction=1 | 2 | dataset.test_fraction:
 {TABLE}@ok.csv dataset.declared_size=-3 | 2 | dataset.declared_size:
 {TABLE}@ok.csv dataset.numeric.a=[3,-3] | 2 | numeric.a
 {TABLE}@ok.csv dataset.numeric.a=[nan,1] | 2 | numeric.a
-{TABLE}@ok.csv dataset.numeric.a=[-1e308,1e308] | 2 | numeric.a | too wide
+{TABLE}@ok.csv dataset.numeric.a=[-1e308,1e308] | 2 | numeric.a | too large to compute with
 {VECTORS}@vectors.npz dataset.scale=0 | 2 | dataset.scale:
 certify run=@nowhere | 2 | nowhere: no such folder
 certify run=@ok.csv | 2 | ok.csv: no such folder
 certify run=@folder | 2 | not a run folder (status.json is missing)
-certify run=latest | 2 | run=latest: no finished training run in outputs/train
-plan run=latest | 2 | run=latest: no finished training run in outputs/train
-predict run=latest mechanism.eps=1 | 2 | run=latest: no finished training run in outputs/train: start agt train
+certify run=latest | 2 | outputs/train has no finished training run
+plan run=latest | 2 | outputs/train has no finished training run
+predict run=latest mechanism.eps=1 | 2 | outputs/train has no finished training run: start agt train
 certify run=@failed | 2 | failed: status.json says 'failed' (ConfigError
 certify run=@killed | 2 | killed: status.json says 'running'
-certify run=@certified | 2 | a run of 'certify', not 'train'
-predict run=@certified mechanism.eps=1 | 2 | a run of 'certify', not 'train'
+certify run=@certified | 2 | a run of 'certify', not of 'train'
+predict run=@certified mechanism.eps=1 | 2 | a run of 'certify', not of 'train'
 unlearn | 2 | run
 unlearn run=nowhere ids=@ok.csv | 2 | nowhere: no such folder
 unlearn run=@box method=forget | 2 | method=forget: expected one of
@@ -263,9 +263,9 @@ reproduce blobs "overrides=['relation=remove']" | 2 | overrides: relation=remove
 reproduce blobs runs_dir= | 2 | runs_dir= is empty
 reproduce blobs data=mine | 2 | data: | stand_in
 reproduce imdb profile=smoke data=original | 2 | data=original: profile=smoke
-measure dataset=blobs total.eps=1 | 2 | a table alone is measured
+measure dataset=blobs total.eps=1 | 2 | agt measure only measures tables
 measure dataset=adult_census total.eps=1 name=../x | 2 | letters, digits
-measure dataset=adult_census | 2 | total.eps: measuring spends it
+measure dataset=adult_census | 2 | total.eps: measuring spends budget
 measure dataset=adult_census total.eps=1 total.delta=0 | 2 | delta
 measure dataset=adult_census total.eps=1 | 2 | there is nothing to measure
 measure dataset=adult_census dataset.label_free=true total.eps=1 relation=flip | 2 | under add_remove or substitute
@@ -273,7 +273,7 @@ tune dataset=blobs tune.folds=0 | 2 | tune
 tune dataset=blobs tune.objective=best | 2 | tune
 audit | 2 | agt audit: one more word is needed | selftest
 audit selftst | 2 | unknown word 'selftst' | did you mean 'selftest'
-audit selftest confidence=0.3 | 2 | confidence=0.3: | from 0.5 to below 1
+audit selftest confidence=0.3 | 2 | confidence=0.3: | at least 0.5 and below 1
 audit selftest confidence=1 | 2 | confidence=1:
 audit selftest confidence=95% | 2 | confidence=95%:
 audit selftest confidence=true | 2 | confidence=True:
@@ -282,7 +282,7 @@ audit selftest seed=1.5 | 2 | seed=1.5:
 audit selftest audit.trials=3 | 2 | audit.trials
 audit selftest +audit.trials=3 | 2 | audit.trials: unknown key
 audit selftest audit._target_=no.such | 2 | audit._target_: cannot import 'no.such'
-audit selftest audit._target_=agt.settings.KGridConfig +audit.max=3 | 2 | is no kind of audit
+audit selftest audit._target_=agt.settings.KGridConfig +audit.max=3 | 2 | is not a kind of audit
 audit selftest run=@nowhere | 2 | nowhere: no such folder
 audit summary run=@nowhere | 2 | agt audit summary was removed: agt runs command=audit lists
 train certificate=tube | 2 | the curvature tube was removed | use certificate=stability model=linear
@@ -294,7 +294,7 @@ train dataset=blob | 2 | unknown dataset 'blob' | did you mean 'blobs' | digits
 train model=mpl | 2 | unknown model 'mpl' | did you mean 'mlp'
 train relation=add | 2 | unknown relation 'add'
 train experiment=digit | 2 | unknown experiment 'digit' | did you mean 'digits'
-train training=blob | 2 | no training settings named 'blob' | did you mean 'blobs'
+train training=blob | 2 | training settings named 'blob' do not exist | did you mean 'blobs'
 train trainin=blobs | 2 | 'trainin' | did you mean 'training'
 train dataset | 2 | 'dataset' is not a setting | KEY=VALUE
 train +modle=1 | 2 | unknown key 'modle' | did you mean 'model'
@@ -316,7 +316,7 @@ train compute.device=gpu | 2 | compute.device | did you mean 'cpu'
 train compute.kernel=fast | 2 | compute.kernel | reference
 train model._target_=agt.models.heads.Heads | 2 | model._target_: cannot import
 train model=custom | 2 | model._target_
-train model=custom model._target_=math.pi | 2 | is no function that returns an nn.Sequential
+train model=custom model._target_=math.pi | 2 | is not a function that returns an nn.Sequential
 certify run=nowhere | 2 | run=nowhere: no such folder
 train training.clip=-1 | 2 | training.clip:
 train training.clip=nan | 2 | training.clip: | finite
@@ -379,9 +379,9 @@ train dataset=digits ++dataset.clases=[3,8] | 2 | dataset.clases: unknown key; d
 {TABLE}t.csv dataset.crosses=-1 | 2 | crosses
 {TABLE}t.csv dataset.crosses=8 | 2 | pairs of columns
 {TABLE}t.csv dataset.from_data=[clases] | 2 | from_data names 'clases' | did you mean 'classes'
-{TABLE}t.csv dataset.subgroups=[b,b] | 2 | subgroups names a column twice
+{TABLE}t.csv dataset.subgroups=[b,b] | 2 | subgroups names the same column twice
 {TABLE}t.csv dataset.classes='[1,"1"]' | 2 | classes repeats '1'
-{TABLE}t.csv dataset.classes='[no," no"]' | 2 | classes repeats 'no', perhaps with other spaces
+{TABLE}t.csv dataset.classes='[no," no"]' | 2 | classes repeats 'no', perhaps with different spaces
 {TABLE}t.csv dataset.classes='["",no]' | 2 | classes has an empty name
 {TABLE}t.csv dataset.classes='[" ",no]' | 2 | classes has an empty name
 {TABLE}t.csv dataset.classes=[false,true] | 2 | dataset.classes.0: False is not text: | in quotes
@@ -400,7 +400,7 @@ predict run=@box mechanism=gaussian_margin mechanism.mu=1 total.eps=1 | 2 | tota
 predict run=@box mechanism._target_=os.path.join | 2 | mechanism._target_: 'os.path.join' is no release mechanism
 predict run=@box mechanism._target_=nowhere.X | 2 | mechanism._target_: cannot import
 {WEIGHTS} | 2 | no budget | mechanism.mu for the one release
-data prepare prepare.batch=1 | 2 | right here: amex, imdb
+data prepare prepare.batch=1 | 2 | one of: amex, imdb
 data data_dir=x prepare prepare.clamp=3 amex | 2 | prepare.clamp
 data prepare amex prepare.missing=low | 2 | prepare.missing: | 'low'
 data inspect digits.csv | 2 | one of agt's own | name=my_digits

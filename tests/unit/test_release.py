@@ -222,7 +222,7 @@ def test_nothing_is_drawn_before_it_is_reserved_and_nothing_twice() -> None:
         with pytest.raises(RuntimeError, match="reserved"):
             release.draw()
         release.reserve()
-        with pytest.raises(RuntimeError, match="reserved once"):
+        with pytest.raises(RuntimeError, match="reserved only once"):
             release.reserve()
         release.draw()
         with pytest.raises(RuntimeError, match="drawn once"):
