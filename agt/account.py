@@ -46,7 +46,7 @@ LEDGER_ARGUMENTS = ArgumentNames(
     {
         "total.": "{}",
         "agt ledger init": "agt.Ledger.create(...)",
-        "agt ledger show": "print(agt.Ledger.open(...))",
+        "agt ledger show": "agt.Ledger.open takes",
     }
 )
 """How errors call what ledgers take, and what makes and shows one."""

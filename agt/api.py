@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -215,6 +216,7 @@ class Fitted:
         now = self.model.conditions
         return now if self.recorded is None else weaker(self.recorded, now)
 
+    @naming_settings(FIT_ARGUMENTS)
     def predict(self, x: Features) -> np.ndarray:
         """[n] labels of the nominal model.
 
@@ -229,6 +231,7 @@ class Fitted:
         """
         return self.classes[self.model.predict(self._queries(x))]
 
+    @naming_settings(FIT_ARGUMENTS)
     def certify(self, x: Features, on_progress: OnProgress = lambda progress: None) -> Answers:
         """Labels and stable distances.
 
@@ -288,23 +291,26 @@ class Fitted:
             )
         if seed is not None and ledger is not None:
             raise ConfigError("seed and ledger: a simulation spends nothing: give one of them")
-        queries = self._queries(x)
-        terms = ReleaseTerms(
-            conditions=self.conditions,
-            accounting=accounting,
-            counting=counting,
-            randomness=SystemRandomness() if seed is None else SeededRandomness(int(seed)),
-        )
-        # because what it refuses is admitted to no ledger
-        LabelRelease.judged(self.model, queries, mechanism, terms)
-        with nullcontext(NoPayer()) if seed is not None else paying(ledger, self.owner) as payer:
-            release = LabelRelease.judged(
-                self.model, queries, mechanism, replace(terms, payer=payer)
+        with naming_settings(FIT_ARGUMENTS):
+            queries = self._queries(x)
+            terms = ReleaseTerms(
+                conditions=self.conditions,
+                accounting=accounting,
+                counting=counting,
+                randomness=SystemRandomness() if seed is None else SeededRandomness(int(seed)),
             )
-            self._doubt(release.wanted_claim)
-            reservation = release.reserve_all()
-            labels = gathered(release.draw(on_progress), len(queries))
-            claim = release.reserved_claim
+            # because what it refuses is admitted to no ledger
+            LabelRelease.judged(self.model, queries, mechanism, terms)
+            with (
+                nullcontext(NoPayer()) if seed is not None else paying(ledger, self.owner) as payer
+            ):
+                release = LabelRelease.judged(
+                    self.model, queries, mechanism, replace(terms, payer=payer)
+                )
+                self._doubt(release.wanted_claim)
+                reservation = release.reserve_all()
+                labels = gathered(release.draw(on_progress), len(queries))
+                claim = release.reserved_claim
         if reservation.size < release.wanted:
             raise Exhausted(
                 f"ledger={ledger}: {reservation.size} of {release.wanted} labels were paid for and "
@@ -334,21 +340,32 @@ class Fitted:
             AgtError: the solver missed its tolerance: nothing is released.
             Exhausted, PrivacySumError: as ``release``.
         """
-        terms = ReleaseTerms(conditions=self.conditions, delta=delta, randomness=SystemRandomness())
-        # because what it refuses is admitted to no ledger
-        WeightsRelease.judged(self.model, mechanism, terms)
-        with paying(ledger, self.owner) as payer:
-            release = WeightsRelease.judged(self.model, mechanism, replace(terms, payer=payer))
-            check_printable(self.model.problem.dataset, release.claim.lines())
-            self._doubt(release.claim)
-            release.reserve()
-            released = release.draw()
-            return Portable.of(release.head, released, {}, release.reserved_claim.lines())
+        if not isinstance(mechanism, WeightsMechanism):
+            raise ConfigError(
+                f"mechanism: {mechanism!r} is none of weights: give an object such as "
+                "agt.ReleaseWeights(mu=1.0)"
+            )
+        if isinstance(delta, bool) or not isinstance(delta, Real):
+            raise ConfigError(f"delta={delta!r}: give a number")
+        with naming_settings(FIT_ARGUMENTS):
+            terms = ReleaseTerms(
+                conditions=self.conditions, delta=delta, randomness=SystemRandomness()
+            )
+            # because what it refuses is admitted to no ledger
+            WeightsRelease.judged(self.model, mechanism, terms)
+            with paying(ledger, self.owner) as payer:
+                release = WeightsRelease.judged(self.model, mechanism, replace(terms, payer=payer))
+                check_printable(self.model.problem.dataset, release.claim.lines())
+                self._doubt(release.claim)
+                release.reserve()
+                released = release.draw()
+                return Portable.of(release.head, released, {}, release.reserved_claim.lines())
 
     def _doubt(self, claim: Claim) -> None:
         for line in claim.doubts(self.model.problem.dataset.declared_size):
             warnings.warn(line, Doubtful, stacklevel=3)
 
+    @naming_settings(FIT_ARGUMENTS)
     def unfit(self, ids: Iterable[object]) -> tuple["Fitted", Removal]:
         """The model without some people's records: trained again on those that remain, and what
         that guarantees.
@@ -392,6 +409,7 @@ class Fitted:
         steps = (Remark("trained_from_scratch", {"records": len(train) - count}),)
         return left, Removal(RETRAINED, count, time.perf_counter() - started, facts, steps)
 
+    @naming_settings(FIT_ARGUMENTS)
     def save(self, folder: str | Path) -> str:
         """Write everything that ``load`` needs into a new folder. Nothing of the training data but
         its public constants, its digest, by which ledgers know it, how many records there were
@@ -689,6 +707,7 @@ def _kept(problem: Problem, on_progress: OnProgress, folder: str | Path | None) 
         return fit_model(problem, on_progress, kept)
 
 
+@naming_settings(FIT_ARGUMENTS)
 def load(
     folder: str | Path, digest: str | None = None, compute: Mapping[str, Any] | None = None
 ) -> Fitted:
@@ -706,8 +725,11 @@ def load(
     """
     try:
         wanted = None if digest is None else read_digest(digest)
-    except ValueError as error:
-        raise ConfigError(f"digest={digest}: {error}") from None
+    except ValueError:
+        raise ConfigError(
+            f"digest={digest}: expected sha256: and 64 hexadecimal digits, as Fitted.save returns "
+            "them"
+        ) from None
     shelf = Folder.open(Path(folder), COMMAND, wanted)
     content, how = shelf.read(DESCRIPTION), validate(ComputeConfig, compute or {}, "compute")
     try:

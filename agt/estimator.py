@@ -45,7 +45,7 @@ class SettingError(ConfigError, ValueError):
     """A ConfigError of an estimator, which scikit-learn expects to be a ValueError."""
 
 
-PRIVATE_ARGUMENTS = ArgumentNames({**FIT_ARGUMENTS.arguments, "total.eps": "epsilon"})
+PRIVATE_ARGUMENTS = ArgumentNames({**FIT_ARGUMENTS.arguments, "eps": "epsilon"})
 """How errors of ``PrivateClassifier`` call settings."""
 
 

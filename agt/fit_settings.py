@@ -137,7 +137,8 @@ FIT_ARGUMENTS = ArgumentNames(
         "compute=default": "the usual compute",
         "mechanism=release_weights": "agt.ReleaseWeights",
         "mechanism=randomized_response": "agt.RandomizedResponse",
-        "certificate=votes learner=ridge": 'certificate="votes" learner="ridge"',
+        "agt unlearn": "the command agt unlearn",
+        "+dataset.csv.decimal=','": "make the column one of numbers",
     }
     | dict(LEDGER_ARGUMENTS.arguments)
 )

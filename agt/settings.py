@@ -531,8 +531,7 @@ def _explain(cls: Any, error: ValidationError, where: str) -> Message:
     template = "{setting}: {problem}"
     if first["type"] == "tuple_type" and isinstance(first.get("input"), int | float | str):
         template = "{setting}: {problem}: give {setting}=[{value}]"
-    value = _shown(first.get("input"))
-    return Message(template, setting=Setting(path), problem=problem, value=value)
+    return Message(template, setting=Setting(path), problem=problem, value=first.get("input"))
 
 
 def _problem_of(cls: Any, first: Mapping[str, Any]) -> str | Message:

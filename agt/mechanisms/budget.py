@@ -85,6 +85,7 @@ from agt.mechanisms.composition import MAX_QUERIES, least, total
 from agt.mechanisms.enclosures import DOWN
 from agt.mechanisms.gaussian_equivalent import squared_mu
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, leftover
+from agt.messages import Message
 from agt.numeric import bisect, midpoint, mills_delta, next_up, whole_midpoint, written
 from agt.settings import STRICT
 
@@ -253,16 +254,27 @@ class Allowance:
     def __post_init__(self) -> None:
         if not 0 < self.eps <= MOST_EPS:
             raise ConfigError(
-                f"total.eps={self.eps!r}: give the budget as a positive number, up to {MOST_EPS:g}"
+                Message(
+                    "{key:total.eps}={eps!r}: give the budget as a positive number, up to "
+                    "{most_eps:g}",
+                    eps=self.eps,
+                    most_eps=MOST_EPS,
+                )
             )
         if not 0 <= self.delta < 1:
             raise ConfigError(
-                f"total.delta={self.delta!r}: give a number from 0 to below 1, far below one over "
-                "the records"
+                Message(
+                    "{key:total.delta}={delta!r}: give a number from 0 to below 1, far "
+                    "below one over the records",
+                    delta=self.delta,
+                )
             )
         if not 0 <= self.leaks <= 1:
             raise ConfigError(
-                f"total.leaks={self.leaks!r}: give the share of total.delta, from 0 to 1"
+                Message(
+                    "{key:total.leaks}={leaks!r}: give the share of {key:total.delta}, from 0 to 1",
+                    leaks=self.leaks,
+                )
             )
 
     @property

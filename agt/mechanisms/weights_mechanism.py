@@ -28,6 +28,7 @@ from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.mechanism import GuaranteeKind, Need, register
 from agt.mechanisms.output import Output
+from agt.messages import Message
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import Randomness
@@ -129,8 +130,12 @@ class WeightsMechanism:
         if head is None:
             certificate = "erm" if cls.reads_records else "stability"
             raise ConfigError(
-                f"mechanism={cls.name} is for one linear head: train with model=linear "
-                f"certificate={certificate}, no ensemble"
+                Message(
+                    "mechanism={name} is for one linear head: train with "
+                    "{key:model=linear} certificate={certificate}, no ensemble",
+                    name=cls.name,
+                    certificate=certificate,
+                )
             )
         return head
 
