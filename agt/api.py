@@ -25,6 +25,7 @@ from torch import nn
 
 from agt import facts
 from agt.account import UNKNOWN_OWNER, DataOwner, Ledger, paying
+from agt.arrays import ClassValues, Labels, PublicFlags, RecordIds, StableDistances, UnitIds
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, weaker
 from agt.data.arrays import gathered
@@ -93,7 +94,7 @@ class Answers:
             would need.
     """
 
-    labels: np.ndarray
+    labels: Labels
     certificates: Certificates
     conditions: tuple[Condition, ...]
 
@@ -106,7 +107,7 @@ class Answers:
         )
 
     @property
-    def stable_distance(self) -> np.ndarray:
+    def stable_distance(self) -> StableDistances:
         """[n] int64: the largest k of the grid up to which no k people's data can change the
         label; 0 if there is none.
         """
@@ -125,7 +126,7 @@ class Published:
         simulated: drawn from a seed, and so no private release.
     """
 
-    labels: np.ndarray
+    labels: Labels
     claim: Claim
     words: tuple[str, ...]
     simulated: bool
@@ -153,7 +154,7 @@ class Fitted:
     """
 
     model: Model
-    classes: np.ndarray
+    classes: ClassValues
     columns: Columns | None = None
     recorded: tuple[Condition, ...] | None = None
     names: tuple[str, ...] = ()
@@ -217,7 +218,7 @@ class Fitted:
         return now if self.recorded is None else weaker(self.recorded, now)
 
     @naming_settings(FIT_ARGUMENTS)
-    def predict(self, x: Features) -> np.ndarray:
+    def predict(self, x: Features) -> Labels:
         """[n] labels of the nominal model.
 
         Args:
@@ -261,6 +262,10 @@ class Fitted:
         Every call spends it anew. On a ledger, a question that was answered before is answered as
         it was then, and costs nothing. Where several processes share a model (``agt.together``),
         each call of each of them is a release of its own: let one of them release.
+
+        Whether the labels are worth their budget is not judged here: how many of them noise changes
+        depends on private stable distances, and no guarantee covers what that would tell. ``agt
+        predict`` says it on the owner's terminal; in Python, the owner looks at ``certify``.
 
         Args:
             x: [n, ...] queries, as in ``predict``, which are taken to be public.
@@ -359,7 +364,8 @@ class Fitted:
                 self._doubt(release.claim)
                 release.reserve()
                 released = release.draw()
-                return Portable.of(release.head, released, {}, release.reserved_claim.lines())
+                lines = release.reserved_claim.lines()
+                return replace(Portable.of(release.head, released, {}, lines), slope=released.slope)
 
     def _doubt(self, claim: Claim) -> None:
         for line in claim.doubts(self.model.problem.dataset.declared_size):
@@ -450,11 +456,11 @@ class Fitted:
 
 def fit(
     x: Features,
-    y: np.ndarray,
+    y: Labels,
     *,
-    ids: np.ndarray | None = None,
-    units: np.ndarray | None = None,
-    public: np.ndarray | None = None,
+    ids: RecordIds | None = None,
+    units: UnitIds | None = None,
+    public: PublicFlags | None = None,
     declared: Declared | None = FitSettings.declared,
     columns: Columns | str | Path | None = FitSettings.columns,
     network: Sequence[int] | nn.Sequential = FitSettings.network,
@@ -544,10 +550,10 @@ def fit(
 def fit_with(
     settings: FitSettings,
     x: Features,
-    y: np.ndarray,
-    ids: np.ndarray | None,
-    units: np.ndarray | None,
-    public: np.ndarray | None,
+    y: Labels,
+    ids: RecordIds | None,
+    units: UnitIds | None,
+    public: PublicFlags | None,
 ) -> Fitted:
     """Train as ``fit`` does, without its warnings; errors name the command line's keys."""
     x = as_pandas(x)
@@ -595,9 +601,7 @@ def fit_with(
     return Fitted(trained, data.classes, data.columns, names=names, public=data.declared.public)
 
 
-def untrained_head(
-    settings: DataSettings, x: Features, y: np.ndarray, units: np.ndarray | None
-) -> Fitted:
+def untrained_head(settings: DataSettings, x: Features, y: Labels, units: UnitIds | None) -> Fitted:
     """The linear head that weights are released from (``Fitted.release_weights``), which train them
     themselves.
 

@@ -28,6 +28,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from agt.account import Ledger, total_so_far
 from agt.api import Answers, Fitted, Published, doubts_of, fit_with, untrained_head
+from agt.arrays import Labels, Margins, Probabilities
 from agt.data.frames import as_pandas
 from agt.data.table import Columns
 from agt.errors import AgtError, ConfigError, Doubtful, PrivacySumError, naming_settings
@@ -147,19 +148,19 @@ class CertifiedClassifier(_Classifier, FitSettings):
         self.columns_, self.classes_ = columns, np.sort(self.model_.classes)
         return self
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any) -> Labels:
         """[n] labels of the nominal model."""
         with _value_errors():
             return self._model().predict(self._queries(X))
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Any) -> Margins:
         """[n] the margin of ``classes_[1]`` over the other; of more classes [n, C], each logit
         less the best other's.
         """
         with _value_errors():
             return self._sorted(self._model().model.margins(self._queries(X)), self.model_.classes)
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Any) -> Probabilities:
         """[n, C] the nominal model's sigmoid or softmax, or its members' shares of votes; not
         certified.
         """
@@ -276,20 +277,20 @@ class PrivateClassifier(_Classifier):
         check_is_fitted(self, "released_")
         return self.released_.words
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any) -> Labels:
         """[n] labels from the released weights; nothing is spent."""
         check_is_fitted(self, "released_")
-        labels: np.ndarray = self._values[self.released_.labels(self._queries(X))]
+        labels: Labels = self._values[self.released_.labels(self._queries(X))]
         return labels
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Any) -> Margins:
         """[n] the margin of ``classes_[1]`` over the other; of more classes [n, C], each score
         less the best other's.
         """
         check_is_fitted(self, "released_")
         return self._sorted(self.released_.margins(self._queries(X)), self._values)
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Any) -> Probabilities:
         """[n, C] the softmax of released scores, by a slope that was released with them; nothing
         is spent.
         """

@@ -340,9 +340,9 @@ class NoisyStatistics(GaussianWeights):
         weight = self.carried(head, centre, released.solved(noises))
         step = step_of(noises.sums)
         weight = np.rint(weight / step) * step
-        slope = released.link_slope(noises)
+        link = partial(released.link_slope, noises)
         return ReleasedWeights(
-            weight, self.guarantee, self.noise(head), source.simulated, self.name, slope
+            weight, self.guarantee, self.noise(head), source.simulated, self.name, link
         )
 
     @classmethod

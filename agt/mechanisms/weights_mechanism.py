@@ -15,6 +15,7 @@ Formal guarantees
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import ClassVar, Literal, Self
@@ -48,7 +49,7 @@ class ReleasedWeights:
         noise: what was drawn with, by name (``WeightsMechanism.noise``).
         simulated: drawn from a seeded generator: no guarantee.
         mechanism: the name of what drew them.
-        slope: softmax(slope * scores) are probabilities; None: the mechanism releases nothing to
+        link: returns ``slope``, from what was released; None: the mechanism releases nothing to
             compute it from.
     """
 
@@ -57,7 +58,12 @@ class ReleasedWeights:
     noise: Mapping[str, float]
     simulated: bool
     mechanism: str
-    slope: float | None = None
+    link: Callable[[], float] | None = None
+
+    @cached_property
+    def slope(self) -> float | None:
+        """softmax(slope * scores) are probabilities; worked out when it is first asked for."""
+        return None if self.link is None else self.link()
 
     @property
     def described(self) -> dict[str, float]:
