@@ -138,8 +138,8 @@ TEMPLATES: dict[str, str] = {
     # Constants of training (c).
     "normaliser_from_records": (
         "the normaliser {normaliser:g} was derived from the number of records, so certificates "
-        "speak only of retraining with that same number: declare {key:dataset.declared_size} or "
-        "{key:training.batch.normalizer}"
+        "speak only of retraining with that same number: declare {config:dataset.declared_size} or "
+        "{config:training.batch.normalizer}"
     ),
     "normaliser_public": "the normaliser {normaliser:g} ({setting}) is a public constant",
     "normaliser_of_public_size": (
@@ -316,7 +316,7 @@ TEMPLATES: dict[str, str] = {
     "bounds_widened": "{dtype}: bounds widened by 2(k+1) tau, gradients summed as integers",
     "product_not_nested": (
         "Rump's product of scalars is widened for containment, not proved to nest in its last "
-        "digits: use {key:training.product}=exact"
+        "digits: use {config:training.product}=exact"
     ),
     "sums_in_float64": (
         "float64 sums: rounding adds {share:.1e} of what one record moves; margins and distances "

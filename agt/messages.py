@@ -3,8 +3,8 @@
 A setting has two names, the command line's key (``training.lr``) and Python's argument (``lr``).
 Whoever raises an error knows the key; whoever shows it knows which of the two the reader gave.
 
-    raise ConfigError(Message("{key:training.clip}={clip:g}: use {key:training.clip}=1", clip=clip))
-    with naming_settings(FIT_ARGUMENTS): ...        errors that leave it say clip=0.1: use clip=1
+    raise ConfigError(Message("{config:training.clip}={clip:g}: too large", clip=clip))
+    with naming_settings(FIT_ARGUMENTS): ...        errors that leave it say clip=3: too large
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from typing import Any
 class SettingNames:
     """How settings are called: here by the command line's keys.
 
-    Its format specification is a key, so that templates name a setting by ``{key:training.lr}``.
+    Its format specification is a key, so that templates name a setting by ``{config:training.lr}``.
     """
 
     def name(self, key: str) -> str:
@@ -67,7 +67,7 @@ class Message:
     """A text that names settings.
 
     Attributes:
-        template: of ``str.format``; ``{key:training.lr}`` is a setting.
+        template: of ``str.format``; ``{config:training.lr}`` is a setting.
         values: of its other names. A ``Setting`` or a ``Message`` among them is said in the same
             names as the whole.
     """
@@ -82,7 +82,7 @@ class Message:
 
     def fill(self, values: Mapping[str, Any], names: SettingNames) -> str:
         """Return the template with these values."""
-        return self.template.format(key=names, **values)
+        return self.template.format(config=names, **values)
 
     def __str__(self) -> str:
         return self.text()

@@ -95,9 +95,9 @@ class Problem:
         if self.settings.ensemble.vote == "margins" and self.classes != 2:
             raise ConfigError(
                 Message(
-                    "{key:ensemble.vote}=margins: margins of {classes} classes have no one "
+                    "{config:ensemble.vote}=margins: margins of {classes} classes have no one "
                     "sign that a sum could be certified by: use "
-                    "{key:ensemble.vote}=labels, whose certified vote takes any number of "
+                    "{config:ensemble.vote}=labels, whose certified vote takes any number of "
                     "classes",
                     classes=self.classes,
                 )
@@ -160,8 +160,8 @@ def check_units_named(settings: Settings, train: Records) -> None:
     if settings.ensemble.members > 1 and rows > 1 and not train.units_named:
         raise ConfigError(
             Message(
-                "{key:relation.unit_rows}={rows}: all rows of a unit have to go to one "
-                "member, and nothing says whose they are: give {key:dataset.unit} (units= "
+                "{config:relation.unit_rows}={rows}: all rows of a unit have to go to one "
+                "member, and nothing says whose they are: give {config:dataset.unit} (units= "
                 "in Python), or unit_rows=1 where each record is a unit of its own",
                 rows=rows,
             )

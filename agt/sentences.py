@@ -90,7 +90,7 @@ _FOLLOWS = {
 }
 _REMEDIES = {
     "a": Message(
-        "train with {key:kgrid=dense}, or count steps of the grid instead of records with "
+        "train with {config:kgrid=dense}, or count steps of the grid instead of records with "
         "counting=index"
     ),
     "b": Message(
@@ -99,7 +99,7 @@ _REMEDIES = {
     "c": Message("train again with a public constant"),
     "d": Message("train with relation=add_remove"),
     "e": Message("scale with public constants, choose settings on public data, and train again"),
-    "f": Message("train with {key:training.product}=exact"),
+    "f": Message("train with {config:training.product}=exact"),
     "g": Message("train with relation=add_remove"),
 }
 _COUNTED = {  # by what of a release a ledger counts

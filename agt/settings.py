@@ -221,7 +221,8 @@ class RelationConfig:
             takers = [name for name, entry in ENTRIES.items() if entry.takes_radius]
             raise ValueError(
                 Message(
-                    "{key:relation}={takers}, and it alone, needs {key:relation.radius}: by how "
+                    "{config:relation}={takers}, and it alone, needs {config:relation.radius}: "
+                    "by how "
                     "much each feature may move, a public constant in units of the features as "
                     "the head takes them",
                     takers=" or ".join(takers),
@@ -392,7 +393,7 @@ class FeaturesConfig:
         if isinstance(name, str) and name in REMOVED_MAPS:
             raise Superseded(
                 Message(
-                    "{key:features.map}={name}: a map of earlier versions of agt, which this "
+                    "{config:features.map}={name}: a map of earlier versions of agt, which this "
                     "version does not make: use {instead}",
                     name=name,
                     instead=REMOVED_MAPS[name],

@@ -46,11 +46,11 @@ def fill(template: str, values: Mapping[str, Any], names: SettingNames = KEYS) -
     """Return the sentence that a template makes of values.
 
     Args:
-        template: in which ``{key:training.lr}`` is a setting.
+        template: in which ``{config:training.lr}`` is a setting.
         values: of its other names.
         names: by which settings are called.
     """
-    return _SentenceFormatter().vformat(template, (), {**values, "key": names})
+    return _SentenceFormatter().vformat(template, (), {**values, "config": names})
 
 
 def check_values(code: str, templates: tuple[str, ...], values: Mapping[str, Any]) -> None:
@@ -60,7 +60,7 @@ def check_values(code: str, templates: tuple[str, ...], values: Mapping[str, Any
         ValueError: a value is missing, unknown or of another type.
     """
     parts = [part for template in templates for part in Formatter().parse(template)]
-    names = {name for _, name, _, _ in parts if name is not None} - {"key"}
+    names = {name for _, name, _, _ in parts if name is not None} - {"config"}
     if names != values.keys():
         raise ValueError(f"{code}: expected the values {sorted(names)}, got {sorted(values)}")
     try:

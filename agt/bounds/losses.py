@@ -130,7 +130,7 @@ def loss_of(name: str, classes: int) -> Loss:
     if name not in LOSSES:
         raise ConfigError(
             Message(
-                "{key:training.loss}: unknown value '{name}'{hint}",
+                "{config:training.loss}: unknown value '{name}'{hint}",
                 name=name,
                 hint=nearest(name, LOSSES),
             )
@@ -139,8 +139,8 @@ def loss_of(name: str, classes: int) -> Loss:
     if loss.one_output and classes != 2:
         raise ConfigError(
             Message(
-                "{key:training.loss}={name} needs two classes and the data has {classes}: "
-                "use {key:training.loss}=cross_entropy, or map the classes to two",
+                "{config:training.loss}={name} needs two classes and the data has {classes}: "
+                "use {config:training.loss}=cross_entropy, or map the classes to two",
                 name=name,
                 classes=classes,
             )

@@ -89,7 +89,7 @@ class Network:
             words = "one output" if needed == 1 else f"{needed} outputs"
             raise ConfigError(
                 Message(
-                    "{key:training.loss}={loss} needs {words} and the model has {outputs}",
+                    "{config:training.loss}={loss} needs {words} and the model has {outputs}",
                     loss=loss,
                     words=words,
                     outputs=outputs,

@@ -56,7 +56,7 @@ def check_precision(dtype: torch.dtype, device: torch.device) -> None:
     if dtype == torch.float32 and _reduced():
         raise ConfigError(
             Message(
-                "{key:training.dtype}=float32: PyTorch is set to reduced-precision matrix "
+                "{config:training.dtype}=float32: PyTorch is set to reduced-precision matrix "
                 "products, which breaks the bounds: call "
                 "torch.set_float32_matmul_precision('highest'), or use float64",
             )
@@ -108,7 +108,7 @@ class Rounding:
         if 2 * (max(ks) + 1) * info.eps > 1e-3:
             raise ConfigError(
                 Message(
-                    "{key:training.dtype}={name} is too coarse for k = {largest}: use float64",
+                    "{config:training.dtype}={name} is too coarse for k = {largest}: use float64",
                     name=str(dtype)[6:],
                     largest=max(ks),
                 )

@@ -397,7 +397,7 @@ class ColumnReader:
                 )
                 form = Message(
                     "written with a point and nothing between thousands, as in 1234.5 (a comma: "
-                    "{key:+dataset.csv.decimal=','})"
+                    "{config:+dataset.csv.decimal=','})"
                 )
                 if self.form and self.form.decimal == ",":
                     form = Message("written with a comma, as in 1.234,5 (dataset.csv.decimal)")

@@ -58,8 +58,8 @@ def pick_device(compute: ComputeConfig) -> torch.device:
     if compute.kernel not in ("auto", *kernels):
         raise ConfigError(
             Message(
-                "{key:compute.kernel}={kernel} does not run on "
-                "{key:compute.device}={device}: use {usable}",
+                "{config:compute.kernel}={kernel} does not run on "
+                "{config:compute.device}={device}: use {usable}",
                 kernel=compute.kernel,
                 device=compute.device,
                 usable=" or ".join(kernels),
@@ -68,8 +68,8 @@ def pick_device(compute: ComputeConfig) -> torch.device:
     if compute.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
             Message(
-                "{key:compute.device}=cuda: this PyTorch sees no GPU "
-                "(torch.cuda.is_available() is False); use {key:compute.device}=cpu",
+                "{config:compute.device}=cuda: this PyTorch sees no GPU "
+                "(torch.cuda.is_available() is False); use {config:compute.device}=cpu",
             )
         )
     return torch.device(compute.device)
@@ -250,9 +250,9 @@ def check(kernel: ReferenceKernel, device: str) -> None:
         ):
             raise UnsoundError(
                 Message(
-                    "{key:compute.kernel}={kernel}: {name}: its numbers differ from the "
+                    "{config:compute.kernel}={kernel}: {name}: its numbers differ from the "
                     "reference kernel's on this machine, so nothing it sums can be "
-                    "trusted: use {key:compute.kernel}=reference, and please report it",
+                    "trusted: use {config:compute.kernel}=reference, and please report it",
                     kernel=kernel.name,
                     name=name,
                 )

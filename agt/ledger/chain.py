@@ -354,7 +354,7 @@ def check_file(path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(
             Message(
-                "ledger={path}: no such file: {key:agt ledger init} makes one",
+                "ledger={path}: no such file: {config:agt ledger init} makes one",
                 path=path,
             )
         ) from None

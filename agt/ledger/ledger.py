@@ -209,7 +209,7 @@ def _tables(path: Path, declared: Declared = ()) -> list[tuple[AdmittedTable, st
             Message(
                 "{error}; as long as it cannot be opened, it is not known whose people it "
                 "counts. If it holds no account of these, agt ledger admit NAME "
-                "unreadable={path} declares it in the ledger NAME ({key:agt ledger init} "
+                "unreadable={path} declares it in the ledger NAME ({config:agt ledger init} "
                 "takes unreadable= as well)",
                 error=error,
                 path=path,
@@ -293,7 +293,7 @@ class Ledger:
                 raise ConfigError(
                     Message(
                         "ledger={path}: there is one already, and a budget is for good: "
-                        "{key:agt ledger show} {path}",
+                        "{config:agt ledger show} {path}",
                         path=path,
                     )
                 )
@@ -814,7 +814,7 @@ class Ledger:
                 Message(
                     "ledger={path}: a unit is {unit}, and {name} counts {counted}: if in "
                     "this table {meaning}, give unit='{unit}' to declare it; if not, train "
-                    "with the column that says whose record each is, {key:dataset.unit} "
+                    "with the column that says whose record each is, {config:dataset.unit} "
                     "(from Python: units=, or a ledger with unit='one record')",
                     path=self.path,
                     unit=population.unit,

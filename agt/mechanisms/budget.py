@@ -255,7 +255,7 @@ class Allowance:
         if not 0 < self.eps <= MOST_EPS:
             raise ConfigError(
                 Message(
-                    "{key:total.eps}={eps!r}: give the budget as a positive number, up to "
+                    "{config:total.eps}={eps!r}: give the budget as a positive number, up to "
                     "{most_eps:g}",
                     eps=self.eps,
                     most_eps=MOST_EPS,
@@ -264,7 +264,7 @@ class Allowance:
         if not 0 <= self.delta < 1:
             raise ConfigError(
                 Message(
-                    "{key:total.delta}={delta!r}: give a number from 0 to below 1, far "
+                    "{config:total.delta}={delta!r}: give a number from 0 to below 1, far "
                     "below one over the records",
                     delta=self.delta,
                 )
@@ -272,7 +272,8 @@ class Allowance:
         if not 0 <= self.leaks <= 1:
             raise ConfigError(
                 Message(
-                    "{key:total.leaks}={leaks!r}: give the share of {key:total.delta}, from 0 to 1",
+                    "{config:total.leaks}={leaks!r}: give the share of {config:total.delta}, from 0 "
+                    "to 1",
                     leaks=self.leaks,
                 )
             )

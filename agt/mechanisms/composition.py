@@ -138,7 +138,7 @@ def per_query(
     if not LEAST <= eps < math.inf:
         raise ConfigError(
             Message(
-                "{key:eps} = {eps!r}: give the total budget as a number of at least {least:g}",
+                "{config:eps} = {eps!r}: give the total budget as a number of at least {least:g}",
                 eps=eps,
                 least=LEAST,
             )

@@ -89,7 +89,7 @@ class Labelling:
         if mechanism.classes != classes:
             raise ConfigError(
                 Message(
-                    "{key:mechanism.classes}={classes} and the model has {known}: give "
+                    "{config:mechanism.classes}={classes} and the model has {known}: give "
                     "classes={known}, or, in a configuration, leave it null",
                     classes=mechanism.classes,
                     known=classes,
@@ -171,7 +171,8 @@ def _voting(
     if mechanism.needs == "votes" and not ensemble:
         raise ConfigError(
             Message(
-                "mechanism={name} counts an ensemble's votes: train with {key:ensemble.members}=T",
+                "mechanism={name} counts an ensemble's votes: train with "
+                "{config:ensemble.members}=T",
                 name=mechanism.name,
             )
         )

@@ -268,7 +268,7 @@ class Mechanism:
             raise ConfigError(
                 Message(
                     "mechanism={name} releases one of two labels and the model has "
-                    "{classes} classes: use {key:mechanism=randomized_response}",
+                    "{classes} classes: use {config:mechanism=randomized_response}",
                     name=self.name,
                     classes=self.classes,
                 )

@@ -274,8 +274,8 @@ class ObjectivePerturbation(WeightsMechanism):
                 Message(
                     "{refused}: with {kind} a record's gradient keeps no direction and its "
                     "Hessian is of no rank one, so that the proof is lost: two classes and "
-                    "{key:training.loss}=binary_cross_entropy, or "
-                    "{key:mechanism=release_weights}",
+                    "{config:training.loss}=binary_cross_entropy, or "
+                    "{config:mechanism=release_weights}",
                     refused=refused,
                     kind=loss.kind,
                 )
@@ -288,7 +288,7 @@ class ObjectivePerturbation(WeightsMechanism):
                     "rows move at once the ratio of determinants grows like a power of "
                     "their number, and their gradients have no direction in common: only "
                     "relation=add_remove with unit_rows=1 is proved; or use "
-                    "{key:mechanism=release_weights}",
+                    "{config:mechanism=release_weights}",
                     refused=refused,
                     name=relation.name,
                     unit_rows=relation.unit_rows,
@@ -313,7 +313,7 @@ class ObjectivePerturbation(WeightsMechanism):
                     "mechanism={name}: eps = {eps:g} has to exceed ln(1 + "
                     "beta/(weight_decay B)) = {determinant_loss:.4g}, what the change of "
                     "volume costs at weight_decay = {now:g}: give more, or "
-                    "{key:mechanism.weight_decay}={least:.4g} at least, the release's own",
+                    "{config:mechanism.weight_decay}={least:.4g} at least, the release's own",
                     name=self.name,
                     eps=self.eps,
                     determinant_loss=shape.determinant_loss,

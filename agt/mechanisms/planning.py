@@ -100,7 +100,7 @@ class Evidence:
             raise ConfigError(
                 Message(
                     "mechanism={name} needs an ensemble's votes: train with "
-                    "{key:ensemble.members}=T",
+                    "{config:ensemble.members}=T",
                     name=mechanism.name,
                 )
             )

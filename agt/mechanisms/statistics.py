@@ -250,7 +250,7 @@ def sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
         raise ConfigError(
             Message(
                 "mechanism={name}: relation={relation_name}: what it moves sums by is proved for "
-                "add_remove and substitute; or use {key:mechanism=release_weights}",
+                "add_remove and substitute; or use {config:mechanism=release_weights}",
                 name=NoisyStatistics.name,
                 relation_name=relation.name,
             )
@@ -292,7 +292,7 @@ class NoisyStatistics(GaussianWeights):
             raise ConfigError(
                 Message(
                     "mechanism={name} shifts features, which takes a bias: raise "
-                    "{key:certificate.features.bias}",
+                    "{config:certificate.features.bias}",
                     name=cls.name,
                 )
             )

@@ -40,8 +40,8 @@ def totals_of_labels(guarantee: Guarantee, queries: int, delta: float) -> tuple[
     if delta and leaks >= delta:
         raise ConfigError(
             Message(
-                "{key:total.delta}={delta:g} and {queries} queries spend a delta of "
-                "{leaks:g} alone: lower {key:mechanism.delta}, or raise {key:total.delta}",
+                "{config:total.delta}={delta:g} and {queries} queries spend a delta of "
+                "{leaks:g} alone: lower {config:mechanism.delta}, or raise {config:total.delta}",
                 delta=delta,
                 queries=queries,
                 leaks=leaks,

@@ -138,7 +138,7 @@ class WeightsMechanism:
             raise ConfigError(
                 Message(
                     "mechanism={name} is for one linear head: train with "
-                    "{key:model=linear} certificate={certificate}, no ensemble",
+                    "{config:model=linear} certificate={certificate}, no ensemble",
                     name=cls.name,
                     certificate=certificate,
                 )

@@ -77,8 +77,8 @@ class ClosedFormKind(CertificateKind):
         if settings.compute.device != "cpu":
             raise ConfigError(
                 Message(
-                    "{key:compute.device}={device}: certificate={name} runs on the CPU: "
-                    "use {key:compute=default}",
+                    "{config:compute.device}={device}: certificate={name} runs on the CPU: "
+                    "use {config:compute=default}",
                     device=settings.compute.device,
                     name=self.name,
                 )
@@ -90,7 +90,7 @@ class ClosedFormKind(CertificateKind):
             raise ConfigError(
                 Message(
                     "noise.epsilon: certificate={name} trains without noise in its steps; "
-                    "agt predict {key:mechanism=release_weights} adds it once, at the end, "
+                    "agt predict {config:mechanism=release_weights} adds it once, at the end, "
                     "and needs less",
                     name=self.name,
                 )
@@ -109,14 +109,14 @@ class ClosedFormKind(CertificateKind):
         if not settings.model.linear:
             hidden = getattr(settings.model, "hidden", None)
             shown = (
-                Message("{key:model}: a network of your own")
+                Message("{config:model}: a network of your own")
                 if hidden is None
-                else Message("{key:model.hidden}={hidden}", hidden=list(hidden))
+                else Message("{config:model.hidden}={hidden}", hidden=list(hidden))
             )
             raise ConfigError(
                 Message(
                     "{shown}: certificate={name} is proved for linear heads alone (no "
-                    "hidden layers), which it trains itself: use {key:model=linear}, or "
+                    "hidden layers), which it trains itself: use {config:model=linear}, or "
                     "certificate=box",
                     shown=shown,
                     name=self.name,

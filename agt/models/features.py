@@ -129,7 +129,7 @@ def inverse_root(matrix: np.ndarray, power: float, ridge: float, fault: str) -> 
         if values.min() <= _SINGULAR * values.max():
             raise ConfigError(
                 Message(
-                    "{key:certificate.features.ridge}={ridge:g}: {fault}",
+                    "{config:certificate.features.ridge}={ridge:g}: {fault}",
                     ridge=ridge,
                     fault=fault,
                 )
@@ -152,7 +152,7 @@ def choose(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
     if not bool(np.isfinite(rows).all()):
         raise UnsoundError(
             Message(
-                "{key:certificate.features.public}: a public row is not finite",
+                "{config:certificate.features.public}: a public row is not finite",
             )
         )
     key = f"landmarks/{seed}".encode()
@@ -160,7 +160,7 @@ def choose(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
     if len(distinct) < count:
         raise ConfigError(
             Message(
-                "{key:certificate.features.count}={count}: landmarks are public rows, and "
+                "{config:certificate.features.count}={count}: landmarks are public rows, and "
                 "there are {different} different ones: use fewer, or declare more records "
                 "public",
                 count=count,
@@ -244,7 +244,7 @@ class FeatureMap:
             ):
                 raise UnsoundError(
                     Message(
-                        "{key:certificate.features}: the {name} matrix has entries that no "
+                        "{config:certificate.features}: the {name} matrix has entries that no "
                         "exact product can take",
                         name=name,
                     )
@@ -252,7 +252,7 @@ class FeatureMap:
         if self.config.map == "scattering" and not outputs_of(self.width):
             raise ConfigError(
                 Message(
-                    "{key:certificate.features.map}=scattering: records of {width} numbers "
+                    "{config:certificate.features.map}=scattering: records of {width} numbers "
                     "are no square images, gray or in three colours, of a side that is a "
                     "multiple of 4 and at least 8: use relu or landmarks, or bring them to "
                     "such a size",
@@ -262,7 +262,7 @@ class FeatureMap:
         if max(self.width, self.outputs) * UNIT >= 2.0**-10:
             raise ConfigError(
                 Message(
-                    "{key:certificate.features}: {largest} coordinates are too many",
+                    "{config:certificate.features}: {largest} coordinates are too many",
                     largest=max(self.width, self.outputs),
                 )
             )
@@ -462,8 +462,8 @@ def _public_rows(config: FeaturesConfig, dataset: Dataset) -> np.ndarray:
         needs = ("a covariance", "whiten=0") if config.whiten else ("landmarks", "map=relu")
         raise ConfigError(
             Message(
-                "{key:certificate.features.public}={public}: {map} needs rows, and there "
-                "are {count} such: mark training records public ({key:dataset.public}), or "
+                "{config:certificate.features.public}={public}: {map} needs rows, and there "
+                "are {count} such: mark training records public ({config:dataset.public}), or "
                 "use {instead}",
                 public=config.public,
                 map=needs[0],
@@ -509,7 +509,7 @@ def _covariance(rows: np.ndarray, block: int) -> np.ndarray:
     if count > PUBLIC_ROWS:
         raise ConfigError(
             Message(
-                "{key:certificate.features.public}: {count} public rows, and sums are "
+                "{config:certificate.features.public}: {count} public rows, and sums are "
                 "exact over at most {public_rows}: declare fewer records public",
                 count=count,
                 public_rows=PUBLIC_ROWS,
@@ -523,7 +523,7 @@ def _covariance(rows: np.ndarray, block: int) -> np.ndarray:
         if not bool(np.isfinite(unit).all()):
             raise UnsoundError(
                 Message(
-                    "{key:certificate.features.public}: a public row is not finite",
+                    "{config:certificate.features.public}: a public row is not finite",
                 )
             )
         total += unit.sum(axis=0).astype(np.int64)

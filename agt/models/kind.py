@@ -314,7 +314,7 @@ class CertificateKind:
             Message(
                 "mechanism={mechanism}: certificate={name} has no minimiser that a random "
                 "linear term could move: train with certificate=erm, or use "
-                "{key:mechanism=release_weights}",
+                "{config:mechanism=release_weights}",
                 mechanism=mechanism,
                 name=self.name,
             )

@@ -46,7 +46,7 @@ def certificate_config(node: object) -> CertificateKind:
     names = dict.fromkeys(kind.name for kind in KINDS)
     raise ConfigError(
         Message(
-            "{key:certificate.name}: unknown value '{name}'{hint}",
+            "{config:certificate.name}: unknown value '{name}'{hint}",
             name=name,
             hint=nearest(name, names),
         )

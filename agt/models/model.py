@@ -272,8 +272,8 @@ class Trained:
         """Raise ConfigError: nothing bounds its margins."""
         raise ConfigError(
             Message(
-                "{key:ensemble.vote}=margins: nothing bounds the margins of "
-                "certificate={name}: use {key:ensemble.vote}=labels",
+                "{config:ensemble.vote}=margins: nothing bounds the margins of "
+                "certificate={name}: use {config:ensemble.vote}=labels",
                 name=self.settings.certificate.name,
             )
         )

@@ -146,7 +146,7 @@ class OwnVotesModel(Votes):
         if self.settings.learner is None:
             raise ConfigError(
                 Message(
-                    "{key:certificate.learner}: {learner} is known by its name alone here, "
+                    "{config:certificate.learner}: {learner} is known by its name alone here, "
                     "and what a record names is not imported: agt train takes it from its "
                     "own line, agt.fit from learner=",
                     learner=self.config.learner["_target_"],
@@ -181,7 +181,7 @@ class OwnVotesModel(Votes):
                     "{unknown} of {queries} queries were not asked when the model was made: "
                     "of its learner votes are kept and no members, so that it answers the "
                     "{saved} queries that it has seen and no others (a run's test "
-                    "records: {key:dataset.test}; a map of the plane asks more: "
+                    "records: {config:dataset.test}; a map of the plane asks more: "
                     "map_resolution=0)",
                     unknown=len(new),
                     queries=len(names),

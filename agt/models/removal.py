@@ -305,7 +305,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
     regularised_by = "weight_decay"
     own_erasure = "newton"
     retraining_refusal = Message(
-        "certificate=removal draws noise: {key:agt unlearn} removes records from such a run"
+        "certificate=removal draws noise: {config:agt unlearn} removes records from such a run"
     )
 
     @property
@@ -339,9 +339,9 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         if settings.ensemble.members > 1:
             raise ConfigError(
                 Message(
-                    "{key:ensemble.members}={members}: certificate=removal removes records "
+                    "{config:ensemble.members}={members}: certificate=removal removes records "
                     "from one head; an ensemble trains the members that had them again, "
-                    "whatever its certificate: use {key:ensemble.members}=1, or "
+                    "whatever its certificate: use {config:ensemble.members}=1, or "
                     "certificate=erm",
                     members=settings.ensemble.members,
                 )

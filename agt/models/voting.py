@@ -67,11 +67,11 @@ class VotingKind(ClosedFormKind):
         if (needs_several and ensemble.members == 1) or ensemble.vote != "labels":
             raise ConfigError(
                 Message(
-                    "{key:ensemble.members}={members} {key:ensemble.vote}={vote}: "
+                    "{config:ensemble.members}={members} {config:ensemble.vote}={vote}: "
                     "certificate=votes counts labels of many small members: give the "
                     "declared size, of which the recipe takes one member for 100 records "
-                    "({key:dataset.declared_size}=N), or {key:ensemble.members}=T, a "
-                    "public constant, and {key:ensemble.vote}=labels",
+                    "({config:dataset.declared_size}=N), or {config:ensemble.members}=T, a "
+                    "public constant, and {config:ensemble.vote}=labels",
                     members=ensemble.members,
                     vote=ensemble.vote,
                 )

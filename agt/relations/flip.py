@@ -33,7 +33,7 @@ class Flip(Relation):
         raise ConfigError(
             Message(
                 "relation={name}: changed labels are counted by linear heads alone: use "
-                "certificate=votes learner=ridge (exact; {key:ensemble.members}=1: one "
+                "certificate=votes learner=ridge (exact; {config:ensemble.members}=1: one "
                 "head on all records), certificate=stability or erm; or "
                 "relation=substitute, to which a flip is a record replaced",
                 name=self.name,
@@ -54,8 +54,8 @@ class Flip(Relation):
         if unit_rows > 1:
             raise ConfigError(
                 Message(
-                    "{key:relation.unit_rows}={unit_rows}: relation={name} counts single "
-                    "labels: use unit_rows=1, without {key:dataset.unit}",
+                    "{config:relation.unit_rows}={unit_rows}: relation={name} counts single "
+                    "labels: use unit_rows=1, without {config:dataset.unit}",
                     unit_rows=unit_rows,
                     name=self.name,
                 )
@@ -67,7 +67,7 @@ class Flip(Relation):
             raise ConfigError(
                 Message(
                     "relation={name}: ids and splits that are hashes of labels would move "
-                    "a record whose label flips: give {key:dataset.label_free}=true "
+                    "a record whose label flips: give {config:dataset.label_free}=true "
                     "(relation=flip on the command line does so, of tables, vectors and "
                     "blobs)",
                     name=self.name,

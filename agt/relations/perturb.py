@@ -65,8 +65,8 @@ class Perturb(Relation):
         if batches > 1 or members > 1:
             raise ConfigError(
                 Message(
-                    "relation={name}: {key:training.batch.count}={batches} "
-                    "{key:ensemble.members}={members}: ids are hashes of features unless "
+                    "relation={name}: {config:training.batch.count}={batches} "
+                    "{config:ensemble.members}={members}: ids are hashes of features unless "
                     "given, so a record that moves may come to another batch or shard: use "
                     "1 of each",
                     name=self.name,

@@ -165,8 +165,9 @@ class Relation:
         if max(ks) * units * unit_rows > MOST_ROWS:
             raise ConfigError(
                 Message(
-                    "{key:kgrid}: k = {largest} (of {key:kgrid.max} or {key:kgrid.values}) times "
-                    "{key:relation.unit_rows} = {unit_rows} puts {at_stake} rows at stake, "
+                    "{config:kgrid}: k = {largest} (of {config:kgrid.max} or "
+                    "{config:kgrid.values}) times "
+                    "{config:relation.unit_rows} = {unit_rows} puts {at_stake} rows at stake, "
                     "and sums are exact up to {most_rows}: lower one of them",
                     largest=max(ks),
                     unit_rows=unit_rows,
@@ -239,7 +240,7 @@ class Relation:
         if label_free:  # copies are numbered, and of two labels none may take the other's id
             raise ConfigError(
                 Message(
-                    "{key:dataset.label_free}=true is for relation=flip alone: with "
+                    "{config:dataset.label_free}=true is for relation=flip alone: with "
                     "relation={name} a record that goes would pass its id on to a copy "
                     "with another label: leave it out",
                     name=self.name,
@@ -255,9 +256,9 @@ class Relation:
         if members > 1 and any(max(edit) > 1 for edit in self.edits):
             raise ConfigError(
                 Message(
-                    "relation={name}: {key:ensemble.members}={members}: what one k changes "
+                    "relation={name}: {config:ensemble.members}={members}: what one k changes "
                     "in an ensemble is proved where it removes one unit, adds one, or "
-                    "both: use {key:ensemble.members}=1",
+                    "both: use {config:ensemble.members}=1",
                     name=self.name,
                     members=members,
                 )

@@ -40,7 +40,7 @@ class BatchPlan:
         if self.n_max > MOST_ROWS:
             raise ConfigError(
                 Message(
-                    "{key:training.batch.n_max}={n_max} (from normalizer = {normalizer:g}, "
+                    "{config:training.batch.n_max}={n_max} (from normalizer = {normalizer:g}, "
                     "where it is null): sums are exact over at most {most_rows} records of "
                     "a batch: use more batches, or a smaller normalizer",
                     n_max=self.n_max,
@@ -70,7 +70,7 @@ class BatchPlan:
         if n_max < 1.1 * normalizer:
             raise ConfigError(
                 Message(
-                    "{key:training.batch.n_max}={n_max} is below 1.1 * normalizer = "
+                    "{config:training.batch.n_max}={n_max} is below 1.1 * normalizer = "
                     "{least:g}: raise n_max",
                     n_max=n_max,
                     least=1.1 * normalizer,
@@ -102,7 +102,7 @@ class BatchPlan:
         if largest > self.n_max:
             raise ConfigError(
                 Message(
-                    "a batch holds {largest} records and {key:training.batch.n_max} is "
+                    "a batch holds {largest} records and {config:training.batch.n_max} is "
                     "{n_max}, which follows from the declared size: declare a public size "
                     "nearer to how many there are, raise n_max and normalizer, or use more "
                     "batches; records are never dropped to fit",
@@ -125,8 +125,8 @@ def check_unit_rows(units: np.ndarray, unit_rows: int) -> None:
     if most:
         raise ConfigError(
             Message(
-                "unit {unit!r} has {rows} rows and {key:relation.unit_rows} is "
-                "{unit_rows}: raise {key:relation.unit_rows} to a public cap on the rows "
+                "unit {unit!r} has {rows} rows and {config:relation.unit_rows} is "
+                "{unit_rows}: raise {config:relation.unit_rows} to a public cap on the rows "
                 "of one unit, or drop rows",
                 unit=most[0],
                 rows=most[1],

@@ -143,7 +143,7 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
     if tolerance < 4 * least:
         raise ConfigError(
             Message(
-                "{key:certificate.tolerance}={tolerance:g}: a gradient is only known to "
+                "{config:certificate.tolerance}={tolerance:g}: a gradient is only known to "
                 "{least:.2g}: use {usable:.2g} or more",
                 tolerance=tolerance,
                 least=least,
@@ -159,7 +159,7 @@ def check_erm(training: TrainingConfig, certificate: str = "erm") -> None:
     if not training.weight_decay and "weight_decay" not in training.by_recipe:
         raise ConfigError(
             Message(
-                "{key:training.weight_decay}=0: certificate={certificate} divides by it; "
+                "{config:training.weight_decay}=0: certificate={certificate} divides by it; "
                 "give a positive public constant, like 1e-4",
                 certificate=certificate,
             )
@@ -167,7 +167,7 @@ def check_erm(training: TrainingConfig, certificate: str = "erm") -> None:
     if training.batch.count != 1:
         raise ConfigError(
             Message(
-                "{key:training.batch.count}={count}: certificate={certificate} takes all "
+                "{config:training.batch.count}={count}: certificate={certificate} takes all "
                 "records at once: use 1",
                 count=training.batch.count,
                 certificate=certificate,
@@ -226,9 +226,9 @@ def train_erm(
             on_progress(Progress(min(step + 1, most), most, min(step + 1, most), most))
     raise UnsoundError(
         Message(
-            "{key:certificate.tolerance}={tolerance:g} was not reached in {iterations} "
+            "{config:certificate.tolerance}={tolerance:g} was not reached in {iterations} "
             "iterations (the gradient's norm is {length:.3g}), so nothing is certified: "
-            "raise the tolerance, or {key:training.weight_decay}",
+            "raise the tolerance, or {config:training.weight_decay}",
             tolerance=tolerance,
             iterations=ITERATIONS * most,
             length=size_of(loss, gradient),

@@ -185,7 +185,7 @@ class Learner:
             told = f"{type(error).__name__}: {first_line(error)}"
             raise ConfigError(
                 Message(
-                    "{key:certificate.learner}: on {tried} made-up rows it raised {told}",
+                    "{config:certificate.learner}: on {tried} made-up rows it raised {told}",
                     tried=TRIED,
                     told=told,
                 )
@@ -193,7 +193,7 @@ class Learner:
         if given.shape != (TRIED,) or not np.isin(given, np.arange(classes)).all():
             raise ConfigError(
                 Message(
-                    "{key:certificate.learner}: of {tried} made-up rows it gave {dtype} of "
+                    "{config:certificate.learner}: of {tried} made-up rows it gave {dtype} of "
                     "shape {shape}, and not a label 0..{last} for each",
                     tried=TRIED,
                     dtype=given.dtype,
@@ -233,7 +233,7 @@ def unsendable(error: Exception) -> ConfigError:
     told = f"{type(error).__name__}: {first_line(error)}"
     return ConfigError(
         Message(
-            "{key:certificate.learner}: it could not be trained again in a fresh process "
+            "{config:certificate.learner}: it could not be trained again in a fresh process "
             "({told}): put it into a module that can be imported",
             told=told,
         )
@@ -276,7 +276,7 @@ def check_again(
     if differing := int((again != labels).sum()):
         raise UnsoundError(
             Message(
-                "{key:certificate.learner}: trained again in a fresh process, {count} "
+                "{config:certificate.learner}: trained again in a fresh process, {count} "
                 "members gave {differing} of {size} labels otherwise: it is no function of "
                 "its shard, its random state and each query alone, and its votes would "
                 "carry no guarantee",

@@ -213,7 +213,7 @@ class TrainingRun:
         if len(rows) > self.plan.n_max:
             raise ConfigError(
                 Message(
-                    "a batch of {count} records exceeds {key:training.batch.n_max}={n_max}",
+                    "a batch of {count} records exceeds {config:training.batch.n_max}={n_max}",
                     count=len(rows),
                     n_max=self.plan.n_max,
                 )

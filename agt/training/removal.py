@@ -234,10 +234,10 @@ class RemovalProblem:
         if not setting.plan.declared:
             raise ConfigError(
                 Message(
-                    "{key:dataset.declared_size}: certificate=removal regularises by a "
+                    "{config:dataset.declared_size}: certificate=removal regularises by a "
                     "constant times the number of records, and a number counted from them "
                     "would change with every removal: declare it, or "
-                    "{key:training.batch.normalizer}",
+                    "{config:training.batch.normalizer}",
                 )
             )
         strength = setting.training.weight_decay * setting.plan.normalizer
@@ -291,7 +291,7 @@ class RemovalProblem:
             raise UnsoundError(
                 Message(
                     "removal state: a random term in the loss, and "
-                    "{key:certificate.masking} has none",
+                    "{config:certificate.masking} has none",
                 )
             )
         if self.config.masking != "output":
@@ -334,9 +334,9 @@ class RemovalProblem:
         if not tolerance >= 4 * least:  # nor where that is NaN
             raise ConfigError(
                 Message(
-                    "{key:certificate.tolerance}={tolerance:g}: a gradient of up to "
+                    "{config:certificate.tolerance}={tolerance:g}: a gradient of up to "
                     "{n_max} records is only known to {least:.2g}: use {usable:.2g} or "
-                    "more, or a larger {key:training.weight_decay}",
+                    "more, or a larger {config:training.weight_decay}",
                     tolerance=tolerance,
                     n_max=self.setting.plan.n_max,
                     least=least,
@@ -347,9 +347,9 @@ class RemovalProblem:
         if budget is not None and tolerance > budget / 2:
             raise ConfigError(
                 Message(
-                    "{key:certificate.tolerance}={tolerance:g}: the removal budget is "
+                    "{config:certificate.tolerance}={tolerance:g}: the removal budget is "
                     "{budget:.3g} in all, and the optimiser's residual would take more "
-                    "than half of it: use a larger {key:certificate.sigma}, or a smaller "
+                    "than half of it: use a larger {config:certificate.sigma}, or a smaller "
                     "tolerance",
                     tolerance=tolerance,
                     budget=budget,
@@ -457,9 +457,9 @@ def minimise(
     if not slope.bound <= problem.config.tolerance:
         raise UnsoundError(
             Message(
-                "{key:certificate.tolerance}={tolerance:g} was not reached in {steps} "
+                "{config:certificate.tolerance}={tolerance:g} was not reached in {steps} "
                 "Newton steps (the gradient's norm is at most {bound:.3g}), so nothing is "
-                "certified: raise the tolerance, or {key:training.weight_decay}",
+                "certified: raise the tolerance, or {config:training.weight_decay}",
                 tolerance=problem.config.tolerance,
                 steps=STEPS,
                 bound=slope.bound,

@@ -101,8 +101,8 @@ class LinearLoss:
         if training.loss not in ("binary_cross_entropy", "cross_entropy"):
             raise ConfigError(
                 Message(
-                    "{key:training.loss}={loss}: no closed form covers it: use "
-                    "{key:training.loss}=binary_cross_entropy, or certificate=box",
+                    "{config:training.loss}={loss}: no closed form covers it: use "
+                    "{config:training.loss}=binary_cross_entropy, or certificate=box",
                     loss=training.loss,
                 )
             )
@@ -110,10 +110,10 @@ class LinearLoss:
             if training.clip < 1:
                 raise ConfigError(
                     Message(
-                        "{key:training.clip}={clip:g}: a clamped softmax gradient is no "
+                        "{config:training.clip}={clip:g}: a clamped softmax gradient is no "
                         "gradient of a convex function, so nothing bounds how far it "
-                        "moves: use {key:training.clip}=1 (nothing is clamped), or, for "
-                        "linear heads, {key:training.loss}=binary_cross_entropy, which "
+                        "moves: use {config:training.clip}=1 (nothing is clamped), or, for "
+                        "linear heads, {config:training.loss}=binary_cross_entropy, which "
                         "trains one clamped classifier for each class",
                         clip=training.clip,
                     )
@@ -240,7 +240,7 @@ def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:
     if average > plan.steps:
         raise ConfigError(
             Message(
-                "{key:certificate.average}={average}: there are only {steps} steps",
+                "{config:certificate.average}={average}: there are only {steps} steps",
                 average=average,
                 steps=plan.steps,
             )
@@ -277,8 +277,8 @@ def check_optimizer(training: TrainingConfig) -> None:
     if training.momentum:
         raise ConfigError(
             Message(
-                "{key:training.momentum}={momentum:g}: every certificate but box is proved "
-                "for plain SGD: use {key:training.momentum}=0 (the largest momentum "
+                "{config:training.momentum}={momentum:g}: every certificate but box is proved "
+                "for plain SGD: use {config:training.momentum}=0 (the largest momentum "
                 "allowed), or certificate=box",
                 momentum=training.momentum,
             )

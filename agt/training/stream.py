@@ -130,10 +130,10 @@ class Stream:
             if cost > have and self.compute.device != "cpu":
                 raise ConfigError(
                     Message(
-                        "{key:kgrid}: the {rows} most extreme bounds on each of {parameters} "
+                        "{config:kgrid}: the {rows} most extreme bounds on each of {parameters} "
                         "parameters, which this relation keeps, need {needed:.1f} GiB and "
-                        "this device has {available:.1f} GiB: lower {key:kgrid.max}, or "
-                        "train with {key:compute=default}",
+                        "this device has {available:.1f} GiB: lower {config:kgrid.max}, or "
+                        "train with {config:compute=default}",
                         rows=rows,
                         parameters=self.parameters,
                         needed=cost / 2**30,
@@ -178,8 +178,8 @@ def check_sizes(recipe: Recipe, plan: BatchPlan, parameters: int) -> None:
     if compute.fragment != "auto" and compute.fragment > plan.n_max:
         raise ConfigError(
             Message(
-                "{key:compute.fragment}={fragment} is larger than a batch may be (n_max "
-                "{n_max}): use {key:compute.fragment}=auto, or a smaller one",
+                "{config:compute.fragment}={fragment} is larger than a batch may be (n_max "
+                "{n_max}): use {config:compute.fragment}=auto, or a smaller one",
                 fragment=compute.fragment,
                 n_max=plan.n_max,
             )
@@ -191,9 +191,9 @@ def check_sizes(recipe: Recipe, plan: BatchPlan, parameters: int) -> None:
     if need > have:
         raise ConfigError(
             Message(
-                "{key:kgrid}: boxes for {ks} values of k over {parameters} parameters need "
+                "{config:kgrid}: boxes for {ks} values of k over {parameters} parameters need "
                 "{needed:.1f} GiB and this device has {available:.1f} GiB: lower "
-                "{key:kgrid.max}, or split the grid over several runs",
+                "{config:kgrid.max}, or split the grid over several runs",
                 ks=ks,
                 parameters=parameters,
                 needed=need / 2**30,

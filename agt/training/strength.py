@@ -59,8 +59,8 @@ def refuse_recipe(training: TrainingConfig, certificate: str) -> None:
             Message(
                 "{setting}=recipe: the recipe is for linear heads, and this is "
                 "certificate={certificate}: use a linear head (certificate=stability "
-                "{key:model=linear}), or give training=generic and {key:training.epochs}, "
-                "{key:training.lr} and {key:training.clip} as chosen on public data",
+                "{config:model=linear}), or give training=generic and {config:training.epochs}, "
+                "{config:training.lr} and {config:training.clip} as chosen on public data",
                 setting=Setting(f"training.{training.by_recipe[0]}"),
                 certificate=certificate,
             )

@@ -249,7 +249,7 @@ def test_every_setting_that_a_message_names_has_a_name_in_python() -> None:
     named = {
         key
         for path in folder.rglob("*.py")
-        for key in re.findall(r"\{key:(?! )([^{}]+)\}", path.read_text(encoding="utf-8"))
+        for key in re.findall(r"\{config:(?! )([^{}]+)\}", path.read_text(encoding="utf-8"))
     }
     assert len(named) > 40
     unknown = {key for key in named if FIT_ARGUMENTS.name(key) == key}
@@ -257,13 +257,13 @@ def test_every_setting_that_a_message_names_has_a_name_in_python() -> None:
 
 
 def test_the_command_line_reads_its_own_keys() -> None:
-    error = agt.ConfigError(Message("{key:training.lr}={lr}: too large", lr=2))
+    error = agt.ConfigError(Message("{config:training.lr}={lr}: too large", lr=2))
     assert str(error) == "training.lr=2: too large"
 
 
 def test_an_error_keeps_its_class_and_its_cause_when_it_leaves_for_python() -> None:
     with pytest.raises(agt.CheckError) as raised, naming_settings(FIT_ARGUMENTS):
-        raise agt.CheckError(Message("{key:training.lr}"), {"a": 1}) from ValueError("b")
+        raise agt.CheckError(Message("{config:training.lr}"), {"a": 1}) from ValueError("b")
     assert str(raised.value) == "lr"
     assert raised.value.result == {"a": 1}
     assert isinstance(raised.value.__cause__, ValueError)
@@ -276,14 +276,14 @@ def test_the_longest_group_of_keys_names_a_setting() -> None:
 
 
 def test_messages_within_messages_are_said_in_the_same_names() -> None:
-    inner = Message("{setting} and {key:training.clip}", setting=Setting("training.lr"))
+    inner = Message("{setting} and {config:training.clip}", setting=Setting("training.lr"))
     both = joined([inner, "{text}"], "; ")
     assert both.text(FIT_ARGUMENTS) == "lr and clip; {text}"
     assert str(both) == "training.lr and training.clip; {text}"
 
 
 def test_an_error_of_a_worker_process_still_knows_its_settings() -> None:
-    sent = pickle.loads(pickle.dumps(agt.ConfigError(Message("{key:training.lr}"))))
+    sent = pickle.loads(pickle.dumps(agt.ConfigError(Message("{config:training.lr}"))))
     with pytest.raises(agt.ConfigError) as raised, naming_settings(FIT_ARGUMENTS):
         raise sent
     assert str(raised.value) == "lr"
