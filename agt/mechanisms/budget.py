@@ -29,8 +29,8 @@ Formal guarantees
     2. Concurrency. So answers of a lot may be drawn one by one, with other lots, other processes
        and other admissions in between, and each query chosen with all of that known: coins do not
        wait for questions. What is not drawn of a lot stays spent; giving it back would make its
-       size depend on answers. For mechanisms that keep a state between answers this is Haney,
-       Shoemate, Tian, Vadhan, Vyrros, Xu and Zhang 2023; none here does.
+       size depend on answers. For mechanisms that keep a state between answers this is
+       Haney, Shoemate, Tian, Vadhan, Vyrros, Xu and Zhang 2023; none here does.
     3. Gaussian (Smith and Thakurta 2022, by another way). Without leaks, let the lots' squares sum
        to at most M^2 on every transcript. Take a Brownian motion with drift b on [0, M^2], and let
        each lot read its increment over the next m^2 of time. The lot was chosen from what came
