@@ -464,7 +464,7 @@ def _public_rows(config: FeaturesConfig, dataset: Dataset) -> np.ndarray:
             Message(
                 "{config:certificate.features.public}={public}: {map} needs rows, and there "
                 "are {count} such: mark training records public ({config:dataset.public}), or "
-                "use {instead}",
+                "use {config:certificate.features}.{instead}",
                 public=config.public,
                 map=needs[0],
                 count=len(records),
