@@ -169,7 +169,7 @@ NETWORKS = [
         nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 2)),
         "layer 1 (LayerNorm)",
     ),
-    (nn.Sequential(nn.Linear(3, 5)), "training.loss=cross_entropy"),
+    (nn.Sequential(nn.Linear(3, 5)), "loss=cross_entropy"),
     (nn.Sequential(nn.Linear(4, 2)), "(3,)"),
 ]
 SETTINGS: list[tuple[dict[str, Any], str]] = [
@@ -285,7 +285,7 @@ def test_members_of_units_that_nothing_names_are_not_loaded(tmp_path: Path) -> N
     del node["units"]
     (tmp_path / "model" / "model.json").write_text(json.dumps(node))
     reseal(tmp_path / "model")
-    with pytest.raises(agt.ConfigError, match=r"relation\.unit_rows=2"):
+    with pytest.raises(agt.ConfigError, match=r"unit_rows=2"):
         agt.load(tmp_path / "model")
 
 
@@ -343,7 +343,7 @@ def test_a_simulation_says_so_and_repeats() -> None:
 def test_the_mechanism_must_fit_the_model() -> None:
     with pytest.raises(agt.ConfigError, match=r"mechanism\.classes=3"):
         fit().release(QUERIES, agt.RandomizedResponse(eps=1.0, classes=3))
-    with pytest.raises(agt.ConfigError, match=r"mechanism=noisy_argmax.*ensemble\.members"):
+    with pytest.raises(agt.ConfigError, match=r"mechanism=noisy_argmax.*members=T"):
         fit().release(QUERIES, agt.NoisyArgmax(eps=1.0))
     budget = agt.Budget(eps=5.0, delta=1e-5, queries=9)
     assert fit().release(QUERIES, agt.afford(agt.GaussianMargin, budget, 2)).claim.proved
