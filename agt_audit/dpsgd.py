@@ -443,7 +443,7 @@ class _WatchedRun(TrainingRun):
 
     def step(self, rows: np.ndarray) -> None:
         """As ``Run.step``; then the scores of the canaries whose batch it was."""
-        places, epoch = rows[rows >= self.others] - self.others, self.taken // self.plan.count
+        places, epoch = rows[rows >= self.others] - self.others, self.steps_taken // self.plan.count
         self.gradients = self.clipped(places)
         super().step(rows)
         excess = flat(self.spy.directions) * self.plan.normalizer - self.expected
@@ -473,7 +473,7 @@ class _WatchedRun(TrainingRun):
 
     def nominal_sums(self, rows: np.ndarray) -> Tensors:
         """The others' sums, and those canaries' that are in."""
-        places, epoch = rows[rows >= self.others] - self.others, self.taken // self.plan.count
+        places, epoch = rows[rows >= self.others] - self.others, self.steps_taken // self.plan.count
         sums = super().nominal_sums(rows[rows < self.others])
         quantum = self.training.clip / QUANTA
         self.expected = flat(sums) * quantum
