@@ -91,7 +91,7 @@ from agt.models.model import Model
 from agt.models.store import FileReader
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
-from agt.training.ensemble import member_folder, parts
+from agt.training.ensemble import member_folder, member_records
 from agt.training.loop import OnProgress
 from agt.unlearning.sentences import Remark
 
@@ -151,7 +151,7 @@ def retrain_affected(
         raise CheckError(
             f"method=sisa: the run tells not what each member was trained on ({error}): {INSTEAD}"
         ) from None
-    dealt = parts(problem.dataset.train, ensemble)
+    dealt = member_records(problem.dataset.train, ensemble)
     touched = tuple(i for i, records in enumerate(dealt) if fingerprint(records) != kept[i].digest)
     whole = [index for index in range(ensemble.members) if index not in touched]
     members = dict(zip(whole, load_members(problem, shelf, whole), strict=True))
