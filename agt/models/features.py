@@ -62,12 +62,13 @@ def normalise_rows(rows: np.ndarray, radius: float, length: float) -> np.ndarray
         largest = np.abs(rows).max(axis=1, initial=0.0, keepdims=True)
         shares = rows / np.where(largest == 0, 1.0, largest)
         # accumulate adds one coordinate after another, in any batch; sum does not.
-        squares = np.add.accumulate(shares * shares, axis=1)[:, -1:]
-        norms = np.sqrt(squares)
+        partial_sums = np.add.accumulate(shares * shares, axis=1)
+        norms = np.sqrt(partial_sums[:, -1:])
         scaled = shares / np.where(norms == 0, 1.0, norms) * length
         if not radius:
             return scaled
-        return np.where(largest * norms < radius, rows / radius * length, scaled)
+        is_within = largest * norms < radius
+        return np.where(is_within, rows / radius * length, scaled)
 
 
 def to_integers(rows: np.ndarray) -> np.ndarray:
@@ -116,7 +117,8 @@ def inverse_root(matrix: np.ndarray, power: float, ridge: float, fault: str) -> 
 
     with threadpool_limits(1, user_api="blas"):
         values, vectors = np.linalg.eigh(matrix)
-        values = np.maximum(values, 0.0) + ridge * max(float(values.mean()), 1e-12)
+        mean = max(float(values.mean()), 1e-12)
+        values = np.maximum(values, 0.0) + ridge * mean
         if values.min() <= _SINGULAR * values.max():
             raise ConfigError(f"certificate.features.ridge={ridge:g}: {fault}")
         powers = values ** (-power / 2)
@@ -175,8 +177,9 @@ def gaussian_kernel(rows: np.ndarray, landmarks: np.ndarray, bandwidth: float) -
     row_squares = np.einsum("nw,nw->n", rows, rows)
     landmark_squares = np.einsum("wm,wm->m", landmarks, landmarks)
     squares = row_squares[:, None] + landmark_squares
-    squared_distances = squares - 2 * (rows @ landmarks)
-    return exp_of_minus(np.ldexp(squared_distances, -2 * GRAIN) * (0.5 / bandwidth**2))
+    integer_distances = squares - 2 * (rows @ landmarks)
+    squared_distances = np.ldexp(integer_distances, -2 * GRAIN)
+    return exp_of_minus(squared_distances * (0.5 / bandwidth**2))
 
 
 def landmark_root(
@@ -370,8 +373,8 @@ class FeatureMap:
         phi = _aligned_empty(len(x), self.outputs, dtype)
         for start in range(0, len(x), _CHUNK_ROWS):
             rows = slice(start, start + _CHUNK_ROWS)
-            chunk = x[rows]
-            phi[rows] = self._transform(chunk.reshape(len(chunk), -1).astype(np.float64), dtype)
+            chunk = x[rows].reshape(-1, self.width)
+            phi[rows] = self._transform(chunk.astype(np.float64), dtype)
             # Lemma 1 of docs/proofs/features.md says so; this is for a broken library or memory.
             check_norms(phi[rows])
         return phi
@@ -403,7 +406,8 @@ class FeatureMap:
         """Return phi of rows [n, width] float64, still in float64, of norm below 1."""
         # Lemma 1 of docs/proofs/features.md: rows are made shorter than 1 by what rounding may add.
         rounding = 4 * (self.outputs + 16) * UNIT
-        keep = 1 - rounding - 2 * float(np.finfo(dtype).eps) / 2
+        dtype_unit = float(np.finfo(dtype).eps) / 2
+        keep = 1 - rounding - 2 * dtype_unit
         length = keep / math.sqrt(1 + self.config.bias**2)
         features = self._features(rows, length)
         bias = np.full((len(rows), 1), self.config.bias * length)
@@ -550,4 +554,5 @@ def _covariance(rows: np.ndarray, chunk_rows: int) -> np.ndarray:
         total += units.sum(axis=0).astype(np.int64)
         products += (units.T @ units).astype(np.int64)
     mean = np.ldexp(total / count, -PUBLIC_GRAIN)
-    return np.ldexp(products / count, -2 * PUBLIC_GRAIN) - mean[:, None] * mean
+    second_moment = np.ldexp(products / count, -2 * PUBLIC_GRAIN)
+    return second_moment - mean[:, None] * mean

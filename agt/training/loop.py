@@ -67,7 +67,11 @@ def row_reporter(on_progress: OnProgress, rows: int, ks: int = 1) -> Callable[[i
         rows: how many rows the piece of work has; each counts as one step.
         ks: for how many values of k each row is worked on.
     """
-    return lambda done: on_progress(Progress(done, rows, done * ks, rows * ks))
+
+    def report(done: int) -> None:
+        on_progress(Progress(done, rows, done * ks, rows * ks))
+
+    return report
 
 
 def train(
@@ -227,9 +231,10 @@ class TrainingRun:
             batches: the batches of those steps, to count the work that is done.
         """
         device = self.rows_at_stake.device
-        tensors: dict[DrawKey, Tensor] = {
-            tuple(json.loads(name)): tensor.to(device) for name, tensor in state.tensors.items()
-        }
+        tensors: dict[DrawKey, Tensor] = {}
+        for name, tensor in state.tensors.items():
+            key = tuple(json.loads(name))
+            tensors[key] = tensor.to(device)
         self.point = {name: tensors["nominal", name] for name in self.point}
         self.bounds = {
             name: Interval(tensors["lower", name], tensors["upper", name]) for name in self.bounds
@@ -238,7 +243,8 @@ class TrainingRun:
             key[1:]: buffer for key, buffer in tensors.items() if key[0] == "buffer"
         }
         self.steps_taken = state.step
-        self.work_done = sum(map(len, batches)) * len(self.ks)
+        rows_done = sum(len(rows) for rows in batches)
+        self.work_done = rows_done * len(self.ks)
         self._report()
 
     # -- one step ----------------------------------------------------------------------------------
@@ -258,11 +264,9 @@ class TrainingRun:
             raise ConfigError(
                 f"a batch of {len(rows)} records exceeds training.batch.n_max={self.plan.n_max}"
             )
-        sgd_step = SgdStep(
-            batch=len(rows),
-            lr=learning_rate(self.training, self.steps_taken),
-            noise=self.noise(self.steps_taken) if self.noise else {},
-        )
+        lr = learning_rate(self.training, self.steps_taken)
+        noise = self.noise(self.steps_taken) if self.noise else {}
+        sgd_step = SgdStep(len(rows), lr, noise)
         nominal_sums = self.nominal_sums(rows)
         public = self.records.public[rows]
         if public.any():
@@ -402,9 +406,10 @@ class TrainingRun:
     def _selected_counts(self, part: slice, batch: int, eligible: int) -> Tensor:
         """Return how many records are selected at each k of ``part``, [K] int64."""
         rows_at_stake = self.rows_at_stake[part]
-        return rows_at_stake.new_tensor(
-            [self.relation.selected(rows, batch, eligible) for rows in rows_at_stake.tolist()]
-        )
+        counts = []
+        for rows in rows_at_stake.tolist():
+            counts.append(self.relation.selected(rows, batch, eligible))
+        return rows_at_stake.new_tensor(counts)
 
     def _selected_sums(
         self, name: str, selectors: list[dict[str, Extremes]], counts: list[Tensor]
@@ -428,11 +433,13 @@ class TrainingRun:
             upper_parts.append(upper_part)
         # Counted by one process, because the sums of all processes are added.
         counted_here = torch.cat(counts) * (processes().rank == 0)
-        lower, upper = self.relation.selected_sums(
-            torch.cat(lower_parts), torch.cat(upper_parts), counted_here
-        )
-        shape = self.network.collapse_point(self.point)[name].shape
-        return self.network.expand(name, lower.reshape(-1, *shape), upper.reshape(-1, *shape))
+        lower = torch.cat(lower_parts)
+        upper = torch.cat(upper_parts)
+        lower, upper = self.relation.selected_sums(lower, upper, counted_here)
+        parameter = self.network.collapse_point(self.point)[name]
+        lower = lower.reshape(-1, *parameter.shape)
+        upper = upper.reshape(-1, *parameter.shape)
+        return self.network.expand(name, lower, upper)
 
     # -- the update --------------------------------------------------------------------------------
 
@@ -440,28 +447,30 @@ class TrainingRun:
         self, group: slice, sums: dict[str, BoundSums], sgd_step: SgdStep
     ) -> dict[str, Interval]:
         """Return the bounds after the step, by parameter name, for the ks of ``group``."""
+        normalizer = self.plan.normalizer
+        clip = self.training.clip
+        rows_at_stake = self.rows_at_stake[group]
         moved = {}
         for name, bounds in part_of(self.bounds, group).items():
             low, high = self.relation.direction(
-                sums[name],
-                self.rows_at_stake[group],
-                sgd_step.batch,
-                self.plan.normalizer,
-                self.training.clip,
+                sums[name], rows_at_stake, sgd_step.batch, normalizer, clip
             )
             # The least parameters take the greatest direction: Lemma 2 of docs/proofs/training.md.
-            moved[name] = Interval(
-                self._descended(("lower", name, group.start), bounds.lower, high, sgd_step),
-                self._descended(("upper", name, group.start), bounds.upper, low, sgd_step),
-            )
+            lower_key = ("lower", name, group.start)
+            upper_key = ("upper", name, group.start)
+            lower = self._descended(lower_key, bounds.lower, high, sgd_step)
+            upper = self._descended(upper_key, bounds.upper, low, sgd_step)
+            moved[name] = Interval(lower, upper)
         return moved
 
     def _step_point(self, sums: Tensors, sgd_step: SgdStep) -> Tensors:
         """Return the nominal parameters after the step, by name."""
+        normalizer = self.plan.normalizer
+        clip = self.training.clip
         moved = {}
         for name, parameter in self.point.items():
             direction = self.relation.nominal_direction(
-                sums[name], sgd_step.batch, self.plan.normalizer, self.training.clip
+                sums[name], sgd_step.batch, normalizer, clip
             )
             moved[name] = self._descended(("nominal", name), parameter, direction, sgd_step)
         return moved
@@ -496,8 +505,10 @@ class TrainingRun:
         return QUANTA / self.training.clip
 
     def _report(self) -> None:
-        total = self.plan.epochs * len(self.records) * len(self.ks)
-        self.on_progress(Progress(self.steps_taken, self.plan.steps, self.work_done, total))
+        """Report how far the run is."""
+        work_of_epoch = len(self.records) * len(self.ks)
+        work = self.plan.epochs * work_of_epoch
+        self.on_progress(Progress(self.steps_taken, self.plan.steps, self.work_done, work))
 
 
 def _integer_zeros(bounds: dict[str, Interval]) -> Tensors:
