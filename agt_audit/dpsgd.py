@@ -64,7 +64,7 @@ from agt.settings import QUANTA, schema
 from agt.training.loop import Noise, Tensors, TrainingRun
 from agt.training.noise import NoiseConfig, NoisePlan, draw_noise, noise_seed
 from agt.training.recipe import Recipe
-from agt.training.sgd import DrawKey, Sgd
+from agt.training.sgd import BufferKey, Sgd
 from agt_audit.estimates import Claimed, chosen, estimates, lower_limit
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.neighbours import NOMINAL, neighbouring, replaces, with_added
@@ -496,7 +496,7 @@ class _Spy(Sgd):
 
     directions: Tensors = field(default_factory=dict)
 
-    def update(self, key: DrawKey, gradient: Tensor) -> Tensor:
+    def update(self, key: BufferKey, gradient: Tensor) -> Tensor:
         """As ``Sgd.update``."""
         if key[0] == "nominal":
             self.directions[str(key[1])] = gradient

@@ -58,7 +58,7 @@ from agt.settings import plain_of, schema
 from agt.training.erm import TiltedErm
 from agt.training.loop import SgdStep, Tensors, TrainingRun
 from agt.training.noise import NoiseConfig
-from agt.training.sgd import DrawKey
+from agt.training.sgd import BufferKey
 from agt_audit.dpsgd import NoisyTraining
 from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import (
@@ -340,7 +340,7 @@ class ReplayedTraining(TrainingRun):
         self.source, self.sigma, self.nominal = source, trainer.plan.sigma, False
 
     def _descended(
-        self, key: DrawKey, parameter: Tensor, direction: Tensor, sgd_step: SgdStep
+        self, key: BufferKey, parameter: Tensor, direction: Tensor, sgd_step: SgdStep
     ) -> Tensor:
         self.nominal = key[0] == "nominal"
         return super()._descended(key, parameter, direction, sgd_step)

@@ -97,8 +97,8 @@ class BatchPlan:
             ConfigError: a batch of any epoch exceeds n_max; it is raised before the first batch.
         """
         hashes = keyed_hash(units, f"batch/{self.key}")
-        batch_of_rows = [self._assign(hashes, epoch) for epoch in range(self.epochs)]
-        largest = max(_largest_batch(batches, self.count) for batches in batch_of_rows)
+        epochs = [self._batch_numbers(hashes, epoch) for epoch in range(self.epochs)]
+        largest = max(_largest_batch(batch_numbers, self.count) for batch_numbers in epochs)
         if largest > self.n_max:
             raise ConfigError(
                 f"a batch holds {largest} records and training.batch.n_max is {self.n_max}, which "
@@ -106,19 +106,19 @@ class BatchPlan:
                 "are, raise n_max and normalizer, or use more batches; records are never dropped "
                 "to fit"
             )
-        for batches in batch_of_rows:
-            for index in range(self.count):
-                yield np.flatnonzero(batches == index)
+        for batch_numbers in epochs:
+            for batch in range(self.count):
+                yield np.flatnonzero(batch_numbers == batch)
 
-    def _assign(self, hashes: np.ndarray, epoch: int) -> np.ndarray:
+    def _batch_numbers(self, hashes: np.ndarray, epoch: int) -> np.ndarray:
         """Return the batch of each row in an epoch, [n] int64, from its unit's hash [n] uint64."""
         # Lemma 1 of docs/proofs/training.md: nothing here depends on other rows.
         return (remix(hashes, epoch) % np.uint64(self.count)).astype(np.int64)
 
 
-def _largest_batch(batches: np.ndarray, count: int) -> int:
-    """Return the size of the largest of ``count`` batches; ``batches`` [n] are the rows' own."""
-    return int(np.bincount(batches, minlength=count).max())
+def _largest_batch(batch_numbers: np.ndarray, count: int) -> int:
+    """Return how many rows the largest of ``count`` batches has; ``batch_numbers`` is [n] int64."""
+    return int(np.bincount(batch_numbers, minlength=count).max())
 
 
 def check_unit_rows(units: np.ndarray, unit_rows: int) -> None:

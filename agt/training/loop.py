@@ -32,7 +32,7 @@ from agt.training.batches import check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints, CheckpointState, Tensors
 from agt.training.recipe import Recipe
 from agt.training.selections import selected_sums
-from agt.training.sgd import DrawKey, Sgd, descend, learning_rate
+from agt.training.sgd import BufferKey, Sgd, descend, learning_rate
 from agt.training.stream import Stream, check_sizes
 
 Noise = Callable[[int], Tensors]
@@ -135,12 +135,12 @@ class SgdStep(NamedTuple):
     """What the updates of all parameters in one step have in common.
 
     Attributes:
-        batch: b, the number of records in the batch.
+        batch_size: b, the number of records in the batch.
         lr: the learning rate.
         noise: parameter name -> what is added to the direction; empty: no noise.
     """
 
-    batch: int
+    batch_size: int
     lr: float
     noise: Tensors
 
@@ -213,7 +213,7 @@ class TrainingRun:
         The names are JSON lists, which ``restore`` reads: ["nominal", parameter], ["lower",
         parameter], ["upper", parameter], and ["buffer", ...] followed by a key of ``Sgd.buffers``.
         """
-        tensors: dict[DrawKey, Tensor] = {}
+        tensors: dict[BufferKey, Tensor] = {}
         for name, parameter in self.point.items():
             tensors["nominal", name] = parameter
         for name, interval in self.bounds.items():
@@ -231,7 +231,7 @@ class TrainingRun:
             batches: the batches of those steps, to count the work that is done.
         """
         device = self.rows_at_stake.device
-        tensors: dict[DrawKey, Tensor] = {}
+        tensors: dict[BufferKey, Tensor] = {}
         for name, tensor in state.tensors.items():
             key = tuple(json.loads(name))
             tensors[key] = tensor.to(device)
@@ -453,7 +453,7 @@ class TrainingRun:
         moved = {}
         for name, bounds in part_of(self.bounds, group).items():
             low, high = self.relation.direction(
-                sums[name], rows_at_stake, sgd_step.batch, normalizer, clip
+                sums[name], rows_at_stake, sgd_step.batch_size, normalizer, clip
             )
             # The least parameters take the greatest direction: Lemma 2 of docs/proofs/training.md.
             lower_key = ("lower", name, group.start)
@@ -470,13 +470,13 @@ class TrainingRun:
         moved = {}
         for name, parameter in self.point.items():
             direction = self.relation.nominal_direction(
-                sums[name], sgd_step.batch, normalizer, clip
+                sums[name], sgd_step.batch_size, normalizer, clip
             )
             moved[name] = self._descended(("nominal", name), parameter, direction, sgd_step)
         return moved
 
     def _descended(
-        self, key: DrawKey, parameter: Tensor, direction: Tensor, sgd_step: SgdStep
+        self, key: BufferKey, parameter: Tensor, direction: Tensor, sgd_step: SgdStep
     ) -> Tensor:
         """Return a parameter, or one end of its bounds, after the step.
 

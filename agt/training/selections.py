@@ -61,8 +61,8 @@ def _sum_least(group: Group, collected: Tensor, counts: Tensor) -> Tensor:
         sent = padded.view(ks, group.size, share, slots).transpose(0, 1)
         received = group.dealt(sent)  # [process, K, share, c]
         candidates = received.permute(1, 2, 0, 3).flatten(2)
-        least = candidates.topk(slots, largest=False).values
-        chosen = torch.where(is_counted & (least != NONE), least, 0)
+        smallest = candidates.topk(slots, largest=False).values
+        chosen = torch.where(is_counted & (smallest != NONE), smallest, 0)
         own_start = start + group.rank * share
         own_sums = sums[:, own_start : own_start + share]
         own_sums += chosen.sum(dim=2)[:, : own_sums.shape[1]]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from agt.settings import TrainingConfig
 
-DrawKey = tuple[str | int, ...]
+BufferKey = tuple[str | int, ...]
 """What a momentum buffer is of: a side ("nominal", "lower" or "upper"), a parameter's name, ..."""
 
 
@@ -33,9 +33,9 @@ class Sgd:
     """
 
     config: TrainingConfig
-    buffers: dict[DrawKey, Tensor] = field(default_factory=dict)
+    buffers: dict[BufferKey, Tensor] = field(default_factory=dict)
 
-    def update(self, key: DrawKey, gradient: Tensor) -> Tensor:
+    def update(self, key: BufferKey, gradient: Tensor) -> Tensor:
         """Take in a gradient, and return what the learning rate multiplies.
 
         Formal guarantees
