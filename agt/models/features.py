@@ -148,8 +148,8 @@ def choose_landmarks(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
     distinct = {row.tobytes() for row in rows.astype("<i8")}
     if len(distinct) < count:
         raise ConfigError(
-            f"certificate.features.count={count}: landmarks are public rows, and there are "
-            f"{len(distinct)} different ones: use fewer, or declare more records public"
+            f"certificate.features.count={count}: landmarks are public rows, but there are only "
+            f"{len(distinct)} different ones. Use fewer, or declare more records public"
         )
     key = f"landmarks/{seed}".encode()
 
@@ -204,7 +204,7 @@ def landmark_root(
     """
     fault = (
         f"some of {landmarks.shape[1]} landmarks lie so close that only rounding tells them "
-        "apart: use 1e-3"
+        "apart. Use ridge=1e-3"
     )
     kernel_matrix = gaussian_kernel(landmarks.T.copy(), landmarks, bandwidth)
     return inverse_root(kernel_matrix, power, ridge, fault)
@@ -251,9 +251,9 @@ class FeatureMap:
                 )
         if self.config.map == "scattering" and not outputs_of(self.width):
             raise ConfigError(
-                f"certificate.features.map=scattering: records of {self.width} numbers are no "
-                "square images, gray or in three colours, of a side that is a multiple of 4 and at "
-                "least 8: use relu or landmarks, or bring them to such a size"
+                "certificate.features.map=scattering needs square images, gray or in three "
+                "colours, whose side is a multiple of 4 and at least 8, but a record has "
+                f"{self.width} numbers. Use relu or landmarks, or resize the images"
             )
         coordinates = max(self.width, self.outputs)
         if coordinates * UNIT >= 2.0**-10:
@@ -478,14 +478,14 @@ def _public_rows(config: FeaturesConfig, dataset: Dataset) -> np.ndarray:
     """
     records = dataset.public_rows(config.public or "train")
     if len(records) < 2:
-        use = "landmarks"
+        use = "a choice of landmarks"
         remedy = "map=relu"
         if config.whiten:
             use = "a covariance"
             remedy = "whiten=0"
         raise ConfigError(
-            f"certificate.features.public={config.public}: {use} needs rows, and there are "
-            f"{len(records)} such: mark training records public (dataset.public), or use "
+            f"certificate.features.public={config.public}: {use} needs at least 2 public rows, "
+            f"but there are {len(records)}. Mark training records public (dataset.public), or use "
             f"certificate.features.{remedy}"
         )
     return records.features.reshape(len(records), -1)
@@ -520,7 +520,7 @@ def _whitening(
     """
     fault = (
         f"the {len(rows)} public rows do not fill all {rows.shape[1]} directions of the features, "
-        "and whitening divides by their spread in each: use 1e-3, or more public rows"
+        "but whitening divides by their spread in each. Use ridge=1e-3, or more public rows"
     )
     return inverse_root(_covariance(rows, chunk_rows), config.whiten, config.ridge, fault)
 
@@ -541,8 +541,8 @@ def _covariance(rows: np.ndarray, chunk_rows: int) -> np.ndarray:
     count, width = rows.shape
     if count > MAX_PUBLIC_ROWS:
         raise ConfigError(
-            f"certificate.features.public: {count} public rows, and sums are exact over at most "
-            f"{MAX_PUBLIC_ROWS}: declare fewer records public"
+            f"certificate.features.public: there are {count} public rows, but sums are exact over "
+            f"at most {MAX_PUBLIC_ROWS}. Declare fewer records public"
         )
     total = np.zeros(width, dtype=np.int64)
     products = np.zeros((width, width), dtype=np.int64)

@@ -185,7 +185,7 @@ class ConvConfig(HeadConfig):
         """
         if len(shape) != 3:
             raise ConfigError(
-                "model: convolutions take images [channels, height, width], and a record has "
+                "model: convolutions take images [channels, height, width], but a record has "
                 f"shape {shape}"
             )
         windows = zip(
@@ -299,12 +299,12 @@ class CustomNetwork:
                 outputs = plain_network(torch.zeros(1, *shape, dtype=dtype))
         except RuntimeError as error:
             raise ConfigError(
-                f"model: {self.origin} takes no records of {shape} features: {error}"
+                f"model: {self.origin} takes no records of shape {shape}: {error}"
             ) from None
         if outputs.dim() != 2:
             raise ConfigError(
-                f"model: {self.origin} makes {tuple(outputs.shape[1:])} outputs of a record of "
-                f"{shape} features: put an nn.Flatten() in front"
+                f"model: {self.origin} makes outputs of shape {tuple(outputs.shape[1:])} from a "
+                f"record of shape {shape}, but it has to make one row. Put an nn.Flatten() in front"
             )
         return plain_network
 
@@ -421,13 +421,13 @@ def _check_plain(network: object, origin: str) -> nn.Sequential:
             culprit = f"layer {name}" if name else "the whole"
             raise ConfigError(
                 f"model: {culprit} has hooks, or a forward() of its own, which no bound rule "
-                "covers: remove them"
+                "covers. Remove them"
             )
     for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
             raise ConfigError(
-                f"model: {name} is frozen (requires_grad=False), and all of a head is trained: put "
-                "frozen layers in front, and give their outputs as features"
+                f"model: {name} is frozen (requires_grad=False), but all of a head is trained. Put "
+                "frozen layers in front of it, and give their outputs as features"
             )
         if parameter._backward_hooks or not parameter.is_floating_point():
             raise ConfigError(
@@ -436,8 +436,8 @@ def _check_plain(network: object, origin: str) -> nn.Sequential:
     parameters = list(network.parameters())
     if len({parameter.data_ptr() for parameter in parameters}) < len(parameters):
         raise ConfigError(
-            "model: two parameters share their memory, and training would part them: give each its "
-            "own"
+            "model: two parameters share memory, but training would update each by itself. Give "
+            "each its own memory"
         )
     _check_described(network)
     return network

@@ -46,9 +46,9 @@ class BatchPlan:
     def __post_init__(self) -> None:
         if self.n_max > MOST_ROWS:
             raise ConfigError(
-                f"training.batch.n_max={self.n_max} (from normalizer = {self.normalizer:g}, where "
-                f"it is null): sums are exact over at most {MOST_ROWS} records of a batch: use "
-                "more batches, or a smaller normalizer"
+                f"training.batch.n_max={self.n_max} is above {MOST_ROWS}, up to which sums over a "
+                "batch are proved exact. Use more batches or a smaller normalizer, from which "
+                f"n_max follows where it is null (normalizer = {self.normalizer:g})"
             )
 
     @classmethod
@@ -101,10 +101,10 @@ class BatchPlan:
         largest = max(_largest_batch(batch_numbers, self.count) for batch_numbers in epochs)
         if largest > self.n_max:
             raise ConfigError(
-                f"a batch holds {largest} records and training.batch.n_max is {self.n_max}, which "
-                "follows from the declared size: declare a public size nearer to how many there "
-                "are, raise n_max and normalizer, or use more batches; records are never dropped "
-                "to fit"
+                f"a batch holds {largest} records, but training.batch.n_max={self.n_max}, which "
+                "follows from the declared size where it is null. Declare a public size nearer to "
+                "the number of records, raise n_max and normalizer, or use more batches. No record "
+                "is dropped to make a batch fit"
             )
         for batch_numbers in epochs:
             for batch in range(self.count):

@@ -232,7 +232,8 @@ class CheckpointFolder(Checkpoints):
             # A second draw would be a second release (Lemma 4 of docs/proofs/noise.md).
             if _state_paths(self.folder):
                 raise ConfigError(
-                    f"{path}: is gone, and steps were taken with what was drawn: start a new run"
+                    f"{path} is missing, but steps were taken with the number in it. Start a new "
+                    "run"
                 )
             write_atomic(path, store.seal({"number": f"{draw():x}", "run": self.run}))
         try:
@@ -242,8 +243,8 @@ class CheckpointFolder(Checkpoints):
             return int(value["number"], 16)
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
-                f"{path}: is damaged ({error}), and what was drawn cannot be drawn again: start a "
-                "new run, a release of its own"
+                f"{path} is damaged ({error}), and the number in it cannot be drawn again. Start a "
+                "new run, which is a release of its own"
             ) from None
 
     def _is_due(self, elapsed: float, tensors: Callable[[], Tensors], last: bool) -> bool:
@@ -293,8 +294,7 @@ def open_checkpoints(
     begin = time.perf_counter()
     if not path.exists() and folder.exists() and any(folder.iterdir()):
         raise ConfigError(
-            f"{folder}: something else is there, and no {RUN_FILE}: checkpoints need a folder of "
-            "their own"
+            f"{folder} has other files and no {RUN_FILE}. Checkpoints need a folder of their own"
         )
     content = store.seal({"format": CHECKPOINT_FORMAT, **store.flat(about)})
     if path.exists():
@@ -310,7 +310,7 @@ def open_checkpoints(
         try:
             _read_state(state_path, run)
         except ConfigError as error:
-            note(f"note: {error}: it is removed, and training goes on from an earlier step")
+            note(f"note: {error}. It is removed, and training goes on from an earlier step")
             state_path.unlink()
     return CheckpointFolder(folder, run, every, file_seconds)
 
@@ -370,12 +370,12 @@ def _check_same_run(path: Path, about: Mapping[str, Any]) -> None:
     try:
         recorded = store.unseal(path.read_bytes())
     except ValueError as error:
-        raise ConfigError(f"{path}: is damaged: {error}: start a new run") from None
+        raise ConfigError(f"{path} is damaged ({error}). Start a new run") from None
     for key in sorted({*recorded, *about} - {"sha256"}):
         if recorded.get(key) != about.get(key):
             raise ConfigError(
-                f"{key} was {recorded.get(key)} when the run began and is {about.get(key)} now: "
-                "the run would not end with the bits it began for: restore that, or start a new run"
+                f"{key} was {recorded.get(key)} when the run began and is {about.get(key)} now, so "
+                "the run would end with other bits. Restore it, or start a new run"
             )
 
 
@@ -402,15 +402,15 @@ def _read_state(path: Path, run: str) -> CheckpointState:
     content = path.read_bytes()
     name = _STATE_NAME.fullmatch(path.name)
     if name is None or sha256(content).hexdigest() != name["digest"]:
-        raise ConfigError(f"{path}: is damaged: its content has another hash than its name")
+        raise ConfigError(f"{path} is damaged, because its content has another hash than its name")
     try:
         header = read_safetensors_header(content)
         tensors = load(content)
     except (SafetensorError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error})") from None
+        raise ConfigError(f"{path} cannot be read ({error})") from None
     step = int(name["step"])
     if header != _state_header(run, step):
-        raise ConfigError(f"{path}: is of another run, or another step")
+        raise ConfigError(f"{path} belongs to another run or another step")
     return CheckpointState(step, independent_copies(tensors))
 
 

@@ -242,8 +242,8 @@ class Learner:
             ) from error
         if labels.shape != (TRIAL_ROWS,) or not np.isin(labels, np.arange(classes)).all():
             raise ConfigError(
-                f"certificate.learner: of {TRIAL_ROWS} made-up rows it gave {labels.dtype} of "
-                f"shape {labels.shape}, and not a label 0..{classes - 1} for each"
+                f"certificate.learner: for {TRIAL_ROWS} made-up rows it returned {labels.dtype} of "
+                f"shape {labels.shape}, instead of a label 0..{classes - 1} for each"
             )
 
 
@@ -327,8 +327,9 @@ def check_retrained(
     if differing := int((again != labels).sum()):
         raise UnsoundError(
             f"certificate.learner: trained again in a fresh process, {len(shards)} members gave "
-            f"{differing} of {labels.size} labels otherwise: it is no function of its shard, its "
-            "random state and each query alone, and its votes would carry no guarantee"
+            f"other labels in {differing} of {labels.size} cases. So the learner is no function of "
+            "its shard, its random state and each query alone, and its votes would carry no "
+            "guarantee"
         )
 
 
@@ -336,7 +337,7 @@ def _not_sendable(error: Exception) -> ConfigError:
     """Return the error to raise for a learner that could not be sent to a fresh process."""
     return ConfigError(
         "certificate.learner: it could not be trained again in a fresh process "
-        f"({_describe(error)}): put it into a module that can be imported"
+        f"({_describe(error)}). Put it into a module that can be imported"
     )
 
 

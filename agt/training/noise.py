@@ -44,11 +44,9 @@ class NoiseConfig:
     def __post_init__(self) -> None:
         if self.release == "inside_box":
             raise ValueError(
-                "releasing the weights only when they lie in the box is not private: whether they "
-                "do depends on the private"
-                " data, and both the release and the refusal tell about it (method.md section 3). "
-                "Release them always, "
-                "with the noise's own (epsilon, delta), or not at all"
+                "release=inside_box is not private, because whether the weights lie in the box "
+                "depends on private data, and the noise covers neither the release nor the refusal "
+                "(docs/proofs/noise.md). Use release=always, or publish no weights"
             )
 
 
@@ -116,8 +114,8 @@ def noise_config(node: object) -> NoiseConfig | None:
         without_epsilon = validate(NoiseConfig, {**node, "epsilon": 1.0}, "noise")
         if without_epsilon != NoiseConfig(epsilon=1.0):
             raise ConfigError(
-                "noise: epsilon is null, so that there is no noise, and other settings are given: "
-                "give epsilon"
+                "noise: epsilon is null, so there is no noise, but other settings of noise are "
+                "given. Give epsilon as well, or leave them out"
             )
         return None
     return validate(NoiseConfig, node, "noise")

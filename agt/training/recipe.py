@@ -36,7 +36,8 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.training.by_recipe:
             raise UnsoundError(
-                f"training.{self.training.by_recipe[0]}: trained before the recipe settled it"
+                f"training.{self.training.by_recipe[0]} is still left to the recipe, so it cannot "
+                "be trained with"
             )
 
     def plan(self, records: int) -> BatchPlan:

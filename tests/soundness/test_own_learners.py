@@ -203,7 +203,7 @@ def test_what_raises_when_it_is_asked_votes_for_the_first_class() -> None:
 def test_what_cannot_be_a_learner_is_refused() -> None:
     with pytest.raises(ConfigError, match="made-up rows it raised ValueError: max_iter"):
         trained(own_learners.refusing)
-    with pytest.raises(ConfigError, match=r"made-up rows it gave int64 of shape \(3,\)"):
+    with pytest.raises(ConfigError, match=r"made-up rows it returned int64 of shape \(3,\)"):
         trained(lambda x, y: lambda q: np.array([0, 1, 2]))
     with pytest.raises(ConfigError, match="an estimator with fit and predict, or a function"):
         trained(object())

@@ -170,7 +170,7 @@ NETWORKS = [
         "no bound rule for layer 1 (LayerNorm)",
     ),
     (nn.Sequential(nn.Linear(3, 5)), "needs 2 outputs and the model has 5"),
-    (nn.Sequential(nn.Linear(4, 2)), "the network given takes no records of (3,) features"),
+    (nn.Sequential(nn.Linear(4, 2)), "the network given takes no records of shape (3,)"),
 ]
 SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"lr_rate": 1.0}, "training.lr_rate: unknown key"),

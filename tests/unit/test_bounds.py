@@ -487,7 +487,7 @@ def test_where_convolutions_start() -> None:
         (
             {},
             (784,),
-            r"convolutions take images \[channels, height, width\], and a record has shape "
+            r"convolutions take images \[channels, height, width\], but a record has shape "
             r"\(784,\)",
         ),
         ({}, (1, 7, 7), r"its layers take no record of shape \(1, 7, 7\)"),

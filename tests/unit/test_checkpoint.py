@@ -323,7 +323,7 @@ def test_one_of_another_run_is_named(tmp_path: Path) -> None:
     state = open_checkpoints(tmp_path / "ours", ABOUT, None, notes.append).last()
     assert state
     assert state.step == 3
-    assert "is of another run, or another step" in notes[0]
+    assert "belongs to another run or another step" in notes[0]
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ def test_a_run_json_that_was_edited_is_refused(tmp_path: Path) -> None:
     filled(tmp_path)
     path = tmp_path / "run.json"
     path.write_text(path.read_text().replace("abc", "xyz"))
-    with pytest.raises(ConfigError, match=r"run\.json: is damaged"):
+    with pytest.raises(ConfigError, match=r"run\.json is damaged"):
         open_checkpoints(tmp_path, {**ABOUT, "data_digest": "xyz"}, None, lambda line: None)
 
 
@@ -371,7 +371,7 @@ def test_a_number_is_drawn_once(tmp_path: Path) -> None:
     assert opened(tmp_path).draw_once("noise", lambda: pytest.fail("drawn again")) == drawn
     path = tmp_path / "noise.json"
     path.write_text(path.read_text().replace("8", "9", 1))
-    with pytest.raises(ConfigError, match=r"noise\.json: is damaged .* cannot be drawn again"):
+    with pytest.raises(ConfigError, match=r"noise\.json is damaged .* cannot be drawn again"):
         opened(tmp_path).draw_once("noise", lambda: 3)
 
 
@@ -493,7 +493,7 @@ def test_a_program_s_checkpoints_go_nowhere_else(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "thesis.part1-2").write_text("mine")
     records = some_records()
-    with pytest.raises(ConfigError, match=r"something else is there, and no run\.json"):
+    with pytest.raises(ConfigError, match=r"has other files and no run\.json"):
         agt.fit(records.features, records.labels, checkpoint=tmp_path / "work")
     assert (tmp_path / "work" / "thesis.part1-2").exists()
     lock = Lock(tmp_path / "c.lock")

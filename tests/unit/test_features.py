@@ -220,7 +220,7 @@ def test_the_covariance_is_that_of_the_rounded_rows() -> None:
 def test_public_rows_that_cannot_be_summed_are_refused() -> None:
     config = FeaturesConfig(whiten=1.0, public="test")
     many = np.broadcast_to(np.ones(1, dtype=np.float32), (MAX_PUBLIC_ROWS + 1, 1))
-    with pytest.raises(ConfigError, match=r"certificate\.features\.public: 67108865 public rows"):
+    with pytest.raises(ConfigError, match=r"certificate\.features\.public: there are 67108865 public rows"):
         _whitening(many, config)
     broken = public_rows(5, 3)
     broken[2, 1] = np.nan
@@ -417,12 +417,12 @@ def test_landmarks_that_cannot_be_had_are_refused() -> None:
     refused(
         (
             ConfigError,
-            r"count=41: landmarks are public rows, and there are 40 different ones",
+            r"count=41: landmarks are public rows, but there are only 40 different ones",
             lambda: FeatureMap.from_dataset(replace(LANDMARKS, count=41), tabled()),
         ),
         (
             ConfigError,
-            r"public=train: landmarks needs rows, and there are 0 such",
+            r"public=train: a choice of landmarks needs at least 2 public rows",
             lambda: FeatureMap.from_dataset(replace(LANDMARKS, public="train"), tabled()),
         ),
     )
@@ -503,7 +503,7 @@ def test_arrays_take_the_same_maps(tmp_path: Any) -> None:
         ),
         (
             {"features": {"map": "landmarks", "public": "test"}},
-            r"public=test: landmarks needs rows, and there are 0 such",
+            r"public=test: a choice of landmarks needs at least 2 public rows",
         ),
         ({"features": "reluu"}, r"features\.map: unknown value 'reluu'; did you mean 'relu'"),
         ({"features": {"map": "none", "count": 4}}, r"with map=none it must be null"),

@@ -103,7 +103,7 @@ def test_empty_batches_are_kept_and_no_records_are_fine() -> None:
 def test_a_batch_above_n_max_stops_before_the_first_step() -> None:
     batches = plan(count=1, n_max=10).batches(names(11))
     with pytest.raises(
-        ConfigError, match=r"a batch holds 11 records and training.batch.n_max is 10"
+        ConfigError, match=r"a batch holds 11 records, but training\.batch\.n_max=10"
     ):
         next(iter(batches))
     assert len(next(iter(plan(count=1, n_max=10).batches(names(10))))) == 10
