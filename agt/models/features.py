@@ -18,7 +18,7 @@ from hashlib import blake2b
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from agt.data.arrays import Mapped, as_array
+from agt.data.arrays import Mapped, aligned_empty, as_array
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Fact, declared, proved
@@ -34,7 +34,6 @@ MAX_PUBLIC_ROWS = 2**26  # of so many public rows sums of products stay within i
 
 _SINGULAR = 2.0**-43  # of the largest eigenvalue: smaller ones are rounding
 _CHUNK_ROWS = 4096  # that are transformed at once; of so many the covariance's sums are exact
-_ALIGNMENT_BYTES = 64  # a product's last bits may depend on the alignment of its operands
 
 
 def normalise_rows(rows: np.ndarray, radius: float, length: float) -> np.ndarray:
@@ -43,7 +42,8 @@ def normalise_rows(rows: np.ndarray, radius: float, length: float) -> np.ndarray
     Formal guarantees
         * A row's result is a function of that row alone, to the last bit (Lemma 2 of
           docs/proofs/features.md).
-        * A row's norm is above ``length`` by no more than Lemma 1 of that page allows for.
+        * The norm of a result exceeds ``length`` by at most rounding, which Lemma 1 of that page
+          bounds.
 
     | row                                | result                         |
     |------------------------------------|--------------------------------|
@@ -370,7 +370,7 @@ class FeatureMap:
             raise ConfigError(
                 f"inputs: a query has {width} features and the model takes {self.width}"
             )
-        phi = _aligned_empty(len(x), self.outputs, dtype)
+        phi = aligned_empty((len(x), self.outputs), dtype)
         for start in range(0, len(x), _CHUNK_ROWS):
             rows = slice(start, start + _CHUNK_ROWS)
             chunk = x[rows].reshape(-1, self.width)
@@ -450,14 +450,6 @@ class FeatureMap:
     def _directions(self) -> np.ndarray:
         assert self.projection is not None, "every map that has directions was given some"
         return self.projection
-
-
-def _aligned_empty(count: int, width: int, dtype: str) -> np.ndarray:
-    """Return an uninitialised [count, width] array at a multiple of 64 bytes."""
-    size = count * width * np.dtype(dtype).itemsize
-    buffer = np.empty(size + _ALIGNMENT_BYTES, np.uint8)
-    start = -buffer.ctypes.data % _ALIGNMENT_BYTES
-    return buffer[start : start + size].view(dtype).reshape(count, width)
 
 
 def _projection(config: FeaturesConfig, width: int) -> np.ndarray | None:

@@ -12,6 +12,7 @@ import numpy as np
 from joblib import Parallel, delayed, parallel_config
 from pydantic import Field
 
+from agt.data.arrays import aligned_empty
 from agt.data.ids import keyed_hash
 from agt.data.records import Records
 from agt.distributed import group
@@ -21,7 +22,6 @@ from agt.training.recipe import Recipe
 
 RECORDS_PER_MEMBER = 100  # by the recipe
 _MAX_USUAL_MEMBERS = 9_998  # the odd number above it is within EnsembleConfig's bound
-_ALIGNMENT_BYTES = 64
 
 T = TypeVar("T", covariant=True)
 
@@ -123,11 +123,8 @@ def member_records(
 
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:
-    """Return a contiguous copy whose bytes begin at a multiple of 64, wherever the original is."""
-    buffer = np.empty(array.nbytes + _ALIGNMENT_BYTES, dtype=np.uint8)
-    start = -buffer.ctypes.data % _ALIGNMENT_BYTES
-    content = buffer[start : start + array.nbytes]
-    copy: np.ndarray = content.view(array.dtype).reshape(array.shape)
+    """Return a contiguous copy that is aligned as ``aligned_empty`` is, whatever the original."""
+    copy = aligned_empty(array.shape, array.dtype)
     copy[...] = array
     return copy
 

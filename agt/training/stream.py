@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from agt.data.arrays import ALIGNMENT_BYTES
 from agt.data.records import Records
 from agt.distributed import group as processes
 from agt.errors import ConfigError
@@ -30,7 +31,6 @@ _MAX_FRAGMENT_RECORDS = {"cpu": 1024, "cuda": 8192}
 _SELECTION_MEMORIES = 8
 # Tensors of one layer's width that are alive at once, for one record and one k.
 _TENSORS_PER_WIDTH = 12
-_ALIGNMENT_BYTES = 64
 _GIB = 2**30
 
 
@@ -242,5 +242,5 @@ def _as_tensor(array: np.ndarray, dtype: str) -> Tensor:
     with np.errstate(over="ignore"):
         ready = np.ascontiguousarray(array, dtype=dtype)
     tensor = torch.from_numpy(ready if ready.flags.writeable else ready.copy())
-    is_aligned = tensor.data_ptr() % _ALIGNMENT_BYTES == 0
+    is_aligned = tensor.data_ptr() % ALIGNMENT_BYTES == 0
     return tensor if is_aligned else tensor.clone()

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from agt.data.arrays import ALIGNMENT_BYTES
+
 # The share of a GPU's free memory that records may take: boxes, selections and fragments need the
 # rest.
 RESIDENT_SHARE = 0.5
-
-_ALIGNMENT_BYTES = 64  # a product may round otherwise at an address of another alignment
 
 _COPY_RECORDS = 1 << 16  # records that are copied to the device at once
 
@@ -128,7 +128,7 @@ class StagedRecords:
         if not isinstance(part, slice):
             index = self.accelerator.copy(torch.from_numpy(part))
         x, y = (tensor[index] for tensor in self.resident)
-        is_aligned = x.data_ptr() % _ALIGNMENT_BYTES == 0
+        is_aligned = x.data_ptr() % ALIGNMENT_BYTES == 0
         return x if is_aligned else x.clone(), y
 
 
