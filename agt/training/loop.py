@@ -303,6 +303,7 @@ class TrainingRun:
                 gradients = rule.nominal_gradients(d.double(), inputs.double())
                 for parameter, d_factor, x_factor in gradients:
                     fragment_sum = self.kernel.nominal_sum(d_factor, x_factor)[None]
+                    # Of two classes the sum is of one row, and the other row's is its negative.
                     expanded, _ = self.network.expand(parameter, fragment_sum, fragment_sum)
                     sums[parameter] += expanded.reshape(sums[parameter].shape)
         processes().total([*sums.values()])
@@ -320,9 +321,9 @@ class TrainingRun:
             Parameter name -> int64 sums of shape [ks of the group, ...], in quanta of clip / 2^30,
             over the records of all processes.
         """
-        bounds = part_of(self.bounds, group)
-        lower = _integer_zeros(bounds)
-        upper = _integer_zeros(bounds)
+        group_bounds = part_of(self.bounds, group)
+        lower = _integer_zeros(group_bounds)
+        upper = _integer_zeros(group_bounds)
         parts = self.stream.parts(group)
         selectors = [self._selectors(part, len(rows), eligible) for part in parts]
         ks = group.stop - group.start
@@ -331,16 +332,11 @@ class TrainingRun:
             may_select = piece.start < eligible  # no fragment straddles this boundary
             for part, selector in zip(parts, selectors, strict=True):
                 in_group = slice(part.start - group.start, part.stop - group.start)
-                for (parameter, d, inputs), selectable in self._record_bounds(x, y, part):
-                    ends = self.kernel.bound_sum(d, inputs, self.training.product)
-                    low, high = self.network.expand(parameter, *ends)
-                    lower_part = lower[parameter][in_group]
-                    upper_part = upper[parameter][in_group]
-                    lower_part += low.reshape(lower_part.shape)
-                    upper_part += high.reshape(upper_part.shape)
-                    if selector and may_select:
-                        for gradient in selectable:
-                            selector[parameter].update(gradient.d, gradient.x)
+                lower_of_part = {name: sums[in_group] for name, sums in lower.items()}
+                upper_of_part = {name: sums[in_group] for name, sums in upper.items()}
+                record_bounds = self._record_bounds(x, y, part)
+                selection = selector if may_select else {}
+                self._add_bounds(record_bounds, lower_of_part, upper_of_part, selection)
             self.work_done += len(x) * ks
             self._report()
         sums_of = {name: BoundSums(lower[name], upper[name]) for name in lower}
@@ -350,10 +346,35 @@ class TrainingRun:
                 selected = self._selected_sums(name, selectors, counts)
                 sums_of[name] = BoundSums(sums.lower, sums.upper, *selected)
         tensors = [tensor for sums in sums_of.values() for tensor in sums if tensor is not None]
+        # Sums of integers are exact, whoever adds them (Lemma 6 of docs/proofs/training.md).
         processes().total(tensors)
         # The other processes' records are done as well.
         self.work_done = work_before + len(rows) * ks
         return sums_of
+
+    def _add_bounds(
+        self,
+        record_bounds: Iterable[tuple[Gradient, Iterable[Gradient]]],
+        lower: Tensors,
+        upper: Tensors,
+        selector: dict[str, Extremes],
+    ) -> None:
+        """Add the bounds on a fragment's gradients to their sums and to a selection.
+
+        Args:
+            record_bounds: what ``_record_bounds`` yields for the fragment.
+            lower: parameter name -> int64 [K, ...] sums of lower bounds, which are added to.
+            upper: the sums of upper bounds.
+            selector: parameter name -> what collects the most extreme bounds; none: nothing does.
+        """
+        for (parameter, d, inputs), selectable in record_bounds:
+            ends = self.kernel.bound_sum(d, inputs, self.training.product)
+            low, high = self.network.expand(parameter, *ends)
+            lower[parameter] += low.reshape(lower[parameter].shape)
+            upper[parameter] += high.reshape(upper[parameter].shape)
+            if selector:
+                for gradient in selectable:
+                    selector[parameter].update(gradient.d, gradient.x)
 
     def _record_bounds(
         self, x: Tensor, y: Tensor, part: slice
