@@ -5,7 +5,7 @@ Formal guarantees of ``retrain_affected``
     The result is what training on the data as they are now gives, bit for bit, if what else bits
     depend on (code, machine, threads: ``ShardRecord.made``) is the same. A member is a function of
     the records of its own shard, in an order of their own, and of settings and public constants
-    (training/ensemble.py). It is kept if and only if the digest of its shard is the one that it was
+    (docs/proofs/ensembles.md). It is kept if and only if the digest of its shard is the one that it was
     trained on; else it is trained from its beginning. So it does not matter which records are gone,
     nor whether anybody still knows their ids, and a shard is touched by its own requests alone,
     since a unit's shard is a keyed hash of its id.
