@@ -294,7 +294,8 @@ def open_checkpoints(
     begin = time.perf_counter()
     if not path.exists() and folder.exists() and any(folder.iterdir()):
         raise ConfigError(
-            f"{folder} has other files and no {RUN_FILE}. Checkpoints need a folder of their own"
+            f"{folder}: there are other files and no {RUN_FILE}. Checkpoints need a folder of "
+            "their own"
         )
     content = store.seal({"format": CHECKPOINT_FORMAT, **store.flat(about)})
     if path.exists():
