@@ -47,7 +47,7 @@ from agt.models.description import describe, problem_of
 from agt.models.ensemble import made_by
 from agt.models.erm import ErmKind
 from agt.models.fitting import fit as fit_model, load as load_model
-from agt.models.heads import HeadBuilder, HeadConfig, OwnNetwork
+from agt.models.heads import CustomNetwork, HeadBuilder, HeadConfig
 from agt.models.kind import CertificateKind
 from agt.models.kinds import certificate_config, usual_certificate
 from agt.models.model import Model
@@ -68,7 +68,7 @@ from agt.settings import (
     validate,
 )
 from agt.store import Folder, NewFolder, as_json, read_digest
-from agt.training.checkpoint import NOWHERE, kept_in
+from agt.training.checkpoint import NOWHERE, checkpoint_folder
 from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import OnProgress, Progress
 from agt.unlearning.promise import Promise, Removal
@@ -707,7 +707,9 @@ def _kept(problem: Problem, on_progress: OnProgress, folder: str | Path | None) 
     if folder is None or group().rank:  # of several processes the first keeps them for all
         return fit_model(problem, on_progress, NOWHERE)
     about = {**describe(problem), **made_by(problem), "data": problem.dataset.digest}
-    with kept_in(Path(folder), about, problem.settings.compute.checkpoint_seconds) as kept:
+    with checkpoint_folder(
+        Path(folder), about, problem.settings.compute.checkpoint_seconds
+    ) as kept:
         return fit_model(problem, on_progress, kept)
 
 
@@ -818,7 +820,7 @@ def _features(given: str | Mapping[str, Any]) -> FeaturesConfig:
 def _head(settings: FitSettings) -> HeadBuilder:
     network = settings.network
     if isinstance(network, nn.Module):
-        return OwnNetwork.of(network)
+        return CustomNetwork.from_network(network)
     if isinstance(network, str) or not isinstance(network, Iterable):
         raise ConfigError(
             f"network={network!r}: give the widths of hidden layers, such as (64, 64), or an "

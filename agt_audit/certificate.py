@@ -29,7 +29,7 @@ from agt.data.records import Records
 from agt.errors import AgtError, ConfigError
 from agt.facts import Standing
 from agt.models.box import BoxModel
-from agt.models.features import whole
+from agt.models.features import to_integers
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.models.votes import FlipModel, VotesModel
@@ -340,7 +340,7 @@ class FlipBounds(VotesBounds):
         The flips are looked for one by one, and not counted as certificates/flips.py does.
         """
         classes = model.problem.classes
-        scaled = whole(model.phi(queries).astype(np.float64))
+        scaled = to_integers(model.phi(queries).astype(np.float64))
         turned = np.zeros(len(queries), dtype=bool)
         for row, k in enumerate(ks.tolist()):
             influences = [member.pulls @ scaled[row] for member in model.members]

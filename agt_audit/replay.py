@@ -58,7 +58,7 @@ from agt.settings import plain_of, schema
 from agt.training.erm import TiltedErm
 from agt.training.loop import SgdStep, Tensors, TrainingRun
 from agt.training.noise import NoiseConfig
-from agt.training.sgd import DrawKey
+from agt.training.sgd import BufferKey
 from agt_audit.dpsgd import NoisyTraining
 from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import (
@@ -339,15 +339,19 @@ class ReplayedTraining(TrainingRun):
         )
         self.source, self.sigma, self.nominal = source, trainer.plan.sigma, False
 
-    def _descended(self, key: DrawKey, theta: Tensor, direction: Tensor, at: SgdStep) -> Tensor:
+    def _descended(
+        self, key: BufferKey, parameter: Tensor, direction: Tensor, sgd_step: SgdStep
+    ) -> Tensor:
         self.nominal = key[0] == "nominal"
-        return super()._descended(key, theta, direction, at)
+        return super()._descended(key, parameter, direction, sgd_step)
 
     def _noisy(self, name: str, direction: Tensor, noise: Tensors) -> Tensor:
         sample = partial(super()._noisy, name, direction, noise)
         if not self.nominal:  # ends of boxes are not released
             return sample()
-        draw = Draw("gaussian", (self.sigma, name, self.taken), np.atleast_1d(direction.numpy()))
+        draw = Draw(
+            "gaussian", (self.sigma, name, self.steps_taken), np.atleast_1d(direction.numpy())
+        )
         return answered(self.source, draw, lambda source: sample())
 
 
@@ -358,7 +362,7 @@ def publish_training(model: BoxModel, source: Randomness) -> Mapping[str, object
         for rows in run.plan.batches(run.records.units):
             run.step(rows)
     weights = {name: parameter.numpy() for name, parameter in run.point.items()}
-    return {**weights, **model.metrics, "steps": run.taken}
+    return {**weights, **model.metrics, "steps": run.steps_taken}
 
 
 @dataclass(frozen=True)

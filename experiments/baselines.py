@@ -213,7 +213,7 @@ def train_sgd(bench: Bench, records: Records) -> Weights:
     training, dtype = bench.training, bench.training.dtype
     head = copy.deepcopy(bench.head).to(getattr(torch, dtype))
     targets = one_hot(records.labels, bench.classes, training.loss)
-    plan = BatchPlan.of(training.batch, training.epochs, bench.size, len(records))
+    plan = BatchPlan.from_settings(training.batch, training.epochs, bench.size, len(records))
     sgd = Sgd(training)
     for step, rows in enumerate(plan.batches(records.units)):
         head.zero_grad(set_to_none=False)
@@ -451,7 +451,7 @@ class NoisyAgt:
         training = TrainingConfig(
             loss=bench.training.loss, epochs=self.epochs, lr=self.lr, clip=self.clip, batch=batch
         )
-        plan = BatchPlan.of(batch, self.epochs, bench.size, len(bench.records))
+        plan = BatchPlan.from_settings(batch, self.epochs, bench.size, len(bench.records))
         parameters = {name: p.detach() for name, p in bench.head.named_parameters()}
         scalars = sum(p.numel() for p in parameters.values())
         sensitivity = RELATIONS["add_remove"].step_sensitivity(self.clip, scalars, plan.normalizer)

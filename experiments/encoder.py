@@ -45,7 +45,7 @@ from agt.models.store import FileReader, FileWriter, read_tensors
 from agt.provenance import code_digest, machine
 from agt.settings import Count, NonNegative, Positive, schema
 from agt.store import write_atomic
-from agt.training.checkpoint import header_of
+from agt.training.checkpoint import read_safetensors_header
 
 OnProgress = Callable[[int, int], None]
 ENCODER = "encoder.safetensors"
@@ -131,7 +131,7 @@ class EncoderConfig:
             ConfigError: the file is not what was written.
             UnsoundError: its tensors are not such an encoder's.
         """
-        shape = tuple(json.loads(header_of(shelf.read(ENCODER))["shape"]))
+        shape = tuple(json.loads(read_safetensors_header(shelf.read(ENCODER))["shape"]))
         model = _fresh(self, shape, ())
         model.conv.load_state_dict(read_tensors(shelf, ENCODER, model.conv.state_dict()))
         model.requires_grad_(False).eval()

@@ -113,7 +113,7 @@ def removing(prepared: Prepared, settings: RunSettings, where: str) -> Removing:
     """Train. Raises ConfigError for a run that is none of certificate=removal."""
     if not isinstance(settings.certificate, RemovalKind):
         raise ConfigError(f"{where}: run needs certificate=removal and model=linear")
-    FeatureMap.of(settings.certificate.features, prepared.dataset)(
+    FeatureMap.from_dataset(settings.certificate.features, prepared.dataset)(
         prepared.dataset.train.features[:1]
     )  # compiled, not timed
     started = time.perf_counter()

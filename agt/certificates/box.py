@@ -54,7 +54,7 @@ from agt.distributed import group
 from agt.errors import UnsoundError
 from agt.kernels.select import pick_device, pick_kernel
 from agt.settings import ComputeConfig, RelationName
-from agt.training.loop import OnProgress, counted
+from agt.training.loop import OnProgress, row_reporter
 from agt.training.recipe import Recipe
 
 REACH = 2**10
@@ -207,7 +207,7 @@ def certify(
 
     with torch.no_grad():
         made = group().shared(
-            len(features), at.at_once, work, counted(on_progress, len(features), len(box.ks))
+            len(features), at.at_once, work, row_reporter(on_progress, len(features), len(box.ks))
         )
     prediction, certified = zip(*made, strict=True)
     return Certificates(

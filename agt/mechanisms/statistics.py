@@ -57,7 +57,7 @@ from agt.mechanisms.link import ReleasedSums, link_slope
 from agt.mechanisms.weights import GaussianWeights
 from agt.mechanisms.weights_mechanism import AccuracyMethod, ReleasedWeights
 from agt.messages import Message
-from agt.models.features import bring, integers, product
+from agt.models.features import exact_product, integer_matrix, normalise_rows
 from agt.models.linear import LinearModel
 from agt.numeric import UNIT, Randomness, labels_of, noisy, step_of
 from agt.relations import RELATIONS
@@ -135,7 +135,9 @@ class Centre:
     def rows(self, v: np.ndarray) -> np.ndarray:
         """u [n, w + 1] of features [n, w], each from its own row."""
         moved = self.scale * (v - self.mean)
-        return bring(np.concatenate([moved, np.full((len(v), 1), BIAS)], axis=1), 1.0, _SHORTER)
+        return normalise_rows(
+            np.concatenate([moved, np.full((len(v), 1), BIAS)], axis=1), 1.0, _SHORTER
+        )
 
     def carried(self, weight: np.ndarray, bias: float) -> np.ndarray:
         """[C, w + 1] weights on (features, ``bias``), of those on u."""
@@ -227,7 +229,9 @@ class RecordSums:
     @property
     def total(self) -> np.ndarray:
         """M [w]."""
-        return np.sum([whole(bring(v, 1.0, _SHORTER)).sum(axis=0) for v in self._blocks], axis=0)
+        return np.sum(
+            [whole(normalise_rows(v, 1.0, _SHORTER)).sum(axis=0) for v in self._blocks], axis=0
+        )
 
     def statistics(self, centre: Centre) -> Statistics:
         """G and S of what is left around the centre."""
@@ -388,7 +392,7 @@ class NoisyStatistics(GaussianWeights):
     def _narrowed(self, head: LinearModel, phi: np.ndarray) -> np.ndarray:
         """v [n, w] of features [n, d]."""
         directions, v = self._directions(head), np.ascontiguousarray(phi[:, :-1], dtype=np.float64)
-        return v if directions is None else product(v, directions) / _length(directions)
+        return v if directions is None else exact_product(v, directions) / _length(directions)
 
     def _bias(self, head: LinearModel) -> float:
         """The last coordinate of every record's features."""
@@ -402,7 +406,9 @@ class NoisyStatistics(GaussianWeights):
         width = self.width or (wide if wide <= WIDE else NARROW)
         if wide <= width:
             return None
-        return integers(np.random.default_rng(self.seed).standard_normal((wide - 1, width - 1)))
+        return integer_matrix(
+            np.random.default_rng(self.seed).standard_normal((wide - 1, width - 1))
+        )
 
 
 def _length(directions: np.ndarray) -> float:

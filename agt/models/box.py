@@ -19,7 +19,7 @@ from agt.data.dataset import Dataset
 from agt.distributed import group
 from agt.errors import ConfigError
 from agt.facts import Fact, not_held, proved
-from agt.models.heads import HeadBuilder, layers_of
+from agt.models.heads import HeadBuilder, describe_layers
 from agt.models.kind import CertificateKind
 from agt.models.model import Trained
 from agt.models.shares import logistic_shares
@@ -57,7 +57,7 @@ class BoxModel(Trained):
     def save(self, store: FileWriter) -> None:
         """model.safetensors and bounds/; of a network of the user's own, network.json too."""
         if self.settings.model.facts:
-            store.write(NETWORK, as_json(layers_of(self.head)))
+            store.write(NETWORK, as_json(describe_layers(self.head)))
         write_boxes(store, self.box)
 
     @property
@@ -272,7 +272,7 @@ def _draws(problem: Problem, head: nn.Module, checkpoints: Checkpoints) -> Noise
     seed = (
         noise_seed(config)
         if config.seed is not None
-        else checkpoints.number(SEED, lambda: noise_seed(config))
+        else checkpoints.draw_once(SEED, lambda: noise_seed(config))
     )
     return lambda step: draw_noise(parameters, noise, seed, step)
 

@@ -27,7 +27,7 @@ from agt.numeric import labels_of, signed_margins
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import RECIPE, FeaturesConfig, TrainingConfig
-from agt.training.loop import OnProgress, counted
+from agt.training.loop import OnProgress, row_reporter
 from agt.training.sensitivity import check_optimizer
 from agt.training.strength import numbers_of, resolve_minimiser
 
@@ -169,7 +169,7 @@ class ClosedFormModel(Trained):
 
     def has_features_of(self, dataset: Dataset) -> bool:
         """Return whether the public features are those that a dataset's public rows make."""
-        now = FeatureMap.of(self.settings.certificate.features, dataset).matrices
+        now = FeatureMap.from_dataset(self.settings.certificate.features, dataset).matrices
         then = self.features.matrices
         return now.keys() == then.keys() and all(
             np.array_equal(now[name], then[name]) for name in now
@@ -223,7 +223,7 @@ class ClosedFormModel(Trained):
             count,
             ROWS,
             lambda rows: self.certified(self.phi(features[rows]), grid),
-            counted(on_progress, count),
+            row_reporter(on_progress, count),
         )
         known = ClosedForm.joined(parts, count)
         return (

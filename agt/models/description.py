@@ -16,7 +16,7 @@ from agt.data.dataset import Dataset
 from agt.data.labelled import query_records
 from agt.errors import ConfigError
 from agt.facts import fact_of, grounds_of
-from agt.models.heads import HeadConfig, LayerList, OwnNetwork, from_layers, layers_of
+from agt.models.heads import CustomNetwork, HeadConfig, LayerList, describe_layers, from_layers
 from agt.models.kinds import certificate_config
 from agt.problem import Problem, Settings
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig, validate
@@ -127,8 +127,10 @@ def _head(problem: Problem) -> dict[str, Any]:
     head, shape = problem.settings.model, problem.dataset.train.features.shape[1:]
     if type(head) is HeadConfig:
         return {"hidden": head.hidden, "activation": head.activation}
-    return {"layers": layers_of(head.build(shape, problem.classes, problem.settings.training))}
+    return {
+        "layers": describe_layers(head.build(shape, problem.classes, problem.settings.training))
+    }
 
 
-def _own(layers: LayerList) -> OwnNetwork:
-    return OwnNetwork(partial(from_layers, layers), "the network given")
+def _own(layers: LayerList) -> CustomNetwork:
+    return CustomNetwork(partial(from_layers, layers), "the network given")

@@ -239,7 +239,7 @@ class LinearKind(ClosedFormKind):
             ConfigError: the configuration is one whose sensitivity is not proved.
         """
         if features is None:
-            features = FeatureMap.of(self.features, problem.dataset)
+            features = FeatureMap.from_dataset(self.features, problem.dataset)
         setting = LinearSetting.of(problem.recipe, problem.trained_on, features.outputs)
         sensitivity = self.sensitivity(setting)
         zero = torch.zeros((), dtype=torch.float64)

@@ -354,7 +354,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         checkpoints: Checkpoints = NOWHERE,
     ) -> RemovalModel:
         """Draw b, minimise on the public features, put the output's noise on."""
-        features = FeatureMap.of(self.features, problem.dataset)
+        features = FeatureMap.from_dataset(self.features, problem.dataset)
         tilt = draw_tilt(self, (outputs_of(problem.classes), features.outputs), checkpoints)
         known = public_numbers(self, problem, features, tilt)
         phi, labels = training_rows(problem, features)

@@ -26,7 +26,7 @@ from torch import Tensor
 from agt.bounds.network import Box
 from agt.errors import ConfigError, UnsoundError
 from agt.store import as_json
-from agt.training.checkpoint import Tensors, header_of
+from agt.training.checkpoint import Tensors, read_safetensors_header
 
 MODEL, FEATURES, CONSTANTS, BOUNDS = (
     "model.safetensors",
@@ -186,7 +186,7 @@ def read_tensors(
         tensors: Tensors = load(content)
     except SafetensorError as error:
         raise ConfigError(f"{path}: cannot be read ({error}); train again") from None
-    said = header_of(content)
+    said = read_safetensors_header(content)
     for key, value in metadata.items():
         if said.get(key) != value:
             raise UnsoundError(

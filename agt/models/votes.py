@@ -32,7 +32,7 @@ from agt.errors import UnsoundError
 from agt.facts import Fact, proved
 from agt.models.closed_form import read_features
 from agt.models.erm import ErmKind
-from agt.models.features import FeatureMap, whole
+from agt.models.features import FeatureMap, to_integers
 from agt.models.linear import LinearModel
 from agt.models.own_votes import OwnVotesKind
 from agt.models.shares import logistic_shares
@@ -53,7 +53,7 @@ from agt.store import as_json
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
-from agt.training.loop import OnProgress, Progress, counted
+from agt.training.loop import OnProgress, Progress, row_reporter
 from agt.training.ridge import LEARNERS, TOTAL, labels, lengths, pulls, targets_of
 
 _FLIP_BYTES = 48  # of working memory for each query and record of a member
@@ -93,7 +93,7 @@ class VotesModel(Votes):
     def _shards(self, records: Records) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(features, as integers [n, w]; labels [n]) of each member's records."""
         return (
-            (whole(self.phi(some.features).astype(np.float64)), some.labels)
+            (to_integers(self.phi(some.features).astype(np.float64)), some.labels)
             for some in self._dealt(records)
         )
 
@@ -160,7 +160,7 @@ class VotesModel(Votes):
         """[T, n] int16: each member's label of each query, as many members at a time as the
         working memory takes.
         """
-        queries, weight = whole(phi.astype(np.float64)), self.weight.numpy()
+        queries, weight = to_integers(phi.astype(np.float64)), self.weight.numpy()
         each = 8 * weight.shape[1] * (weight.shape[2] + len(phi))
         some = max(1, self.settings.compute.memory_mb * 2**20 // each)
         return np.concatenate(
@@ -280,7 +280,7 @@ class FlipModel(VotesModel):
         if len(self.weight) > 1:
             return super().logits(phi)
         return np.ldexp(
-            whole(phi.astype(np.float64)) @ self.weight[0].numpy().T.astype(np.float64), -51
+            to_integers(phi.astype(np.float64)) @ self.weight[0].numpy().T.astype(np.float64), -51
         )
 
     def shares(self, features: np.ndarray) -> np.ndarray:
@@ -318,7 +318,7 @@ class FlipModel(VotesModel):
             ROWS, max(1, self.settings.compute.memory_mb * 2**20 // (_FLIP_BYTES * (largest + 1)))
         )
         parts = group().shared(
-            count, some, lambda rows: self._turned(features[rows]), counted(on_progress, count)
+            count, some, lambda rows: self._turned(features[rows]), row_reporter(on_progress, count)
         )
         labels, turns, votes = zip(*parts, strict=True)
         members, distances, vote = (
@@ -336,7 +336,7 @@ class FlipModel(VotesModel):
         """([T, n] each member's labels, [T, n] int64 their distances, the vote)."""
         phi, classes, never = self.phi(features), self.problem.classes, self._never
         queries, members, prices = (
-            whole(phi.astype(np.float64)),
+            to_integers(phi.astype(np.float64)),
             self.labels(phi),
             list[np.ndarray](),
         )
@@ -390,8 +390,8 @@ class VotesKind(VotingKind):
         """Return votes by another of agt's learners, or by one of the user's own."""
         if isinstance(learner, str):
             return replace(self, learner=learner), None  # type: ignore[arg-type]  # refused by name
-        own = Learner.of(learner)
-        return OwnVotesKind(features=self.features, learner=own.described), own
+        own = Learner.wrap(learner)
+        return OwnVotesKind(features=self.features, learner=own.description), own
 
     def fit(
         self,
@@ -400,7 +400,7 @@ class VotesKind(VotingKind):
         checkpoints: Checkpoints = NOWHERE,
     ) -> VotesModel:
         """Train each member on the records of its shard."""
-        features = FeatureMap.of(self.features, problem.dataset)
+        features = FeatureMap.from_dataset(self.features, problem.dataset)
         untrained = self._model_class(problem).untrained(self, problem, features)
         return untrained.retrained(problem.dataset.train, on_progress, checkpoints)
 

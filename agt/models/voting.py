@@ -30,7 +30,7 @@ from agt.relations import RELATIONS
 from agt.settings import BatchConfig, TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.ensemble import EnsembleConfig, shards, usual_members
-from agt.training.loop import OnProgress, counted
+from agt.training.loop import OnProgress, row_reporter
 
 CONSTANTS = "votes.json"
 MOST_CLASSES = 2**15 - 1  # that a vote, of 16 bits, names
@@ -139,7 +139,7 @@ class Votes(ClosedFormModel):
     @property
     def plan(self) -> BatchPlan:
         """The plan of one batch that holds every record; nothing is divided by its normaliser."""
-        return BatchPlan.of(
+        return BatchPlan.from_settings(
             BatchConfig(count=1), 1, self.problem.dataset.declared_size, self.problem.trained_on
         )
 
@@ -209,7 +209,7 @@ class Votes(ClosedFormModel):
         def labels_of_rows(rows: slice) -> np.ndarray:
             return self.labels(self.phi(features[rows]))
 
-        parts = group().shared(count, ROWS, labels_of_rows, counted(on_progress, count))
+        parts = group().shared(count, ROWS, labels_of_rows, row_reporter(on_progress, count))
         labels = np.concatenate(list(parts), axis=1)
         vote = plain_vote(count_votes(labels, classes), touches=RELATIONS[relation].touches)
         if ks is not None:

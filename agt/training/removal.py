@@ -396,7 +396,7 @@ def draw_seed(config: RemovalConfig, checkpoints: Checkpoints = NOWHERE) -> int:
     """
     if config.seed is not None:
         return config.seed
-    return checkpoints.number(SEED, lambda: secrets.randbits(128))
+    return checkpoints.draw_once(SEED, lambda: secrets.randbits(128))
 
 
 def draw_tilt(

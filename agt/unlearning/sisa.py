@@ -5,7 +5,7 @@ Formal guarantees of ``retrain_affected``
     The result is what training on the data as they are now gives, bit for bit, if what else bits
     depend on (code, machine, threads: ``ShardRecord.made``) is the same. A member is a function of
     the records of its own shard, in an order of their own, and of settings and public constants
-    (training/ensemble.py). It is kept if and only if the digest of its shard is the one that it was
+    (docs/proofs/ensembles.md). It is kept if and only if the digest of its shard is the one that it was
     trained on; else it is trained from its beginning. So it does not matter which records are gone,
     nor whether anybody still knows their ids, and a shard is touched by its own requests alone,
     since a unit's shard is a keyed hash of its id.
@@ -91,7 +91,7 @@ from agt.models.model import Model
 from agt.models.store import FileReader
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
-from agt.training.ensemble import member_folder, parts
+from agt.training.ensemble import member_folder, member_records
 from agt.training.loop import OnProgress
 from agt.unlearning.sentences import Remark
 
@@ -151,7 +151,7 @@ def retrain_affected(
         raise CheckError(
             f"method=sisa: the run tells not what each member was trained on ({error}): {INSTEAD}"
         ) from None
-    dealt = parts(problem.dataset.train, ensemble)
+    dealt = member_records(problem.dataset.train, ensemble)
     touched = tuple(i for i, records in enumerate(dealt) if fingerprint(records) != kept[i].digest)
     whole = [index for index in range(ensemble.members) if index not in touched]
     members = dict(zip(whole, load_members(problem, shelf, whole), strict=True))

@@ -114,7 +114,7 @@ def _pay(
     Returns:
         What was paid, and what is said of it.
     """
-    seed = checkpoints.number(SEED, lambda: noise_seed(noise))
+    seed = checkpoints.draw_once(SEED, lambda: noise_seed(noise))
     people = people_of(prepared.loaded, settings, record.config)
     draw = f"{DRAW}{sha256(f'{seed:032x}'.encode()).hexdigest()}"
     with payer_of(record.config.get("ledger"), people, record, draw) as payer:

@@ -32,7 +32,7 @@ from agt.bounds.rules import (
     rules_for,
 )
 from agt.errors import ConfigError
-from agt.models.heads import from_layers, layers_of
+from agt.models.heads import describe_layers, from_layers
 
 WIDTH, IMAGE, KS, DTYPES = 3, (2, 4, 5), (0, 3, 40), ("float64", "float32")
 # How to make a layer, where its type alone does not say; several settings of one type may be
@@ -375,7 +375,7 @@ def test_a_point_of_no_k_gets_bounds_for_every_k(make: Callable) -> None:
 def test_a_layer_that_was_saved_has_the_same_rule(make: Callable) -> None:
     """As a network's description keeps it: plain values, through JSON."""
     at = setting(make, "turns", "float64")
-    (layer,) = from_layers(json.loads(json.dumps(layers_of(nn.Sequential(at.layer)))))
+    (layer,) = from_layers(json.loads(json.dumps(describe_layers(nn.Sequential(at.layer)))))
     for _, x, d, point in draws(at, 2):
         assert torch.equal(rule_of(layer).nominal(x, point), at.rule.nominal(x, point))
         assert torch.equal(

@@ -315,7 +315,7 @@ def _fit_closed(setting: Setting, data: Data) -> tuple[LinearTrained, FeatureMap
     classes = tuple(str(c) for c in range(case.classes))
     known = grounds(proved("own_words", text="made for a test"))
     dataset = Dataset("drawn", classes, records, data.test, None, {}, known, known, shard=True)
-    features = FeatureMap.of(certificate.features, dataset)
+    features = FeatureMap.from_dataset(certificate.features, dataset)
     examples = replace(records, features=features(records.features, setting.dtype))
     recipe = case.recipe(setting.relation, dtype=setting.dtype)
     if isinstance(certificate, ErmKind):
@@ -357,7 +357,7 @@ class DrawnEditor(Editor):
     def __init__(self, setting: Setting, rng: np.random.Generator) -> None:
         training, case = setting.case.config(), setting.case
         plan, wide = (
-            BatchPlan.of(training.batch, training.epochs, None, case.n),
+            BatchPlan.from_settings(training.batch, training.epochs, None, case.n),
             np.ones(case.width),
         )
         ensemble, weight = EnsembleConfig(setting.members), weights(training, plan)

@@ -203,7 +203,7 @@ def shards_in_any_order(patch: pytest.MonkeyPatch) -> None:
         home = shards(records.units, config)
         return [records.take(home == index) for index in range(config.members)]
 
-    patch.setattr(ensemble, "parts", parts)
+    patch.setattr(ensemble, "member_records", parts)
 
 
 class WarmExtremes(ReferenceExtremes):
@@ -239,7 +239,10 @@ def warm_start(patch: pytest.MonkeyPatch) -> None:
     def selectors(
         self: TrainingRun, part: slice, batch: int, eligible: int
     ) -> dict[str, WarmExtremes]:
-        counts, before = self._counts(part, batch, eligible), self.__dict__.setdefault("warm", {})
+        counts, before = (
+            self._selected_counts(part, batch, eligible),
+            self.__dict__.setdefault("warm", {}),
+        )
         found = {}
         for name, p in self.network.collapse_point(self.point).items():
             found[name] = WarmExtremes(

@@ -18,7 +18,7 @@ import agt
 from agt.data.records import DataError, fingerprint
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.statistics import NoisyStatistics
-from agt.models.heads import from_layers, layers_of
+from agt.models.heads import describe_layers, from_layers
 from agt.training.loop import Progress
 from agt_audit.neighbours import neighbour_of, without
 from agt_audit.shadows import Pool
@@ -303,7 +303,7 @@ def test_layers_are_described_and_built_again() -> None:
             last=nn.Linear(5, 2),
         )
     )
-    again = from_layers(json.loads(json.dumps(layers_of(network))))
+    again = from_layers(json.loads(json.dumps(describe_layers(network))))
     assert repr(again) == repr(network)
     assert [name for name, _ in again.state_dict().items()] == [
         name for name, _ in network.state_dict().items()

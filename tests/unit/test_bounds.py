@@ -15,7 +15,7 @@ from agt.bounds.network import Box, Network, part_of
 from agt.bounds.rounding import EXACT, PRODUCTS, Products, Rounding
 from agt.bounds.rules import RULES, LinearRule, ReluRule, rules_for
 from agt.errors import ConfigError, UnsoundError
-from agt.models.heads import ACTIVATIONS, ActivationName, ConvConfig, HeadConfig, layers_of
+from agt.models.heads import ACTIVATIONS, ActivationName, ConvConfig, HeadConfig, describe_layers
 from agt.settings import validate
 
 # -- interval
@@ -451,7 +451,7 @@ def test_convolutions_of_the_papers_network() -> None:
     again = ConvConfig(hidden=(100,)).build(
         (1, 28, 28), 2, make_training(loss="binary_cross_entropy")
     )
-    assert layers_of(head) == layers_of(again)
+    assert describe_layers(head) == describe_layers(again)
     assert all(
         torch.equal(a, b) for a, b in zip(head.parameters(), again.parameters(), strict=True)
     )

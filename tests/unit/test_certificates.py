@@ -215,7 +215,7 @@ def held(**change) -> str:  # type: ignore[no-untyped-def]
         declared("declared_in_own_words", text="chosen on public data", broken_by="it was not"),
     )
     data = Dataset("toy", ("a", "b"), records, records, None, {}, **facts)
-    plan = BatchPlan.of(
+    plan = BatchPlan.from_settings(
         change.get("batch", training.batch), training.epochs, change.get("declared_size"), 4
     )
     conditions = assess_boxes(data, recipe, plan, choices)

@@ -101,10 +101,10 @@ class Literals(TorchFunctionMode):
 class Card:
     """The other device as a card with room for everything."""
 
-    def free(self) -> int:
+    def free_bytes(self) -> int:
         return 1 << 40
 
-    def put(self, tensor: Tensor) -> Tensor:
+    def copy(self, tensor: Tensor) -> Tensor:
         return Elsewhere(tensor.clone())
 
     send = None
@@ -121,7 +121,7 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
         )
     known = torch.is_autocast_enabled
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: kind != "meta" and known(kind))
-    monkeypatch.setattr(stream, "Cuda", Card)
+    monkeypatch.setattr(stream, "CudaDevice", Card)
     monkeypatch.setattr(stream, "device_memory", lambda device: 1 << 40)
     with Literals(), Factories():
         yield {"device": "cuda", "kernel": "reference"}

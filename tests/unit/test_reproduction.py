@@ -712,7 +712,9 @@ def test_the_cap_on_a_batch_leaves_room_for_whole_customers() -> None:
     units = np.repeat([f"customer {i}" for i in range(4_000)], 13)
 
     def largest(n_max: int) -> int:
-        plan = BatchPlan.of(BatchConfig(count=173, n_max=n_max), 1, len(units), len(units))
+        plan = BatchPlan.from_settings(
+            BatchConfig(count=173, n_max=n_max), 1, len(units), len(units)
+        )
         return max(len(rows) for rows in plan.batches(units))
 
     assert largest(largest_batch(300.0, 13)) > default_n_max(300.0)

@@ -23,7 +23,7 @@ from agt.settings import BatchConfig, default_n_max
 from agt.training import ensemble, erm as erm_module, spectral
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import Checkpoints
-from agt.training.ensemble import EnsembleConfig, parts, shards, train_members
+from agt.training.ensemble import EnsembleConfig, member_records, shards, train_members
 from agt.training.erm import TiltedErm, least_tolerance, radius, smoothness, solve
 from agt.training.recipe import Recipe
 from agt.training.sgd import Sgd, descend, learning_rate
@@ -34,7 +34,7 @@ from agt.training.spectral import largest_eigenvalue, proved
 
 
 def plan(count: int = 4, epochs: int = 3, key: str = "agt", n_max: int = 1000) -> BatchPlan:
-    return BatchPlan.of(
+    return BatchPlan.from_settings(
         BatchConfig(count=count, normalizer=5.0, n_max=n_max, key=key), epochs, None, 0
     )
 
@@ -53,8 +53,8 @@ def homes(batch_plan: BatchPlan, units: np.ndarray) -> list[dict[str, int]]:
 @pytest.mark.parametrize("size", [2.0**30, 1e18, 1e308])
 def test_a_batch_larger_than_sums_are_proved_for_is_refused(size: float) -> None:
     with pytest.raises(ConfigError, match=r"training\.batch\.n_max"):
-        BatchPlan.of(BatchConfig(), 1, size, 0)
-    assert BatchPlan.of(BatchConfig(n_max=2**30), 1, 2.0**29, 0).n_max == 2**30
+        BatchPlan.from_settings(BatchConfig(), 1, size, 0)
+    assert BatchPlan.from_settings(BatchConfig(n_max=2**30), 1, 2.0**29, 0).n_max == 2**30
 
 
 def test_every_row_is_in_one_batch_of_each_epoch() -> None:
@@ -119,7 +119,7 @@ def test_a_batch_above_n_max_stops_before_the_first_step() -> None:
 def test_where_the_normaliser_comes_from(
     config: BatchConfig, declared_size: int | None, normalizer: float, declared: bool
 ) -> None:
-    made = BatchPlan.of(config, 1, declared_size, 120)
+    made = BatchPlan.from_settings(config, 1, declared_size, 120)
     assert (made.normalizer, made.declared, made.n_max) == (
         normalizer,
         declared,
@@ -130,7 +130,7 @@ def test_where_the_normaliser_comes_from(
 
 def test_n_max_below_its_floor_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"n_max=10\b.*\b11\b"):
-        BatchPlan.of(BatchConfig(normalizer=10.0, n_max=10), 1, None, 5)
+        BatchPlan.from_settings(BatchConfig(normalizer=10.0, n_max=10), 1, None, 5)
 
 
 def test_the_cap_on_a_units_rows() -> None:
@@ -211,7 +211,7 @@ def test_a_vote_of_margins_comes_with_its_clip_and_of_two_classes() -> None:
     refused(
         (
             ConfigError,
-            "vote=margins is a vote of several members, and members=1",
+            "vote=margins is a vote of several members, but members=1",
             lambda: agt.fit(
                 x, y % 2, declared=agt.Declared(classes=[0, 1]), vote="margins", margin_clip=1.0
             ),
@@ -232,7 +232,7 @@ def test_shards_lie_in_memory_of_their_own_at_one_alignment() -> None:
     features = rng.normal(size=(41, 3))
     for start in range(4):
         shifted = make_records(features[start:], rng.integers(0, 2, 41 - start))
-        for part in parts(shifted, EnsembleConfig(members=2)):
+        for part in member_records(shifted, EnsembleConfig(members=2)):
             assert part.features.ctypes.data % 64 == 0
             assert not np.shares_memory(part.features, features)
 
@@ -248,7 +248,7 @@ def test_records_on_their_way_to_other_processes_lie_in_no_file(
     """joblib would map arrays above a megabyte to files below /dev/shm that every local user may
     read.
     """
-    monkeypatch.setattr(ensemble, "_division", lambda config, compute: (2, 1))
+    monkeypatch.setattr(ensemble, "_divide_cores", lambda config, compute: (2, 1))
     n, seen, done = 60_000, set[Path](), threading.Event()
     ids = np.array([f"{at}" for at in range(n)])
     records = Records(
