@@ -25,7 +25,7 @@ from torch import nn
 from agt import facts
 from agt.account import UNKNOWN_OWNER, DataOwner, Ledger, paying
 from agt.certificates.box import Certificates
-from agt.certificates.conditions import Condition, weaker
+from agt.certificates.conditions import Condition, weaker_conditions
 from agt.data.arrays import gathered
 from agt.data.dataset import Dataset
 from agt.data.erasure import without
@@ -212,7 +212,7 @@ class Fitted:
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a to g of method.md section 3, each proved, declared or not held."""
         now = self.model.conditions
-        return now if self.recorded is None else weaker(self.recorded, now)
+        return now if self.recorded is None else weaker_conditions(self.recorded, now)
 
     def predict(self, x: Features) -> np.ndarray:
         """[n] labels of the nominal model.
@@ -717,7 +717,7 @@ def conditions_text(conditions: Sequence[Condition]) -> str:
     """Return which conditions are proved, declared, and not met, by letter."""
     groups = {"proved": "proved", "declared": "declared", "not held": "not met"}
     letters = {
-        name: " ".join(each.letter for each in conditions if each.grounds.standing == standing)
+        name: " ".join(each.letter for each in conditions if each.evidence.standing == standing)
         for standing, name in groups.items()
     }
     listed = "; ".join(f"{name}: {found or 'none'}" for name, found in letters.items())

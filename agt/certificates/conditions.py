@@ -7,13 +7,13 @@ from typing import Any
 from agt.data.dataset import Dataset
 from agt.facts import (
     Declaration,
+    Evidence,
     Fact,
-    Grounds,
     Standing,
     Value,
     declared,
-    grounds,
-    grounds_of,
+    evidence,
+    evidence_from_json,
     not_held,
     proved,
     with_code,
@@ -58,26 +58,26 @@ class Condition:
 
     letter: str
     name: str
-    grounds: Grounds
+    evidence: Evidence
 
     @property
     def standing(self) -> Standing:
         """Proved here, declared, or not held."""
-        return self.grounds.standing
+        return self.evidence.standing
 
     @property
     def held(self) -> bool:
         """Whether a guarantee may rest on it."""
-        return self.grounds.held
+        return self.evidence.held
 
     @property
     def why(self) -> str:
         """For a stranger to read, the weakest reason first."""
-        return self.grounds.why
+        return self.evidence.why
 
-    def and_(self, *facts: Fact) -> "Condition":
+    def with_facts(self, *facts: Fact) -> "Condition":
         """The same condition, resting on more."""
-        return Condition(self.letter, self.name, self.grounds.and_(*facts))
+        return Condition(self.letter, self.name, self.evidence.with_facts(*facts))
 
     def as_json(self) -> dict[str, Any]:
         """For records: what it is, how it stands, and every fact."""
@@ -86,7 +86,7 @@ class Condition:
             "name": self.name,
             "standing": str(self.standing),
             "held": self.held,
-            **asdict(self.grounds),
+            **asdict(self.evidence),
         }
 
     @classmethod
@@ -100,7 +100,7 @@ class Condition:
         letter, name = node["letter"], node["name"]
         if name not in NAMES.get(letter, ()):
             raise ValueError(f"no condition is called {letter!r}, {name!r}")
-        return cls(letter, name, grounds_of(node))
+        return cls(letter, name, evidence_from_json(node))
 
 
 def with_codes(node: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,7 +114,9 @@ def with_codes(node: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in node.items() if key != "why"} | {"facts": facts}
 
 
-def weaker(recorded: Sequence[Condition], now: Sequence[Condition]) -> tuple[Condition, ...]:
+def weaker_conditions(
+    recorded: Sequence[Condition], now: Sequence[Condition]
+) -> tuple[Condition, ...]:
     """Each condition as the weaker of two assessments has it: a run's own, and the one that its
     data allows today.
 
@@ -123,17 +125,17 @@ def weaker(recorded: Sequence[Condition], now: Sequence[Condition]) -> tuple[Con
     hide what it rests on.
     """
     earlier = {condition.letter: condition for condition in recorded}
-    unknown = grounds(not_held("not_recorded"))
+    unknown = evidence(not_held("not_recorded"))
     pairs = [(earlier.get(c.letter, Condition(c.letter, c.name, unknown)), c) for c in now]
-    return tuple(_weaker(then, c) for then, c in pairs)
+    return tuple(_weaker_condition(then, c) for then, c in pairs)
 
 
-def _weaker(then: Condition, now: Condition) -> Condition:
+def _weaker_condition(then: Condition, now: Condition) -> Condition:
     if then.standing is not now.standing:
-        return then if then.standing.weaker(now.standing) else now
-    known = then.grounds.facts
-    return then.and_(
-        *(f for f in now.grounds.facts if f.standing is not Standing.PROVED and f not in known)
+        return then if then.standing.is_weaker_than(now.standing) else now
+    known = then.evidence.facts
+    return then.with_facts(
+        *(f for f in now.evidence.facts if f.standing is not Standing.PROVED and f not in known)
     )
 
 
@@ -155,7 +157,7 @@ def declarations(conditions: Sequence[Condition]) -> tuple[Declaration, ...]:
     return tuple(
         Declaration(condition.letter, fact)
         for condition in conditions
-        for fact in condition.grounds.declarations
+        for fact in condition.evidence.declarations
     )
 
 
@@ -188,18 +190,18 @@ def assess(
     """
     hashed = proved("batches_by_hash")
     found = {
-        "a": grounds(every_k),
-        "b": dataset.selection.and_(hashed),
+        "a": evidence(every_k),
+        "b": dataset.selection.with_facts(hashed),
         "c": _constants(dataset, recipe.training, plan, constants),
-        "d": grounds(step[1]),
-        "e": dataset.preprocessing.and_(*features, choices),
-        "f": grounds(rounding),
-        "g": grounds(symmetric_fact(recipe.relation)),
+        "d": evidence(step[1]),
+        "e": dataset.preprocessing.with_facts(*features, choices),
+        "f": evidence(rounding),
+        "g": evidence(symmetric_fact(recipe.relation)),
     }
     return named(found, step[0])
 
 
-def named(found: Mapping[str, Grounds], step: str) -> tuple[Condition, ...]:
+def named(found: Mapping[str, Evidence], step: str) -> tuple[Condition, ...]:
     """Conditions by letter, with their names; ``step``: condition d's."""
     return tuple(
         Condition(letter, step if letter == "d" else NAMES[letter][0], what)
@@ -214,16 +216,16 @@ def stated_constants(plan: BatchPlan, code: str, **values: Value) -> Fact:
 
 def _constants(
     dataset: Dataset, training: TrainingConfig, plan: BatchPlan, stated: Fact
-) -> Grounds:
+) -> Evidence:
     """Condition c.
 
     A size that the configuration states is declared: code cannot see where the number came from.
     """
     normaliser = plan.normalizer
     if not plan.declared:
-        return grounds(not_held("normaliser_from_records", normaliser=normaliser))
+        return evidence(not_held("normaliser_from_records", normaliser=normaliser))
     if training.batch.normalizer is not None:
-        return grounds(
+        return evidence(
             declared(
                 "normaliser_public", normaliser=normaliser, setting="training.batch.normalizer"
             ),
@@ -232,7 +234,7 @@ def _constants(
     share = declared(
         "normaliser_of_public_size", normaliser=normaliser, setting="dataset.declared_size"
     )
-    return grounds(dataset.size or share, stated)
+    return evidence(dataset.size or share, stated)
 
 
 def shards_fact(members: int, touches: int) -> Fact:

@@ -29,7 +29,7 @@ from typing import ClassVar, Literal, Protocol, cast
 from agt import sentences
 from agt.certificates.conditions import Condition, declarations
 from agt.errors import ConfigError
-from agt.facts import grounds, not_held
+from agt.facts import evidence, not_held
 from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.claims import Accounting, Claim, Counting, Reason
 from agt.mechanisms.guarantees import Guarantee
@@ -120,7 +120,7 @@ def claim(
 
 def refusal_of(condition: Condition) -> str:
     """Why a condition that does not hold stops a release, and what to do about it."""
-    return sentences.condition_refusal(condition.letter, condition.name, condition.grounds.missing)
+    return sentences.condition_refusal(condition.letter, condition.name, condition.evidence.missing)
 
 
 def _needed(
@@ -128,7 +128,7 @@ def _needed(
 ) -> list[Condition]:
     """The conditions that the mechanism rests on; one that nobody assessed does not hold."""
     known = {condition.letter: condition for condition in conditions}
-    unknown = grounds(not_held("not_assessed"))
+    unknown = evidence(not_held("not_assessed"))
     return [
         known.get(letter, Condition(letter, "not assessed", unknown))
         for letter in RESTS_ON[mechanism.needs]

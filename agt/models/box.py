@@ -205,10 +205,12 @@ def conditions_of(problem: Problem, plan: BatchPlan | None = None) -> tuple[Cond
     conditions = assess_boxes(
         problem.dataset, problem.recipe, plan or problem.plan, settings.choices
     )
-    conditions = tuple(c.and_(*settings.model.facts) if c.letter == "e" else c for c in conditions)
+    conditions = tuple(
+        c.with_facts(*settings.model.facts) if c.letter == "e" else c for c in conditions
+    )
     if settings.noise is None:
         return conditions
-    return tuple(c.and_(GIVEN_THE_DRAW) if c.letter == "d" else c for c in conditions)
+    return tuple(c.with_facts(GIVEN_THE_DRAW) if c.letter == "d" else c for c in conditions)
 
 
 def start_from(head: nn.Sequential, initial: Mapping[str, Tensor]) -> bool:

@@ -140,7 +140,7 @@ class EnsembleModel(Trained):
         facts = {"b": shards_fact(len(self.members), self._touches)}
         if self._clip is not None:
             facts["c"] = proved("margins_clipped", clip=self._clip, edits=REACH)
-        return tuple(c.and_(facts[c.letter]) if c.letter in facts else c for c in conditions)
+        return tuple(c.with_facts(facts[c.letter]) if c.letter in facts else c for c in conditions)
 
     @property
     def metrics(self) -> dict[str, float | int | str]:

@@ -270,7 +270,7 @@ class FlipModel(VotesModel):
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g."""
         exact = proved("flips_counted")
-        return tuple(c.and_(exact) if c.letter == "d" else c for c in super().conditions)
+        return tuple(c.with_facts(exact) if c.letter == "d" else c for c in super().conditions)
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
         """[n, J] float64: of votes their shares; of one member its scores, of which 2^51 are

@@ -20,7 +20,7 @@ from agt.data.arrays import ROWS
 from agt.data.records import Records
 from agt.distributed import group
 from agt.errors import ConfigError
-from agt.facts import Fact, grounds, proved
+from agt.facts import Fact, evidence, proved
 from agt.models.closed_form import ClosedFormKind, ClosedFormModel
 from agt.models.kind import BoundedQuantity, UnreadReason
 from agt.models.shares import shares_of_leads
@@ -148,15 +148,15 @@ class Votes(ClosedFormModel):
         touches = RELATIONS[settings.relation.name].touches
         moved = proved("vote_changes") if touches == 1 else proved("votes_change", touches=touches)
         found = {
-            "a": grounds(proved("every_k_counted")),
-            "b": dataset.selection.and_(
+            "a": evidence(proved("every_k_counted")),
+            "b": dataset.selection.with_facts(
                 shards_fact(settings.ensemble.members, touches), *facts["b"]
             ),
-            "c": grounds(*facts["c"]),
-            "d": grounds(moved),
-            "e": dataset.preprocessing.and_(*facts["e"], settings.choices),
-            "f": grounds(*facts["f"]),
-            "g": grounds(symmetric_fact(settings.relation)),
+            "c": evidence(*facts["c"]),
+            "d": evidence(moved),
+            "e": dataset.preprocessing.with_facts(*facts["e"], settings.choices),
+            "f": evidence(*facts["f"]),
+            "g": evidence(symmetric_fact(settings.relation)),
         }
         return named(found, "a record moves one vote")
 

@@ -222,7 +222,7 @@ def gaps(
 def needed(conditions: Sequence[Condition]) -> tuple[Fact, ...]:
     """Every fact of the conditions that an answer which stands rests on."""
     asked = (c for c in conditions if c.letter in "bce" or c.name in STEPS)
-    return tuple(fact for condition in asked for fact in condition.grounds.facts)
+    return tuple(fact for condition in asked for fact in condition.evidence.facts)
 
 
 def answerable(

@@ -70,7 +70,7 @@ def unmet(conditions: Sequence[Condition]) -> list[str]:
     yet = "" if one_sided else " yet"
     lines = [f"no private answer can rest on this run{yet} (certificates are true as they stand):"]
     for condition in one_sided or failed:
-        lines.append(f"  condition {condition.letter}: {condition.grounds.missing}")
+        lines.append(f"  condition {condition.letter}: {condition.evidence.missing}")
     return lines
 
 

@@ -350,7 +350,7 @@ class Record(Run):
 
 def facts_in_words(conditions: Sequence[Condition]) -> int:
     """How many facts of conditions an earlier version recorded as text."""
-    return sum(fact.in_words for condition in conditions for fact in condition.grounds.facts)
+    return sum(fact.in_words for condition in conditions for fact in condition.evidence.facts)
 
 
 def stand_words(conditions: Sequence[Condition]) -> str:
@@ -513,8 +513,8 @@ def check_not_better(record: Record, conditions: Sequence[Condition], source: st
     """
     may_be_text = __version__ == LAST_IN_WORDS or record.environment.get("agt") != __version__
     for then, now in zip(conditions, record.conditions, strict=False):
-        lost = _lost(then.grounds.declarations, now.grounds.declarations, may_be_text)
-        if then.standing.weaker(now.standing) or (lost and then.standing is now.standing):
+        lost = _lost(then.evidence.declarations, now.evidence.declarations, may_be_text)
+        if then.standing.is_weaker_than(now.standing) or (lost and then.standing is now.standing):
             stands = f"{now.standing} in conditions.json, and {then.standing} {source}"
             left_out = f", with {counted(lost, 'declaration')} left out" if lost else ""
             raise Broken(
@@ -593,7 +593,9 @@ class VerifiedItem:
     @property
     def declared(self) -> list[str]:
         """What was declared and not proved, in words."""
-        named = ((f"{c.letter} {excerpt(c.name)}", c.grounds.declarations) for c in self.conditions)
+        named = (
+            (f"{c.letter} {excerpt(c.name)}", c.evidence.declarations) for c in self.conditions
+        )
         return [
             f"{name}: {excerpt(fact.declaration, 1000)}"
             for name, declared in named

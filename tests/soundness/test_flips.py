@@ -327,7 +327,7 @@ def test_ids_that_were_given_are_declared_to_tell_nothing_of_labels() -> None:
     model = agt.fit(
         x, y, ids=[*"abcdef"], declared=declared, relation="flip", certificate="votes"
     ).model
-    said = [fact.sentence for c in model.conditions for fact in c.grounds.facts]
+    said = [fact.sentence for c in model.conditions for fact in c.evidence.facts]
     assert any("tell nothing of labels" in words for words in said)
     unnamed = fitted(6, 2, 1)[0].conditions
     assert all(c.held for c in unnamed)

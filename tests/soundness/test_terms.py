@@ -23,11 +23,11 @@ from synthetic import make_recipe, make_records, make_training
 from agt.bounds.interval import Interval
 from agt.bounds.rounding import Rounding
 from agt.certificates.box import bounded_margins, certified_labels, grid_index
-from agt.certificates.conditions import Condition, weaker
+from agt.certificates.conditions import Condition, weaker_conditions
 from agt.certificates.stability import certify_linear, envelope_linear
 from agt.certificates.votes import certified_vote
 from agt.errors import CheckError
-from agt.facts import grounds, not_held, proved
+from agt.facts import evidence, not_held, proved
 from agt.ledger.book import AdmittedTable, Charge, Population
 from agt.ledger.chain import START, Head, SecondHead
 from agt.ledger.ledger import Ledger
@@ -328,11 +328,11 @@ def test_the_distance_of_a_vote(
 @pytest.mark.parametrize("swapped", [False, True])
 def test_of_two_assessments_the_weaker_stands(swapped: bool) -> None:
     held, broken = (
-        Condition("a", "dense grid", grounds(fact))
+        Condition("a", "dense grid", evidence(fact))
         for fact in (proved("own_words", text="it is"), not_held("own_words", text="it is not"))
     )
     then, now = (broken, held) if swapped else (held, broken)
-    assert [condition.held for condition in weaker([then], [now])] == [False]
+    assert [condition.held for condition in weaker_conditions([then], [now])] == [False]
 
 
 def test_what_mechanisms_rest_on() -> None:

@@ -9,7 +9,7 @@ from synthetic import SYMMETRIC
 from agt.certificates.box import grid_index
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
-from agt.facts import grounds, not_held, proved
+from agt.facts import evidence, not_held, proved
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.judging import claim
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
@@ -18,7 +18,7 @@ from agt.mechanisms.published import GlobalSensitivity, SmoothCauchy
 from agt.settings import RelationConfig
 
 HELD = tuple(
-    Condition(letter, f"name of {letter}", grounds(proved("own_words", text="it holds")))
+    Condition(letter, f"name of {letter}", evidence(proved("own_words", text="it holds")))
     for letter in "abcdefg"
 )
 ADD_REMOVE = RelationConfig("add_remove")
@@ -27,7 +27,7 @@ MECHANISM = RandomizedResponse(eps=0.1)
 
 def without(*letters: str) -> tuple[Condition, ...]:
     return tuple(
-        replace(c, grounds=grounds(not_held("own_words", text=f"why not {c.letter}")))
+        replace(c, evidence=evidence(not_held("own_words", text=f"why not {c.letter}")))
         if c.letter in letters
         else c
         for c in HELD
