@@ -1126,7 +1126,7 @@ class Auditor:
         ]
         return counterexamples(
             f"{PARAMETERS}: {self.subject}",
-            f"with {RELATIONS[relation.name].ball_of(relation.unit_rows)}, training stays within "
+            f"with {RELATIONS[relation.name].describe_ball(relation.unit_rows)}, training stays within "
             f"{bound}",
             "neighbours trained by the run's own constants: units left out, and edits made to hurt",
             self.effort, "deviation/bound", self.share if self.groups else None, meaning,

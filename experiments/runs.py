@@ -77,7 +77,7 @@ class Standing:
     @property
     def counts(self) -> str:
         """What one k counts."""
-        return RELATIONS[self.relation].ball_of()
+        return RELATIONS[self.relation].describe_ball()
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from agt.training.batches import BatchPlan
 from agt.training.recipe import Recipe
 
 FORMATS.update(  # a relation's own words about it, which its file has
-    ball=lambda name: RELATIONS[name].ball_of(),
-    unnested=lambda name: RELATIONS[name].unnested,
+    ball=lambda name: RELATIONS[name].describe_ball(),
+    unnested=lambda name: RELATIONS[name].reason_not_nested,
 )
 # d has one for boxes, for heads in closed form, for the smooth networks of versions up to 0.6, for
 # votes

@@ -88,7 +88,7 @@ def claim(
         ("counting", counting, Counting),
     ):
         check_choice(value, choices, name)
-    if why := RELATIONS[relation.name].no_release:
+    if why := RELATIONS[relation.name].reason_not_releasable:
         raise ConfigError(sentences.relation_refusal(relation.name, why))
     needed = _needed(conditions, mechanism, counting)
     failed = [condition for condition in needed if not condition.held]

@@ -251,7 +251,7 @@ def sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
             "proved for add_remove "
             "and substitute; or use mechanism=release_weights"
         )
-    moved = RELATIONS[relation.name].moved
+    moved = RELATIONS[relation.name].units_changed_per_k
     return rows * moved, rows * math.sqrt(moved), rows * moved
 
 

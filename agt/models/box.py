@@ -182,7 +182,7 @@ def box_facts(
     """Letter -> what the configuration alone decides of conditions a, d and f. product, dtype:
     as in ``TrainingConfig``.
     """
-    nests = not RELATIONS[relation.name].unnested
+    nests = not RELATIONS[relation.name].reason_not_nested
     return {
         "a": proved("grid_dense", last=kgrid.ks[-1]) if kgrid.dense else not_held("grid_sparse"),
         "d": proved("boxes_nest")

@@ -222,7 +222,7 @@ class TrainingRun:
         # Private records first, so that a selection over private records is a prefix.
         public = self.records.public[rows]
         rows = np.concatenate([rows[~public], rows[public]]) if public.any() else rows
-        eligible = self.relation.eligible(public)
+        eligible = self.relation.count_eligible(public)
         moved = [
             self._moved_box(group, self.bound_sums(rows, eligible, group), at)
             for group in self.groups
@@ -331,14 +331,14 @@ class TrainingRun:
         greatest, least = (torch.cat(tensors) for tensors in zip(*results, strict=True))
         # Counted by one process, as the sums of all are added up.
         counted_here = torch.cat(counts) * (processes().rank == 0)
-        greatest, least = self.relation.selected_sums(greatest, least, counted_here)
+        greatest, least = self.relation.decode_selected_sums(greatest, least, counted_here)
         shape = self.network.collapse_point(self.point)[name].shape
         return self.network.expand(name, greatest.reshape(-1, *shape), least.reshape(-1, *shape))
 
     def _counts(self, part: slice, batch: int, eligible: int) -> Tensor:
         stakes = self.stakes[part]
         return stakes.new_tensor(
-            [self.relation.selected(rows, batch, eligible) for rows in stakes.tolist()]
+            [self.relation.count_selected(rows, batch, eligible) for rows in stakes.tolist()]
         )
 
     # -- the update

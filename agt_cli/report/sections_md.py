@@ -21,15 +21,15 @@ CERTIFIED_SHARE = re.compile(r"certified_k(\d+)")  # a column of tables/quality.
 
 def ball(relation: RelationConfig) -> str:
     """Return in words what one k counts under a relation."""
-    return RELATIONS[relation.name].ball_of(relation.unit_rows, relation.radius)
+    return RELATIONS[relation.name].describe_ball(relation.unit_rows, relation.radius)
 
 
 def within(relation: RelationConfig, k: int) -> str:
     """Return in words what lies within k: "up to 20 records added or removed in all"."""
     rule = RELATIONS[relation.name]
     if k == 1:
-        return rule.neighbours(relation.unit_rows)
-    return rule.ball_of(relation.unit_rows, relation.radius, k)
+        return rule.describe_edit(relation.unit_rows)
+    return rule.describe_ball(relation.unit_rows, relation.radius, k)
 
 
 def guarantee(conditions: Sequence[Condition]) -> str:

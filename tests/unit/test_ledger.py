@@ -275,7 +275,7 @@ def test_data_as_it_was_before_an_erasure_is_closed(tmp_path: Path) -> None:
 
 def test_relations_that_go_one_way_have_no_budget() -> None:
     for name, relation in RELATIONS.items():
-        if not relation.no_release:
+        if not relation.reason_not_releasable:
             assert people(relation=name).relation == name
             continue
         with pytest.raises(
