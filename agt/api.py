@@ -685,7 +685,10 @@ def load(
     content, how = shelf.read(DESCRIPTION), validate(ComputeConfig, compute or {}, "compute")
     try:
         node = json.loads(content)
-        problem, recorded = problem_of(node, how), tuple(map(Condition.of, node["conditions"]))
+        problem, recorded = (
+            problem_of(node, how),
+            tuple(map(Condition.from_json, node["conditions"])),
+        )
         classes = np.array(node["classes"], dtype=node["dtype"])
         columns = (
             None if node.get("columns") is None else validate(Columns, node["columns"], "columns")

@@ -24,7 +24,7 @@ from torch import Tensor
 from agt.bounds.network import Network
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
-from agt.certificates.votes import count_votes
+from agt.certificates.vote_costs import count_votes
 from agt.data.records import Records
 from agt.errors import AgtError, ConfigError
 from agt.facts import Standing

@@ -73,7 +73,7 @@ def claim(
     Args:
         conditions: a to g of the run that the evidence comes from.
         relation: the run's relation, with the rows that one unit may have.
-        counting: what the evidence counts: records, or steps of the grid (``grid_index``).
+        counting: what the evidence counts: records, or steps of the grid (``count_grid_steps``).
         voting: how the evidence was made from an ensemble's: ``certified_vote``,
             ``published_vote``, or no ensemble.
         output: what is released.

@@ -12,8 +12,9 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from agt.bounds.network import Box, Network
-from agt.certificates.box import Certificates, Envelope, certify, check_queries, envelope
+from agt.certificates.box import Certificates, certify, check_queries, compute_envelope
 from agt.certificates.conditions import Condition, assess, stated_constants
+from agt.certificates.envelopes import Envelope
 from agt.data.arrays import Blocks, gathered
 from agt.data.dataset import Dataset
 from agt.distributed import group
@@ -141,7 +142,7 @@ class BoxModel(Trained):
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """Over every box, or those of some k."""
-        return envelope(
+        return compute_envelope(
             self.head, self.problem.recipe, self.box if ks is None else self.box.at(ks), features
         )
 

@@ -14,8 +14,10 @@ from typing import ClassVar
 import numpy as np
 
 from agt.certificates.box import Certificates
-from agt.certificates.conditions import Condition, named, shards_fact, symmetric_fact
-from agt.certificates.votes import VoteCertificates, count_votes, plain_vote
+from agt.certificates.conditions import Condition, conditions_from, shards_fact, symmetric_fact
+from agt.certificates.vote_certificates import VoteCertificates
+from agt.certificates.vote_costs import count_votes
+from agt.certificates.votes import plain_vote
 from agt.data.arrays import ROWS
 from agt.data.records import Records
 from agt.distributed import group
@@ -158,7 +160,7 @@ class Votes(ClosedFormModel):
             "f": evidence(*facts["f"]),
             "g": evidence(symmetric_fact(settings.relation)),
         }
-        return named(found, "a record moves one vote")
+        return conditions_from(found, "a record moves one vote")
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
@@ -212,4 +214,4 @@ class Votes(ClosedFormModel):
             certified = np.array([vote.distance >= k for k in ks])
             return Certificates(ks, relation, vote.prediction, certified)
         no_distances = np.broadcast_to(np.int64(0), labels.shape)
-        return VoteCertificates.of_members(relation, vote, vote, labels, no_distances, classes)
+        return VoteCertificates.from_members(relation, vote, vote, labels, no_distances, classes)

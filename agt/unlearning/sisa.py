@@ -81,7 +81,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agt.certificates.conditions import Condition
-from agt.certificates.votes import vote_counts
+from agt.certificates.votes import count_selected_votes
 from agt.data.dataset import Dataset
 from agt.data.records import fingerprint
 from agt.errors import CheckError, ConfigError
@@ -248,7 +248,7 @@ def answerable(
             f"pending requests {pending} are not one count for each of {len(labels)} members"
         )
     known = pending[:, None] <= distances
-    counts = vote_counts(labels, distances, classes, known)
+    counts = count_selected_votes(labels, distances, classes, known)
     unknown, winner = (~known).sum(axis=0), counts.argmax(axis=0)
     rivals = np.arange(classes)[:, None]
     ahead = counts.max(axis=0) - counts >= unknown + (rivals < winner)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from agt import sentences
-from agt.certificates.conditions import NAMES, Condition, named, symmetric_fact
+from agt.certificates.conditions import CONDITION_NAMES, Condition, conditions_from, symmetric_fact
 from agt.data.dataset import Dataset
 from agt.data.labelled import class_names
 from agt.data.table import CLASSES, SIZE, MeasurementNote, Table
@@ -186,7 +186,7 @@ def conditions(loaded: Dataset, settings: RunSettings) -> tuple[Condition, ...]:
     untouched = dict.fromkeys("abcdefg", evidence(proved("nothing_trained")))
     kinds = evidence(declared("kinds_of_columns_public"))
     found = {"b": loaded.selection, "e": kinds, "g": evidence(symmetric_fact(settings.relation))}
-    return named(untouched | found, NAMES["d"][0])
+    return conditions_from(untouched | found, CONDITION_NAMES["d"][0])
 
 
 def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[str, Any]:

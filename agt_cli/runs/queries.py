@@ -264,7 +264,9 @@ def conditions_of(finished: Run) -> tuple[Condition, ...]:
         ConfigError: conditions.json is not what the run wrote, or is none.
     """
     try:
-        return tuple(Condition.of(node) for node in json.loads(finished.read("conditions.json")))
+        return tuple(
+            Condition.from_json(node) for node in json.loads(finished.read("conditions.json"))
+        )
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(
             f"run={finished.folder}: conditions.json cannot be read ({error}): train again"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from agt import __version__
-from agt.certificates.conditions import Condition, condition_counts, with_codes
+from agt.certificates.conditions import Condition, condition_counts, upgrade_json
 from agt.errors import Superseded, counted, few
 from agt.facts import LAST_IN_WORDS, Fact, Standing
 from agt.models.fitting import load
@@ -219,8 +219,8 @@ class Record(Run):
                 else b"[]"
             )
             recorded = parse_json(content, "conditions.json")
-            nodes = [with_codes(node) for node in recorded]
-            conditions = tuple(Condition.of(node) for node in nodes)
+            nodes = [upgrade_json(node) for node in recorded]
+            conditions = tuple(Condition.from_json(node) for node in nodes)
             if not conditions and not self.holds("conditions.json"):
                 return ()
             if (letters := "".join(condition.letter for condition in conditions)) != "abcdefg":

@@ -173,8 +173,8 @@ def privacy_holds(kind: Kind) -> None:
     mechanisms = accepted(kind, everything)
     assert len(mechanisms) >= len(BUDGETS)
     for mechanism in mechanisms:
-        for evidence in steps(mechanism):
-            flips = [mechanism.exact_flip(value) for value in evidence]
+        for distances in steps(mechanism):
+            flips = [mechanism.exact_flip(distance) for distance in distances]
             assert violations(flips, mechanism.classes, mechanism.guarantee) == 0, mechanism
 
 

@@ -19,7 +19,7 @@ from synthetic import (
 
 from agt.bounds.network import Box, Network
 from agt.bounds.rounding import Rounding
-from agt.certificates.box import Certificates, certified_labels, certify
+from agt.certificates.box import Certificates, certify, certify_labels
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import declared, evidence, not_held, proved
@@ -98,7 +98,7 @@ def test_separation_is_strict_without_any_widening_too() -> None:
         )
         x = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
         for label in range(outputs):
-            held = certified_labels(network, x, torch.full((2,), label), model.bounds, exact)
+            held = certify_labels(network, x, torch.full((2,), label), model.bounds, exact)
             assert not held[0, 0]
             assert held[0, 1] == (outputs == 2 and label == 1)
 

@@ -139,7 +139,7 @@ def test_conditions_survive_a_record_and_list_what_was_declared() -> None:
         "public preprocessing and choices",
         evidence(proved("own_words", text="a formula"), SAID),
     )
-    assert Condition.of(condition.as_json()) == condition
+    assert Condition.from_json(condition.as_json()) == condition
     told = condition.as_json()
     assert (told["standing"], told["held"]) == ("declared", True)
     (known,) = declarations(
@@ -148,7 +148,7 @@ def test_conditions_survive_a_record_and_list_what_was_declared() -> None:
     assert known == Declaration("e", SAID)
     with pytest.raises((KeyError, TypeError, ValueError)):
         # of an older record: it says less
-        Condition.of({"letter": "e", "name": "x", "held": True, "why": "y"})
+        Condition.from_json({"letter": "e", "name": "x", "held": True, "why": "y"})
     assert asdict(condition.evidence)["facts"][1]["standing"] == "declared"
 
 
