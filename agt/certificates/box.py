@@ -24,6 +24,7 @@ from agt.training.loop import OnProgress, counted
 from agt.training.recipe import Recipe
 
 MAX_QUERIES_AT_ONCE = 4096
+COPIES_OF_A_PASS = 12  # an estimate of the values held at once for each number of a pass
 MIN_QUERIES_BESIDE_SEVERAL_KS = 256  # fewer queries at once make chunks of the ks smaller
 
 
@@ -146,23 +147,25 @@ def certify(
         UnsoundError: a box or a query is NaN or infinite.
     """
     boxed = _BoxedNetwork.from_box(head, recipe, box, features)
+    network = boxed.network
 
     def certify_chunk(rows: slice) -> tuple[np.ndarray, np.ndarray]:
         queries = boxed.load_queries(features[rows])
-        labels = boxed.network.predict(queries, boxed.point)
-        certified = [
-            certify_labels(boxed.network, queries, labels, bounds, rounding).cpu()
+        labels = network.predict(queries, boxed.point)
+        certified_by_part = [
+            certify_labels(network, queries, labels, bounds, rounding).cpu()
             for bounds, rounding in boxed.parts
         ]
-        return labels.cpu().numpy(), torch.cat(certified).numpy()
+        certified = torch.cat(certified_by_part)
+        return labels.cpu().numpy(), certified.numpy()
 
     progress = counted(on_progress, len(features), len(box.ks))
     with torch.no_grad():
         chunks = group().shared(len(features), boxed.queries_at_once, certify_chunk, progress)
-    labels, certified = zip(*chunks, strict=True)
-    return Certificates(
-        box.ks, recipe.relation.name, np.concatenate(labels), np.concatenate(certified, axis=1)
-    )
+    label_chunks, certified_chunks = zip(*chunks, strict=True)
+    prediction = np.concatenate(label_chunks)
+    certified = np.concatenate(certified_chunks, axis=1)
+    return Certificates(box.ks, recipe.relation.name, prediction, certified)
 
 
 def compute_envelope(
@@ -183,14 +186,16 @@ def compute_envelope(
         UnsoundError: a box or a query is NaN or infinite.
     """
     boxed = _BoxedNetwork.from_box(head, recipe, box, features)
+    network = boxed.network
 
     def bound_chunk(rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         queries = boxed.load_queries(features[rows])
-        logits = boxed.network.logits(queries, boxed.network.collapse_point(boxed.point))
-        margin = logits[:, 0] - boxed.network.loss.threshold
-        margin = margin.nan_to_num(-torch.inf, torch.inf, -torch.inf)
+        logits = network.logits(queries, network.collapse_point(boxed.point))
+        margin = logits[:, 0] - network.loss.threshold
+        # A NaN counts as -infinite, which no finite bounds contain; infinite bounds do.
+        margin = margin.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
         bounds_by_part = [
-            bound_binary_margins(boxed.network, queries, bounds, rounding)
+            bound_binary_margins(network, queries, bounds, rounding)
             for bounds, rounding in boxed.parts
         ]
         lower, upper = zip(*bounds_by_part, strict=True)
@@ -198,14 +203,12 @@ def compute_envelope(
 
     with torch.no_grad():
         chunks = group().shared(len(features), boxed.queries_at_once, bound_chunk)
-        margin, lower, upper = zip(*chunks, strict=True)
-    positive_ks = slice(1, None) if box.ks[0] == 0 else slice(None)
-    return Envelope(
-        box.ks[positive_ks],
-        np.concatenate(margin),
-        np.concatenate(lower, axis=1)[positive_ks],
-        np.concatenate(upper, axis=1)[positive_ks],
-    )
+        margin_chunks, lower_chunks, upper_chunks = zip(*chunks, strict=True)
+    margin = np.concatenate(margin_chunks)
+    lower = np.concatenate(lower_chunks, axis=1)
+    upper = np.concatenate(upper_chunks, axis=1)
+    first = 1 if box.ks[0] == 0 else 0  # an envelope has no bounds at k = 0
+    return Envelope(box.ks[first:], margin, lower[first:], upper[first:])
 
 
 def _as_float64(values: Tensor) -> np.ndarray:
@@ -242,7 +245,8 @@ class _BoxedNetwork:
         Raises:
             ConfigError: the queries' width is not the model's.
         """
-        training, compute = recipe.training, recipe.compute
+        training = recipe.training
+        compute = recipe.compute
         products = pick_kernel(compute).products(training.product)
         network = Network.of(head, training.loss, recipe.classes, products)
         query_shape = features.shape[1:]
@@ -261,8 +265,9 @@ class _BoxedNetwork:
 
     def load_queries(self, features: np.ndarray) -> Tensor:
         """Return queries [n, ...] as a checked tensor, copied because features may be read-only."""
-        copied = torch.from_numpy(np.array(features, order="C"))
-        return check_queries(copied.to(self.device, getattr(torch, self.dtype)), self.dtype)
+        copied = np.array(features, order="C")
+        queries = torch.from_numpy(copied).to(self.device, getattr(torch, self.dtype))
+        return check_queries(queries, self.dtype)
 
 
 def check_queries(queries: Tensor, dtype: str) -> Tensor:
@@ -331,8 +336,9 @@ def bound_binary_margins(
     """
     with watched() as overflow:
         logits = network.bound_logits(queries, bounds, rounding)
-    lower = logits.lower[..., 0] - network.loss.threshold
-    upper = logits.upper[..., 0] - network.loss.threshold
+    threshold = network.loss.threshold
+    lower = logits.lower[..., 0] - threshold
+    upper = logits.upper[..., 0] - threshold
     if overflow.finite is None:
         return lower, upper
     lower = torch.where(overflow.finite, lower, -torch.inf)
@@ -353,8 +359,11 @@ def _chunk_sizes(
         outputs: the number of logits; the margin of each pair of them is held as well.
     """
     pairs_of_outputs = outputs * (outputs - 1) // 2
-    bytes_per_query = 12 * dtype.itemsize * (widths + pairs_of_outputs)
-    queries_beside_one_k = compute.memory_mb * 2**20 // bytes_per_query
-    ks_at_once = max(1, min(ks, queries_beside_one_k // MIN_QUERIES_BESIDE_SEVERAL_KS))
-    queries_at_once = max(1, min(MAX_QUERIES_AT_ONCE, queries_beside_one_k // ks_at_once))
+    numbers = widths + pairs_of_outputs
+    bytes_per_query_and_k = COPIES_OF_A_PASS * dtype.itemsize * numbers
+    queries_and_ks = compute.memory_mb * 2**20 // bytes_per_query_and_k
+    most_ks = queries_and_ks // MIN_QUERIES_BESIDE_SEVERAL_KS
+    ks_at_once = max(1, min(ks, most_ks))
+    most_queries = queries_and_ks // ks_at_once
+    queries_at_once = max(1, min(MAX_QUERIES_AT_ONCE, most_queries))
     return queries_at_once, ks_at_once

@@ -165,11 +165,10 @@ def condition_counts(conditions: Sequence[Condition]) -> dict[str, int]:
 
 def declarations(conditions: Sequence[Condition]) -> tuple[Declaration, ...]:
     """Return every fact that was declared and not proved, with its condition's letter."""
-    return tuple(
-        Declaration(condition.letter, fact)
-        for condition in conditions
-        for fact in condition.evidence.declarations
-    )
+    found = []
+    for condition in conditions:
+        found += [Declaration(condition.letter, fact) for fact in condition.evidence.declarations]
+    return tuple(found)
 
 
 def assess(
@@ -222,9 +221,10 @@ def conditions_from(
         evidence_by_letter: the evidence for each condition.
         step_name: the name of condition d, which depends on the kind of certificate.
     """
+    names = {letter: names[0] for letter, names in CONDITION_NAMES.items()}
+    names["d"] = step_name
     return tuple(
-        Condition(letter, step_name if letter == "d" else CONDITION_NAMES[letter][0], found)
-        for letter, found in evidence_by_letter.items()
+        Condition(letter, names[letter], found) for letter, found in evidence_by_letter.items()
     )
 
 

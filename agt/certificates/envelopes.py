@@ -54,7 +54,8 @@ class Envelope:
         At a k without bounds the next greater k's are taken, which hold there as well (Lemma 5 of
         docs/proofs/boxes.md).
         """
-        last = min(max_k, self.ks[-1] if self.ks else 0)
-        every_k = np.arange(1, last + 1)
+        own_last_k = self.ks[-1] if self.ks else 0
+        every_k = np.arange(1, min(max_k, own_last_k) + 1)
         rows = np.searchsorted(self.ks, every_k)
-        return Envelope(tuple(every_k.tolist()), self.margin, self.lower[rows], self.upper[rows])
+        ks = tuple(every_k.tolist())
+        return Envelope(ks, self.margin, self.lower[rows], self.upper[rows])

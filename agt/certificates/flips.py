@@ -35,13 +35,17 @@ def count_flips_to_beat(
         winner = beaten[queries, None]
         influence = label_influence[queries]
         # All sums are exact in float64 (Lemma 4 of docs/proofs/flips.md).
-        # What each record adds to the winner's lead over the rival: its influence, signed.
-        lead = ((labels == winner).astype(np.int8) - (labels == rival)) * influence
+        # What each record adds to the lead of the winner over the rival.
+        side = (labels == winner).astype(np.int8) - (labels == rival)
+        lead = side * influence
         # The lead is an integer, and a tie goes to the smaller class.
         need = lead.sum(axis=1, keepdims=True) + (winner < rival)
-        # By how much r flips lower the lead at most, for r = 1, ..., n.
-        lowered_by_flips = np.sort(np.abs(influence) + lead, axis=1)[:, ::-1].cumsum(axis=1)
-        flips = (need[:, 0] > 0) * (1 + (lowered_by_flips < need).sum(axis=1))
+        # By how much one flip of each record, and the best r flips, can lower the lead.
+        lowered_by_one = np.abs(influence) + lead
+        largest_first = np.sort(lowered_by_one, axis=1)[:, ::-1]
+        lowered_by_r = largest_first.cumsum(axis=1)
+        flips = 1 + (lowered_by_r < need).sum(axis=1)
+        flips *= need[:, 0] > 0  # a rival that is ahead already needs none
         flips_of_class[rival, queries] = np.where(flips > len(labels), unreachable, flips)
     return flips_of_class
 

@@ -184,8 +184,9 @@ def _class_prices(
         prediction: [n] int64, the class of the greatest logit.
         move_of_one_k: [n] by how much neighbours' margins differ at most.
     """
-    behind = np.ceil((logits.max(axis=1) - logits.T) / move_of_one_k)
-    prices: np.ndarray = np.clip(behind, 1, MAX_STABLE_DISTANCE + 1).astype(np.int64)
+    lead_of_greatest = logits.max(axis=1) - logits.T
+    moves = np.ceil(lead_of_greatest / move_of_one_k)
+    prices: np.ndarray = np.clip(moves, 1, MAX_STABLE_DISTANCE + 1).astype(np.int64)
     prices[prediction, np.arange(len(prediction))] = 0
     return prices
 
@@ -207,7 +208,8 @@ def compute_linear_envelope(
     move_of_one_k, _ = _bound_margin_moves(trained, phi)
     # The bounds at k are those at k - 1, moved once more and rounded: only so do they nest (Lemma 5
     # of docs/proofs/linear_distances.md). Row k of the running sums belongs to k.
-    repeated_moves = np.broadcast_to(move_of_one_k, (max(ks, default=0), len(move_of_one_k)))
+    last_k = max(ks, default=0)
+    repeated_moves = np.broadcast_to(move_of_one_k, (last_k, len(move_of_one_k)))
     margin_and_moves = np.vstack([margin, repeated_moves])
     lower = np.subtract.accumulate(margin_and_moves, axis=0)[list(ks)]
     upper = np.add.accumulate(margin_and_moves, axis=0)[list(ks)]
@@ -235,7 +237,8 @@ def _bound_margin_moves(trained: LinearTrained, phi: np.ndarray) -> tuple[np.nda
         ([n] for neighbours, [n] for two trainings on the same records), both from public numbers
         and the query alone (Lemma 1 of docs/proofs/linear_distances.md).
     """
-    loss, sensitivity = trained.loss, trained.sensitivity
+    loss = trained.loss
+    sensitivity = trained.sensitivity
     norms = bound_norms(phi)
     error = margin_rounding(loss, phi.shape[1], sensitivity.radius, norms)
 
@@ -257,4 +260,5 @@ def bound_norms(phi: np.ndarray) -> np.ndarray:
     width = phi.shape[1]
     squared_norms = np.einsum("nd,nd->n", features, features)
     underflow_allowance = width * np.finfo(np.float64).tiny  # more than all squares can lose
-    return np.sqrt(squared_norms + underflow_allowance) * (1 + 2 * (width + 4) * UNIT)
+    rounding_allowance = 1 + 2 * (width + 4) * UNIT
+    return np.sqrt(squared_norms + underflow_allowance) * rounding_allowance

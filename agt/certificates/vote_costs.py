@@ -44,14 +44,13 @@ def cost_to_change_winner(
     for rival in range(classes):
         # Ties go to the smaller class, so a smaller winner has to lose one vote more.
         gap = counts[winner, queries] - counts[rival] + (winner < rival)
-        cost = _cost_to_close_gap(
-            costs,
-            costs if prices is None else prices[rival],
-            votes_for_winner=labels == winner,
-            votes_for_third=(labels != winner) & (labels != rival),
-            gap=gap,
-        )
-        least_cost = np.where(winner == rival, least_cost, np.minimum(least_cost, cost))
+        joining_cost = costs if prices is None else prices[rival]
+        votes_for_winner = labels == winner
+        votes_for_third = (labels != winner) & (labels != rival)
+        cost = _cost_to_close_gap(costs, joining_cost, votes_for_winner, votes_for_third, gap)
+        # A winner is no rival of its own.
+        cost = np.where(winner == rival, NEVER, cost)
+        least_cost = np.minimum(least_cost, cost)
     return winner, least_cost
 
 
@@ -95,9 +94,9 @@ def _cost_to_close_gap(
     # j pairs and one more voter that leaves: one of the j + 1 cheapest pairs, or a later one.
     greatest_saving = np.maximum.accumulate(saved_by_leaving, axis=0)
     cheapest_later = np.minimum.accumulate(leaving[::-1], axis=0)[::-1]
-    cost_with_leaver = np.minimum(
-        cost_of_pairs[1:] - greatest_saving, cost_of_pairs[:-1] + cheapest_later
-    )
+    cost_with_one_of_them = cost_of_pairs[1:] - greatest_saving
+    cost_with_a_later_one = cost_of_pairs[:-1] + cheapest_later
+    cost_with_leaver = np.minimum(cost_with_one_of_them, cost_with_a_later_one)
 
     least_cost = np.full(len(gap), NEVER)
     for leavers, cost_of_count in ((0, cost_of_pairs), (1, cost_with_leaver)):
@@ -120,5 +119,7 @@ def _cheapest_sums(ordered: np.ndarray) -> np.ndarray:
         ordered: [T, n] int64 costs, increasing; the sums that reach a ``NEVER`` are ``NEVER``.
     """
     possible = ordered != NEVER
-    sums = np.where(possible, np.where(possible, ordered, 0).cumsum(axis=0), NEVER)
-    return np.vstack([np.zeros(ordered.shape[1], dtype=np.int64), sums])
+    sums = np.where(possible, ordered, 0).cumsum(axis=0)
+    sums = np.where(possible, sums, NEVER)
+    no_cost = np.zeros(ordered.shape[1], dtype=np.int64)
+    return np.vstack([no_cost, sums])

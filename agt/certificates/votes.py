@@ -36,11 +36,10 @@ class Vote:
     @classmethod
     def concatenate(cls, chunks: Sequence["Vote"]) -> "Vote":
         """Join the votes of successive queries; there is at least one chunk."""
-        return cls(
-            np.concatenate([chunk.prediction for chunk in chunks]),
-            np.concatenate([chunk.distance for chunk in chunks]),
-            all(chunk.lipschitz for chunk in chunks),
-        )
+        prediction = np.concatenate([chunk.prediction for chunk in chunks])
+        distance = np.concatenate([chunk.distance for chunk in chunks])
+        lipschitz = all(chunk.lipschitz for chunk in chunks)
+        return cls(prediction, distance, lipschitz)
 
 
 def certified_vote(
@@ -106,9 +105,9 @@ def plain_vote(counts: np.ndarray, *, touches: int) -> Vote:
         counts: [C, n] int64, the votes for each class; at least one vote for each query.
         touches: m, how many members one k of the relation can change (``Relation.touches``).
     """
+    classes, queries = map(np.arange, counts.shape)
     winner = counts.argmax(axis=0)
-    queries = np.arange(counts.shape[1])
-    winner_wins_tie = winner < np.arange(len(counts))[:, None]
+    winner_wins_tie = winner < classes[:, None]
     gaps = counts[winner, queries] - counts + winner_wins_tie
     gaps[winner, queries] = np.iinfo(np.int64).max - 1  # the winner is no rival of its own
     voters_to_move = (gaps.min(axis=0) + 1) // 2  # each closes the gap by 2

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, NoReturn
 
 from agt.errors import ConfigError
-from agt.relations.relation import BoundSums, Relation, divide_quanta
+from agt.relations.relation import BoundSums, Relation, divide_quanta, one_for_each_k
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,7 +85,7 @@ class MeanRelation(Relation):
 
         Args and Returns are those of ``Relation.direction``; ``normalizer`` is not used.
         """
-        rows_of_k = rows.view(-1, *[1] * (sums.lower.dim() - 1))
+        rows_of_k = one_for_each_k(rows, sums.lower)
         numerator_lower, numerator_upper = self.numerators(sums, rows_of_k)
         # A divisor of 0 or less occurs only where the batch can be emptied; its quotient is
         # replaced, or taken as the mean of the one record that is left, which divides by 1.

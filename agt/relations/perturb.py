@@ -10,7 +10,7 @@ from agt.bounds.interval import Interval
 from agt.bounds.rules import Gradient
 from agt.errors import ConfigError
 from agt.kernels.reference import quantised
-from agt.relations.relation import BoundsOfRecords, Relation
+from agt.relations.relation import BoundsOfRecords, Relation, one_for_each_k
 from agt.settings import QUANTA
 
 
@@ -165,7 +165,7 @@ def decode_deviations(
         ([K, ...] the lower deviations' sum, [K, ...] minus the upper deviations' sum), in quanta:
         what ``Relation.numerators`` takes away.
     """
-    offset = QUANTA * counts.view(-1, *[1] * (greatest_lower.dim() - 1))
+    offset = QUANTA * one_for_each_k(counts, greatest_lower)
     return 2 * (greatest_lower + offset), 2 * (least_upper - offset)
 
 

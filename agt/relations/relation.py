@@ -377,7 +377,8 @@ class Relation:
         """
         # Lemmas 2 to 6 and 8 of docs/proofs/relations.md, each from the same four sums. Lemma 11
         # of docs/proofs/relations.md keeps every intermediate value within int64.
-        lower, upper = sums.lower, sums.upper
+        lower = sums.lower
+        upper = sums.upper
         if sums.greatest_lower is not None:
             lower = lower - sums.greatest_lower
         if sums.least_upper is not None:
@@ -402,11 +403,12 @@ class Relation:
         Returns:
             (lower, upper), each [K, ...] float64.
         """
-        # One r for each k, beside any number of dimensions of the parameter.
-        rows_of_k = rows.view(-1, *[1] * (sums.lower.dim() - 1))
-        lower, upper = self.numerators(sums, rows_of_k)
+        rows_of_k = one_for_each_k(rows, sums.lower)
+        numerator_lower, numerator_upper = self.numerators(sums, rows_of_k)
         divisor = rows_of_k.double().fill_(normalizer)
-        return divide_quanta(lower, divisor, clip), divide_quanta(upper, divisor, clip)
+        lower = divide_quanta(numerator_lower, divisor, clip)
+        upper = divide_quanta(numerator_upper, divisor, clip)
+        return lower, upper
 
     def nominal_direction(
         self, total: "Tensor", batch: int, normalizer: float, clip: float
@@ -427,6 +429,12 @@ class Relation:
         """
         divisor = total.new_zeros(()).double().fill_(normalizer)
         return divide_quanta(total, divisor, clip)
+
+
+def one_for_each_k(values: "Tensor", like: "Tensor") -> "Tensor":
+    """Return values [K] as [K, 1, ..., 1], to be broadcast against ``like`` [K, ...]."""
+    parameter_dimensions = like.dim() - 1
+    return values.view(-1, *[1] * parameter_dimensions)
 
 
 def divide_quanta(total: "Tensor", divisor: "Tensor", clip: float) -> "Tensor":
