@@ -73,10 +73,9 @@ def _cost_to_close_gap(
         votes_for_third: [T, n] bool, the members that answer neither winner nor rival.
         gap: [n] int64, the votes to make up.
     """
-    # Lemma 7 of docs/proofs/votes.md. A voter whose way to the rival is no cheaper than two
-    # leavings is two moves that shrink the lead by one each, the dearer of which is never taken
-    # before the other. Every other voter of the winner is a pair: it joins the rival, and in some
-    # cheapest way at most one of the pairs leaves instead.
+    # Lemma 7 of docs/proofs/votes.md. A voter whose way to the rival costs at least two leavings
+    # is two moves that shrink the lead by one each; the dearer is never taken before the other.
+    # Every other voter of the winner is a pair.
     second_half = joining_cost - leaving_cost
     in_halves = votes_for_winner & (second_half >= leaving_cost)
     in_pairs = votes_for_winner & (second_half < leaving_cost)
@@ -84,20 +83,9 @@ def _cost_to_close_gap(
     moves = np.concatenate([leaving_cost, second_half, joining_cost])
     is_move = np.concatenate([in_halves, in_halves, votes_for_third])
     cost_of_moves = _cheapest_sums(np.sort(_never_unless(is_move, moves), axis=0))
+    cost_of_pairs, cost_with_leaver = _pair_costs(leaving_cost, joining_cost, in_pairs)
 
-    pairs = _never_unless(in_pairs, joining_cost)
-    order = np.argsort(pairs, axis=0, kind="stable")
-    cost_of_pairs = _cheapest_sums(np.take_along_axis(pairs, order, axis=0))
-    leaving = np.take_along_axis(_never_unless(in_pairs, leaving_cost), order, axis=0)
-    saved_by_leaving = np.take_along_axis(np.where(in_pairs, second_half, 0), order, axis=0)
-
-    # j pairs and one more voter that leaves: one of the j + 1 cheapest pairs, or a later one.
-    greatest_saving = np.maximum.accumulate(saved_by_leaving, axis=0)
-    cheapest_later = np.minimum.accumulate(leaving[::-1], axis=0)[::-1]
-    cost_with_one_of_them = cost_of_pairs[1:] - greatest_saving
-    cost_with_a_later_one = cost_of_pairs[:-1] + cheapest_later
-    cost_with_leaver = np.minimum(cost_with_one_of_them, cost_with_a_later_one)
-
+    # Every number of pairs, and moves for the rest of the gap.
     least_cost = np.full(len(gap), NEVER)
     for leavers, cost_of_count in ((0, cost_of_pairs), (1, cost_with_leaver)):
         for count, cost in enumerate(cost_of_count):
@@ -105,6 +93,40 @@ def _cost_to_close_gap(
             cost_of_rest = np.take_along_axis(cost_of_moves, rest[None], axis=0)[0]
             least_cost = np.minimum(least_cost, cost + cost_of_rest)
     return least_cost
+
+
+def _pair_costs(
+    leaving_cost: np.ndarray, joining_cost: np.ndarray, in_pairs: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the least costs of pairs that join the rival, without and with one that leaves.
+
+    In some cheapest way at most one pair leaves for a third class (Lemma 7 of
+    docs/proofs/votes.md).
+
+    Args:
+        leaving_cost: [T, n] int64, what it costs to turn a member to its cheapest other class.
+        joining_cost: [T, n] int64, what it costs to turn a member to the rival.
+        in_pairs: [T, n] bool, the members that are pairs.
+
+    Returns:
+        ([T+1, n] for 0, 1, ..., T pairs that join; [T, n] for 0, ..., T - 1 pairs that join and
+        one more that leaves), ``NEVER`` where there are fewer pairs.
+    """
+    joining = _never_unless(in_pairs, joining_cost)
+    leaving = _never_unless(in_pairs, leaving_cost)
+    saved_by_leaving = np.where(in_pairs, joining_cost - leaving_cost, 0)
+    order = np.argsort(joining, axis=0, kind="stable")
+    joining = np.take_along_axis(joining, order, axis=0)
+    leaving = np.take_along_axis(leaving, order, axis=0)
+    saved_by_leaving = np.take_along_axis(saved_by_leaving, order, axis=0)
+
+    cost_of_pairs = _cheapest_sums(joining)
+    # Beside j pairs that join, one of the j + 1 cheapest leaves, or a later one.
+    greatest_saving = np.maximum.accumulate(saved_by_leaving, axis=0)
+    cheapest_later = np.minimum.accumulate(leaving[::-1], axis=0)[::-1]
+    cost_with_one_of_them = cost_of_pairs[1:] - greatest_saving
+    cost_with_a_later_one = cost_of_pairs[:-1] + cheapest_later
+    return cost_of_pairs, np.minimum(cost_with_one_of_them, cost_with_a_later_one)
 
 
 def _never_unless(possible: np.ndarray, costs: np.ndarray) -> np.ndarray:
