@@ -162,7 +162,7 @@ def certify(
     progress = counted(on_progress, len(features), len(box.ks))
     with torch.no_grad():
         chunks = group().shared(len(features), boxed.queries_at_once, certify_chunk, progress)
-    label_chunks, certified_chunks = zip(*chunks, strict=True)
+        label_chunks, certified_chunks = zip(*chunks, strict=True)
     prediction = np.concatenate(label_chunks)
     certified = np.concatenate(certified_chunks, axis=1)
     return Certificates(box.ks, recipe.relation.name, prediction, certified)

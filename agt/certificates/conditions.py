@@ -4,7 +4,7 @@ A privacy guarantee can rest on a run's certificates only if all seven condition
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from agt.data.dataset import Dataset
@@ -79,7 +79,7 @@ class Condition:
 
     def with_facts(self, *facts: Fact) -> "Condition":
         """Return the condition with these facts added to its evidence."""
-        return Condition(self.letter, self.name, self.evidence.with_facts(*facts))
+        return replace(self, evidence=self.evidence.with_facts(*facts))
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON value that records hold: letter, name, standing, and every fact."""
@@ -114,9 +114,9 @@ def upgrade_json(node: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError, TypeError, KeyError: ``node`` describes no condition.
     """
-    facts = [with_code(fact) if "why" in fact else fact for fact in node["facts"]]
-    upgraded = {key: value for key, value in node.items() if key != "why"}
-    upgraded["facts"] = facts
+    upgraded = dict(node)
+    upgraded.pop("why", None)
+    upgraded["facts"] = [with_code(fact) if "why" in fact else fact for fact in node["facts"]]
     return upgraded
 
 
@@ -148,8 +148,12 @@ def _weaker_condition(earlier: Condition, now: Condition) -> Condition:
     if earlier.standing is not now.standing:
         return earlier if earlier.standing.is_weaker_than(now.standing) else now
     known = earlier.evidence.facts
-    unproved = (fact for fact in now.evidence.facts if fact.standing is not Standing.PROVED)
-    return earlier.with_facts(*(fact for fact in unproved if fact not in known))
+    added = [
+        fact
+        for fact in now.evidence.facts
+        if fact.standing is not Standing.PROVED and fact not in known
+    ]
+    return earlier.with_facts(*added)
 
 
 def condition_counts(conditions: Sequence[Condition]) -> dict[str, int]:

@@ -46,7 +46,8 @@ def count_flips_to_beat(
         lowered_by_r = largest_first.cumsum(axis=1)
         flips = 1 + (lowered_by_r < need).sum(axis=1)
         flips *= need[:, 0] > 0  # a rival that is ahead already needs none
-        flips_of_class[rival, queries] = np.where(flips > len(labels), unreachable, flips)
+        is_unreachable = flips > len(labels)
+        flips_of_class[rival, queries] = np.where(is_unreachable, unreachable, flips)
     return flips_of_class
 
 
@@ -59,8 +60,10 @@ def cheapest_other_class(prices: np.ndarray, answers: np.ndarray) -> np.ndarray:
         prices: [C, m] int64.
         answers: [m] the answered class of each query.
     """
-    is_answer = np.arange(len(prices))[:, None] == answers
-    return np.where(is_answer, np.iinfo(np.int64).max, prices).min(axis=0)
+    classes = np.arange(len(prices))[:, None]
+    never = np.iinfo(np.int64).max
+    prices_of_others = np.where(classes == answers, never, prices)
+    return prices_of_others.min(axis=0)
 
 
 def count_flips_to_answer(

@@ -26,8 +26,9 @@ def quantise_margins(margins: np.ndarray, clip: float) -> np.ndarray:
         margins: floats of any shape, infinite ones too.
         clip: the margin that 2^16 stands for.
     """
+    quanta_per_unit = MARGIN_QUANTA / clip
     clipped = np.clip(margins, -clip, clip)
-    return np.rint(clipped * (MARGIN_QUANTA / clip)).astype(np.int32)
+    return np.rint(clipped * quanta_per_unit).astype(np.int32)
 
 
 def margin_labels(margins: Sequence[np.ndarray], clip: float) -> tuple[np.ndarray, np.ndarray]:
@@ -43,7 +44,8 @@ def margin_labels(margins: Sequence[np.ndarray], clip: float) -> tuple[np.ndarra
     quantised = np.stack([quantise_margins(margin, clip) for margin in margins])
     total = quantised.sum(axis=0, dtype=np.int64)
     labels = (total > 0).astype(np.int64)
-    return labels, total / (MARGIN_QUANTA * len(margins))
+    means = total / (MARGIN_QUANTA * len(margins))
+    return labels, means
 
 
 def margin_vote(members: Sequence[Envelope], clip: float, *, touches: int) -> Vote:
@@ -98,11 +100,15 @@ def _remaining_margins(
         [n, T, J + 2] int32, in quanta of the clip; the last is -2^16, which stands for more edits
         than the envelopes know (Lemma 2 of docs/proofs/margin_votes.md).
     """
-    remaining = np.full((len(labels), len(members), rows + 2), -MARGIN_QUANTA, dtype=np.int32)
+    shape = (len(labels), len(members), rows + 2)
+    remaining = np.full(shape, -MARGIN_QUANTA, dtype=np.int32)
     for index, member in enumerate(members):
-        lower = quantise_margins(np.vstack([member.margin, member.lower[:rows]]), clip)
-        upper = quantise_margins(np.vstack([member.margin, member.upper[:rows]]), clip)
-        remaining[:, index, :-1] = np.where(labels, lower, -upper).T
+        least = np.vstack([member.margin, member.lower[:rows]])
+        greatest = np.vstack([member.margin, member.upper[:rows]])
+        remaining_of_one = quantise_margins(least, clip)
+        remaining_of_zero = -quantise_margins(greatest, clip)
+        remaining_of_label = np.where(labels, remaining_of_one, remaining_of_zero)
+        remaining[:, index, :-1] = remaining_of_label.T
     return remaining
 
 

@@ -59,8 +59,8 @@ class LazyFlags:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Return all flags as an array [K, n], which NumPy calls."""
-        rows = [self[index] for index in range(len(self))]
-        return np.stack(rows).astype(dtype or bool, copy=False)
+        flags = np.stack([self[index] for index in range(len(self))])
+        return flags.astype(dtype or bool, copy=False)
 
 
 @dataclass(frozen=True, repr=False)
@@ -162,12 +162,13 @@ def certify_linear(
     prediction = labels_of(logits)
     margin = margins_of(logits)
     move_of_one_k, move_at_zero = _bound_margin_moves(trained, phi)
-    moves_to_threshold = margin / move_of_one_k
-    distance = np.maximum(np.ceil(moves_to_threshold) - 1, 0)
+    moves_to_threshold = np.ceil(margin / move_of_one_k)
+    distance = np.maximum(moves_to_threshold - 1, 0)
     distance = np.minimum(distance, MAX_STABLE_DISTANCE).astype(np.int64)
+    certified_at_zero = margin > move_at_zero
     prices = _class_prices(logits, prediction, move_of_one_k) if with_prices else None
     return ClosedFormCertificates.from_distances(
-        ks, relation, prediction, margin > move_at_zero, distance, prices
+        ks, relation, prediction, certified_at_zero, distance, prices
     )
 
 
@@ -187,7 +188,8 @@ def _class_prices(
     lead_of_greatest = logits.max(axis=1) - logits.T
     moves = np.ceil(lead_of_greatest / move_of_one_k)
     prices: np.ndarray = np.clip(moves, 1, MAX_STABLE_DISTANCE + 1).astype(np.int64)
-    prices[prediction, np.arange(len(prediction))] = 0
+    queries = np.arange(len(prediction))
+    prices[prediction, queries] = 0
     return prices
 
 
@@ -211,9 +213,10 @@ def compute_linear_envelope(
     last_k = max(ks, default=0)
     repeated_moves = np.broadcast_to(move_of_one_k, (last_k, len(move_of_one_k)))
     margin_and_moves = np.vstack([margin, repeated_moves])
-    lower = np.subtract.accumulate(margin_and_moves, axis=0)[list(ks)]
-    upper = np.add.accumulate(margin_and_moves, axis=0)[list(ks)]
-    return Envelope(ks, margin, lower, upper)
+    lower = np.subtract.accumulate(margin_and_moves, axis=0)
+    upper = np.add.accumulate(margin_and_moves, axis=0)
+    rows = list(ks)
+    return Envelope(ks, margin, lower[rows], upper[rows])
 
 
 def _finite_logits(trained: LinearTrained, phi: np.ndarray) -> np.ndarray:
@@ -242,12 +245,16 @@ def _bound_margin_moves(trained: LinearTrained, phi: np.ndarray) -> tuple[np.nda
     norms = bound_norms(phi)
     error = margin_rounding(loss, phi.shape[1], sensitivity.radius, norms)
 
-    def bound_move(parameters_move: float) -> np.ndarray:
-        """Return the move of margins for a move of the parameters; 8 UNIT exceed its roundings."""
-        exact_move = loss.pair * parameters_move * norms * (1 + 8 * UNIT)
-        return (exact_move + 2 * error) * (1 + 8 * UNIT)
+    round_up = 1 + 8 * UNIT  # exceeds the roundings of the few operations that it is applied to
 
-    return bound_move(sensitivity.per_k), bound_move(sensitivity.rounding)
+    def bound_move(parameters_move: float) -> np.ndarray:
+        """Return by how much margins move where the parameters move by ``parameters_move``."""
+        exact_move = loss.pair * parameters_move * norms * round_up
+        return (exact_move + 2 * error) * round_up
+
+    between_neighbours = bound_move(sensitivity.per_k)
+    on_same_records = bound_move(sensitivity.rounding)
+    return between_neighbours, on_same_records
 
 
 def bound_norms(phi: np.ndarray) -> np.ndarray:

@@ -39,11 +39,11 @@ def cost_to_change_winner(
     """
     counts = count_votes(labels, classes)
     winner = counts.argmax(axis=0)
-    queries = np.arange(labels.shape[1])
+    votes_of_winner = counts.max(axis=0)
     least_cost = np.full(labels.shape[1], NEVER)
     for rival in range(classes):
         # Ties go to the smaller class, so a smaller winner has to lose one vote more.
-        gap = counts[winner, queries] - counts[rival] + (winner < rival)
+        gap = votes_of_winner - counts[rival] + (winner < rival)
         joining_cost = costs if prices is None else prices[rival]
         votes_for_winner = labels == winner
         votes_for_third = (labels != winner) & (labels != rival)
@@ -82,14 +82,17 @@ def _cost_to_close_gap(
 
     moves = np.concatenate([leaving_cost, second_half, joining_cost])
     is_move = np.concatenate([in_halves, in_halves, votes_for_third])
-    cost_of_moves = _cheapest_sums(np.sort(_never_unless(is_move, moves), axis=0))
+    cheapest_first = np.sort(_never_unless(is_move, moves), axis=0)
+    cost_of_moves = _cheapest_sums(cheapest_first)
     cost_of_pairs, cost_with_leaver = _pair_costs(leaving_cost, joining_cost, in_pairs)
 
     # Every number of pairs, and moves for the rest of the gap.
+    most_moves = len(cost_of_moves) - 1
     least_cost = np.full(len(gap), NEVER)
     for leavers, cost_of_count in ((0, cost_of_pairs), (1, cost_with_leaver)):
         for count, cost in enumerate(cost_of_count):
-            rest = np.clip(gap - 2 * count - leavers, 0, len(cost_of_moves) - 1)
+            closed = 2 * count + leavers
+            rest = np.clip(gap - closed, 0, most_moves)
             cost_of_rest = np.take_along_axis(cost_of_moves, rest[None], axis=0)[0]
             least_cost = np.minimum(least_cost, cost + cost_of_rest)
     return least_cost

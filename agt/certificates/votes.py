@@ -90,7 +90,8 @@ def certified_vote(
         # One edit more than a member withstands may turn its label (Lemma 1 of
         # docs/proofs/votes.md).
         costs = distances[:, chunk] + 1
-        winner, cost = cost_to_change_winner(labels[:, chunk], costs, classes, chunk_prices)
+        chunk_labels = labels[:, chunk]
+        winner, cost = cost_to_change_winner(chunk_labels, costs, classes, chunk_prices)
         chunks.append(_vote_of_cost(winner, cost, touches))
     return Vote.concatenate(chunks)
 
@@ -105,11 +106,11 @@ def plain_vote(counts: np.ndarray, *, touches: int) -> Vote:
         counts: [C, n] int64, the votes for each class; at least one vote for each query.
         touches: m, how many members one k of the relation can change (``Relation.touches``).
     """
-    classes, queries = map(np.arange, counts.shape)
+    classes = np.arange(len(counts))[:, None]
     winner = counts.argmax(axis=0)
-    winner_wins_tie = winner < classes[:, None]
-    gaps = counts[winner, queries] - counts + winner_wins_tie
-    gaps[winner, queries] = np.iinfo(np.int64).max - 1  # the winner is no rival of its own
+    winner_wins_tie = winner < classes
+    gaps = counts.max(axis=0) - counts + winner_wins_tie
+    gaps[winner == classes] = np.iinfo(np.int64).max - 1  # the winner is no rival of its own
     voters_to_move = (gaps.min(axis=0) + 1) // 2  # each closes the gap by 2
     return _vote_of_cost(winner, voters_to_move, touches)
 
@@ -135,7 +136,9 @@ def count_selected_votes(
         ConfigError: labels or distances do not fit.
     """
     labels, _ = check_members(labels, distances, classes)
-    return count_votes(np.where(voting, labels, -1), classes)
+    no_class = -1
+    counted_labels = np.where(voting, labels, no_class)
+    return count_votes(counted_labels, classes)
 
 
 def check_members(

@@ -85,12 +85,12 @@ class Perturb(Relation):
         radius: float | None,
         product: str,
     ) -> Iterator[tuple[Gradient, Iterable[Gradient]]]:
-        """Yield the bounds of records that stay, and how far those of their balls exceed them."""
+        """Yield the bounds of unmoved records, and how far those of moved records exceed them."""
         assert radius is not None  # RelationConfig refuses this relation without a radius
-        gradients_in_place = bounds_of(features)
-        gradients_in_ball = bounds_of(bound_moved_features(features, radius, ks))
-        for in_place, in_ball in zip(gradients_in_place, gradients_in_ball, strict=True):
-            yield in_place, encode_deviations(in_place, in_ball, product)
+        unmoved_gradients = bounds_of(features)
+        moved_gradients = bounds_of(bound_moved_features(features, radius, ks))
+        for unmoved, moved in zip(unmoved_gradients, moved_gradients, strict=True):
+            yield unmoved, encode_deviations(unmoved, moved, product)
 
     def decode_selected_sums(
         self, greatest_lower: Tensor, least_upper: Tensor, counts: Tensor
@@ -117,11 +117,12 @@ def bound_moved_features(features: Tensor, radius: float, ks: int) -> Interval:
     reach = radius + 2 * precision.eps * (exact.abs() + radius) + 2 * precision.tiny
     lower = (exact - reach).to(features.dtype)
     upper = (exact + reach).to(features.dtype)
-    return Interval(lower.expand(ks, *features.shape), upper.expand(ks, *features.shape))
+    shape = (ks, *features.shape)
+    return Interval(lower.expand(shape), upper.expand(shape))
 
 
-def encode_deviations(in_place: Gradient, in_ball: Gradient, product: str) -> Iterator[Gradient]:
-    """Yield how far the bounds ``in_ball`` exceed ``in_place``, encoded for a selection.
+def encode_deviations(unmoved: Gradient, moved: Gradient, product: str) -> Iterator[Gradient]:
+    """Yield how far the bounds of moved records exceed those of unmoved ones, encoded.
 
     Deviations are counted in pairs of quanta, rounded up, which gives values of 0 to Q. A lower
     deviation v is encoded as v - Q and an upper one as Q - v: a selection takes the greatest lower
@@ -129,26 +130,27 @@ def encode_deviations(in_place: Gradient, in_ball: Gradient, product: str) -> It
     the code.
 
     Args:
-        in_place: bounds on the gradients of the records where they are.
-        in_ball: bounds on the same parameter's gradients over the records' balls.
+        unmoved: bounds on the gradients of the records where they are, for one parameter.
+        moved: bounds on the same gradients, wherever in its ball each record is.
         product: the interval product, as in ``TrainingConfig``.
 
     Yields:
         [K, records, parameters], some records after others.
     """
-    chunks_in_place = quantised(in_place.d, in_place.x, product)
-    chunks_in_ball = quantised(in_ball.d, in_ball.x, product)
-    for inner, outer in zip(chunks_in_place, chunks_in_ball, strict=True):
+    unmoved_chunks = quantised(unmoved.d, unmoved.x, product)
+    moved_chunks = quantised(moved.d, moved.x, product)
+    for inner, outer in zip(unmoved_chunks, moved_chunks, strict=True):
         # Lemma 8 of docs/proofs/relations.md: max(u' - u, 0) above, max(l - l', 0) below.
         below = _in_pairs_of_quanta(inner.lower - outer.lower)
         above = _in_pairs_of_quanta(outer.upper - inner.upper)
         encoded = Interval(below - QUANTA, QUANTA - above)
-        yield Gradient(in_place.parameter, encoded, None)
+        yield Gradient(unmoved.parameter, encoded, None)
 
 
 def _in_pairs_of_quanta(deviations: Tensor) -> Tensor:
     """Return deviations [K, records, ...] as halves, rounded up, [K, records, parameters]."""
-    return (deviations.clamp(min=0) / 2).ceil().flatten(2)
+    pairs = deviations.clamp(min=0) / 2
+    return pairs.ceil().flatten(2)
 
 
 def decode_deviations(
@@ -166,7 +168,9 @@ def decode_deviations(
         what ``Relation.numerators`` takes away.
     """
     offset = QUANTA * one_for_each_k(counts, greatest_lower)
-    return 2 * (greatest_lower + offset), 2 * (least_upper - offset)
+    lower_deviations = 2 * (greatest_lower + offset)
+    minus_upper_deviations = 2 * (least_upper - offset)
+    return lower_deviations, minus_upper_deviations
 
 
 RELATION = Perturb()

@@ -157,13 +157,15 @@ class Relation:
                 stay in range (Lemma 11 of docs/proofs/relations.md).
         """
         units = max((max(edit) for edit in self.edits), default=1)
-        if max(ks) * units * unit_rows > MOST_ROWS:
+        rows_per_k = units * unit_rows
+        most_rows = max(ks) * rows_per_k
+        if most_rows > MOST_ROWS:
             raise ConfigError(
                 f"kgrid: k = {max(ks)} (of kgrid.max or kgrid.values) times relation.unit_rows = "
-                f"{unit_rows} puts {max(ks) * units * unit_rows} rows at stake, and sums are exact "
+                f"{unit_rows} puts {most_rows} rows at stake, and sums are exact "
                 f"up to {MOST_ROWS}: lower one of them"
             )
-        return [k * units * unit_rows for k in ks]
+        return [k * rows_per_k for k in ks]
 
     # What readers are told about it.
 
@@ -302,7 +304,9 @@ class Relation:
         Raises:
             ConfigError: the direction is no sum divided by a public constant.
         """
-        return self.rows_moved(unit_rows) * clip * math.sqrt(parameters) / normalizer
+        rows = self.rows_moved(unit_rows)
+        # A clipped gradient has entries of at most clip, hence at most this l2 norm for each row.
+        return rows * clip * math.sqrt(parameters) / normalizer
 
     # The bounds of a batch.
 
@@ -312,7 +316,9 @@ class Relation:
         Args:
             public: [b] bool, which records of the batch are public.
         """
-        return int((~public).sum()) if self.private_only else len(public)
+        if self.private_only:
+            return int((~public).sum())
+        return len(public)
 
     def count_selected(self, rows: int, batch: int, eligible: int) -> int:
         """Return how many of a batch's records the selection of one parameter takes.
@@ -329,7 +335,9 @@ class Relation:
 
         A vector or a matrix keeps its shape; a parameter of more dimensions is flattened.
         """
-        return (parameter.numel(),) if parameter.dim() > 2 else tuple(parameter.shape)
+        if parameter.dim() > 2:
+            return (parameter.numel(),)
+        return tuple(parameter.shape)
 
     def record_bounds(
         self,

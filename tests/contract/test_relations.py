@@ -143,7 +143,7 @@ def unnested(name: str, rule: Relation, k: int) -> int:
 
 
 # -- the contract
-# --------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 def test_the_settings_the_registry_the_files_and_this_suite_name_the_same_relations() -> None:
