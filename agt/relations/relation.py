@@ -195,7 +195,7 @@ class Relation:
 
     @property
     def reason_not_releasable(self) -> str:
-        """Return why no mechanism may use its certificates, as a sentence; empty if it may."""
+        """Return why no mechanism may use its certificates, as a clause; empty if one may."""
         if self.symmetric:
             return ""
         return (
