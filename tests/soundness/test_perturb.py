@@ -270,9 +270,7 @@ def fitted(**given: Any) -> agt.Fitted:
 
 
 def audited(model: BoxModel) -> dict[str, Outcome]:
-    extent = Certificate(
-        neighbours=16, farthest=2, bounded=1, queries=10, lines=3, again=False
-    )
+    extent = Certificate(neighbours=16, farthest=2, bounded=1, queries=10, lines=3, again=False)
     return {about: finding.outcome for about, finding in Auditor(model, extent, 0).run().items()}
 
 
