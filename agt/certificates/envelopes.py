@@ -42,11 +42,11 @@ class Envelope:
         shape = (len(self.ks), len(self.margin))
         if self.lower.shape != shape or self.upper.shape != shape:
             raise UnsoundError(
-                f"an envelope's bounds are {self.lower.shape} and {self.upper.shape}, and {shape} "
-                "is needed"
+                f"an envelope's bounds have the shapes {self.lower.shape} and {self.upper.shape}, "
+                f"but {shape} is needed"
             )
         if not ((self.lower <= self.margin) & (self.margin <= self.upper)).all():
-            raise UnsoundError("a query's margin is NaN, or lies outside of its bounds")
+            raise UnsoundError("a query's margin is NaN or lies outside of its bounds")
 
     def at_every_k(self, max_k: int) -> "Envelope":
         """Return the envelope at each k = 1, 2, ..., up to ``max_k`` or to its own last k.

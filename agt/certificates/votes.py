@@ -73,7 +73,7 @@ def certified_vote(
         - Distances in steps of a grid are 1-Lipschitz likewise (Lemma 4 of docs/proofs/votes.md).
     """
     if touches < 1:
-        raise ConfigError(f"ensemble: one k changes at least one member, got touches={touches}")
+        raise ConfigError(f"ensemble: touches={touches}: one k changes at least one member")
     labels, distances = check_members(labels, distances, classes)
     if prices is not None and (
         prices.shape != (classes, *labels.shape) or prices.dtype.kind not in "iu"
@@ -159,8 +159,7 @@ def check_members(
     if labels.ndim != 2 or labels.shape != distances.shape or not labels.shape[0]:
         raise ConfigError(
             f"ensemble: labels {labels.shape} and distances {distances.shape} must both be "
-            "[members, queries], with at "
-            "least one member"
+            "[members, queries], with at least one member"
         )
     if labels.dtype.kind not in "iu" or distances.dtype.kind not in "iu":
         raise ConfigError(

@@ -32,10 +32,10 @@ class Flip(Relation):
     def check_moves_records(self) -> NoReturn:
         """Refuse what is proved for added and removed records: labels alone change here."""
         raise ConfigError(
-            f"relation={self.name}: changed labels are counted by linear heads alone: use "
-            "certificate=votes learner=ridge (exact; ensemble.members=1: one head on all records), "
-            "certificate=stability or erm; or relation=substitute, to which a flip is a record "
-            "replaced"
+            f"relation={self.name}: only linear heads count changed labels. Use "
+            "certificate=votes learner=ridge (exact, also for one head on all records with "
+            "ensemble.members=1), certificate=stability or certificate=erm; or use "
+            "relation=substitute, which counts a changed label as a replaced record"
         )
 
     def check_boxes(self, public: np.ndarray) -> NoReturn:
@@ -51,17 +51,18 @@ class Flip(Relation):
             self.check_moves_records()
         if unit_rows > 1:
             raise ConfigError(
-                f"relation.unit_rows={unit_rows}: relation={self.name} counts single labels: use "
-                "unit_rows=1, without dataset.unit"
+                f"relation.unit_rows={unit_rows}: relation={self.name} counts single labels. Use "
+                "relation.unit_rows=1, without dataset.unit"
             )
 
     def check_ids(self, label_free: bool) -> None:
         """Refuse ids that are made from labels, under which a flipped record would move."""
         if not label_free:
             raise ConfigError(
-                f"relation={self.name}: ids and splits that are hashes of labels would move a "
-                "record whose label flips: give dataset.label_free=true (relation=flip on the "
-                "command line does so, of tables, vectors and blobs)"
+                f"relation={self.name}: ids and splits are hashes of labels here, so a record "
+                "whose label changes would move to another batch or split. Give "
+                "dataset.label_free=true (relation=flip on the command line sets it for tables, "
+                "vectors and blobs)"
             )
 
     def rows_moved(self, unit_rows: int, gradient_norm: float | None = None) -> int:

@@ -49,16 +49,16 @@ class MeanRelation(Relation):
         """Refuse batches whose means are not proved to compare exactly."""
         if n_max > EXACT_ROWS:
             raise ConfigError(
-                f"relation={self.name}: means compare exactly over at most {EXACT_ROWS} rows, and "
-                f"n_max is {n_max}: use more batches, or relation=add_remove"
+                f"relation={self.name}: means compare exactly over at most {EXACT_ROWS} rows, but "
+                f"training.batch.n_max={n_max}. Use more batches, or relation=add_remove"
             )
 
     def rows_moved(self, unit_rows: int, gradient_norm: float | None = None) -> NoReturn:
         """Refuse: one record more or less changes the weight of every other record."""
         raise ConfigError(
-            f"relation={self.name} divides by the size of the actual batch, so that one record "
-            "changes every other record's weight: certificate=box alone covers that; others need "
-            "relation=add_remove, substitute or remove"
+            f"relation={self.name} divides by the size of the actual batch, so one record changes "
+            "the weight of every other record. Only certificate=box covers that; with any other "
+            "certificate use relation=add_remove, substitute or remove"
         )
 
     def step_sensitivity(
@@ -67,7 +67,7 @@ class MeanRelation(Relation):
         """Refuse: the sensitivity of a mean depends on the data."""
         raise ConfigError(
             f"relation={self.name} divides by the actual batch, so its sensitivity depends on the "
-            "data: noise inside training needs relation=add_remove or substitute"
+            "data. For noise inside training use relation=add_remove or substitute"
         )
 
     def count_selected(self, rows: int, batch: int, eligible: int) -> int:

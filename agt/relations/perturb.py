@@ -48,9 +48,8 @@ class Perturb(Relation):
         """Refuse everything but boxes, which alone follow features that move."""
         raise ConfigError(
             f"relation={self.name}: features that move within a radius are bounded by boxes alone, "
-            "without noise: use certificate=box; or relation=substitute, to which they are a "
-            "record "
-            "replaced"
+            "without noise. Use certificate=box; or use relation=substitute, which counts a record "
+            "with other features as a replaced one"
         )
 
     def check_dealing(self, batches: int, members: int) -> None:
@@ -61,9 +60,9 @@ class Perturb(Relation):
         """
         if batches > 1 or members > 1:
             raise ConfigError(
-                f"relation={self.name}: training.batch.count={batches} ensemble.members={members}: "
-                "ids are hashes of features unless given, so a record that moves may come to "
-                "another batch or shard: use 1 of each"
+                f"relation={self.name}: training.batch.count={batches} "
+                f"ensemble.members={members}: ids are hashes of features unless they are given, so "
+                "a record whose features change may move to another batch or shard. Use 1 of each"
             )
 
     def check_plan(self) -> NoReturn:

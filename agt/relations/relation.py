@@ -162,8 +162,8 @@ class Relation:
         if most_rows > MOST_ROWS:
             raise ConfigError(
                 f"kgrid: k = {max(ks)} (of kgrid.max or kgrid.values) times relation.unit_rows = "
-                f"{unit_rows} puts {most_rows} rows at stake, and sums are exact "
-                f"up to {MOST_ROWS}: lower one of them"
+                f"{unit_rows} puts {most_rows} rows at stake, but sums are exact only up to "
+                f"{MOST_ROWS} rows. Lower one of them"
             )
         return [k * rows_per_k for k in ks]
 
@@ -244,8 +244,9 @@ class Relation:
         # these numbers, so removing one record would pass its id on to another.
         if label_free:
             raise ConfigError(
-                f"dataset.label_free=true is for relation=flip alone: with relation={self.name} a "
-                "record that goes would pass its id on to a copy with another label: leave it out"
+                f"dataset.label_free=true is only for relation=flip: with relation={self.name}, "
+                "removing a record would pass its id on to a copy that has another label. Leave "
+                "it out"
             )
 
     def check_dealing(self, batches: int, members: int) -> None:
@@ -260,9 +261,9 @@ class Relation:
         """
         if members > 1 and any(max(edit) > 1 for edit in self.edits):
             raise ConfigError(
-                f"relation={self.name}: ensemble.members={members}: what one k changes in an "
-                "ensemble "
-                "is proved where it removes one unit, adds one, or both: use ensemble.members=1"
+                f"ensemble.members={members}: one k of relation={self.name} removes or adds "
+                "several units, and no proof says how many members that changes. Use "
+                "ensemble.members=1"
             )
 
     def check_batches(self, n_max: int) -> None:

@@ -27,10 +27,9 @@ class Remove(Relation):
     def check_noise(self) -> NoReturn:
         """Refuse noise inside training, which a training without the records would draw anew."""
         raise ConfigError(
-            f"noise.epsilon: relation={self.name} is for unlearning, and training again draws "
-            "other "
-            "noise than this run met, so its certificates would say nothing about it; nor do "
-            "removals alone make a privacy guarantee: use relation=add_remove"
+            f"noise.epsilon: relation={self.name} is for unlearning. Training again without a "
+            "record would draw other noise than this run, so the certificates would not cover it; "
+            "and removals without additions make no privacy guarantee. Use relation=add_remove"
         )
 
 

@@ -62,9 +62,9 @@ def test_data_that_cannot_be_named_without_labels_is_refused(agt: Agt) -> None:
     agt("train", "dataset=mnist", *TRAIN[2:]).ended(
         2, "relation=flip: Mnist names records by hashes"
     )  # before its file is missed
-    agt(*TRAIN, "dataset.label_free=false").ended(2, "give dataset.label_free=true")
+    agt(*TRAIN, "dataset.label_free=false").ended(2, "Give dataset.label_free=true")
     agt("train", "+dataset.label_free=true").ended(
-        2, "dataset.label_free=true is for relation=flip alone"
+        2, "dataset.label_free=true is only for relation=flip"
     )
     agt(
         "train",
@@ -73,4 +73,4 @@ def test_data_that_cannot_be_named_without_labels_is_refused(agt: Agt) -> None:
         "certificate=removal",
         "training=recipe",
         "dataset.n_train=60",
-    ).ended(2, "use certificate=votes learner=ridge")
+    ).ended(2, "Use certificate=votes learner=ridge")

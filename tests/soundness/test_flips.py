@@ -296,7 +296,7 @@ def test_ids_without_labels_are_refused_where_no_label_flips() -> None:
     for relation in ("add_remove", "substitute", "remove"):
         model = agt.fit(x, y, declared=Declared(classes=(0, 1), size=6), relation=relation).model
         with pytest.raises(
-            ConfigError, match=r"dataset\.label_free=true is for relation=flip alone"
+            ConfigError, match=r"dataset\.label_free=true is only for relation=flip"
         ):
             model.problem.on(replace(model.problem.dataset, label_free=True))
 

@@ -311,9 +311,9 @@ def test_it_is_refused_where_nothing_is_proved() -> None:
         *((ConfigError, "bounded by boxes "
                         "alone", lambda kind=kind: fitted(certificate=kind, network=(), ks=3))
           for kind in ("stability", "erm", "removal")),
-        (ConfigError, "use 1 of each", lambda: fitted(members=2)),
-        (ConfigError, "use 1 of each", lambda: fitted(certificate="votes", network=(), members=2)),
-        (ConfigError, "use 1 of each", lambda: fitted(batch={"count": 2})),
+        (ConfigError, "Use 1 of each", lambda: fitted(members=2)),
+        (ConfigError, "Use 1 of each", lambda: fitted(certificate="votes", network=(), members=2)),
+        (ConfigError, "Use 1 of each", lambda: fitted(batch={"count": 2})),
         (ConfigError, r"needs relation\.radius", lambda: fitted(radius=None)),
         (ConfigError, r"needs relation\.radius", lambda: fitted(relation="add_remove")),
     )  # fmt: skip
