@@ -14,7 +14,9 @@ def test_its_words_say_what_one_k_is(name: str) -> None:
 
 
 def test_flip_says_that_features_are_not_protected() -> None:
-    assert "its features, and who is among the records, are not" in RELATIONS["flip"].describe_edit(1)
+    assert "its features, and who is among the records, are not" in RELATIONS["flip"].describe_edit(
+        1
+    )
 
 
 def test_a_ball_of_labels_or_features_says_what_changes() -> None:
