@@ -27,7 +27,7 @@ from agt import facts
 from agt.account import UNKNOWN_OWNER, DataOwner, Ledger, paying
 from agt.arrays import ClassValues, Labels, PublicFlags, RecordIds, StableDistances, UnitIds
 from agt.certificates.box import Certificates
-from agt.certificates.conditions import Condition, weaker
+from agt.certificates.conditions import Condition, weaker_conditions
 from agt.data.arrays import gathered
 from agt.data.dataset import Dataset
 from agt.data.erasure import without
@@ -215,7 +215,7 @@ class Fitted:
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a to g of method.md section 3, each proved, declared or not held."""
         now = self.model.conditions
-        return now if self.recorded is None else weaker(self.recorded, now)
+        return now if self.recorded is None else weaker_conditions(self.recorded, now)
 
     @naming_settings(FIT_ARGUMENTS)
     def predict(self, x: Features) -> Labels:
@@ -740,7 +740,10 @@ def load(
     content, how = shelf.read(DESCRIPTION), validate(ComputeConfig, compute or {}, "compute")
     try:
         node = json.loads(content)
-        problem, recorded = problem_of(node, how), tuple(map(Condition.of, node["conditions"]))
+        problem, recorded = (
+            problem_of(node, how),
+            tuple(map(Condition.from_json, node["conditions"])),
+        )
         classes = np.array(node["classes"], dtype=node["dtype"])
         columns = (
             None if node.get("columns") is None else validate(Columns, node["columns"], "columns")
@@ -772,7 +775,7 @@ def conditions_text(conditions: Sequence[Condition]) -> str:
     """Return which conditions are proved, declared, and not met, by letter."""
     groups = {"proved": "proved", "declared": "declared", "not held": "not met"}
     letters = {
-        name: " ".join(each.letter for each in conditions if each.grounds.standing == standing)
+        name: " ".join(each.letter for each in conditions if each.evidence.standing == standing)
         for standing, name in groups.items()
     }
     listed = "; ".join(f"{name}: {found or 'none'}" for name, found in letters.items())

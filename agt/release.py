@@ -21,7 +21,7 @@ from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from agt.certificates.conditions import Condition, weaker
+from agt.certificates.conditions import Condition, weaker_conditions
 from agt.data.arrays import gathered, selected
 from agt.errors import ConfigError
 from agt.ledger.ledger import Exhausted, Questions
@@ -398,7 +398,7 @@ class WeightsRelease(Release[ReleasedWeights]):
         head = mechanism.head_of(model)
         # The head's own reasons come first, as its weights are released: a head beside votes has
         # other batches than they, and needs a declared size, as votes know no normaliser.
-        conditions = weaker(head.conditions, terms.conditions_of(model))
+        conditions = weaker_conditions(head.conditions, terms.conditions_of(model))
         settings = head.settings
         noisy = settings.noise is not None
         granted = claim(

@@ -24,7 +24,7 @@ from torch import Tensor
 from agt.bounds.network import Network
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
-from agt.certificates.votes import count_votes
+from agt.certificates.vote_costs import count_votes
 from agt.data.records import Records
 from agt.errors import AgtError, ConfigError
 from agt.facts import Standing
@@ -1126,8 +1126,8 @@ class Auditor:
         ]
         return counterexamples(
             f"{PARAMETERS}: {self.subject}",
-            f"with {RELATIONS[relation.name].ball_of(relation.unit_rows)}, training stays within "
-            f"{bound}",
+            f"with {RELATIONS[relation.name].describe_ball(relation.unit_rows)}, training stays "
+            f"within {bound}",
             "neighbours trained by the run's own constants: units left out, and edits made to hurt",
             self.effort, "deviation/bound", self.share if self.groups else None, meaning,
             f"all bounds of a group narrowed together: of {' ... '.join(dict.fromkeys(ends))}; the "

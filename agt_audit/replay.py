@@ -40,7 +40,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 from torch import Tensor
 
-from agt.certificates.conditions import Condition, weaker
+from agt.certificates.conditions import Condition, weaker_conditions
 from agt.data.arrays import gathered
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
@@ -432,7 +432,7 @@ class ReplayedRelease:
     ) -> Mapping[str, object]:
         """Release from a model; return what is drawn, and every entry of the claim."""
         assert self.mechanism is not None  # else training itself is what is published
-        conditions = weaker(self.conditions, model.conditions)
+        conditions = weaker_conditions(self.conditions, model.conditions)
         terms = ReleaseTerms(conditions=conditions, randomness=source, **self.options)
         release = judge(model, queries, self.mechanism, terms)
         release.reserve()

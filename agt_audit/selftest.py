@@ -21,7 +21,7 @@ import pandas as pd
 from agt.api import Declared, fit
 from agt.bounds.network import Box
 from agt.certificates.box import Certificates
-from agt.certificates.stability import ClosedForm, certify_linear
+from agt.certificates.stability import ClosedFormCertificates, certify_linear
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
 from agt.mechanisms.labelling import Labelling, OnProgress
 from agt.mechanisms.mechanism import Mechanism
@@ -332,7 +332,7 @@ class StretchedDistance(LinearModel):
 
     times: float
 
-    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedForm:
+    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
         """As if a record moved it by so much less."""
         sensitivity = self.trained.sensitivity
         less = {name: getattr(sensitivity, name) / self.times for name in ("rho", "rounding")}

@@ -522,7 +522,7 @@ def training_curve(
         frame, _ = entry.runs.once(overrides, label, make, "_over_training")
         relation = entry.runs.settings(overrides)[1].relation.name
         about = {
-            "k counts": RELATIONS[relation].ball_of(),
+            "k counts": RELATIONS[relation].describe_ball(),
             "accuracy at the start": float(frame["nominal_accuracy"].iloc[0]),
         }
         return (

@@ -39,7 +39,7 @@ from agt.data.dataset import Dataset
 from agt.data.ids import content_ids
 from agt.data.records import DataError, Records
 from agt.errors import AgtError, DataMissing
-from agt.facts import Fact, Grounds, Standing, declared, not_held
+from agt.facts import Evidence, Fact, Standing, declared, not_held
 from agt.models.heads import HeadConfig
 from agt.models.store import FileReader, FileWriter, read_tensors
 from agt.provenance import code_digest, machine
@@ -399,7 +399,7 @@ def _pretrain_fact(public: Records) -> Fact:
     return not_held("encoder_records_undeclared", setting="dataset.pretrain_public")
 
 
-def _preprocessing(encoder: Encoder, dataset: Dataset) -> Grounds:
+def _preprocessing(encoder: Encoder, dataset: Dataset) -> Evidence:
     """Condition e for scaling and encoder together."""
     known = dataset.pretrain is not None and encoder.public.standing is not Standing.VOID
     seen = (
@@ -407,8 +407,10 @@ def _preprocessing(encoder: Encoder, dataset: Dataset) -> Grounds:
     )
     shared = np.intersect1d(seen, dataset.train.ids[~dataset.train.public])
     if len(shared):
-        return dataset.preprocessing.and_(not_held("encoder_saw_private", record=str(shared[0])))
-    return dataset.preprocessing.and_(encoder.public)
+        return dataset.preprocessing.with_facts(
+            not_held("encoder_saw_private", record=str(shared[0]))
+        )
+    return dataset.preprocessing.with_facts(encoder.public)
 
 
 def _signature(config: EncoderConfig, public: Records, outputs: int) -> str:

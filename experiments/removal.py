@@ -33,7 +33,7 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
-from agt.certificates.votes import VoteCertificates
+from agt.certificates.vote_certificates import VoteCertificates
 from agt.errors import ConfigError
 from agt.models.ensemble import EnsembleModel
 from agt.models.features import FeatureMap

@@ -74,8 +74,10 @@ class Population:
                 raise ConfigError(
                     f"{key}={getattr(self, key)!r}: give it in a few words, unit='one customer' say"
                 )
-        if self.relation not in RELATIONS or RELATIONS[self.relation].no_release:
-            private = (name for name, relation in RELATIONS.items() if not relation.no_release)
+        if self.relation not in RELATIONS or RELATIONS[self.relation].reason_not_releasable:
+            private = (
+                name for name, relation in RELATIONS.items() if not relation.reason_not_releasable
+            )
             raise ConfigError(
                 f"relation={self.relation}: a budget is for one of {', '.join(private)}: what "
                 "protects against removals "

@@ -248,7 +248,7 @@ class Claim:
 def neighbours_of(relation: RelationConfig) -> str:
     """Which datasets are neighbours, in words."""
     return sentences.neighbours(
-        relation.name, RELATIONS[relation.name].neighbours(relation.unit_rows)
+        relation.name, RELATIONS[relation.name].describe_edit(relation.unit_rows)
     )
 
 

@@ -29,7 +29,7 @@ from typing import ClassVar, Literal, Protocol, cast
 from agt import sentences
 from agt.certificates.conditions import Condition, declarations
 from agt.errors import ConfigError
-from agt.facts import grounds, not_held
+from agt.facts import evidence, not_held
 from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.claims import Accounting, Claim, Counting, Reason
 from agt.mechanisms.guarantees import Guarantee
@@ -74,7 +74,7 @@ def claim(
     Args:
         conditions: a to g of the run that the evidence comes from.
         relation: the run's relation, with the rows that one unit may have.
-        counting: what the evidence counts: records, or steps of the grid (``grid_index``).
+        counting: what the evidence counts: records, or steps of the grid (``count_grid_steps``).
         voting: how the evidence was made from an ensemble's: ``certified_vote``,
             ``published_vote``, or no ensemble.
         output: what is released.
@@ -89,7 +89,7 @@ def claim(
         ("counting", counting, Counting),
     ):
         check_choice(value, choices, name)
-    if why := RELATIONS[relation.name].no_release:
+    if why := RELATIONS[relation.name].reason_not_releasable:
         raise ConfigError(sentences.relation_refusal(relation.name, why))
     needed = _needed(conditions, mechanism, counting)
     failed = [condition for condition in needed if not condition.held]
@@ -124,7 +124,7 @@ def claim(
 
 def refusal_of(condition: Condition) -> Message:
     """Why a condition that does not hold stops a release, and what to do about it."""
-    missing = condition.grounds.missing_message
+    missing = condition.evidence.missing_message
     return sentences.condition_refusal(condition.letter, condition.name, missing)
 
 
@@ -133,7 +133,7 @@ def _needed(
 ) -> list[Condition]:
     """The conditions that the mechanism rests on; one that nobody assessed does not hold."""
     known = {condition.letter: condition for condition in conditions}
-    unknown = grounds(not_held("not_assessed"))
+    unknown = evidence(not_held("not_assessed"))
     return [
         known.get(letter, Condition(letter, "not assessed", unknown))
         for letter in RESTS_ON[mechanism.needs]

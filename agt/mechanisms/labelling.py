@@ -18,7 +18,7 @@ import numpy as np
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
-from agt.certificates.votes import VoteCertificates
+from agt.certificates.vote_certificates import VoteCertificates
 from agt.data.arrays import gathered, pieces
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Accounting, Claim, Counting

@@ -126,7 +126,7 @@ class Measurement:
         Args: how many columns there are of each.
         """
         moved = self.relation.unit_rows * math.sqrt(
-            RELATIONS[self.relation.name].moved * (1 + 2 * numbers + words)
+            RELATIONS[self.relation.name].units_changed_per_k * (1 + 2 * numbers + words)
         )
         return moved / weights_budget(self.eps, self.delta / 2).mu * (1 + 8 * UNIT)
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from agt.certificates.box import Certificates
-from agt.certificates.votes import VoteCertificates
+from agt.certificates.vote_certificates import VoteCertificates
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Counting
 from agt.mechanisms.composition import BOUNDS, per_query

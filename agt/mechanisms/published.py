@@ -199,9 +199,10 @@ def published_vote(labels: np.ndarray, distances: np.ndarray) -> "Vote":
     Read off the proof in appendix D.7.
     """
     # Loads torch, which those who only add up guarantees do without.
-    from agt.certificates.votes import Vote, checked_members, count_votes
+    from agt.certificates.vote_costs import count_votes
+    from agt.certificates.votes import Vote, check_members
 
-    labels, distances = checked_members(labels, distances, 2)
+    labels, distances = check_members(labels, distances, 2)
     counts = count_votes(labels, 2)
     flips = (abs(counts[1] - counts[0]) + 1) // 2
     sums = np.vstack(

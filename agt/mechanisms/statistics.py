@@ -259,7 +259,7 @@ def sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
                 relation_name=relation.name,
             )
         )
-    moved = RELATIONS[relation.name].moved
+    moved = RELATIONS[relation.name].units_changed_per_k
     return rows * moved, rows * math.sqrt(moved), rows * moved
 
 

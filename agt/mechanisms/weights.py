@@ -18,7 +18,7 @@ from typing import ClassVar, Self
 import numpy as np
 from scipy.special import ndtr
 
-from agt.certificates.stability import upper_lengths
+from agt.certificates.stability import bound_norms
 from agt.errors import ConfigError
 from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantees import GaussianDP
@@ -81,7 +81,7 @@ class ReleaseWeights(GaussianWeights):
         """Exact, by ``expected_accuracy``."""
         phi = head.phi(features)
         logits = logits_of(head.trained.weight, phi)
-        lengths = upper_lengths(phi)
+        lengths = bound_norms(phi)
 
         def accuracy(mechanism: Self) -> float:
             sigma = noise_scale(head.moves, mechanism.guarantee)

@@ -12,8 +12,9 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from agt.bounds.network import Box, Network
-from agt.certificates.box import Certificates, Envelope, certify, check_queries, envelope
+from agt.certificates.box import Certificates, certify, check_queries, compute_envelope
 from agt.certificates.conditions import Condition, assess, stated_constants
+from agt.certificates.envelopes import Envelope
 from agt.data.arrays import Blocks, gathered
 from agt.data.dataset import Dataset
 from agt.distributed import group
@@ -141,7 +142,7 @@ class BoxModel(Trained):
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """Over every box, or those of some k."""
-        return envelope(
+        return compute_envelope(
             self.head, self.problem.recipe, self.box if ks is None else self.box.at(ks), features
         )
 
@@ -182,7 +183,7 @@ def box_facts(
     """Letter -> what the configuration alone decides of conditions a, d and f. product, dtype:
     as in ``TrainingConfig``.
     """
-    nests = not RELATIONS[relation.name].unnested
+    nests = not RELATIONS[relation.name].reason_not_nested
     return {
         "a": proved("grid_dense", last=kgrid.ks[-1]) if kgrid.dense else not_held("grid_sparse"),
         "d": proved("boxes_nest")
@@ -205,10 +206,12 @@ def conditions_of(problem: Problem, plan: BatchPlan | None = None) -> tuple[Cond
     conditions = assess_boxes(
         problem.dataset, problem.recipe, plan or problem.plan, settings.choices
     )
-    conditions = tuple(c.and_(*settings.model.facts) if c.letter == "e" else c for c in conditions)
+    conditions = tuple(
+        c.with_facts(*settings.model.facts) if c.letter == "e" else c for c in conditions
+    )
     if settings.noise is None:
         return conditions
-    return tuple(c.and_(GIVEN_THE_DRAW) if c.letter == "d" else c for c in conditions)
+    return tuple(c.with_facts(GIVEN_THE_DRAW) if c.letter == "d" else c for c in conditions)
 
 
 def start_from(head: nn.Sequential, initial: Mapping[str, Tensor]) -> bool:

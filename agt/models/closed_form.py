@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from agt.certificates.box import Certificates
-from agt.certificates.stability import ClosedForm
+from agt.certificates.stability import ClosedFormCertificates
 from agt.data.arrays import ROWS, gathered
 from agt.data.dataset import Dataset
 from agt.distributed import group
@@ -183,7 +183,7 @@ class ClosedFormModel(Trained):
         """[n, J] float64, of public features [n, w]."""
         raise NotImplementedError
 
-    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedForm:
+    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
         """Certificates of queries with these public features [n, w], tabulated at these k."""
         raise NotImplementedError
 
@@ -225,7 +225,7 @@ class ClosedFormModel(Trained):
             lambda rows: self.certified(self.phi(features[rows]), grid),
             row_reporter(on_progress, count),
         )
-        known = ClosedForm.joined(parts, count)
+        known = ClosedFormCertificates.concatenate(parts, count)
         return (
             known
             if ks is None

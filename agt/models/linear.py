@@ -8,9 +8,14 @@ from typing import Self
 import numpy as np
 import torch
 
-from agt.certificates.box import REACH, Envelope
 from agt.certificates.conditions import Condition, assess
-from agt.certificates.stability import FARTHEST, ClosedForm, certify_linear, envelope_linear
+from agt.certificates.envelopes import MAX_MARGIN_EDITS, Envelope
+from agt.certificates.stability import (
+    MAX_STABLE_DISTANCE,
+    ClosedFormCertificates,
+    certify_linear,
+    compute_linear_envelope,
+)
 from agt.data.records import Records
 from agt.facts import Fact, Value, proved
 from agt.models.closed_form import ClosedFormKind, ClosedFormModel, read_features
@@ -158,7 +163,7 @@ class LinearModel(ClosedFormModel):
             2 * self.trained.sensitivity.radius,
             self.trained.loss.pair * self.trained.sensitivity.per_k,
         )
-        most = FARTHEST if reach >= FARTHEST * move else int(reach / move) + 2
+        most = MAX_STABLE_DISTANCE if reach >= MAX_STABLE_DISTANCE * move else int(reach / move) + 2
         return max(self.settings.kgrid.ks[-1], most)
 
     @property
@@ -180,16 +185,18 @@ class LinearModel(ClosedFormModel):
         """[n, J] float64, of public features [n, w]."""
         return logits_of(self.trained.weight, phi)
 
-    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedForm:
+    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
         """Certificates of queries with these public features [n, w], tabulated at these k."""
         priced = self.settings.ensembled and self.problem.classes > 2
-        return certify_linear(self.trained, phi, self.settings.relation.name, ks, priced=priced)
+        return certify_linear(
+            self.trained, phi, self.settings.relation.name, ks, with_prices=priced
+        )
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """At every k as far as a margin vote looks, or at these."""
-        some = range(1, REACH + 1) if ks is None else ks
-        return envelope_linear(
-            self.trained, self.phi(features), tuple(k for k in some if 1 <= k <= REACH)
+        some = range(1, MAX_MARGIN_EDITS + 1) if ks is None else ks
+        return compute_linear_envelope(
+            self.trained, self.phi(features), tuple(k for k in some if 1 <= k <= MAX_MARGIN_EDITS)
         )
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 import numpy as np
 
-from agt.certificates.box import Certificates, Envelope
+from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
+from agt.certificates.envelopes import Envelope
 from agt.data.dataset import Dataset
 from agt.data.records import Records
 from agt.errors import ConfigError

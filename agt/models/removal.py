@@ -164,7 +164,7 @@ class RemovalModel(LinearModel):
         conditions = self._assessed(constants, moves)
         if self.config.masking == "none":
             return conditions
-        return tuple(c.and_(GIVEN_THE_DRAW) if c.letter == "d" else c for c in conditions)
+        return tuple(c.with_facts(GIVEN_THE_DRAW) if c.letter == "d" else c for c in conditions)
 
     @property
     def metrics(self) -> dict[str, float | int | str]:

@@ -23,8 +23,9 @@ from torch import Tensor
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
-from agt.certificates.flips import flips_to_answer, flips_to_beat, of_others
-from agt.certificates.votes import Vote, VoteCertificates, certified_vote
+from agt.certificates.flips import cheapest_other_class, count_flips_to_answer, count_flips_to_beat
+from agt.certificates.vote_certificates import VoteCertificates
+from agt.certificates.votes import Vote, certified_vote
 from agt.data.arrays import ROWS
 from agt.data.records import Records
 from agt.distributed import group
@@ -271,7 +272,7 @@ class FlipModel(VotesModel):
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g."""
         exact = proved("flips_counted")
-        return tuple(c.and_(exact) if c.letter == "d" else c for c in super().conditions)
+        return tuple(c.with_facts(exact) if c.letter == "d" else c for c in super().conditions)
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
         """[n, J] float64: of votes their shares; of one member its scores, of which 2^51 are
@@ -324,13 +325,13 @@ class FlipModel(VotesModel):
         members, distances, vote = (
             np.concatenate(labels, axis=1),
             np.concatenate(turns, axis=1),
-            Vote.joined(votes),
+            Vote.concatenate(votes),
         )
         if ks is not None:
             return Certificates(
                 ks, relation, vote.prediction, np.array([vote.distance >= k for k in ks])
             )
-        return VoteCertificates.of_members(relation, vote, vote, members, distances, classes)
+        return VoteCertificates.from_members(relation, vote, vote, members, distances, classes)
 
     def _turned(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray, Vote]:
         """([T, n] each member's labels, [T, n] int64 their distances, the vote)."""
@@ -344,11 +345,11 @@ class FlipModel(VotesModel):
             pulled = queries @ one.pulls.T.astype(np.float64)
             exact = len(self.members) == 1 or classes == 2  # one rival is enough to know
             prices.append(
-                flips_to_beat(pulled, one.given, answers, classes, never)
+                count_flips_to_beat(pulled, one.given, answers, classes, never)
                 if exact
-                else flips_to_answer(pulled, one.given, classes, never)
+                else count_flips_to_answer(pulled, one.given, classes, never)
             )
-        distances = np.stack([*map(of_others, prices, members)]) - 1
+        distances = np.stack([*map(cheapest_other_class, prices, members)]) - 1
         touches = RELATIONS[self.settings.relation.name].touches
         return (
             members,

@@ -14,13 +14,15 @@ from typing import ClassVar
 import numpy as np
 
 from agt.certificates.box import Certificates
-from agt.certificates.conditions import Condition, named, shards_fact, symmetric_fact
-from agt.certificates.votes import VoteCertificates, count_votes, plain_vote
+from agt.certificates.conditions import Condition, conditions_from, shards_fact, symmetric_fact
+from agt.certificates.vote_certificates import VoteCertificates
+from agt.certificates.vote_costs import count_votes
+from agt.certificates.votes import plain_vote
 from agt.data.arrays import ROWS
 from agt.data.records import Records
 from agt.distributed import group
 from agt.errors import ConfigError
-from agt.facts import Fact, grounds, proved
+from agt.facts import Fact, evidence, proved
 from agt.messages import Message
 from agt.models.closed_form import ClosedFormKind, ClosedFormModel
 from agt.models.kind import BoundedQuantity, UnreadReason
@@ -152,17 +154,17 @@ class Votes(ClosedFormModel):
         touches = RELATIONS[settings.relation.name].touches
         moved = proved("vote_changes") if touches == 1 else proved("votes_change", touches=touches)
         found = {
-            "a": grounds(proved("every_k_counted")),
-            "b": dataset.selection.and_(
+            "a": evidence(proved("every_k_counted")),
+            "b": dataset.selection.with_facts(
                 shards_fact(settings.ensemble.members, touches), *facts["b"]
             ),
-            "c": grounds(*facts["c"]),
-            "d": grounds(moved),
-            "e": dataset.preprocessing.and_(*facts["e"], settings.choices),
-            "f": grounds(*facts["f"]),
-            "g": grounds(symmetric_fact(settings.relation)),
+            "c": evidence(*facts["c"]),
+            "d": evidence(moved),
+            "e": dataset.preprocessing.with_facts(*facts["e"], settings.choices),
+            "f": evidence(*facts["f"]),
+            "g": evidence(symmetric_fact(settings.relation)),
         }
-        return named(found, "a record moves one vote")
+        return conditions_from(found, "a record moves one vote")
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
@@ -216,4 +218,4 @@ class Votes(ClosedFormModel):
             certified = np.array([vote.distance >= k for k in ks])
             return Certificates(ks, relation, vote.prediction, certified)
         no_distances = np.broadcast_to(np.int64(0), labels.shape)
-        return VoteCertificates.of_members(relation, vote, vote, labels, no_distances, classes)
+        return VoteCertificates.from_members(relation, vote, vote, labels, no_distances, classes)

@@ -277,7 +277,7 @@ class TrainingRun:
         if public.any():
             # Private records first, so that a selection over private records is a prefix.
             rows = np.concatenate([rows[~public], rows[public]])
-        eligible = self.relation.eligible(public)
+        eligible = self.relation.count_eligible(public)
         # Lemma 3 of docs/proofs/training.md: boxes and point take the same step.
         moved_groups = []
         for group in self.groups:
@@ -434,7 +434,7 @@ class TrainingRun:
         rows_at_stake = self.rows_at_stake[part]
         counts = []
         for rows in rows_at_stake.tolist():
-            counts.append(self.relation.selected(rows, batch, eligible))
+            counts.append(self.relation.count_selected(rows, batch, eligible))
         return rows_at_stake.new_tensor(counts)
 
     def _selected_sums(
@@ -461,7 +461,7 @@ class TrainingRun:
         counted_here = torch.cat(counts) * (processes().rank == 0)
         lower = torch.cat(lower_parts)
         upper = torch.cat(upper_parts)
-        lower, upper = self.relation.selected_sums(lower, upper, counted_here)
+        lower, upper = self.relation.decode_selected_sums(lower, upper, counted_here)
         parameter = self.network.collapse_point(self.point)[name]
         lower = lower.reshape(-1, *parameter.shape)
         upper = upper.reshape(-1, *parameter.shape)

@@ -24,7 +24,7 @@ Formal guarantees
     that T(D) gives it, bit for bit, if
     - the relation's ball of m holds D - E: add_remove and remove count units gone (remove: private
       ones); one gone and none come is within one k of substitute and paper_privacy too
-      (agt/relations/relation.py, "One side alone";
+      (Lemma 7 of docs/proofs/relations.md;
       a linear head's k is two moves of one record); paper_unlearning holds for its own rule, the
       mean over what is left;
     - (b) each other record stays in its batch, shard and split, with its features: its place
@@ -59,7 +59,7 @@ Formal guarantees of ``answerable``
     label y_i, whichever they are, and so does the retrained member (the certificate's relation must
     cover removals). Let U be how many votes are not known, n_c how many known ones are for c, and y
     the class that wins among known votes, ties to the smaller class as in
-    agt/certificates/votes.py. The vote is y whatever the U say if and only if, for each rival r,
+    docs/proofs/votes.md. The vote is y whatever the U say if and only if, for each rival r,
     n_y - n_r >= U + [r < y]:
     if: r gains at most U from them, and y loses none, so y stays ahead of r, or level with r > y,
     which y wins;
@@ -68,7 +68,7 @@ Formal guarantees of ``answerable``
     query is answerable if and only if its label is the same for all votes of the unknown.
     It takes in whatever the ensemble's own stable distance L allows. Let sum_i k_i <= L. Each
     unknown member has k_i >= d_i + 1, so to change all of them costs at most sum_i k_i <= L < F
-    (agt/certificates/votes.py: F is the least sum of d_i + 1 over members whose change turns the
+    (docs/proofs/votes.md: F is the least sum of d_i + 1 over members whose change turns the
     vote), and the vote stands. The converse fails: requests that lie in many shards, a few in each,
     change nothing however many they are.
     Without certificates all distances are 0, and a member is known if and only if nothing waits for
@@ -81,7 +81,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agt.certificates.conditions import Condition
-from agt.certificates.votes import vote_counts
+from agt.certificates.votes import count_selected_votes
 from agt.data.dataset import Dataset
 from agt.data.records import fingerprint
 from agt.errors import CheckError, ConfigError
@@ -222,7 +222,7 @@ def gaps(
 def needed(conditions: Sequence[Condition]) -> tuple[Fact, ...]:
     """Every fact of the conditions that an answer which stands rests on."""
     asked = (c for c in conditions if c.letter in "bce" or c.name in STEPS)
-    return tuple(fact for condition in asked for fact in condition.grounds.facts)
+    return tuple(fact for condition in asked for fact in condition.evidence.facts)
 
 
 def answerable(
@@ -248,7 +248,7 @@ def answerable(
             f"pending requests {pending} are not one count for each of {len(labels)} members"
         )
     known = pending[:, None] <= distances
-    counts = vote_counts(labels, distances, classes, known)
+    counts = count_selected_votes(labels, distances, classes, known)
     unknown, winner = (~known).sum(axis=0), counts.argmax(axis=0)
     rivals = np.arange(classes)[:, None]
     ahead = counts.max(axis=0) - counts >= unknown + (rivals < winner)

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from agt import sentences
-from agt.certificates.conditions import NAMES, Condition, named, symmetric_fact
+from agt.certificates.conditions import CONDITION_NAMES, Condition, conditions_from, symmetric_fact
 from agt.data.dataset import Dataset
 from agt.data.labelled import class_names
 from agt.data.table import CLASSES, SIZE, MeasurementNote, Table
 from agt.errors import AgtError, ConfigError
-from agt.facts import declared, grounds, proved
+from agt.facts import declared, evidence, proved
 from agt.mechanisms.claims import neighbours_of
 from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
 from agt.mechanisms.mechanism_config import TotalConfig
@@ -183,10 +183,10 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
 
 def conditions(loaded: Dataset, settings: RunSettings) -> tuple[Condition, ...]:
     """What counts with noise rest on; nothing is trained, and no certificate takes part."""
-    untouched = dict.fromkeys("abcdefg", grounds(proved("nothing_trained")))
-    kinds = grounds(declared("kinds_of_columns_public"))
-    found = {"b": loaded.selection, "e": kinds, "g": grounds(symmetric_fact(settings.relation))}
-    return named(untouched | found, NAMES["d"][0])
+    untouched = dict.fromkeys("abcdefg", evidence(proved("nothing_trained")))
+    kinds = evidence(declared("kinds_of_columns_public"))
+    found = {"b": loaded.selection, "e": kinds, "g": evidence(symmetric_fact(settings.relation))}
+    return conditions_from(untouched | found, CONDITION_NAMES["d"][0])
 
 
 def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 
 from agt import __version__, sentences
-from agt.certificates.conditions import weaker
+from agt.certificates.conditions import weaker_conditions
 from agt.facts import LAST_IN_WORDS
 from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.claims import Claim, Reason, neighbours_of, read_claim
@@ -215,7 +215,7 @@ def _granted(
         ).claim
     if model is not None:
         head = cast(WeightsMechanism, mechanism).head_of(model)
-        conditions = weaker(conditions, head.conditions)
+        conditions = weaker_conditions(conditions, head.conditions)
     return claim(conditions, relation, mechanism, output=Output.WEIGHTS, noisy=noisy)
 
 

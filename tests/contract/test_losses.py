@@ -22,7 +22,7 @@ from agt.bounds.interval import Interval
 from agt.bounds.losses import LOSSES, Loss, loss_of
 from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
-from agt.certificates.box import certified_labels
+from agt.certificates.box import certify_labels
 from agt.errors import ConfigError
 from agt.models.heads import HeadConfig
 from agt.settings import LossName
@@ -152,7 +152,7 @@ def test_the_threshold_parts_the_classes(name: str) -> None:
     assert network.predict(x, point).tolist() == [0, 0, 1]
     box = {n: Interval(p[None] - 0.25, p[None] + 0.25) for n, p in point.items()}
     at = Rounding.of((0,), torch.float64, torch.device("cpu"))
-    assert certified_labels(network, x, torch.tensor([0, 0, 1]), box, at).tolist() == [
+    assert certify_labels(network, x, torch.tensor([0, 0, 1]), box, at).tolist() == [
         [True, False, True]
     ]
     # Each class's own target is on its side of the threshold.

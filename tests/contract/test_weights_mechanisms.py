@@ -25,7 +25,7 @@ import agt_cli
 from agt.api import Fitted, fit, load
 from agt.data.labelled import Declared
 from agt.errors import AgtError, ConfigError
-from agt.facts import grounds, not_held
+from agt.facts import evidence, not_held
 from agt.mechanisms import weights_mechanism
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mu
@@ -297,9 +297,9 @@ def claims_rest_on_every_condition(kind: Kind) -> None:
     model = model_for(kind)
     assert judged_weights(model, usual(kind)).claim.proved
     for letter in "abcdefg":
-        broken = grounds(not_held("own_words", text="it does not"))
+        broken = evidence(not_held("own_words", text="it does not"))
         less = tuple(
-            replace(c, grounds=broken) if c.letter == letter else c for c in model.conditions
+            replace(c, evidence=broken) if c.letter == letter else c for c in model.conditions
         )
         with pytest.raises(ConfigError, match=f"mechanism={kind.name}: condition {letter}"):
             judged_weights(model, usual(kind), conditions=less)

@@ -14,7 +14,7 @@ from agt.certificates.stability import certify_linear
 from agt.data.dataset import Dataset
 from agt.data.ids import content_ids
 from agt.data.records import Records
-from agt.facts import grounds, proved
+from agt.facts import evidence, proved
 from agt.models.box import BoxKind
 from agt.models.ensemble import vote
 from agt.models.erm import ErmKind
@@ -313,7 +313,7 @@ def _fit_closed(setting: Setting, data: Data) -> tuple[LinearTrained, FeatureMap
     case, certificate, records = setting.case, setting.certificate, data.records
     assert not isinstance(certificate, BoxKind)
     classes = tuple(str(c) for c in range(case.classes))
-    known = grounds(proved("own_words", text="made for a test"))
+    known = evidence(proved("own_words", text="made for a test"))
     dataset = Dataset("drawn", classes, records, data.test, None, {}, known, known, shard=True)
     features = FeatureMap.from_dataset(certificate.features, dataset)
     examples = replace(records, features=features(records.features, setting.dtype))

@@ -491,9 +491,9 @@ def test_what_certificates_of_a_run_do_not_say() -> None:
     assert gaps(settings, trained(np.arange(N), **HEAD).conditions) == []
     constants = next(c for c in conditions if c.letter == "e")
     read = not_held("own_words", text="a range was read off the records")
-    worse = (*trained(np.arange(N), **HEAD).conditions[:4], constants.and_(read))
+    worse = (*trained(np.arange(N), **HEAD).conditions[:4], constants.with_facts(read))
     assert Remark("condition_not_held", {"fact": read}) in gaps(settings, worse)
-    assert gaps(settings, worse, compared=(*constants.grounds.facts, read)) == []
+    assert gaps(settings, worse, compared=(*constants.evidence.facts, read)) == []
     assert (
         gaps(
             settings, worse, compared=(declared("declared_in_own_words", text="x", broken_by="y"),)

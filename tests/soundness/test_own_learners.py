@@ -234,7 +234,7 @@ def test_votes_alone_are_kept_and_answer_what_was_asked(tmp_path: Any) -> None:
     with pytest.raises(ConfigError, match=r"sklearn\.pipeline\.Pipeline"):
         retrained(read.model.problem, records(made.model))  # type: ignore[arg-type]
     b = next(c for c in read.conditions if c.letter == "b")
-    (function,) = (fact for fact in b.grounds.declarations if fact.code == "learner_is_function")
+    (function,) = (fact for fact in b.evidence.declarations if fact.code == "learner_is_function")
     assert function.values["learner"] == "sklearn.pipeline.Pipeline"
     assert function.setting == "certificate.learner"
     release = read.release(QUERIES[:5], agt.RandomizedResponse(eps=1.0, classes=3), seed=0)
@@ -263,7 +263,7 @@ def test_features_are_as_they_are_unless_a_map_is_given() -> None:
     plain, mapped = trained(own_learners.drawing), trained(own_learners.drawing, features="relu")
     assert np.array_equal(plain.phi(QUERIES), QUERIES)
     assert mapped.phi(QUERIES).shape[1] > 1000
-    codes = {fact.code for c in plain.conditions for fact in c.grounds.facts}
+    codes = {fact.code for c in plain.conditions for fact in c.evidence.facts}
     assert "norm_one" not in codes
     with pytest.raises(ConfigError, match="3 features"):
         plain.phi(np.zeros((1, 3)))

@@ -161,14 +161,14 @@ def stopping(network: Network, x: Tensor, labels: Tensor, bounds: Any, rounding:
     return held
 
 
-whole = boxes.certified_labels
+whole = boxes.certify_labels
 
 
 @pytest.mark.parametrize("broken", [grouped, stopping])
 def test_work_that_depends_on_the_box_is_caught(
     broken: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boxes, "certified_labels", broken)
+    monkeypatch.setattr(boxes, "certify_labels", broken)
     one, two = (
         work(partial(certified, 3, (), trained))
         for trained in (box(3, 0, 1e-3, ()), box(3, 1, 3.0, ()))

@@ -22,12 +22,12 @@ from synthetic import make_recipe, make_records, make_training
 
 from agt.bounds.interval import Interval
 from agt.bounds.rounding import Rounding
-from agt.certificates.box import bounded_margins, certified_labels, grid_index
-from agt.certificates.conditions import Condition, weaker
-from agt.certificates.stability import certify_linear, envelope_linear
+from agt.certificates.box import bound_binary_margins, certify_labels, count_grid_steps
+from agt.certificates.conditions import Condition, weaker_conditions
+from agt.certificates.stability import certify_linear, compute_linear_envelope
 from agt.certificates.votes import certified_vote
 from agt.errors import CheckError
-from agt.facts import grounds, not_held, proved
+from agt.facts import evidence, not_held, proved
 from agt.ledger.book import AdmittedTable, Charge, Population
 from agt.ledger.chain import START, Head, SecondHead
 from agt.ledger.ledger import Ledger
@@ -144,21 +144,21 @@ def test_a_label_is_certified_strictly_on_its_side_and_where_nothing_overflows(
     lower: float, upper: float, label: int, outputs: int, on_the_way: float, held: bool
 ) -> None:
     network, nothing = bounded(lower, upper, outputs, on_the_way), torch.zeros(1, 1)
-    assert certified_labels(network, nothing, torch.tensor([label]), {}, None).tolist() == [[held]]  # type: ignore[arg-type]
+    assert certify_labels(network, nothing, torch.tensor([label]), {}, None).tolist() == [[held]]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("on_the_way", [math.inf, -math.inf, math.nan])
 def test_nothing_is_known_of_a_margin_whose_bounds_overflow(on_the_way: float) -> None:
     network = bounded(0.6, 1.0, on_the_way=on_the_way)
-    low, high = bounded_margins(network, torch.zeros(1, 1), {}, None)  # type: ignore[arg-type]
+    low, high = bound_binary_margins(network, torch.zeros(1, 1), {}, None)  # type: ignore[arg-type]
     assert (low.item(), high.item()) == (-math.inf, math.inf)
-    assert not certified_labels(network, torch.zeros(1, 1), torch.tensor([1]), {}, None).any()  # type: ignore[arg-type]
+    assert not certify_labels(network, torch.zeros(1, 1), torch.tensor([1]), {}, None).any()  # type: ignore[arg-type]
 
 
 def test_steps_of_a_grid_end_at_its_first_gap() -> None:
     certified = np.array([[True, True, False], [True, False, True], [False, True, True]])
-    assert grid_index((0, 1, 2), certified).tolist() == [1, 0, 0]
-    assert grid_index((1, 5, 9), certified).tolist() == [2, 1, 0]
+    assert count_grid_steps((0, 1, 2), certified).tolist() == [1, 0, 0]
+    assert count_grid_steps((1, 5, 9), certified).tolist() == [2, 1, 0]
 
 
 # -- linear heads
@@ -233,7 +233,7 @@ def head_of(weight: float, rho: float = 0.25, radius: float = 10.0) -> LinearTra
 
 def test_a_margin_of_exactly_j_steps_withstands_one_less() -> None:
     query = np.ones((1, 1))
-    step = -float(envelope_linear(head_of(0.0), query, (1,)).lower[0, 0])
+    step = -float(compute_linear_envelope(head_of(0.0), query, (1,)).lower[0, 0])
     for j in (1, 2, 3, 8):
         assert certify_linear(head_of(j * step), query, "add_remove", (0, 1)).distance.tolist() == [
             j - 1
@@ -242,7 +242,7 @@ def test_a_margin_of_exactly_j_steps_withstands_one_less() -> None:
 
 @pytest.mark.parametrize("radius", [1.0, 1e6])
 def test_two_computed_margins_round_even_where_no_record_counts(radius: float) -> None:
-    bounds = envelope_linear(head_of(0.0, rho=0.0, radius=radius), np.ones((1, 1)), (1,))
+    bounds = compute_linear_envelope(head_of(0.0, rho=0.0, radius=radius), np.ones((1, 1)), (1,))
     assert float(bounds.upper[0, 0]) >= 2 * radius * UNIT
     assert (
         not certify_linear(
@@ -322,11 +322,11 @@ def test_the_distance_of_a_vote(
 @pytest.mark.parametrize("swapped", [False, True])
 def test_of_two_assessments_the_weaker_stands(swapped: bool) -> None:
     held, broken = (
-        Condition("a", "dense grid", grounds(fact))
+        Condition("a", "dense grid", evidence(fact))
         for fact in (proved("own_words", text="it is"), not_held("own_words", text="it is not"))
     )
     then, now = (broken, held) if swapped else (held, broken)
-    assert [condition.held for condition in weaker([then], [now])] == [False]
+    assert [condition.held for condition in weaker_conditions([then], [now])] == [False]
 
 
 def test_what_mechanisms_rest_on() -> None:

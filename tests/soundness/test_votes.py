@@ -16,9 +16,11 @@ from synthetic import refused
 from threadpoolctl import threadpool_limits
 
 import agt
-from agt.certificates.box import Certificates, Envelope
-from agt.certificates.stability import ClosedForm
-from agt.certificates.votes import Vote, certified_vote, margin_vote, plain_vote
+from agt.certificates.box import Certificates
+from agt.certificates.envelopes import Envelope
+from agt.certificates.margin_votes import margin_vote
+from agt.certificates.stability import ClosedFormCertificates
+from agt.certificates.votes import Vote, certified_vote, plain_vote
 from agt.data.records import Records
 from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
 from agt.mechanisms.labelling import Labelling
@@ -433,7 +435,7 @@ def stacked(
         prices = np.stack([c.prices for c in known], axis=1)[:, at].reshape(
             len(known[0].prices), -1
         )
-    return ClosedForm.of(
+    return ClosedFormCertificates.from_distances(
         known[0].ks, "substitute", label, np.ones(len(label), dtype=bool), distance, prices
     )
 

@@ -131,7 +131,7 @@ def test_own_initial_parameters_are_declared_and_stay_as_they_are() -> None:
     before = deepcopy(OWN.state_dict())
     conditions = {c.letter: c for c in fit(network=OWN, ks=1, **STEPS).conditions}
     assert "initial_parameters_public" in [
-        fact.code for fact in conditions["e"].grounds.declarations
+        fact.code for fact in conditions["e"].evidence.declarations
     ]
     assert all(torch.equal(before[name], tensor) for name, tensor in OWN.state_dict().items())
 

@@ -19,10 +19,10 @@ from synthetic import (
 
 from agt.bounds.network import Box, Network
 from agt.bounds.rounding import Rounding
-from agt.certificates.box import Certificates, certified_labels, certify
+from agt.certificates.box import Certificates, certify, certify_labels
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
-from agt.facts import declared, grounds, not_held, proved
+from agt.facts import declared, evidence, not_held, proved
 from agt.models.box import assess_boxes
 from agt.settings import BatchConfig
 from agt.training.batches import BatchPlan
@@ -98,7 +98,7 @@ def test_separation_is_strict_without_any_widening_too() -> None:
         )
         x = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
         for label in range(outputs):
-            held = certified_labels(network, x, torch.full((2,), label), model.bounds, exact)
+            held = certify_labels(network, x, torch.full((2,), label), model.bounds, exact)
             assert not held[0, 0]
             assert held[0, 1] == (outputs == 2 and label == 1)
 
@@ -208,7 +208,7 @@ def held(**change) -> str:  # type: ignore[no-untyped-def]
         declared_size=change.get("declared_size"),
     )
     records = make_records(np.eye(4), [0, 1, 0, 1])
-    fact = grounds(proved("own_words", text="public"))
+    fact = evidence(proved("own_words", text="public"))
     facts = {"selection": fact, "preprocessing": fact, **change.get("dataset", {})}
     choices = change.get(
         "choices",
@@ -231,13 +231,13 @@ def held(**change) -> str:  # type: ignore[no-untyped-def]
         ({"ks": (0, 5)}, "a"),
         ({"ks": (1, 2)}, "a"),
         ({"ks": (1, 0, 2)}, ""),
-        ({"dataset": {"selection": grounds(not_held("own_words", text="the first rows"))}}, "b"),
+        ({"dataset": {"selection": evidence(not_held("own_words", text="the first rows"))}}, "b"),
         ({"batch": BatchConfig()}, "c"),
         ({"batch": BatchConfig(), "declared_size": 4}, ""),
         (
             {
                 "dataset": {
-                    "preprocessing": grounds(not_held("own_words", text="means of the data"))
+                    "preprocessing": evidence(not_held("own_words", text="means of the data"))
                 }
             },
             "e",

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from agt.bounds.rounding import check_precision
 from agt.bounds.rules import LinearRule
 from agt.certificates import box as certificates
-from agt.certificates.box import certify, envelope
+from agt.certificates.box import certify, compute_envelope
 from agt.errors import ConfigError
 from agt.kernels import select
 from agt.kernels.reference import ReferenceKernel
@@ -173,7 +173,11 @@ def test_nothing_is_left_on_the_cpu(case: str, relation: str, away: dict[str, st
         box = train(head, recipe, records, noise=lambda step: draws)
         made = certify(head, recipe, box, records.features[:9])
         boxes.append(
-            (box, made, envelope(head, recipe, box, records.features[:9]) if classes == 2 else None)
+            (
+                box,
+                made,
+                compute_envelope(head, recipe, box, records.features[:9]) if classes == 2 else None,
+            )
         )
     (ours, mine, reach), (theirs, other, limit) = boxes
     for name in ours.nominal:

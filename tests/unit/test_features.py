@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 import agt
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
-from agt.facts import Standing, grounds, proved
+from agt.facts import Standing, evidence, proved
 from agt.models import compiled
 from agt.models.compiled import exp_of_minus
 from agt.models.features import (
@@ -43,7 +43,7 @@ from agt_cli.commands.tune import TuningData, choices, neighbours
 from agt_cli.composing import composed
 from agt_cli.report.console import Console
 
-HELD = grounds(proved("own_words", text="for a test"))
+HELD = evidence(proved("own_words", text="for a test"))
 
 
 def dataset(width: int = 6, public: int = 0, seed: int = 0) -> Dataset:

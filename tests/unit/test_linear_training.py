@@ -11,7 +11,7 @@ import torch
 from scipy.optimize import minimize
 from synthetic import make_recipe, make_records, refused
 
-from agt.certificates.stability import FARTHEST, certify_linear, upper_lengths
+from agt.certificates.stability import MAX_STABLE_DISTANCE, bound_norms, certify_linear
 from agt.certificates.votes import certified_vote
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
@@ -264,11 +264,11 @@ def test_no_distance_is_too_long_for_a_vote() -> None:
     certified votes take.
     """
     head = known([[1.0, 0.0]], [[1.0, 0.0], [-0.5, 0.0]], 1e-13)
-    assert head.distance.tolist() == [FARTHEST, FARTHEST]
+    assert head.distance.tolist() == [MAX_STABLE_DISTANCE, MAX_STABLE_DISTANCE]
     voted = certified_vote(
         head.prediction[None].repeat(3, 0), head.distance[None].repeat(3, 0), touches=1
     )
-    assert voted.distance.tolist() == [2 * FARTHEST + 1] * 2
+    assert voted.distance.tolist() == [2 * MAX_STABLE_DISTANCE + 1] * 2
 
 
 def test_ties_belong_to_the_first_class_and_have_no_distance() -> None:
@@ -295,6 +295,6 @@ def test_a_query_that_is_no_number_is_an_error(bad: float) -> None:
 def test_lengths_bound_vectors_whose_squares_underflow() -> None:
     for size in (1e-150, 1e-162, 1e-200, 1e-300, 5e-324, 0.0):
         phi = np.array([[size, -size, 0.0]])
-        assert upper_lengths(phi)[0] >= size * 1.41
+        assert bound_norms(phi)[0] >= size * 1.41
     ordinary = np.array([[0.6, 0.8]])
-    assert upper_lengths(ordinary)[0] == pytest.approx(1, rel=1e-14)
+    assert bound_norms(ordinary)[0] == pytest.approx(1, rel=1e-14)

@@ -150,7 +150,7 @@ def test_by_k_is_what_each_run_certifies(entry: Callable[..., Entry], tmp_path: 
         )
     )
     for profile, claim in (("paper", "privacy"), ("ours", "unlearning")):
-        assert balls[profile + claim] == RELATIONS[f"paper_{claim}"].ball_of()
+        assert balls[profile + claim] == RELATIONS[f"paper_{claim}"].describe_ball()
     assert (tmp_path / "r" / "figures" / "figure.pdf").is_file()
 
 
