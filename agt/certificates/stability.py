@@ -211,7 +211,7 @@ def _moves(trained: LinearTrained, phi: np.ndarray) -> tuple[np.ndarray, np.ndar
     loss, sensitivity, length = trained.loss, trained.sensitivity, upper_lengths(phi)
     error = margin_rounding(loss, phi.shape[1], sensitivity.radius, length)
     step, idle = (
-        (loss.pair * move * length * (1 + 8 * UNIT) + 2 * error) * (1 + 8 * UNIT)
+        (loss.margin_factor * move * length * (1 + 8 * UNIT) + 2 * error) * (1 + 8 * UNIT)
         for move in (sensitivity.per_k, sensitivity.rounding)
     )
     return step, idle

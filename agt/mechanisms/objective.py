@@ -105,7 +105,7 @@ class Shape:
         trained = head.trained
         decay = trained.training.weight_decay if weight_decay is None else weight_decay
         strength = decay * trained.plan.normalizer
-        return cls(strength, trained.loss.reach, trained.plan.n_max, trained.weight.shape[1])
+        return cls(strength, trained.loss.derivative_bound, trained.plan.n_max, trained.weight.shape[1])
 
     @property
     def determinant_loss(self) -> float:

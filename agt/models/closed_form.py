@@ -27,7 +27,7 @@ from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import RECIPE, FeaturesConfig, TrainingConfig
 from agt.training.loop import OnProgress, counted
-from agt.training.sensitivity import check_optimizer
+from agt.training.sensitivity import check_no_momentum
 from agt.training.strength import numbers_of, resolve_minimiser
 
 
@@ -79,7 +79,7 @@ class ClosedFormKind(CertificateKind):
                 "CPU: use compute=default"
             )
         relation.check_closed_form()
-        check_optimizer(settings.training)
+        check_no_momentum(settings.training)
         self.check_own(settings)
         if settings.noise is not None:
             raise ConfigError(

@@ -468,7 +468,7 @@ def _removed(
         step = head.remove(
             model.phi(erased.features), gone, phi if config.factorisation == "fresh" else None
         )
-        reach, outputs = model.known.loss.reach, len(head.weight)
+        reach, outputs = model.known.loss.derivative_bound, len(head.weight)
         worst = worst_case(
             objective.gamma, len(erased), head.count, objective.strength, reach, outputs
         )

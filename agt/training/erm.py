@@ -112,9 +112,9 @@ from agt.training.sensitivity import (
     LinearLoss,
     LinearSetting,
     Sensitivity,
-    check_optimizer,
+    check_no_momentum,
     rows_moved,
-    sum_rounding,
+    gradient_sum_rounding,
 )
 
 ITERATIONS = 4
@@ -132,7 +132,7 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
     """
     rows = rows_moved(setting.relation, setting.loss)
     check_erm(setting.training)
-    plan, reach, strength = setting.plan, setting.loss.reach, setting.training.weight_decay
+    plan, reach, strength = setting.plan, setting.loss.derivative_bound, setting.training.weight_decay
     rho = next_up(next_up(reach / strength) / plan.normalizer)
     away = next_up(tolerance / strength)
     radius = next_up(
@@ -149,7 +149,7 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
 
 def check_erm(training: TrainingConfig, certificate: str = "erm") -> None:
     """Raise ConfigError if the settings do not describe one strongly convex problem."""
-    check_optimizer(training)
+    check_no_momentum(training)
     if not training.weight_decay and "weight_decay" not in training.by_recipe:
         raise ConfigError(
             f"training.weight_decay=0: certificate={certificate} divides by it; give a positive "
@@ -166,7 +166,7 @@ def gradient_rounding(setting: LinearSetting, radius: float) -> float:
     """Bound on how far the computed gradient of F is from the exact one, of the exact features,
     where |theta| <= radius.
     """
-    part = next_up(sum_rounding(setting, radius) / setting.plan.normalizer)
+    part = next_up(gradient_sum_rounding(setting, radius) / setting.plan.normalizer)
     return next_up(next_up(part + 4 * UNIT * setting.training.weight_decay * radius) * COVER)
 
 
@@ -187,7 +187,7 @@ def train_erm(
         ConfigError: as ``erm_sensitivity``, or more records than n_max.
         UnsoundError: the tolerance was not reached.
     """
-    setting = LinearSetting.of(recipe, len(records), records.features.shape[1])
+    setting = LinearSetting.from_recipe(recipe, len(records), records.features.shape[1])
     loss, plan, strength = (
         setting.loss,
         replace(setting.plan, epochs=1),
@@ -238,7 +238,7 @@ def iterations(setting: LinearSetting, tolerance: float) -> int:
         setting.plan.n_max / setting.plan.normalizer,
     )
     smoothness = loss.smoothness * share + strength
-    start = share * math.log(max(2, loss.outputs)) + (share * loss.reach) ** 2 / (2 * strength)
+    start = share * math.log(max(2, loss.outputs)) + (share * loss.derivative_bound) ** 2 / (2 * strength)
     return 1 + math.ceil(
         math.sqrt(smoothness / strength) * math.log(max(2.0, 2 * smoothness * start / tolerance**2))
     )

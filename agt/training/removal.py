@@ -316,7 +316,7 @@ class RemovalProblem:
         )
         if self.config.masking == "output":
             radius, lattice = root * self.largest * COVER, root * step_of(self.config.sigma)
-        rho = next_up(self.loss.reach / s)
+        rho = next_up(self.loss.derivative_bound / s)
         rounding = 2 * next_up(away + (lattice / 2 + UNIT * radius) * COVER)
         return Sensitivity(rho, rounding, radius, None, rows_moved(self.setting.relation))
 
@@ -347,7 +347,7 @@ class RemovalProblem:
         """
         setting, length = self.setting, np.array([self.length(self.config.tolerance)])
         still = self.objective.strength * length + _longest(self.tilt)
-        sizes = np.array([setting.plan.n_max * self.loss.reach])
+        sizes = np.array([setting.plan.n_max * self.loss.derivative_bound])
         one = self.objective.rounding(length, still, sizes, setting.plan.n_max, setting.width)
         return float(one[0]) * math.sqrt(setting.loss.outputs) * COVER
 

@@ -55,7 +55,7 @@ def test_sgd_goes_as_far_as_the_strength_says_in_steps_that_are_allowed(
     recipe = Recipe(
         classes, training, RelationConfig("add_remove"), KGridConfig(max=1), declared_size=size
     )
-    setting = LinearSetting.of(recipe, 0, width=3)
+    setting = LinearSetting.from_recipe(recipe, 0, width=3)
     assert training.lr <= setting.rate_limit
     if training.batch.count > 1:  # a single batch holds everybody, however units fall
         assert setting.plan.n_max - setting.plan.normalizer > 6 * np.sqrt(

@@ -27,7 +27,7 @@ from agt.training.ensemble import EnsembleConfig, parts, shards, train_members
 from agt.training.erm import TiltedErm, least_tolerance, radius, smoothness, solve
 from agt.training.recipe import Recipe
 from agt.training.sgd import Sgd, descend, learning_rate
-from agt.training.spectral import largest_eigenvalue, proved
+from agt.training.spectral import largest_eigenvalue, prove_eigenvalue_bound
 
 # -- batches
 # -----------------------------------------------------------------------------------------------------------
@@ -373,15 +373,15 @@ def test_a_power_iteration_would_stop_too_low_and_the_bound_does_not():
 
 def test_an_estimate_that_is_too_low_is_not_proved():
     matrix, top = hidden()
-    assert proved(matrix, 9.5) is None
-    assert proved(matrix, 10.001) >= top
+    assert prove_eigenvalue_bound(matrix, 9.5) is None
+    assert prove_eigenvalue_bound(matrix, 10.001) >= top
 
 
 def test_a_guess_that_is_too_low_is_not_the_bound(monkeypatch):
     matrix, top = hidden()
-    monkeypatch.setattr(spectral, "_top", lambda _: 9.0)  # a guess from a blind iteration
+    monkeypatch.setattr(spectral, "_estimate_largest_eigenvalue", lambda _: 9.0)  # a guess from a blind iteration
     assert top <= largest_eigenvalue(matrix) <= 2 * top
-    monkeypatch.setattr(spectral, "_top", lambda _: 0.01)  # a hopeless one
+    monkeypatch.setattr(spectral, "_estimate_largest_eigenvalue", lambda _: 0.01)  # a hopeless one
     assert largest_eigenvalue(matrix) >= np.trace(matrix)
 
 
