@@ -38,7 +38,7 @@ from agt.store import as_json
 from agt.templates import upward
 from agt.training.batches import check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.erm import check_erm
+from agt.training.erm import check_minimiser_settings
 from agt.training.linear import LinearTrained
 from agt.training.loop import OnProgress
 from agt.training.removal import (
@@ -104,7 +104,7 @@ class RemovalModel(LinearModel):
 
         def gradient(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
             targets = objective.targets(labels, self.problem.classes)
-            return objective.force(state.weight, self.phi(features), targets).gradient
+            return objective.loss_gradient(state.weight, self.phi(features), targets).value
 
         sigma = 0.0 if self.config.masking == "none" else self.config.sigma
         distance = state.residual / objective.strength
@@ -332,7 +332,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         """Raise ConfigError where there is no one strongly convex problem, or more than one
         head.
         """
-        check_erm(settings.training, self.name)
+        check_minimiser_settings(settings.training, self.name)
         if settings.ensemble.members > 1:
             raise ConfigError(
                 f"ensemble.members={settings.ensemble.members}: certificate=removal removes "
@@ -470,7 +470,12 @@ def _removed(
         )
         reach, outputs = model.known.loss.derivative_bound, len(head.weight)
         worst = worst_case(
-            objective.gamma, len(erased), head.count, objective.strength, reach, outputs
+            objective.curvature_lipschitz,
+            len(erased),
+            head.count,
+            objective.strength,
+            reach,
+            outputs,
         )
         if config.bound == "worst":
             head.residual = max(step.after, step.before + worst)

@@ -85,9 +85,7 @@ class LinearLoss:
         derivative_bound = min(training.clip, 1.0)
         if classes == 2:
             return cls("binary", 1, derivative_bound, 0.25, 1.0, 1.0)
-        return cls(
-            "one_vs_all", classes, derivative_bound, 0.25, 2.0, next_up(math.sqrt(classes))
-        )
+        return cls("one_vs_all", classes, derivative_bound, 0.25, 2.0, next_up(math.sqrt(classes)))
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,9 @@ def _sgd(
     count = training.batch.count
     if "batch.count" in training.by_recipe and training.batch.normalizer is None:
         count = min(max(1, int(size / (BATCH * unit_rows**2))), MOST_BATCHES)
-    return rates(training, LinearLoss.from_settings(training, classes).smoothness, size / force, size, count)
+    return rates(
+        training, LinearLoss.from_settings(training, classes).smoothness, size / force, size, count
+    )
 
 
 def rates(

@@ -147,8 +147,16 @@ from agt.numeric import (
     gaussian_mu,
     next_up,
 )
-from agt.training.erm import TINY, Objective, Slope, blocks, gram, gram_rounding, logits_in
+from agt.training.objective import (
+    SQUARE_UNDERFLOW_ALLOWANCE,
+    ComputedGradient,
+    Objective,
+    chunked_logits,
+    gram,
+    gram_rounding,
+)
 from agt.training.removal import RemovalConfig, RemovalState, spectral_norm
+from agt.training.row_sums import row_blocks
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Remark
 
@@ -181,7 +189,7 @@ class BoundedMatrix:
         from what is meant; it is summed as ``training.objective.gram_rounding`` charges it, in
         blocks.
         """
-        self.matrix = self.matrix - sum(rows[part].T @ rows[part] for part in blocks(len(rows)))
+        self.matrix = self.matrix - sum(rows[part].T @ rows[part] for part in row_blocks(len(rows)))
         self.error = (self.error + off + UNIT * self.size) * COVER
         self.size += self.error
 
@@ -345,12 +353,14 @@ class RemovableHead:
         targets: np.ndarray,
     ) -> "RemovableHead":
         """Of any weights on the data: matrices formed, the residual measured. Arguments as for
-        ``Objective.slope``.
+        ``Objective.gradient``.
 
         Raises:
             UnsoundError: a record of norm above 1, rounding included.
         """
-        head = cls(objective, weight, tilt, objective.slope(weight, features, targets, tilt).bound)
+        head = cls(
+            objective, weight, tilt, objective.gradient(weight, features, targets, tilt).norm_bound
+        )
         head.settle(features)
         return head
 
@@ -421,7 +431,7 @@ class RemovableHead:
             )
         x = np.ascontiguousarray(features, dtype=np.float64)
         check_norms(x)
-        force = self.objective.force(self.weight, x, targets)
+        force = self.objective.loss_gradient(self.weight, x, targets)
         # of the records that are left nothing is known until the end
         before, self.residual = self.residual, math.inf
         if remaining is None:
@@ -448,15 +458,15 @@ class RemovableHead:
             raise ValueError(f"{len(features)} records are given, and {self.count} are left")
         self.residual, best = math.inf, self.weight
         for _ in range(PASSES):
-            slope = self.objective.slope(self.weight, features, targets, self.tilt)
-            helped = slope.bound <= self.residual / 2
-            if slope.bound < self.residual:
-                self.residual, best = slope.bound, self.weight
-            if not helped or self.residual <= max(goal, 2 * slope.error):
+            gradient = self.objective.gradient(self.weight, features, targets, self.tilt)
+            helped = gradient.norm_bound <= self.residual / 2
+            if gradient.norm_bound < self.residual:
+                self.residual, best = gradient.norm_bound, self.weight
+            if not helped or self.residual <= max(goal, 2 * gradient.error):
                 break
-            self.weight = self._moved(-slope.gradient)[0]
+            self.weight = self._moved(-gradient.value)[0]
         self.weight = best
-        return self.residual <= max(goal, 2 * slope.error)
+        return self.residual <= max(goal, 2 * gradient.error)
 
     def refresh(self, features: np.ndarray, targets: np.ndarray, goal: float = 0.0) -> None:
         """Newton's method: matrices formed anew at the weights of now, then polished, until that no
@@ -507,21 +517,21 @@ class RemovableHead:
         """Take the records' part out of the matrices that are kept."""
         problem, count = self.objective, len(x)
         off = problem.hessian_rounding(self.reference, count)
-        roots = np.sqrt(problem.curvatures(logits_in(x, self.reference)))
+        roots = np.sqrt(problem.curvatures(chunked_logits(x, self.reference)))
         for output, factor in enumerate(self.factors):
             factor.remove(roots[:, output : output + 1] * x, off)
         self.gram.remove(x, gram_rounding(count))
         self.count -= count
 
-    def _step(self, force: Slope, before: float) -> NewtonStep:
+    def _step(self, force: ComputedGradient, before: float) -> NewtonStep:
         """Move by v, H0 v = force as nearly as it is solved, from a residual of at most
         ``before``.
         """
-        moved, parts = self._moved(force.gradient)
+        moved, parts = self._moved(force.value)
         solved, curved, fresh, length = (
             float(size) * COVER for size in np.linalg.norm(parts, axis=1)
         )
-        after = (before + force.error + solved + curved) * COVER + TINY
+        after = (before + force.error + solved + curved) * COVER + SQUARE_UNDERFLOW_ALLOWANCE
         if not math.isfinite(after):
             raise UnsoundError(
                 "a bound on the residual is not finite: nothing is removed; train again"
@@ -534,7 +544,7 @@ class RemovableHead:
         output).
         """
         parts, moved = np.zeros((4, len(force))), np.array(self.weight)
-        lever = self.objective.gamma / 2 * self.norm
+        lever = self.objective.curvature_lipschitz / 2 * self.norm
         steepest = self.objective.smoothness * self.norm**2 + self.objective.strength
         for output, wanted in enumerate(force):
             step, left = self.factors[output if len(self.factors) > 1 else 0].solve(wanted)

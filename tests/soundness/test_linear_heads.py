@@ -125,7 +125,9 @@ def test_a_rho_that_takes_the_last_rate_for_all_steps_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     right, proved = StepCoefficients.at_step.__func__, sensitivity.sgd_sensitivity  # type: ignore[attr-defined]
-    last_rate = type("Broken", (), {"at_step": staticmethod(lambda t, p, s: right(StepCoefficients, t, p, 8))})
+    last_rate = type(
+        "Broken", (), {"at_step": staticmethod(lambda t, p, s: right(StepCoefficients, t, p, 8))}
+    )
 
     def broken(setting: sensitivity.LinearSetting, average: int = 1) -> sensitivity.Sensitivity:
         with pytest.MonkeyPatch.context() as patch:  # training itself keeps its rates
@@ -153,7 +155,8 @@ def test_a_rho_for_a_batch_that_never_changes_is_caught() -> None:
     empty = trained(setting, 0)
     at = [StepCoefficients.at_step(setting.case.config(), empty.plan, t) for t in range(8)]
     parts = [
-        at[t].step_size * 0.01 * float(np.prod([later.decay_factor for later in at[t + 1 :]])) for t in range(8)
+        at[t].step_size * 0.01 * float(np.prod([later.decay_factor for later in at[t + 1 :]]))
+        for t in range(8)
     ]
     moved = max(moved_by(empty, trained(setting, unit=f"z{name}-")) for name in range(64))
     assert moved <= empty.sensitivity.rho_fp
@@ -204,14 +207,18 @@ def test_steps_at_the_limit_do_not_expand_and_beyond_it_do(
 
 
 def test_a_clamped_softmax_expands_and_is_refused() -> None:
-    free = LinearLoss.from_settings(TrainingConfig(loss="cross_entropy", epochs=1, lr=1.0, clip=1.0), 3)
+    free = LinearLoss.from_settings(
+        TrainingConfig(loss="cross_entropy", epochs=1, lr=1.0, clip=1.0), 3
+    )
 
     def clamped(loss: LinearLoss, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return linear.loss_derivative(loss, logits, labels).clamp(-0.3, 0.3)
 
     assert expansion(clamped, free, 4.0) > 1.001
     with pytest.raises(ConfigError, match=r"training\.clip=0\.3.*use training\.clip=1"):
-        LinearLoss.from_settings(TrainingConfig(loss="cross_entropy", epochs=1, lr=1.0, clip=0.3), 3)
+        LinearLoss.from_settings(
+            TrainingConfig(loss="cross_entropy", epochs=1, lr=1.0, clip=0.3), 3
+        )
 
 
 def test_a_step_beyond_the_limit_breaks_rho_if_nobody_looks(

@@ -45,14 +45,15 @@ from agt.mechanisms.weights import noise_scale
 from agt.numeric import UNIT, gaussian_mu, step_of
 from agt.settings import RelationConfig
 from agt.store import write_atomic
-from agt.training.erm import Slope, erm_sensitivity, train_erm
+from agt.training.erm import erm_sensitivity, train_erm
 from agt.training.linear import LinearTrained
+from agt.training.objective import ComputedGradient
 from agt.training.removal import RemovalConfig, RemovalProblem, removal_budget
 from agt.training.sensitivity import (
     LinearLoss,
     LinearSetting,
-    StepCoefficients,
     Sensitivity,
+    StepCoefficients,
     sgd_sensitivity,
 )
 from agt.training.spectral import prove_eigenvalue_bound
@@ -193,7 +194,9 @@ def test_rho_is_what_the_worst_dealing_of_one_record_moves_the_head_by() -> None
     for batches in product(range(2), repeat=3):  # which one of each epoch
         moved = Fraction(0)
         for t, at in enumerate(steps):
-            moved = moved * Fraction(at.decay_factor) + Fraction(at.step_size) * (batches[t // 2] == t % 2)
+            moved = moved * Fraction(at.decay_factor) + Fraction(at.step_size) * (
+                batches[t // 2] == t % 2
+            )
         worst = max(worst, moved)
     rho = sgd_sensitivity(given).rho
     assert worst <= rho <= float(worst) * (1 + 1e-12)
@@ -206,7 +209,7 @@ def test_a_sensitivity_has_rounding_and_every_row_in_it() -> None:
 
 
 def test_a_residual_has_in_it_what_rounding_may_hide() -> None:
-    assert Slope(np.array([[3.0, 4.0]]), 0.5).bound >= 5.5
+    assert ComputedGradient(np.array([[3.0, 4.0]]), 0.5).norm_bound >= 5.5
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "substitute"])
@@ -482,7 +485,9 @@ def test_the_overhead_of_a_factorisation_grows_with_the_trace_it_leaves() -> Non
         rows = rng.normal(size=(9, 6))
         matrix = rows.T @ rows
         guess = 1.1 * float(np.linalg.eigvalsh(matrix)[-1])
-        assert prove_eigenvalue_bound(matrix, guess) >= guess + 7 * UNIT * (6 * guess - np.trace(matrix))  # type: ignore[operator]
+        assert prove_eigenvalue_bound(matrix, guess) >= guess + 7 * UNIT * (
+            6 * guess - np.trace(matrix)
+        )  # type: ignore[operator]
 
 
 # -- matrices that are kept

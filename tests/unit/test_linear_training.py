@@ -16,13 +16,13 @@ from agt.certificates.votes import certified_vote
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.settings import BatchConfig, TrainingConfig
-from agt.training.erm import erm_sensitivity, iterations, train_erm
+from agt.training.erm import erm_sensitivity, iterations_to_tolerance, train_erm
 from agt.training.linear import LinearTrained, gradient_sum, loss_derivative, train_linear
 from agt.training.sensitivity import (
     LinearLoss,
     LinearSetting,
-    StepCoefficients,
     Sensitivity,
+    StepCoefficients,
     sgd_sensitivity,
 )
 
@@ -90,7 +90,9 @@ def test_unclamped_gradients_are_autograd_s(loss: str, classes: int) -> None:
 def test_the_derivative_is_clamped_and_its_norm_within_reach() -> None:
     logits = torch.linspace(-40, 40, 400, dtype=torch.float64)
     labels = torch.arange(400) % 2
-    clamped = loss_derivative(LinearLoss.from_settings(training(clip=0.2), 2), logits[:, None], labels)
+    clamped = loss_derivative(
+        LinearLoss.from_settings(training(clip=0.2), 2), logits[:, None], labels
+    )
     assert float(clamped.abs().max()) == 0.2
     assert len(torch.unique(clamped)) > 10
     kind = LinearLoss.from_settings(training(loss="cross_entropy"), 3)
@@ -221,7 +223,7 @@ def test_the_minimiser_s_constants() -> None:
     found = erm_sensitivity(setting_of(config), 1e-8)
     assert found.rho == pytest.approx(0.5 / (0.02 * 50))
     assert found.rounding == pytest.approx(2 * 1e-8 / 0.02)
-    assert iterations(setting_of(config), 1e-8) < 500
+    assert iterations_to_tolerance(setting_of(config), 1e-8) < 500
     several = training(weight_decay=0.02, batch={"count": 2})
     with pytest.raises(ConfigError, match=r"training\.batch\.count=2"):
         erm_sensitivity(setting_of(several), 1e-8)
