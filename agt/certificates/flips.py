@@ -3,7 +3,7 @@ regression's answer does.
 
 Formal guarantees
     Setting. Class c has the score s_c = sum_i [y_i = c] a_i, y_i being the labels of n records and
-    a_i integers that no label enters (training/ridge.py, ``pulls``); the answer is the least c of
+    a_i integers that no label enters (training/ridge.py, ``label_influence``); the answer is the least c of
     greatest score. Two classes have one score, sum_i (+-1) a_i = s_1 - s_0, and the answer 1 where
     it is > 0: the same.
     One rival. Let w be the answer, u another class, h = s_w - s_u. u beats w where h < [u < w];

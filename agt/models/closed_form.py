@@ -28,7 +28,7 @@ from agt.relations import RELATIONS
 from agt.settings import RECIPE, FeaturesConfig, TrainingConfig
 from agt.training.loop import OnProgress, counted
 from agt.training.sensitivity import check_no_momentum
-from agt.training.strength import numbers_of, resolve_minimiser
+from agt.training.strength import recipe_numbers, resolve_minimiser
 
 
 class ClosedFormKind(CertificateKind):
@@ -139,7 +139,7 @@ class ClosedFormModel(Trained):
         """What the recipe decided, under ``recipe.NAME``; nothing where every setting was a
         number.
         """
-        return numbers_of(self.training, self.settings.training.by_recipe)
+        return recipe_numbers(self.training, self.settings.training.by_recipe)
 
     def phi(self, features: np.ndarray) -> np.ndarray:
         """[n, w] public features of norm at most 1."""

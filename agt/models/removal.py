@@ -238,7 +238,7 @@ def public_numbers(
     loss = removal_loss(outputs_of(problem.classes), 1.0, 1.0)
     plan = replace(recipe.plan(problem.trained_on), epochs=1)
     setting = LinearSetting(loss, features.outputs, recipe.training, plan, recipe.relation)
-    return RemovalProblem.of(config, setting, tilt)
+    return RemovalProblem.from_setting(config, setting, tilt)
 
 
 def training_rows(problem: Problem, features: FeatureMap) -> tuple[np.ndarray, np.ndarray]:
@@ -398,7 +398,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
                 values: dict[str, Value] = {"stages": tuple(stages), "spent": spent, "total": total}
                 raise CannotRemove(Remark("no_step_within_budget", values))
             head.settle(phi)  # matrices formed anew; the noise on what is served, too
-            served = was.known.served(head.weight, again=1 + len(phi))
+            served = was.known.serve(head.weight, draw_index=1 + len(phi))
             facts["seconds_settling"] = round(time.perf_counter() - formed, 4)
             now = was.with_state(head.state(was.state, served, total))
         seconds = time.perf_counter() - started

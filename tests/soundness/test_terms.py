@@ -265,7 +265,7 @@ def test_two_computed_margins_round_even_where_no_record_counts(radius: float) -
 
 def removal(loss: str = "logistic", masking: str = "none", sigma: float = 0.0) -> RemovalProblem:
     config = RemovalConfig(loss=loss, masking=masking, sigma=sigma, tolerance=1e-4)  # type: ignore[arg-type]
-    return RemovalProblem.of(config, setting(weight_decay=0.01), np.zeros((1, 3)))
+    return RemovalProblem.from_setting(config, setting(weight_decay=0.01), np.zeros((1, 3)))
 
 
 @pytest.mark.parametrize("loss", ["logistic", "least_squares"])
