@@ -199,9 +199,8 @@ def predict_labels(queries: np.ndarray, weight: np.ndarray) -> np.ndarray:
     members, outputs, width = weight.shape
     scores = queries @ weight.reshape(-1, width).T.astype(np.float64)
     if outputs == 1:
-        labels = scores > 0
-    else:
-        labels = scores.reshape(-1, members, outputs).argmax(axis=2)
+        return np.ascontiguousarray((scores > 0).T).astype(np.int16)
+    labels = scores.reshape(-1, members, outputs).argmax(axis=2)
     return np.ascontiguousarray(labels.T).astype(np.int16)
 
 
