@@ -493,7 +493,7 @@ def fit(
             It is gone when this returns. None: none.
         training: settings of ``TrainingConfig`` by name, such as ``lr``, ``epochs``, ``clip``,
             ``batch={"count": 4}``; a linear head's are the recipe's unless given, and ``caution``
-            moves them along its curve (training/linear.py).
+            moves them along its curve (training/strength.py).
 
     Raises:
         ConfigError: a setting that is wrong, or that no proof covers.
@@ -773,7 +773,7 @@ def _head(network: Sequence[int] | nn.Sequential, activation: str) -> HeadBuilde
 
 def _training(certificate: CertificateKind, given: dict[str, Any]) -> TrainingConfig:
     """The settings given, on defaults that suit the certificate: the recipe's where there is one
-    (training/linear.py).
+    (training/strength.py).
     """
     for key in ("chosen_on", "chosen_for"):
         if key in given:

@@ -382,7 +382,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         self, model: Model, erased: Records, count: int
     ) -> tuple[RemovalModel, Removal]:
         """Remove records by Newton steps, with matrices formed anew in the end
-        (agt/unlearning/newton.py).
+        (docs/proofs/removal.md).
         """
         was = _removal_model(model)
         phi, labels = training_rows(was.problem, was.features)

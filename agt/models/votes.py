@@ -1,7 +1,7 @@
 """Many small models on disjoint shards, answering by certified vote: ``certificate=votes``
 (method.md 12).
 
-What makes a member a function of its own shard, to the last bit: training/ridge.py, and a shard's
+What makes a member a function of its own shard, to the last bit: docs/proofs/ridge.md, and a shard's
 order, which is that of its ids.
 
 model.safetensors "weight" [T, J, width] int32; features.safetensors; votes.json: the public

@@ -60,14 +60,15 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
     solver_distance = next_up(tolerance / strength)
     # Lemma 3 of docs/proofs/minimiser.md
     records_share = next_up(plan.n_max / plan.normalizer)
-    radius = next_up(next_up(weight_per_record * records_share) + solver_distance)
+    minimiser_norm = next_up(weight_per_record * records_share)
+    radius = next_up(minimiser_norm + solver_distance)
     rounding = gradient_rounding(setting, radius)
     if tolerance < 4 * rounding:
         raise ConfigError(
             f"certificate.tolerance={tolerance:g}: a gradient is only known to {rounding:.2g}: use "
             f"{4.01 * rounding:.2g} or more"
         )
-    return Sensitivity(rho, next_up(2 * solver_distance), radius, None, rows)
+    return Sensitivity(rho, next_up(2 * solver_distance), radius, rate_limit=None, rows=rows)
 
 
 def check_minimiser_settings(training: TrainingConfig, certificate: str = "erm") -> None:
@@ -101,7 +102,8 @@ def gradient_rounding(setting: LinearSetting, radius: float) -> float:
         radius: bound on the norm of the weights at which the gradient is taken.
     """
     # Lemma 2 of docs/proofs/minimiser.md
-    loss_rounding = next_up(gradient_sum_rounding(setting, radius) / setting.plan.normalizer)
+    sum_rounding = gradient_sum_rounding(setting, radius)
+    loss_rounding = next_up(sum_rounding / setting.plan.normalizer)
     regulariser_rounding = 4 * UNIT * setting.training.weight_decay * radius
     return next_up(next_up(loss_rounding + regulariser_rounding) * COVER)
 
@@ -132,7 +134,8 @@ def train_erm(
             too many rows.
         UnsoundError: the tolerance was not met in the public number of iterations.
     """
-    setting = LinearSetting.from_recipe(recipe, len(records), records.features.shape[1])
+    width = records.features.shape[1]
+    setting = LinearSetting.from_recipe(recipe, len(records), width)
     loss = setting.loss
     plan = replace(setting.plan, epochs=1)
     strength = recipe.training.weight_decay
@@ -142,7 +145,7 @@ def train_erm(
     goal = tolerance - gradient_rounding(setting, sensitivity.radius)
     smoothness = loss.smoothness * plan.n_max / plan.normalizer + strength
     (rows,) = plan.batches(records.units)
-    x = torch.zeros((loss.outputs, setting.width), dtype=torch.float64)
+    x = torch.zeros((loss.outputs, width), dtype=torch.float64)
     y = x
     expected_steps = iterations_to_tolerance(setting, tolerance)
     steps_done = 0
@@ -152,7 +155,8 @@ def train_erm(
         y = state.tensors["y"]
         steps_done = state.step
     for step in range(steps_done, ITERATIONS_FACTOR * expected_steps):
-        gradient = gradient_sum(loss, y, records, rows) / plan.normalizer + y * strength
+        mean_gradient = gradient_sum(loss, y, records, rows) / plan.normalizer
+        gradient = mean_gradient + y * strength
         is_solved = norm_per_problem(loss, gradient) <= goal
         # The bound on rounding holds within the radius only.
         if is_solved and norm_per_problem(loss, y) <= sensitivity.radius:
@@ -184,8 +188,10 @@ def iterations_to_tolerance(setting: LinearSetting, tolerance: float) -> int:
     smoothness = loss.smoothness * records_share + strength
     loss_at_zero = records_share * math.log(max(2, loss.outputs))
     regulariser_gap = (records_share * loss.derivative_bound) ** 2 / (2 * strength)
-    ratio = max(2.0, 2 * smoothness * (loss_at_zero + regulariser_gap) / tolerance**2)
-    return 1 + math.ceil(math.sqrt(smoothness / strength) * math.log(ratio))
+    value_gap = loss_at_zero + regulariser_gap
+    ratio = max(2.0, 2 * smoothness * value_gap / tolerance**2)
+    root_condition = math.sqrt(smoothness / strength)
+    return 1 + math.ceil(root_condition * math.log(ratio))
 
 
 def norm_per_problem(loss: LinearLoss, value: Tensor) -> float:

@@ -97,12 +97,13 @@ def train_linear(
             records, or a unit has too many rows.
         UnsoundError: a weight became NaN or infinite.
     """
-    setting = LinearSetting.from_recipe(recipe, len(records), records.features.shape[1])
+    width = records.features.shape[1]
+    setting = LinearSetting.from_recipe(recipe, len(records), width)
     loss = setting.loss
     plan = setting.plan
     check_unit_rows(records.units, recipe.relation.unit_rows)
     sensitivity = sgd_sensitivity(setting, average)
-    theta = torch.zeros((loss.outputs, setting.width), dtype=torch.float64)
+    theta = torch.zeros((loss.outputs, width), dtype=torch.float64)
     iterate_sum = torch.zeros_like(theta)
     steps_done = 0
     state = checkpoints.last()
@@ -110,17 +111,21 @@ def train_linear(
         theta = state.tensors["theta"]
         iterate_sum = state.tensors["total"]
         steps_done = state.step
-    remaining_batches = islice(iterate_batches(plan, records.units), steps_done, None)
+    batches = iterate_batches(plan, records.units)
+    remaining_batches = islice(batches, steps_done, None)
     for step, rows in enumerate(remaining_batches, start=steps_done):
         coefficients = StepCoefficients.at_step(recipe.training, plan, step)
         gradient = gradient_sum(loss, theta, records, rows)
-        theta = theta * coefficients.decay_factor - gradient * coefficients.step_size
+        update = gradient * coefficients.step_size
+        theta = theta * coefficients.decay_factor - update
         if step >= plan.steps - average:
             iterate_sum += theta
-        is_last = step == plan.steps - 1
-        checkpoints.offer(step + 1, partial(dict, theta=theta, total=iterate_sum), last=is_last)
+        steps_done = step + 1
+        is_last = steps_done == plan.steps
+        state_now = partial(dict, theta=theta, total=iterate_sum)
+        checkpoints.offer(steps_done, state_now, last=is_last)
         if step % REPORT_STEPS == 0 or is_last:
-            on_progress(Progress(step + 1, plan.steps, step + 1, plan.steps))
+            on_progress(Progress(steps_done, plan.steps, steps_done, plan.steps))
     weight = iterate_sum / average
     return LinearTrained(weight, loss, plan, sensitivity, recipe.training)
 
@@ -139,7 +144,8 @@ def iterate_batches(plan: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:
         yield from plan.batches(units)
         return
     # A single batch holds every record in every epoch, so units are hashed once.
-    (all_rows,) = replace(plan, epochs=1).batches(units)
+    one_epoch = replace(plan, epochs=1)
+    (all_rows,) = one_epoch.batches(units)
     for _ in range(plan.epochs):
         yield all_rows
 
@@ -160,11 +166,12 @@ def gradient_sum(loss: LinearLoss, theta: Tensor, records: Records, rows: np.nda
     def sum_over_span(span: slice) -> tuple[Tensor]:
         total = torch.zeros_like(theta)
         for features, labels in iterate_record_blocks(records, rows[span]):
-            logits = features @ theta.T
-            total += loss_derivative(loss, logits, labels).T @ features
+            derivatives = loss_derivative(loss, features @ theta.T, labels)
+            total += derivatives.T @ features
         return (total,)
 
-    (total,) = group().summed(spans(len(rows), GRADIENT_BLOCK_ROWS), sum_over_span)
+    row_spans = spans(len(rows), GRADIENT_BLOCK_ROWS)
+    (total,) = group().summed(row_spans, sum_over_span)
     return total
 
 

@@ -47,7 +47,8 @@ class ComputedGradient:
     @property
     def norm_bound(self) -> float:
         """Upper bound on the exact gradient's l2 norm, over all outputs."""
-        return (float(np.linalg.norm(self.value)) + self.error) * COVER
+        computed_norm = float(np.linalg.norm(self.value))
+        return (computed_norm + self.error) * COVER
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class Objective:
         if self.loss == "least_squares":
             return 0.0
         # The largest second derivative of the logistic function.
-        return 1 / (6 * math.sqrt(3)) * (1 + 8 * UNIT)
+        lipschitz = 1 / (6 * math.sqrt(3))
+        return lipschitz * (1 + 8 * UNIT)
 
     @property
     def smoothness(self) -> float:
@@ -123,9 +125,8 @@ class Objective:
                 losses = np.logaddexp(0, logits) - block_targets * logits
             return (losses.sum(axis=0),)
 
-        without_records: np.ndarray = np.einsum(
-            "jd,jd->j", 0.5 * self.strength * weight + tilt, weight
-        )
+        factor_of_weight = 0.5 * self.strength * weight + tilt
+        without_records: np.ndarray = np.einsum("jd,jd->j", factor_of_weight, weight)
         (losses,) = sum_over_rows(len(features), sum_of_losses)
         return without_records + losses
 
@@ -154,14 +155,15 @@ class Objective:
             raise ValueError(
                 f"targets are {targets.shape}, expected {(len(features), len(weight))}"
             )
-        count = len(features)
+        count, width = features.shape
 
         def sum_of_gradients(rows: slice) -> tuple[np.ndarray, np.ndarray]:
             gradients = np.zeros_like(weight)
             sizes = np.zeros(len(weight))
             for piece in row_blocks(rows.stop - rows.start, GRADIENT_PIECE_ROWS, rows.start):
                 x = float64_rows(features, piece)
-                derivatives = self.first_derivatives(chunked_logits(x, weight), targets[piece])
+                logits = chunked_logits(x, weight)
+                derivatives = self.first_derivatives(logits, targets[piece])
                 sizes += np.abs(derivatives).sum(axis=0)
                 gradients += derivatives.T @ x
             return gradients, sizes
@@ -169,8 +171,9 @@ class Objective:
         loss_gradient, sizes = sum_over_rows(count, sum_of_gradients)
         gradient = self.strength * weight + tilt + loss_gradient
         lengths = np.linalg.norm(weight, axis=1)
-        without_records = self.strength * lengths + np.linalg.norm(tilt, axis=1)
-        errors = self.gradient_rounding(lengths, without_records, sizes, count, weight.shape[1])
+        tilt_lengths = np.linalg.norm(tilt, axis=1)
+        without_records = self.strength * lengths + tilt_lengths
+        errors = self.gradient_rounding(lengths, without_records, sizes, count, width)
         return ComputedGradient(gradient, float(np.linalg.norm(errors)))
 
     def loss_gradient(
@@ -182,7 +185,8 @@ class Objective:
             weight, features, targets: as for ``gradient``.
         """
         without_regulariser = replace(self, strength=0.0)
-        return without_regulariser.gradient(weight, features, targets, np.zeros_like(weight))
+        no_tilt = np.zeros_like(weight)
+        return without_regulariser.gradient(weight, features, targets, no_tilt)
 
     def gradient_rounding(
         self,
@@ -207,8 +211,10 @@ class Objective:
         # Lemma 1 of docs/proofs/objective_gradient.md
         logit_error = gamma_up(_logit_roundings(width)) * lengths
         logistic_error = 0.0 if self.loss == "least_squares" else 8 * UNIT
-        derivative_errors = count * (self.smoothness * logit_error + logistic_error) + UNIT * sizes
-        pieces = min(math.ceil(count / GRADIENT_PIECE_ROWS), BLOCK_ROWS // GRADIENT_PIECE_ROWS)
+        derivative_error = self.smoothness * logit_error + logistic_error
+        derivative_errors = count * derivative_error + UNIT * sizes
+        pieces_of_block = BLOCK_ROWS // GRADIENT_PIECE_ROWS
+        pieces = min(math.ceil(count / GRADIENT_PIECE_ROWS), pieces_of_block)
         blocks = math.ceil(count / BLOCK_ROWS)
         additions = min(count, GRADIENT_PIECE_ROWS) + pieces + blocks + 2
         sum_error = gamma_up(additions) * (sizes + without_records)
@@ -231,7 +237,8 @@ class Objective:
 
         def sum_of_hessians(rows: slice) -> tuple[np.ndarray]:
             x = float64_rows(features, rows)
-            roots = np.sqrt(self.curvatures(chunked_logits(x, weight)))
+            logits = chunked_logits(x, weight)
+            roots = np.sqrt(self.curvatures(logits))
             products = [lower_gram(x * roots[:, output : output + 1]) for output in range(outputs)]
             return (np.stack(products),)
 
@@ -250,13 +257,15 @@ class Objective:
         """
         # Lemma 3 of docs/proofs/objective_gradient.md
         width = weight.shape[1]
-        length = float(np.linalg.norm(weight, axis=1).max(initial=0.0))
+        lengths = np.linalg.norm(weight, axis=1)
+        max_length = float(lengths.max(initial=0.0))
         curvature_error = 0.0
         if self.curvature_lipschitz:
-            logit_error = self.curvature_lipschitz * gamma_up(_logit_roundings(width)) * length
-            curvature_error = logit_error + 16 * UNIT
+            growth = gamma_up(_logit_roundings(width))
+            curvature_error = self.curvature_lipschitz * growth * max_length + 16 * UNIT
         largest_curvature = self.smoothness + curvature_error
-        additions = min(count, BLOCK_ROWS) + math.ceil(count / BLOCK_ROWS) + 8
+        blocks = math.ceil(count / BLOCK_ROWS)
+        additions = min(count, BLOCK_ROWS) + blocks + 8
         sum_error = gamma_up(additions) * largest_curvature * count
         diagonal_error = 2 * UNIT * math.sqrt(width) * self.strength
         error = count * curvature_error + (sum_error + diagonal_error)
@@ -272,9 +281,11 @@ def gram(features: np.ndarray) -> np.ndarray:
     Returns:
         [d, d] float64, symmetric. ``gram_rounding`` bounds its error.
     """
-    (total,) = sum_over_rows(
-        len(features), lambda rows: (lower_gram(float64_rows(features, rows)),)
-    )
+
+    def gram_of_rows(rows: slice) -> tuple[np.ndarray]:
+        return (lower_gram(float64_rows(features, rows)),)
+
+    (total,) = sum_over_rows(len(features), gram_of_rows)
     fill_upper_triangle(total)
     return total
 
@@ -285,7 +296,8 @@ def gram_rounding(count: int) -> float:
     Each record must have norm at most 1.
     """
     # Lemma 4 of docs/proofs/objective_gradient.md
-    additions = min(count, BLOCK_ROWS) + math.ceil(count / BLOCK_ROWS) + 2
+    blocks = math.ceil(count / BLOCK_ROWS)
+    additions = min(count, BLOCK_ROWS) + blocks + 2
     return gamma_up(additions) * count * COVER + SQUARE_UNDERFLOW_ALLOWANCE
 
 

@@ -205,7 +205,8 @@ class RemovalProblem:
                 "training.batch.normalizer"
             )
         strength = setting.training.weight_decay * setting.plan.normalizer
-        return cls(config, setting, Objective(config.loss, strength), tilt)
+        objective = Objective(config.loss, strength)
+        return cls(config, setting, objective, tilt)
 
     @property
     def minimiser_norm(self) -> float:
@@ -215,9 +216,11 @@ class RemovalProblem:
         n_max = self.setting.plan.n_max
         tilt_part = _max_row_norm(self.tilt) / strength
         if self.config.loss == "least_squares":
-            return (math.sqrt(n_max / strength) / 2 + tilt_part) * COVER
+            label_part = math.sqrt(n_max / strength) / 2
+            return (label_part + tilt_part) * COVER
         by_gradient = n_max / strength + tilt_part
-        by_value = tilt_part + math.sqrt(tilt_part * tilt_part + 2 * n_max * math.log(2) / strength)
+        loss_at_zero = 2 * n_max * math.log(2)
+        by_value = tilt_part + math.sqrt(tilt_part * tilt_part + loss_at_zero / strength)
         return min(by_gradient, by_value) * COVER
 
     @property
@@ -236,7 +239,8 @@ class RemovalProblem:
         Args:
             allowed: bound on the residual that they were accepted with.
         """
-        return (self.minimiser_norm + allowed / self.objective.strength) * COVER
+        solver_distance = allowed / self.objective.strength
+        return (self.minimiser_norm + solver_distance) * COVER
 
     @property
     def served_limit(self) -> float:
@@ -267,7 +271,8 @@ class RemovalProblem:
         seed = self.config.seed
         source = SystemRandomness() if seed is None else SeededRandomness(seed + draw_index)
         with_noise = noisy(weight, self.config.sigma, source)
-        return np.clip(with_noise, -self.served_limit, self.served_limit)
+        limit = self.served_limit
+        return np.clip(with_noise, -limit, limit)
 
     def check_served(self, state: RemovalState) -> None:
         """Check that these settings can have made the weights that a state serves.
@@ -286,7 +291,8 @@ class RemovalProblem:
                     "removal state: what is served is not the weights, and no noise is on them"
                 )
             return
-        is_off_lattice = np.fmod(state.served, step_of(self.config.sigma)).any()
+        lattice_step = step_of(self.config.sigma)
+        is_off_lattice = np.fmod(state.served, lattice_step).any()
         if is_off_lattice or np.abs(state.served).max() > self.served_limit:
             raise UnsoundError(
                 "removal state: a weight that is served is not on the lattice of its noise"
@@ -314,7 +320,8 @@ class RemovalProblem:
         rho = next_up(self.loss.derivative_bound / strength)
         served_rounding = (lattice_diameter / 2 + UNIT * radius) * COVER
         rounding = 2 * next_up(solver_distance + served_rounding)
-        return Sensitivity(rho, rounding, radius, None, rows_moved(self.setting.relation))
+        rows = rows_moved(self.setting.relation)
+        return Sensitivity(rho, rounding, radius, rate_limit=None, rows=rows)
 
     def check_tolerance(self) -> None:
         """Refuse a tolerance that rounding may exceed or that takes half of the removal budget.
@@ -348,14 +355,18 @@ class RemovalProblem:
 
         It follows from public numbers alone.
         """
-        n_max = self.setting.plan.n_max
-        lengths = np.array([self.weight_norm(self.config.tolerance)])
-        without_records = self.objective.strength * lengths + _max_row_norm(self.tilt)
-        sizes = np.array([n_max * self.loss.derivative_bound])
+        setting = self.setting
+        n_max = setting.plan.n_max
+        length = self.weight_norm(self.config.tolerance)
+        without_records = self.objective.strength * length + _max_row_norm(self.tilt)
         (of_one_output,) = self.objective.gradient_rounding(
-            lengths, without_records, sizes, n_max, self.setting.width
+            lengths=np.array([length]),
+            without_records=np.array([without_records]),
+            sizes=np.array([n_max * self.loss.derivative_bound]),
+            count=n_max,
+            width=setting.width,
         )
-        return float(of_one_output) * math.sqrt(self.setting.loss.outputs) * COVER
+        return float(of_one_output) * math.sqrt(setting.loss.outputs) * COVER
 
 
 def removal_loss(outputs: int, smoothness: float, derivative_bound: float) -> LinearLoss:
@@ -416,7 +427,8 @@ def draw_tilt(
     """
     if config.masking != "loss":
         return np.zeros(shape)
-    generator = np.random.Generator(np.random.Philox(key=draw_seed(config, checkpoints)))
+    seed = draw_seed(config, checkpoints)
+    generator = np.random.Generator(np.random.Philox(key=seed))
     return generator.normal(0, config.sigma, shape)
 
 
@@ -469,8 +481,9 @@ def minimise(
             break
         direction = group().sent(solve_newton_step(factors, gradient.value))
         weight = _line_search(values_at, weight, gradient.value, direction)
-        checkpoints.offer(step + 1, partial(dict, weight=torch.from_numpy(weight)))
-        on_progress(Progress(step + 1, NEWTON_STEPS, step + 1, NEWTON_STEPS))
+        steps_done = step + 1
+        checkpoints.offer(steps_done, partial(dict, weight=torch.from_numpy(weight)))
+        on_progress(Progress(steps_done, NEWTON_STEPS, steps_done, NEWTON_STEPS))
     weight, gradient = _polish(gradient_at, factors, weight, gradient)
     # Lemma 1 of docs/proofs/removal.md
     residual = gradient.norm_bound
@@ -514,7 +527,8 @@ def _polish(
         (weight, gradient) at the end.
     """
     for _ in range(POLISH_STEPS):
-        next_weight = weight - group().sent(solve_newton_step(factors, gradient.value))
+        step = solve_newton_step(factors, gradient.value)
+        next_weight = weight - group().sent(step)
         next_gradient = gradient_at(next_weight)
         if next_gradient.norm_bound >= gradient.norm_bound:
             break
@@ -553,9 +567,9 @@ def _line_search(
     predicted_decrease = np.einsum("jd,jd->j", gradient, direction)
     step = np.ones((len(weight), 1))
     for _ in range(STEP_HALVINGS):
-        sufficient = values - SUFFICIENT_DECREASE * step[:, 0] * predicted_decrease
-        limit = sufficient + VALUE_ROUNDING * np.abs(values)
-        is_too_long = values_at(weight - step * direction) > limit
+        required_decrease = SUFFICIENT_DECREASE * step[:, 0] * predicted_decrease
+        limits = values - required_decrease + VALUE_ROUNDING * np.abs(values)
+        is_too_long = values_at(weight - step * direction) > limits
         if not is_too_long.any():
             break
         step[is_too_long] /= 2
@@ -569,9 +583,11 @@ def spectral_norm(products: np.ndarray, count: int) -> float:
         products: [d, d] X'X as ``objective.gram`` computes it.
         count: the number of records.
     """
-    return math.sqrt(largest_eigenvalue(products, gram_rounding(count))) * COVER
+    squared_norm = largest_eigenvalue(products, gram_rounding(count))
+    return math.sqrt(squared_norm) * COVER
 
 
 def _max_row_norm(rows: np.ndarray) -> float:
     """Bound the norm of the longest row of a [J, d] array from above; 0 if all are 0."""
-    return float(np.linalg.norm(rows, axis=1).max(initial=0.0)) * COVER
+    norms = np.linalg.norm(rows, axis=1)
+    return float(norms.max(initial=0.0)) * COVER

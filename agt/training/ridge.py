@@ -55,9 +55,10 @@ def fit_ridge(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.ndar
         # W = A^T (A A^T + strength I)^-1 Y: the smaller system
         dual = solve_positive_definite(_smaller_gram(rows), targets, strength)
         return round_to_lattice(combine_rows(rows, dual))
-    feature_target_sums = np.ldexp(_blocked_product(rows, targets), FEATURE_EXPONENT)
-    weight = solve_positive_definite(_smaller_gram(rows), feature_target_sums, strength).T
-    return round_to_lattice(np.ascontiguousarray(weight))
+    integer_sums = _blocked_product(rows, targets)
+    feature_target_sums = np.ldexp(integer_sums, FEATURE_EXPONENT)
+    solution = solve_positive_definite(_smaller_gram(rows), feature_target_sums, strength)
+    return round_to_lattice(np.ascontiguousarray(solution.T))
 
 
 def fit_logistic(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.ndarray:
@@ -77,7 +78,8 @@ def fit_logistic(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.n
     signs = np.where(targets > 0, 1.0, -1.0)
     ridge_strength = 8 * strength
     gram = _smaller_gram(rows)
-    inverse = solve_positive_definite(gram, np.eye(len(gram)), ridge_strength)
+    identity = np.eye(len(gram))
+    inverse = solve_positive_definite(gram, identity, ridge_strength)
     scores = np.zeros_like(signs)
     for _ in range(LOGISTIC_STEPS):
         working_targets = scores + scaled_residuals(scores, signs)
@@ -118,16 +120,16 @@ def label_influence(rows: np.ndarray, strength: float) -> np.ndarray:
         influence = combine_rows(rows, inverse)
     else:
         # A block of rows at a time, which stays in the cache.
-        blocks = [
-            rows[start : start + EXACT_SUM_ROWS].T for start in range(0, count, EXACT_SUM_ROWS)
-        ]
-        influence = np.concatenate(
-            [combine_rows(inverse, np.ascontiguousarray(block)) for block in blocks]
-        )
+        parts = []
+        for start in range(0, count, EXACT_SUM_ROWS):
+            block = rows[start : start + EXACT_SUM_ROWS]
+            parts.append(combine_rows(inverse, np.ascontiguousarray(block.T)))
+        influence = np.concatenate(parts)
     influence = np.nan_to_num(influence, nan=0.0, posinf=0.0, neginf=0.0)
-    exponent = INFLUENCE_BITS - math.frexp(sum_of_row_lengths(influence))[1]
+    _, length_exponent = math.frexp(sum_of_row_lengths(influence))
+    scaled = np.ldexp(influence, INFLUENCE_BITS - length_exponent)
     # Cutting off, not rounding: rows may only become shorter.
-    return np.trunc(np.ldexp(influence, exponent)).astype(np.int32)
+    return np.trunc(scaled).astype(np.int32)
 
 
 def sum_of_row_lengths(influence: np.ndarray) -> float:
@@ -149,7 +151,8 @@ def _smaller_gram(rows: np.ndarray) -> np.ndarray:
     A A^T is exact, and so are sums of A^T A within ``EXACT_SUM_ROWS`` rows, which are added in the
     order of the rows (Lemma 1 of docs/proofs/ridge.md).
     """
-    gram = rows @ rows.T if len(rows) <= rows.shape[1] else _blocked_product(rows, rows)
+    count, width = rows.shape
+    gram = rows @ rows.T if count <= width else _blocked_product(rows, rows)
     return np.ldexp(gram, 2 * FEATURE_EXPONENT)
 
 
@@ -180,9 +183,10 @@ def round_to_lattice(weight: np.ndarray) -> np.ndarray:
         [J, w] int32, whose rows are shorter than 2^28 (Lemma 4 of docs/proofs/ridge.md).
     """
     weight = np.nan_to_num(weight, nan=0.0, posinf=0.0, neginf=0.0)
-    row_length = float(np.abs(weight).max()) * math.sqrt(weight.shape[1])
-    exponent = WEIGHT_BITS - 1 - math.frexp(row_length)[1]
-    return np.rint(np.ldexp(weight, exponent)).astype(np.int32)
+    largest_entry = float(np.abs(weight).max())
+    _, length_exponent = math.frexp(largest_entry * math.sqrt(weight.shape[1]))
+    scaled = np.ldexp(weight, WEIGHT_BITS - 1 - length_exponent)
+    return np.rint(scaled).astype(np.int32)
 
 
 def predict_labels(queries: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -197,11 +201,14 @@ def predict_labels(queries: np.ndarray, weight: np.ndarray) -> np.ndarray:
         are computed with it (Lemma 4 of docs/proofs/ridge.md).
     """
     members, outputs, width = weight.shape
-    scores = queries @ weight.reshape(-1, width).T.astype(np.float64)
+    all_rows = weight.reshape(-1, width)
+    scores = queries @ all_rows.T.astype(np.float64)
     if outputs == 1:
-        return np.ascontiguousarray((scores > 0).T).astype(np.int16)
-    labels = scores.reshape(-1, members, outputs).argmax(axis=2)
-    return np.ascontiguousarray(labels.T).astype(np.int16)
+        labels = (scores > 0).T
+        return np.ascontiguousarray(labels).astype(np.int16)
+    member_scores = scores.reshape(-1, members, outputs)
+    labels = member_scores.argmax(axis=2).T
+    return np.ascontiguousarray(labels).astype(np.int16)
 
 
 @njit(cache=True)

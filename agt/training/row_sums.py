@@ -34,7 +34,8 @@ def sum_over_rows(
     """
 
     def sum_of_span(span: slice) -> tuple[torch.Tensor, ...]:
-        blocks = row_blocks(span.stop - span.start, block_rows, span.start)
+        length = span.stop - span.start
+        blocks = row_blocks(length, block_rows, span.start)
         if not blocks:
             blocks = [span]
         totals = sum_of_block(blocks[0])
@@ -43,7 +44,8 @@ def sum_over_rows(
                 total += of_block
         return tuple(map(torch.from_numpy, totals))
 
-    totals = group().summed(spans(count, block_rows), sum_of_span)
+    row_spans = spans(count, block_rows)
+    totals = group().summed(row_spans, sum_of_span)
     return tuple(total.numpy() for total in totals)
 
 

@@ -85,7 +85,8 @@ class LinearLoss:
         derivative_bound = min(training.clip, 1.0)
         if classes == 2:
             return cls("binary", 1, derivative_bound, 0.25, 1.0, 1.0)
-        return cls("one_vs_all", classes, derivative_bound, 0.25, 2.0, next_up(math.sqrt(classes)))
+        root_classes = next_up(math.sqrt(classes))
+        return cls("one_vs_all", classes, derivative_bound, 0.25, 2.0, root_classes)
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,8 @@ class LinearSetting:
             ConfigError: no closed form covers the loss, or a batch size is out of range.
         """
         loss = LinearLoss.from_settings(recipe.training, recipe.classes)
-        return cls(loss, width, recipe.training, recipe.plan(records), recipe.relation)
+        plan = recipe.plan(records)
+        return cls(loss, width, recipe.training, plan, recipe.relation)
 
     @property
     def rate_limit(self) -> float:
@@ -128,7 +130,8 @@ class LinearSetting:
         It is 2 / (2 weight_decay + h n_max / B), to rounding; ``StepCoefficients.may_expand``
         decides exactly.
         """
-        loss_curvature = self.loss.smoothness * self.plan.n_max / self.plan.normalizer
+        plan = self.plan
+        loss_curvature = self.loss.smoothness * plan.n_max / plan.normalizer
         return 2 / (2 * self.training.weight_decay + loss_curvature)
 
 
@@ -182,7 +185,8 @@ class StepCoefficients:
     def at_step(cls, training: TrainingConfig, plan: BatchPlan, step: int) -> "StepCoefficients":
         """Return the numbers of one step; the first is step 0."""
         rate = learning_rate(training, step)
-        return cls(1 - rate * training.weight_decay, rate / plan.normalizer)
+        decay_factor = 1 - rate * training.weight_decay
+        return cls(decay_factor, step_size=rate / plan.normalizer)
 
     def may_expand(self, loss: LinearLoss, n_max: int) -> bool:
         """Return whether the step may drive two heads apart, decided in rational arithmetic.
@@ -208,7 +212,8 @@ def rows_moved(relation: RelationConfig, loss: LinearLoss | None = None) -> int:
             batch size, which one record changes.
     """
     derivative_bound = None if loss is None else loss.derivative_bound
-    return RELATIONS[relation.name].rows_moved(relation.unit_rows, derivative_bound)
+    rule = RELATIONS[relation.name]
+    return rule.rows_moved(relation.unit_rows, derivative_bound)
 
 
 def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:
@@ -259,19 +264,25 @@ def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:
         if_moved_now = next_up(step_size * loss.derivative_bound)
         this_epoch = max(if_moved_before, if_moved_now)
         # Lemma 5 of docs/proofs/sensitivity.md
-        drift = next_up(next_up(drift * decay_factor) + step_rounding)
-        gradient_bound = next_up(next_up(step_size * plan.n_max) * loss.derivative_bound)
-        radius = next_up(next_up(next_up(radius * decay_factor) + gradient_bound) + step_rounding)
+        decayed_drift = next_up(drift * decay_factor)
+        drift = next_up(decayed_drift + step_rounding)
+        summed_step_size = next_up(step_size * plan.n_max)
+        update_bound = next_up(summed_step_size * loss.derivative_bound)
+        decayed_radius = next_up(radius * decay_factor)
+        radius = next_up(next_up(decayed_radius + update_bound) + step_rounding)
         max_radius = max(max_radius, radius)
         if step >= plan.steps - average:
-            movement_sum = next_up(movement_sum + next_up(earlier_epochs + this_epoch))
+            movement = next_up(earlier_epochs + this_epoch)
+            movement_sum = next_up(movement_sum + movement)
             drift_sum = next_up(drift_sum + drift)
     rho = next_up(movement_sum / average)
     drift = next_up(drift_sum / average)
     if average > 1:
         # Lemma 6 of docs/proofs/sensitivity.md: the mean is rounded, too.
-        drift = next_up(drift + next_up(gamma_up(average + 2) * max_radius))
-    return Sensitivity(rho, 2 * drift, next_up(max_radius + drift), setting.rate_limit, rows)
+        mean_rounding = next_up(gamma_up(average + 2) * max_radius)
+        drift = next_up(drift + mean_rounding)
+    final_radius = next_up(max_radius + drift)
+    return Sensitivity(rho, 2 * drift, final_radius, setting.rate_limit, rows)
 
 
 def check_no_momentum(training: TrainingConfig) -> None:
@@ -313,16 +324,18 @@ def _step_rounding(setting: LinearSetting, coefficients: StepCoefficients, radiu
         radius: bound on the norm of the weights before the step.
     """
     # Lemma 4 of docs/proofs/sensitivity.md
+    loss = setting.loss
     n_max = setting.plan.n_max
-    decay_factor = coefficients.decay_factor
     step_size = coefficients.step_size
-    from_logits = setting.loss.smoothness * gamma_up(setting.width) * radius
-    from_activation = 16 * setting.loss.outputs**1.5 * UNIT
+    from_logits = loss.smoothness * gamma_up(setting.width) * radius
+    from_activation = 16 * loss.outputs**1.5 * UNIT
     derivative_error = from_logits + from_activation
-    computed_derivative = setting.loss.derivative_bound + derivative_error
-    sum_error = n_max * derivative_error + gamma_up(n_max + 2) * n_max * computed_derivative
-    update_size = decay_factor * radius + step_size * n_max * computed_derivative
-    error = step_size * sum_error + 4 * UNIT * update_size
+    computed_derivative = loss.derivative_bound + derivative_error
+    summation_error = gamma_up(n_max + 2) * n_max * computed_derivative
+    sum_error = n_max * derivative_error + summation_error
+    update_size = step_size * n_max * computed_derivative
+    weight_size = coefficients.decay_factor * radius + update_size
+    error = step_size * sum_error + 4 * UNIT * weight_size
     return error * COVER + UNDERFLOW_ALLOWANCE
 
 
@@ -352,5 +365,6 @@ def margin_rounding(loss: LinearLoss, width: int, radius: float, length: np.ndar
         [n] bounds, one for each feature vector.
     """
     dot_products = 1 if loss.kind == "binary" else 2
-    relative_error = dot_products * gamma_up(width + 2) + 2 * UNIT
+    product_error = dot_products * gamma_up(width + 2)
+    relative_error = product_error + 2 * UNIT
     return relative_error * radius * length * COVER + UNDERFLOW_ALLOWANCE

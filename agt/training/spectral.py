@@ -37,12 +37,14 @@ def largest_eigenvalue(matrix: np.ndarray, error: float = 0.0) -> float:
         - A zero matrix has a bound above 0, of the size of the underflow allowance.
     """
     width = len(matrix)
-    absolute_trace = float(np.abs(np.diagonal(matrix)).sum())
+    diagonal = np.abs(np.diagonal(matrix))
     # Lemma 3 of docs/proofs/spectral.md
-    trace_bound = (absolute_trace + width * error) * COVER + UNDERFLOW_ALLOWANCE
+    trace = float(diagonal.sum()) + width * error
+    trace_bound = trace * COVER + UNDERFLOW_ALLOWANCE
     guess = _estimate_largest_eigenvalue(matrix)
     for slack in RELATIVE_SLACKS:
-        bound = prove_eigenvalue_bound(matrix, guess * (1 + slack))
+        raised_guess = guess * (1 + slack)
+        bound = prove_eigenvalue_bound(matrix, raised_guess)
         if bound is not None:
             return min((bound + error) * COVER, trace_bound)
     return trace_bound

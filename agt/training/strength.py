@@ -36,8 +36,10 @@ def recipe_strength(size: float, classes: int, caution: float = 1.0) -> float:
         classes: the number of classes.
         caution: public factor of Lambda, the recipe's one setting.
     """
-    of_two_classes = min(size / RECORDS_PER_STRENGTH, ROOT_FACTOR * math.sqrt(size))
-    return caution * of_two_classes / max(1, classes - 1)
+    for_few_records = size / RECORDS_PER_STRENGTH
+    for_many_records = ROOT_FACTOR * math.sqrt(size)
+    heads = max(1, classes - 1)
+    return caution * min(for_few_records, for_many_records) / heads
 
 
 def refuse_recipe(training: TrainingConfig, certificate: str) -> None:
@@ -99,7 +101,8 @@ def resolve_sgd(
         count = _recipe_batches(records, unit_rows)
     smoothness = LinearLoss.from_settings(training, classes).smoothness
     # Lemma 2 of docs/proofs/strength.md
-    numbers = _sgd_numbers(training, smoothness, records / strength, records, count)
+    rate_sum = records / strength
+    numbers = _sgd_numbers(training, smoothness, rate_sum, records, count)
     return with_numbers(training, numbers)
 
 
@@ -117,7 +120,8 @@ def _recipe_batches(records: float, unit_rows: int) -> int:
     """Return how many batches an epoch has for so many records, at least 1."""
     # Lemma 3 of docs/proofs/strength.md
     batch_records = BATCH_RECORDS * unit_rows**2
-    return min(max(1, int(records / batch_records)), MOST_BATCHES)
+    full_batches = int(records / batch_records)
+    return min(max(1, full_batches), MOST_BATCHES)
 
 
 def with_numbers(training: TrainingConfig, numbers: Mapping[str, Any]) -> TrainingConfig:

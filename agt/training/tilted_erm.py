@@ -82,7 +82,9 @@ class TiltedErm:
             )
         if not np.isin(labels, (0, 1)).all():
             raise ConfigError("perturbed ERM takes two classes, labelled 0 and 1")
-        return cls(x, 2.0 * labels - 1, strength, clamp, np.zeros(x.shape[1]))
+        signs = 2.0 * labels - 1
+        no_tilt = np.zeros(x.shape[1])
+        return cls(x, signs, strength, clamp, no_tilt)
 
     def value(self, theta: np.ndarray) -> float:
         """Return the objective at ``theta`` [d], without a bound on its rounding."""
@@ -90,19 +92,21 @@ class TiltedErm:
 
         def sum_of_losses(x: np.ndarray, y: np.ndarray) -> np.ndarray:
             margins = y * (x @ theta)
-            linear_part = self.clamp * np.maximum(kink - margins, 0).sum(keepdims=True)
-            curved_part = np.logaddexp(0, -np.maximum(margins, kink)).sum(keepdims=True)
-            return curved_part + linear_part
+            below_kink = np.maximum(kink - margins, 0)
+            linear_part = self.clamp * below_kink.sum(keepdims=True)
+            losses = np.logaddexp(0, -np.maximum(margins, kink))
+            return losses.sum(keepdims=True) + linear_part
 
         (losses,) = self._sum_over_records(sum_of_losses)
-        return float(losses + self.strength / 2 * theta @ theta + self.tilt @ theta)
+        regulariser = self.strength / 2 * theta @ theta
+        return float(losses + regulariser + self.tilt @ theta)
 
     def gradient(self, theta: np.ndarray) -> np.ndarray:
         """Return [d] the gradient at ``theta`` [d] as it is computed."""
 
         def sum_of_pulls(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-            clamped_derivatives = np.minimum(expit(-y * (x @ theta)), self.clamp)
-            return x.T @ (y * clamped_derivatives)
+            derivatives = expit(-y * (x @ theta))
+            return x.T @ (y * np.minimum(derivatives, self.clamp))
 
         pull_of_records = self._sum_over_records(sum_of_pulls)
         return self.strength * theta + self.tilt - pull_of_records
@@ -119,7 +123,8 @@ class TiltedErm:
             curvatures = np.where(is_curved, probabilities * (1 - probabilities), 0)
             return (x.T * curvatures) @ x
 
-        return self._sum_over_records(sum_of_hessians) + self.strength * np.eye(len(theta))
+        loss_hessian = self._sum_over_records(sum_of_hessians)
+        return loss_hessian + self.strength * np.eye(len(theta))
 
     def gradient_norm(self, theta: np.ndarray, gradient: np.ndarray | None = None) -> float:
         """Bound the norm of the exact gradient at ``theta`` from above, rounding included.
@@ -134,8 +139,9 @@ class TiltedErm:
         theta_norm = float(np.linalg.norm(theta))
         # Lemma 1 of docs/proofs/tilted_erm.md
         error = tilted_rounding(records, width, self.clamp, self.strength, tilt_norm, theta_norm)
+        norm = np.linalg.norm(computed)
         own_rounding = 1 + gamma_up(width + 4)
-        return float((np.linalg.norm(computed) + error) * own_rounding)
+        return float((norm + error) * own_rounding)
 
     def _sum_over_records(
         self, sum_of_block: Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -189,8 +195,10 @@ def solve(
             factor = cho_factor(erm.hessian(theta))
         direction = -cho_solve(factor, gradient)
         smallest_norm = min(norm, smallest_norm)
-        theta = _line_search(erm, theta, direction, float(gradient @ direction))
-    return _solve_by_acceleration(erm, tolerance, max(max_records, len(erm.x)))
+        slope = float(gradient @ direction)
+        theta = _line_search(erm, theta, direction, slope)
+    max_records = max(max_records, len(erm.x))
+    return _solve_by_acceleration(erm, tolerance, max_records)
 
 
 def tilted_smoothness(clamp: float) -> float:
@@ -228,7 +236,8 @@ def tilted_rounding(
     # Lemma 1 of docs/proofs/tilted_erm.md
     blocks = math.ceil(records / TILTED_BLOCK_ROWS)
     additions = min(records, TILTED_BLOCK_ROWS) + blocks + 8
-    derivative_error = gamma_up(width + 4) * theta_norm / 4 + 8 * UNIT
+    margin_error = gamma_up(width + 4) * theta_norm
+    derivative_error = margin_error / 4 + 8 * UNIT
     sum_of_norms = records * clamp + strength * theta_norm + tilt_norm
     error = gamma_up(additions) * sum_of_norms + records * derivative_error
     return error * (1 + NORM_SLACK) ** 2 * COVER
@@ -248,7 +257,8 @@ def smallest_tolerance(
         tilt_norm: public bound on the norm of the linear term.
     """
     theta_norm = 2 * minimiser_norm(records, strength, tilt_norm)
-    return next_up(4 * tilted_rounding(records, width, clamp, strength, tilt_norm, theta_norm))
+    rounding = tilted_rounding(records, width, clamp, strength, tilt_norm, theta_norm)
+    return next_up(4 * rounding)
 
 
 def tilted_iterations(
@@ -274,8 +284,8 @@ def _solve_by_acceleration(erm: TiltedErm, tolerance: float, max_records: int) -
     """
     tilt_norm = float(np.linalg.norm(erm.tilt))
     norm = math.inf
-    norm_factor = (1 + NORM_SLACK) ** 2
-    smoothness = tilted_smoothness(erm.clamp) * norm_factor * max_records + erm.strength
+    loss_curvature = tilted_smoothness(erm.clamp) * (1 + NORM_SLACK) ** 2
+    smoothness = loss_curvature * max_records + erm.strength
     x = np.zeros(erm.x.shape[1])
     y = x
     steps = tilted_iterations(max_records, erm.clamp, erm.strength, tilt_norm, tolerance)
@@ -296,7 +306,8 @@ def _max_row_norm(x: np.ndarray) -> float:
     max_squares = []
     for rows in row_blocks(len(x), TILTED_BLOCK_ROWS):
         block = x[rows].astype(np.float64, copy=False)
-        max_squares.append(float(np.einsum("ij,ij->i", block, block).max()))
+        squared_norms = np.einsum("ij,ij->i", block, block)
+        max_squares.append(float(squared_norms.max()))
     return math.sqrt(max(max_squares, default=0.0))
 
 
