@@ -219,8 +219,8 @@ class RemovalProblem:
             label_part = math.sqrt(n_max / strength) / 2
             return (label_part + tilt_part) * COVER
         by_gradient = n_max / strength + tilt_part
-        loss_at_zero = 2 * n_max * math.log(2)
-        by_value = tilt_part + math.sqrt(tilt_part * tilt_part + loss_at_zero / strength)
+        twice_loss_at_zero = 2 * n_max * math.log(2)
+        by_value = tilt_part + math.sqrt(tilt_part * tilt_part + twice_loss_at_zero / strength)
         return min(by_gradient, by_value) * COVER
 
     @property
