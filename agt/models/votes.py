@@ -1,8 +1,8 @@
 """Many small models on disjoint shards, answering by certified vote: ``certificate=votes``
 (method.md 12).
 
-What makes a member a function of its own shard, to the last bit: docs/proofs/ridge.md, and a shard's
-order, which is that of its ids.
+What makes a member a function of its own shard, to the last bit: docs/proofs/ridge.md, and a
+shard's order, which is that of its ids.
 
 model.safetensors "weight" [T, J, width] int32; features.safetensors; votes.json: the public
 constants Under relation=flip (``FlipModel``) beside them, for the data owner alone:
@@ -179,8 +179,8 @@ FLIPS = "flips.safetensors"
 
 
 class Pulled(NamedTuple):
-    """A member's records: what each label moves [n, width] int32 (training/ridge.py, ``label_influence``),
-    and which it is [n].
+    """A member's records: what each label moves [n, width] int32 (training/ridge.py,
+    ``label_influence``), and which it is [n].
     """
 
     pulls: np.ndarray

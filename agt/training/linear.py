@@ -1,9 +1,9 @@
 """Plain SGD for a linear head on public features, whose certificates are in closed form.
 
 The batches, learning rates and decoupled weight decay are those of training with boxes
-(training/loop.py). Weights start at 0 and there is no momentum. Weights and sums are float64 whatever
-``training.dtype`` says, since the rounding of a float32 sum over a large batch would count like many
-records; ``float32`` halves the memory of the features only.
+(training/loop.py). Weights start at 0 and there is no momentum. Weights and sums are float64
+whatever ``training.dtype`` says, since the rounding of a float32 sum over a large batch would
+count like many records; ``float32`` halves the memory of the features only.
 """
 
 from collections.abc import Iterator

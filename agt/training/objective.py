@@ -1,4 +1,4 @@
-"""A strongly convex objective of a linear head: gradient and Hessian, with bounds on their rounding.
+"""A linear head's strongly convex objective: gradient and Hessian, with bounds on rounding.
 
 For each output, with weights w, records x_i of norm at most 1 and targets t_i,
 

@@ -1,9 +1,9 @@
 """The head that records can be removed from: training it, and the state that removals start from.
 
-Training minimises the objective L_b of training/objective.py, with strength
-s = ``training.weight_decay`` times the public normaliser. With ``masking=loss`` the linear term b is
-drawn before any record is read; with ``masking=output`` noise is added to the weights that are served.
-unlearning/newton.py takes records out. Proofs: docs/proofs/removal.md.
+Training minimises the objective L_b of training/objective.py, with strength s =
+``training.weight_decay`` times the public normaliser. With ``masking=loss`` the linear term b is
+drawn before any record is read; with ``masking=output`` noise is added to the weights that are
+served. unlearning/newton.py takes records out. Proofs: docs/proofs/removal.md.
 """
 
 import math

@@ -1,8 +1,9 @@
 """Linear classifiers that are a function of their training records to the last bit.
 
-The members of ``certificate=votes``. Whatever other members, queries or threads are around, a member's
-weights and answers have the same bits, on any IEEE 754 machine. Features come as integers, multiples of
-2^-22. Weights are rounded to integers, so scores are exact. Proofs: docs/proofs/ridge.md.
+The members of ``certificate=votes``. Whatever other members, queries or threads are around, a
+member's weights and answers have the same bits, on any IEEE 754 machine. Features come as
+integers, multiples of 2^-22. Weights are rounded to integers, so scores are exact. Proofs:
+docs/proofs/ridge.md.
 """
 
 import math
@@ -64,8 +65,9 @@ def fit_ridge(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.ndar
 def fit_logistic(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.ndarray:
     """Minimise sum_i log(1 + exp(-s_i W x_i)) + strength |W|^2, one class against the others each.
 
-    ``LOGISTIC_STEPS`` times W becomes the minimiser of a quadratic function that lies above this one
-    and touches it at W (Boehning and Lindsay 1988): a ridge regression of strength 8 ``strength``.
+    ``LOGISTIC_STEPS`` times W becomes the minimiser of a quadratic function that lies above this
+    one and touches it at W (Boehning and Lindsay 1988): a ridge regression of strength 8
+    ``strength``.
 
     Args:
         rows, targets, strength: as for ``fit_ridge``; s is the sign of a target.

@@ -1,9 +1,9 @@
 """The recipe of linear heads: how strongly a head is regularised, from public constants alone.
 
-The strength Lambda is a number of records: one record moves a head by at most C / Lambda, so larger
-Lambda means longer stable distances and a less accurate head. Minimisers and plain SGD take the same
-Lambda. The constants were chosen once by ``scripts/choose_recipe.py`` at revision 837fd68, on public
-data. Why the two agree: docs/proofs/strength.md.
+The strength Lambda is a number of records: one record moves a head by at most C / Lambda, so
+larger Lambda means longer stable distances and a less accurate head. Minimisers and plain SGD take
+the same Lambda. The constants were chosen once by ``scripts/choose_recipe.py`` at revision
+837fd68, on public data. Why the two agree: docs/proofs/strength.md.
 """
 
 import math

@@ -1,9 +1,9 @@
 """Two-class regularised logistic regression with a linear term, solved to a verified gradient norm.
 
 The loss's derivative is clamped to [-C, 0], so the loss is linear at small margins. Objective
-perturbation releases such minimisers with a random linear term (mechanisms/objective.py), and audits
-compare with them. No number of records enters the objective, so one record more is one term more.
-Proofs: docs/proofs/tilted_erm.md.
+perturbation releases such minimisers with a random linear term (mechanisms/objective.py), and
+audits compare with them. No number of records enters the objective, so one record more is one term
+more. Proofs: docs/proofs/tilted_erm.md.
 """
 
 import math

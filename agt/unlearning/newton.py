@@ -1,7 +1,7 @@
 """Certified removal: one Newton step that takes records out, and a bound on the gradient it leaves.
 
-The weights are within residual / strength of the minimiser over the records that remain. The residual
-starts as measured on the weights that training left. What is done costs:
+The weights are within residual / strength of the minimiser over the records that remain. The
+residual starts as measured on the weights that training left. What is done costs:
 
 | what    | passes over the data             | the residual afterwards                            |
 |---------|----------------------------------|----------------------------------------------------|

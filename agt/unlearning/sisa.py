@@ -1,9 +1,9 @@
 """Sharded, isolated, aggregated training (SISA of Bourtoule et al. 2021, without its slices).
 
 After a removal only the members of an ensemble whose shard changed are trained again
-(``retrain_affected``). Until then a query may still be answered, where certificates say that the vote
-stands (``answerable``). ``gaps`` says which conditions an earlier certificate lacks for that. Proofs:
-docs/proofs/sisa.md.
+(``retrain_affected``). Until then a query may still be answered, where certificates say that the
+vote stands (``answerable``). ``gaps`` says which conditions an earlier certificate lacks for that.
+Proofs: docs/proofs/sisa.md.
 """
 
 from collections.abc import Collection, Sequence

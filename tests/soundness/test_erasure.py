@@ -295,8 +295,8 @@ def test_a_gram_that_lost_too_much_is_caught():
 
 
 def one_product(objective, weight, x, t):
-    """``Objective.loss_gradient`` in one product over all records, added up in turn, charged as if it
-    were in pieces.
+    """``Objective.loss_gradient`` in one product over all records, added up in turn, charged as
+    if it were in pieces.
     """
     slopes = objective.first_derivatives(x @ weight.T, t)
     return replace(
