@@ -233,56 +233,93 @@ def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:
         ConfigError: the relation is not covered, there is momentum, a step may drive two heads
             apart, or more iterates are averaged than there are steps.
     """
-    loss = setting.loss
-    plan = setting.plan
-    rows = rows_moved(setting.relation, loss)
+    rows = rows_moved(setting.relation, setting.loss)
     check_no_momentum(setting.training)
-    if average > plan.steps:
-        raise ConfigError(f"certificate.average={average}: there are only {plan.steps} steps")
-    # The record's movement: of the epochs before, and at most so much of the epoch that runs.
-    earlier_epochs = 0.0
-    this_epoch = 0.0
-    drift = 0.0  # how far the computed run may be from the exact one
-    radius = 0.0
-    max_radius = 0.0
-    movement_sum = 0.0  # over the iterates that are averaged
-    drift_sum = 0.0
-    for step in range(plan.steps):
-        coefficients = StepCoefficients.at_step(setting.training, plan, step)
-        if coefficients.may_expand(loss, plan.n_max):
-            raise ConfigError(_refused_learning_rate(setting, step))
-        decay_factor = coefficients.decay_factor
-        step_size = coefficients.step_size
-        step_rounding = _step_rounding(setting, coefficients, radius)
-        # Lemma 2 of docs/proofs/sensitivity.md: a record is in one batch of each epoch, so of the
-        # epoch's steps only the one that moves the weights furthest counts.
-        if step % plan.count == 0:
-            earlier_epochs = next_up(earlier_epochs + this_epoch)
-            this_epoch = 0.0
-        earlier_epochs = next_up(earlier_epochs * decay_factor)
-        if_moved_before = next_up(this_epoch * decay_factor)
-        if_moved_now = next_up(step_size * loss.derivative_bound)
-        this_epoch = max(if_moved_before, if_moved_now)
-        # Lemma 5 of docs/proofs/sensitivity.md
-        decayed_drift = next_up(drift * decay_factor)
-        drift = next_up(decayed_drift + step_rounding)
-        summed_step_size = next_up(step_size * plan.n_max)
-        update_bound = next_up(summed_step_size * loss.derivative_bound)
-        decayed_radius = next_up(radius * decay_factor)
-        radius = next_up(next_up(decayed_radius + update_bound) + step_rounding)
-        max_radius = max(max_radius, radius)
-        if step >= plan.steps - average:
-            movement = next_up(earlier_epochs + this_epoch)
-            movement_sum = next_up(movement_sum + movement)
-            drift_sum = next_up(drift_sum + drift)
-    rho = next_up(movement_sum / average)
-    drift = next_up(drift_sum / average)
+    steps = setting.plan.steps
+    if average > steps:
+        raise ConfigError(f"certificate.average={average}: there are only {steps} steps")
+    all_coefficients = _checked_coefficients(setting)
+    movements = _movement_bounds(setting, all_coefficients)
+    drifts, radii = _rounding_bounds(setting, all_coefficients)
+    max_radius = max(radii)
+    rho = _mean_rounded_up(movements[-average:])
+    drift = _mean_rounded_up(drifts[-average:])
     if average > 1:
         # Lemma 6 of docs/proofs/sensitivity.md: the mean is rounded, too.
         mean_rounding = next_up(gamma_up(average + 2) * max_radius)
         drift = next_up(drift + mean_rounding)
     final_radius = next_up(max_radius + drift)
     return Sensitivity(rho, 2 * drift, final_radius, setting.rate_limit, rows)
+
+
+def _checked_coefficients(setting: LinearSetting) -> list[StepCoefficients]:
+    """Return the coefficients of every step of a run.
+
+    Raises:
+        ConfigError: a step may drive two heads apart.
+    """
+    all_coefficients = []
+    for step in range(setting.plan.steps):
+        coefficients = StepCoefficients.at_step(setting.training, setting.plan, step)
+        if coefficients.may_expand(setting.loss, setting.plan.n_max):
+            raise ConfigError(_refused_learning_rate(setting, step))
+        all_coefficients.append(coefficients)
+    return all_coefficients
+
+
+def _movement_bounds(
+    setting: LinearSetting, all_coefficients: list[StepCoefficients]
+) -> list[float]:
+    """Bound, after each step, how far one record has moved the weights in exact arithmetic."""
+    # Lemma 2 of docs/proofs/sensitivity.md: a record is in one batch of each epoch, so of an
+    # epoch's steps only the one that moves the weights furthest counts.
+    bounds = []
+    earlier_epochs = 0.0
+    this_epoch = 0.0
+    for step, coefficients in enumerate(all_coefficients):
+        if step % setting.plan.count == 0:
+            earlier_epochs = next_up(earlier_epochs + this_epoch)
+            this_epoch = 0.0
+        earlier_epochs = next_up(earlier_epochs * coefficients.decay_factor)
+        if_moved_before = next_up(this_epoch * coefficients.decay_factor)
+        if_moved_now = next_up(coefficients.step_size * setting.loss.derivative_bound)
+        this_epoch = max(if_moved_before, if_moved_now)
+        bounds.append(next_up(earlier_epochs + this_epoch))
+    return bounds
+
+
+def _rounding_bounds(
+    setting: LinearSetting, all_coefficients: list[StepCoefficients]
+) -> tuple[list[float], list[float]]:
+    """Bound the rounding error and the norm of the computed weights after each step.
+
+    Returns:
+        (bounds on the distance from exact weights, bounds on the norm), one of each a step.
+    """
+    # Lemma 5 of docs/proofs/sensitivity.md
+    drifts = []
+    radii = []
+    drift = 0.0
+    radius = 0.0
+    for coefficients in all_coefficients:
+        step_rounding = _step_rounding(setting, coefficients, radius)
+        decayed_drift = next_up(drift * coefficients.decay_factor)
+        drift = next_up(decayed_drift + step_rounding)
+        summed_step_size = next_up(coefficients.step_size * setting.plan.n_max)
+        update_bound = next_up(summed_step_size * setting.loss.derivative_bound)
+        decayed_radius = next_up(radius * coefficients.decay_factor)
+        radius = next_up(next_up(decayed_radius + update_bound) + step_rounding)
+        drifts.append(drift)
+        radii.append(radius)
+    return drifts, radii
+
+
+def _mean_rounded_up(numbers: list[float]) -> float:
+    """Return an upper bound of the mean of nonnegative numbers."""
+    total = 0.0
+    for number in numbers:
+        total = next_up(total + number)
+    return next_up(total / len(numbers))
 
 
 def check_no_momentum(training: TrainingConfig) -> None:
