@@ -65,8 +65,8 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
     rounding = gradient_rounding(setting, radius)
     if tolerance < 4 * rounding:
         raise ConfigError(
-            f"certificate.tolerance={tolerance:g}: a gradient is only known to {rounding:.2g}: use "
-            f"{4.01 * rounding:.2g} or more"
+            f"certificate.tolerance={tolerance:g}: a gradient is only known to {rounding:.2g}, "
+            f"because of rounding; use {4.01 * rounding:.2g} or more"
         )
     return Sensitivity(rho, next_up(2 * solver_distance), radius, rate_limit=None, rows=rows)
 
@@ -90,7 +90,7 @@ def check_minimiser_settings(training: TrainingConfig, certificate: str = "erm")
     if training.batch.count != 1:
         raise ConfigError(
             f"training.batch.count={training.batch.count}: certificate={certificate} takes all "
-            "records at once: use 1"
+            "records at once; use 1"
         )
 
 

@@ -89,16 +89,14 @@ class RemovalConfig:
         if self.masking == "none" and self.loss != "least_squares":
             raise ValueError(
                 f"masking=none: removals from loss={self.loss} leave an error that nothing would "
-                "hide: use "
-                "masking=output, or loss=least_squares, whose removals are exact"
+                "hide; use masking=output, or loss=least_squares, whose removals are exact"
             )
         if self.masking == "none" and (self.sigma or self.seed is not None):
-            raise ValueError("masking=none draws no noise: give sigma=0 and no seed with it")
+            raise ValueError("masking=none draws no noise; set sigma=0 and leave out seed")
         if self.masking != "none" and not self.sigma:
             raise ValueError(
-                f"sigma=0: masking={self.masking} hides a removal by noise, and without any "
-                "nothing is hidden: give sigma "
-                "> 0, or masking=none with loss=least_squares"
+                f"sigma=0: masking={self.masking} hides the error of a removal by noise; set sigma "
+                "above 0, or use masking=none with loss=least_squares"
             )
 
 
@@ -146,7 +144,7 @@ class RemovalState:
             raise UnsoundError("removal state: a count or a norm is negative")
         if not 0 <= self.residual <= self.allowed:  # nor where it is NaN
             raise UnsoundError(
-                f"removal state: the residual {self.residual:.3g} is above what is allowed, "
+                f"removal state: the residual {self.residual:.3g} exceeds the allowed "
                 f"{self.allowed:.3g}"
             )
 
@@ -199,10 +197,9 @@ class RemovalProblem:
         rows_moved(setting.relation)  # only because it refuses such relations
         if not setting.plan.declared:
             raise ConfigError(
-                "dataset.declared_size: certificate=removal regularises by a constant times the "
-                "number of records, and a "
-                "number counted from them would change with every removal: declare it, or "
-                "training.batch.normalizer"
+                "dataset.declared_size: certificate=removal needs a declared size, because a "
+                "regulariser that depended on the actual number of records would change with every "
+                "removal; declare the size, or set training.batch.normalizer"
             )
         strength = setting.training.weight_decay * setting.plan.normalizer
         objective = Objective(config.loss, strength)
@@ -283,19 +280,21 @@ class RemovalProblem:
         """
         if self.config.masking != "loss" and state.tilt.any():
             raise UnsoundError(
-                "removal state: a random term in the loss, and certificate.masking has none"
+                "removal state: the loss has a random term, which certificate.masking excludes"
             )
         if self.config.masking != "output":
             if not np.array_equal(state.served, state.weight):
                 raise UnsoundError(
-                    "removal state: what is served is not the weights, and no noise is on them"
+                    "removal state: the served weights differ from the weights, but "
+                    "certificate.masking adds no noise to them"
                 )
             return
         lattice_step = step_of(self.config.sigma)
         is_off_lattice = np.fmod(state.served, lattice_step).any()
         if is_off_lattice or np.abs(state.served).max() > self.served_limit:
             raise UnsoundError(
-                "removal state: a weight that is served is not on the lattice of its noise"
+                "removal state: a served weight is not on the lattice of its noise, or exceeds "
+                "the limit"
             )
 
     def sensitivity(self, allowed: float) -> Sensitivity:
@@ -337,16 +336,15 @@ class RemovalProblem:
             raise ConfigError(
                 f"certificate.tolerance={tolerance:g}: a gradient of up to "
                 f"{self.setting.plan.n_max} records is only known "
-                f"to {rounding:.2g}: use {4.01 * rounding:.2g} or more, or a larger "
-                "training.weight_decay"
+                f"to {rounding:.2g}, because of rounding; use {4.01 * rounding:.2g} or more, or a "
+                "larger training.weight_decay"
             )
         budget = removal_budget(self.config, self.objective.strength)
         if budget is not None and tolerance > budget / 2:
             raise ConfigError(
                 f"certificate.tolerance={tolerance:g}: the removal budget is {budget:.3g} in all, "
-                "and the optimiser's "
-                "residual would take more than half of it: use a larger certificate.sigma, or a "
-                "smaller tolerance"
+                "of which the optimiser's residual would take more than half; use a larger "
+                "certificate.sigma, or a smaller tolerance"
             )
 
     @property

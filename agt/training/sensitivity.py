@@ -66,17 +66,15 @@ class LinearLoss:
         """
         if training.loss not in ("binary_cross_entropy", "cross_entropy"):
             raise ConfigError(
-                f"training.loss={training.loss}: no closed form covers it: use "
-                "training.loss=binary_cross_entropy, or "
-                "certificate=box"
+                f"training.loss={training.loss}: no certificate in closed form covers this loss; "
+                "use training.loss=binary_cross_entropy, or certificate=box"
             )
         if training.loss == "cross_entropy":
             if training.clip < 1:
                 raise ConfigError(
-                    f"training.clip={training.clip:g}: a clamped softmax gradient is no gradient "
-                    "of a convex function, so "
-                    "nothing bounds how far it moves: use training.clip=1 (nothing is clamped), "
-                    "or, for linear heads, "
+                    f"training.clip={training.clip:g}: a clamped softmax gradient is not the "
+                    "gradient of a convex function, so nothing bounds how far training moves; "
+                    "use training.clip=1 (nothing is clamped), or "
                     "training.loss=binary_cross_entropy, which trains one clamped classifier for "
                     "each class"
                 )
@@ -330,9 +328,8 @@ def check_no_momentum(training: TrainingConfig) -> None:
     """
     if training.momentum:
         raise ConfigError(
-            f"training.momentum={training.momentum:g}: every certificate but box is proved for "
-            "plain SGD: use "
-            "training.momentum=0 (the largest momentum allowed), or certificate=box"
+            f"training.momentum={training.momentum:g}: only certificate=box covers momentum; "
+            "use training.momentum=0, or certificate=box"
         )
 
 
@@ -344,11 +341,10 @@ def _refused_learning_rate(setting: LinearSetting, step: int) -> str:
     key = "training.lr_min" if rate <= training.lr_min else "training.lr"
     limit = math.floor(setting.rate_limit * 1e4) / 1e4  # rounded down: it must be allowed
     return (
-        f"{key}: the learning rate {rate:g} of step {step} may drive two models apart: the limit "
-        f"is 2 / (2 weight_decay + {setting.loss.smoothness:g} n_max / normalizer) = {limit:g} for "
-        f"n_max = {plan.n_max}, "
-        f"normalizer = {plan.normalizer:g}, weight_decay = {training.weight_decay:g}: use "
-        f"{limit:g} at most"
+        f"{key}: the learning rate {rate:g} of step {step} may drive two models apart, because it "
+        f"is above 2 / (2 weight_decay + {setting.loss.smoothness:g} n_max / normalizer) with "
+        f"n_max = {plan.n_max}, normalizer = {plan.normalizer:g}, "
+        f"weight_decay = {training.weight_decay:g}; use {limit:g} at most"
     )
 
 

@@ -51,11 +51,10 @@ def refuse_recipe(training: TrainingConfig, certificate: str) -> None:
     if training.by_recipe:
         key = f"training.{training.by_recipe[0]}"
         raise ConfigError(
-            f"{key}=recipe: the recipe is for linear heads, and this is certificate={certificate}: "
-            "use a "
-            "linear head (certificate=stability model=linear), or give training=generic and "
-            "training.epochs, training.lr "
-            "and training.clip as chosen on public data"
+            f"{key}=recipe: the recipe is for linear heads, but this is "
+            f"certificate={certificate}; use a linear head (certificate=stability model=linear), "
+            "or training=generic with training.epochs, training.lr and training.clip chosen on "
+            "public data"
         )
 
 

@@ -76,12 +76,11 @@ class TiltedErm:
         max_norm = _max_row_norm(x)
         if not max_norm <= 1 + NORM_SLACK / 2:  # nor where it is NaN
             raise ConfigError(
-                "perturbed ERM needs records of norm at most 1, and the longest has "
-                f"{max_norm:.6g}: "
-                "scale the features by a public constant or to unit norm"
+                f"the longest record has norm {max_norm:.6g}, but perturbed ERM needs norms of at "
+                "most 1; scale the features by a public constant or to unit norm"
             )
         if not np.isin(labels, (0, 1)).all():
-            raise ConfigError("perturbed ERM takes two classes, labelled 0 and 1")
+            raise ConfigError("perturbed ERM needs two classes, labelled 0 and 1")
         signs = 2.0 * labels - 1
         no_tilt = np.zeros(x.shape[1])
         return cls(x, signs, strength, clamp, no_tilt)
@@ -296,8 +295,8 @@ def _solve_by_acceleration(erm: TiltedErm, tolerance: float, max_records: int) -
             return y
         x, y = accelerated_step(x, y, gradient, smoothness, erm.strength)
     raise AgtError(
-        f"regularised ERM: the gradient's norm stayed at {norm:.3g}, above tolerance={tolerance:g} "
-        "(rounding counts too): raise the tolerance or the strength; nothing is released"
+        f"regularised ERM: the solver stopped at gradient norm {norm:.3g} (rounding included), "
+        f"above tolerance={tolerance:g}, so nothing is released; raise the tolerance or the strength"
     )
 
 

@@ -232,7 +232,7 @@ def test_noise_in_floating_point_and_a_weight_beyond_the_clamp_are_no_state_of_a
     assert np.abs(known.serve(np.full((1, 3), 2 * known.served_limit))).max() == known.served_limit
     assert known.served_limit >= known.minimiser_norm + 64 * known.config.sigma
     plain = fit(KINDS["logistic"])
-    with pytest.raises(UnsoundError, match="no noise is on them"):
+    with pytest.raises(UnsoundError, match="adds no noise"):
         plain.known.check_served(replace(plain.state, served=plain.state.served + 1.0))
 
 
@@ -264,7 +264,7 @@ def test_a_state_says_what_it_is() -> None:
     noisy = fit(KINDS["output"]).state
     assert noisy.noise.all()
     np.testing.assert_allclose(noisy.served, noisy.weight + noisy.noise, atol=1e-15)
-    with pytest.raises(UnsoundError, match="above what is allowed"):
+    with pytest.raises(UnsoundError, match="exceeds the allowed"):
         replace(state, residual=1.0)
     with pytest.raises(UnsoundError, match="gram"):
         replace(state, gram=state.gram[:1])
