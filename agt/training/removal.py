@@ -51,26 +51,29 @@ NOISE_TAIL_SIGMAS = 64  # no noise that is ever drawn is larger
 
 @schema
 class RemovalConfig:
-    """The minimiser of the regularised loss, with noise that lets records be removed later (003;
-    training/removal.py).
+    """The minimiser of a regularised loss, with noise that lets records be removed later (003).
 
     Attributes:
-        loss: logistic, or least_squares; neither is clamped. Several classes: one against the
-            others each.
-        masking: what hides a removal's error: output: noise on the weights that are served, which
-            is proved; loss: a random linear term b in the loss, as published, which is not; none:
-            nothing, for least squares alone, whose removals are exact but for rounding.
-        sigma: standard deviation of each coordinate of that noise: of a weight; of b in units of a
-            record's gradient, where 1 is a common choice.
-        eps, delta: of removals: the model after them and one trained without the records are so
-            close; unread without noise.
-        bound: what a removal is charged: the bound from the data without looking at all of it
-            again, the worst case, or the residual measured in one pass.
-        factorisation: of the Hessian: maintained from removal to removal, or made anew each time.
-        tolerance: public bound on the residual that training leaves, a sum's gradient norm; a run
-            that misses it stops.
+        loss: logistic or least_squares, neither of them clamped; of several classes each has an
+            output of its own, against the others.
+        masking: what hides the error of a removal. output: noise on the weights that are served,
+            which is proved; loss: a random linear term b in the loss, as published, which is not
+            proved; none: nothing, only for least squares, whose removals are exact but for
+            rounding.
+        sigma: standard deviation of the noise in each coordinate: of a served weight; or of b, in
+            units of one record's gradient, where 1 is a common choice.
+        eps, delta: how close a model after a removal is to one trained without the records; not
+            read with masking=none.
+        bound: what a removal is charged: a bound from the data without another pass over them, the
+            worst case over all data, or the residual measured in one pass.
+        factorisation: of the Hessian: maintained from removal to removal, or fresh each time.
+        tolerance: public bound on the residual that training leaves, the norm of a sum of
+            gradients; training fails if it is not met.
         features: the public feature map.
-        seed: of the noise, for simulation; None: the operating system's.
+        seed: of the noise, for a simulation; None: the operating system's generator.
+
+    Raises:
+        ValueError: settings that exclude one another, such as noise of sigma = 0.
     """
 
     name: Literal["removal"] = "removal"
