@@ -101,7 +101,8 @@ def fit_logistic(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.n
 def label_influence(rows: np.ndarray, strength: float) -> np.ndarray:
     """Return what each record's target of 1 adds to the weights of ``fit_ridge``, as integers.
 
-    No label enters it: the ridge weights are W = Y^T A, and this is A up to one positive factor.
+    The ridge weights are W = Y^T P for targets Y, and this is P up to one positive factor. No label
+    enters P.
 
     Args:
         rows, strength: as for ``fit_ridge``.

@@ -201,7 +201,7 @@ def broken_start(case):
 
 def broken_gamma(case):
     class Small(Objective):
-        gamma = Objective("logistic", 1.0).curvature_lipschitz / 10
+        curvature_lipschitz = Objective("logistic", 1.0).curvature_lipschitz / 10
 
     case.head.objective = Small("logistic", case.objective.strength)
 
