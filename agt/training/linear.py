@@ -122,8 +122,7 @@ def train_linear(
             iterate_sum += theta
         steps_done = step + 1
         is_last = steps_done == plan.steps
-        state_now = partial(dict, theta=theta, total=iterate_sum)
-        checkpoints.offer(steps_done, state_now, last=is_last)
+        checkpoints.offer(steps_done, partial(dict, theta=theta, total=iterate_sum), last=is_last)
         if step % REPORT_STEPS == 0 or is_last:
             on_progress(Progress(steps_done, plan.steps, steps_done, plan.steps))
     weight = iterate_sum / average
@@ -218,7 +217,7 @@ def iterate_record_blocks(records: Records, rows: np.ndarray) -> Iterator[tuple[
     are_consecutive = len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows)
     block_ends = sorted({*range(0, len(rows), GRADIENT_BLOCK_ROWS), len(rows)})
     for start, stop in pairwise(block_ends):
-        block_rows = rows[start:stop]
+        block_rows: np.ndarray | slice = rows[start:stop]
         if are_consecutive:
             block_rows = slice(rows[start], rows[stop - 1] + 1)
         block = features[block_rows]
