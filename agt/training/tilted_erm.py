@@ -296,7 +296,8 @@ def _solve_by_acceleration(erm: TiltedErm, tolerance: float, max_records: int) -
         x, y = accelerated_step(x, y, gradient, smoothness, erm.strength)
     raise AgtError(
         f"regularised ERM: the solver stopped at gradient norm {norm:.3g} (rounding included), "
-        f"above tolerance={tolerance:g}, so nothing is released; raise the tolerance or the strength"
+        f"above tolerance={tolerance:g}, so nothing is released; "
+        "raise the tolerance or the strength"
     )
 
 
