@@ -17,6 +17,7 @@ from torch import Tensor
 from agt.bounds.interval import Interval
 from agt.bounds.rounding import Rounding
 from agt.errors import ConfigError, nearest
+from agt.messages import Message
 
 
 class Loss(Protocol):
@@ -127,11 +128,21 @@ def loss_of(name: str, classes: int) -> Loss:
         ConfigError: there is none, or it does not fit the number of classes.
     """
     if name not in LOSSES:
-        raise ConfigError(f"training.loss: unknown value '{name}'{nearest(name, LOSSES)}")
+        raise ConfigError(
+            Message(
+                "{config:training.loss}: unknown value '{name}'{hint}",
+                name=name,
+                hint=nearest(name, LOSSES),
+            )
+        )
     loss = LOSSES[name]
     if loss.one_output and classes != 2:
         raise ConfigError(
-            f"training.loss={name} needs two classes and the data has {classes}: "
-            "use training.loss=cross_entropy, or map the classes to two"
+            Message(
+                "{config:training.loss}={name} needs two classes and the data has {classes}: "
+                "use {config:training.loss}=cross_entropy, or map the classes to two",
+                name=name,
+                classes=classes,
+            )
         )
     return loss

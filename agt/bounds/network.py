@@ -29,6 +29,7 @@ from agt.bounds.rules import (
     rules_for,
 )
 from agt.errors import ConfigError, UnsoundError
+from agt.messages import Message
 from agt.numeric import labels_of
 
 
@@ -86,7 +87,14 @@ class Network:
         needed = 1 if gradient.one_output else classes
         if outputs != needed:
             words = "one output" if needed == 1 else f"{needed} outputs"
-            raise ConfigError(f"training.loss={loss} needs {words} and the model has {outputs}")
+            raise ConfigError(
+                Message(
+                    "{config:training.loss}={loss} needs {words} and the model has {outputs}",
+                    loss=loss,
+                    words=words,
+                    outputs=outputs,
+                )
+            )
         if classes == 2 and gradient.difference is not None:
             return cls(rules, gradient.difference, True, products, 1)
         return cls(rules, gradient, False, products, outputs)

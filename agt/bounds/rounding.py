@@ -34,6 +34,7 @@ from torch import Tensor
 
 from agt.bounds.interval import Interval
 from agt.errors import ConfigError
+from agt.messages import Message
 
 Outward = Callable[[Tensor, Tensor, Tensor], Interval]
 # roundings around a dot product: midpoints, radii, their difference, bias, the widening itself
@@ -54,9 +55,11 @@ def check_precision(dtype: torch.dtype, device: torch.device) -> None:
     """
     if dtype == torch.float32 and _reduced():
         raise ConfigError(
-            "training.dtype=float32: PyTorch is set to reduced-precision matrix products, which "
-            "breaks the bounds: "
-            "call torch.set_float32_matmul_precision('highest'), or use float64"
+            Message(
+                "{config:training.dtype}=float32: PyTorch is set to reduced-precision matrix "
+                "products, which breaks the bounds: call "
+                "torch.set_float32_matmul_precision('highest'), or use float64",
+            )
         )
     if torch.is_autocast_enabled(device.type):
         raise ConfigError(
@@ -104,7 +107,11 @@ class Rounding:
         check_precision(dtype, device)
         if 2 * (max(ks) + 1) * info.eps > 1e-3:
             raise ConfigError(
-                f"training.dtype={str(dtype)[6:]} is too coarse for k = {max(ks)}: use float64"
+                Message(
+                    "{config:training.dtype}={name} is too coarse for k = {largest}: use float64",
+                    name=str(dtype)[6:],
+                    largest=max(ks),
+                )
             )
         factor = torch.tensor([2.0 * (k + 1) for k in ks], dtype=dtype, device=device)
         return cls(factor[:, None, None], info.eps / 2, info.tiny, outward)

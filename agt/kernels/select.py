@@ -23,6 +23,7 @@ from agt.bounds.interval import Interval
 from agt.bounds.rounding import linear_point
 from agt.errors import AgtError, ConfigError, UnsoundError
 from agt.kernels.reference import ReferenceKernel
+from agt.messages import Message
 from agt.settings import QUANTA, ComputeConfig
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
@@ -56,13 +57,20 @@ def pick_device(compute: ComputeConfig) -> torch.device:
     kernels = FASTEST[compute.device]
     if compute.kernel not in ("auto", *kernels):
         raise ConfigError(
-            f"compute.kernel={compute.kernel} does not run on compute.device={compute.device}: use "
-            f"{' or '.join(kernels)}"
+            Message(
+                "{config:compute.kernel}={kernel} does not run on "
+                "{config:compute.device}={device}: use {usable}",
+                kernel=compute.kernel,
+                device=compute.device,
+                usable=" or ".join(kernels),
+            )
         )
     if compute.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
-            "compute.device=cuda: this PyTorch sees no GPU (torch.cuda.is_available() is False); "
-            "use compute.device=cpu"
+            Message(
+                "{config:compute.device}=cuda: this PyTorch sees no GPU "
+                "(torch.cuda.is_available() is False); use {config:compute.device}=cpu",
+            )
         )
     return torch.device(compute.device)
 
@@ -241,7 +249,11 @@ def check(kernel: ReferenceKernel, device: str) -> None:
             for a, b in zip(ours, expected, strict=True)
         ):
             raise UnsoundError(
-                f"compute.kernel={kernel.name}: {name}: its numbers differ from the reference "
-                "kernel's on this machine, so "
-                "nothing it sums can be trusted: use compute.kernel=reference, and please report it"
+                Message(
+                    "{config:compute.kernel}={kernel}: {name}: its numbers differ from the "
+                    "reference kernel's on this machine, so nothing it sums can be "
+                    "trusted: use {config:compute.kernel}=reference, and please report it",
+                    kernel=kernel.name,
+                    name=name,
+                )
             )

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
+from agt.messages import Message
 from agt.numeric import COVER, UNIT, next_up
 from agt.settings import TrainingConfig
 from agt.training.acceleration import ITERATIONS_FACTOR, accelerated_step
@@ -65,8 +66,13 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
     rounding = gradient_rounding(setting, radius)
     if tolerance < 4 * rounding:
         raise ConfigError(
-            f"certificate.tolerance={tolerance:g}: a gradient is only known to {rounding:.2g}, "
-            f"because of rounding; use {4.01 * rounding:.2g} or more"
+            Message(
+                "{config:certificate.tolerance}={tolerance:g}: a gradient is only known to "
+                "{rounding:.2g}, because of rounding; use {usable:.2g} or more",
+                tolerance=tolerance,
+                rounding=rounding,
+                usable=4.01 * rounding,
+            )
         )
     return Sensitivity(rho, next_up(2 * solver_distance), radius, rate_limit=None, rows=rows)
 
@@ -84,13 +90,20 @@ def check_minimiser_settings(training: TrainingConfig, certificate: str = "erm")
     check_no_momentum(training)
     if not training.weight_decay and "weight_decay" not in training.by_recipe:
         raise ConfigError(
-            f"training.weight_decay=0: certificate={certificate} divides by it; give a positive "
-            "public constant, like 1e-4"
+            Message(
+                "{config:training.weight_decay}=0: certificate={certificate} divides by it; "
+                "give a positive public constant, like 1e-4",
+                certificate=certificate,
+            )
         )
     if training.batch.count != 1:
         raise ConfigError(
-            f"training.batch.count={training.batch.count}: certificate={certificate} takes all "
-            "records at once; use 1"
+            Message(
+                "{config:training.batch.count}={count}: certificate={certificate} takes all "
+                "records at once; use 1",
+                count=training.batch.count,
+                certificate=certificate,
+            )
         )
 
 
@@ -168,11 +181,14 @@ def train_erm(
             shown_step = min(step + 1, expected_steps)
             on_progress(Progress(shown_step, expected_steps, shown_step, expected_steps))
     raise UnsoundError(
-        f"certificate.tolerance={tolerance:g} was not reached in "
-        f"{ITERATIONS_FACTOR * expected_steps} iterations "
-        "(the gradient's norm is "
-        f"{norm_per_problem(loss, gradient):.3g}), so nothing is certified: raise the tolerance, "
-        "or training.weight_decay"
+        Message(
+            "{config:certificate.tolerance}={tolerance:g} was not reached in {iterations} "
+            "iterations (the gradient's norm is {norm:.3g}), so nothing is certified: "
+            "raise the tolerance, or {config:training.weight_decay}",
+            tolerance=tolerance,
+            iterations=ITERATIONS_FACTOR * expected_steps,
+            norm=norm_per_problem(loss, gradient),
+        )
     )
 
 

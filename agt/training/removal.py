@@ -20,6 +20,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError
+from agt.messages import Message
 from agt.numeric import (
     COVER,
     UNIT,
@@ -200,9 +201,12 @@ class RemovalProblem:
         rows_moved(setting.relation)  # only because it refuses such relations
         if not setting.plan.declared:
             raise ConfigError(
-                "dataset.declared_size: certificate=removal needs a declared size, because a "
-                "regulariser that depended on the actual number of records would change with every "
-                "removal; declare the size, or set training.batch.normalizer"
+                Message(
+                    "{config:dataset.declared_size}: certificate=removal needs a declared size, "
+                    "because a regulariser that depended on the actual number of records would "
+                    "change with every removal; declare the size, or set "
+                    "{config:training.batch.normalizer}",
+                )
             )
         strength = setting.training.weight_decay * setting.plan.normalizer
         objective = Objective(config.loss, strength)
@@ -283,13 +287,18 @@ class RemovalProblem:
         """
         if self.config.masking != "loss" and state.tilt.any():
             raise UnsoundError(
-                "removal state: the loss has a random term, which certificate.masking excludes"
+                Message(
+                    "removal state: the loss has a random term, which "
+                    "{config:certificate.masking} excludes",
+                )
             )
         if self.config.masking != "output":
             if not np.array_equal(state.served, state.weight):
                 raise UnsoundError(
-                    "removal state: the served weights differ from the weights, but "
-                    "certificate.masking adds no noise to them"
+                    Message(
+                        "removal state: the served weights differ from the weights, but "
+                        "{config:certificate.masking} adds no noise to them",
+                    )
                 )
             return
         lattice_step = step_of(self.config.sigma)
@@ -337,17 +346,26 @@ class RemovalProblem:
         tolerance = self.config.tolerance
         if not tolerance >= 4 * rounding:  # nor where that is NaN
             raise ConfigError(
-                f"certificate.tolerance={tolerance:g}: a gradient of up to "
-                f"{self.setting.plan.n_max} records is only known "
-                f"to {rounding:.2g}, because of rounding; use {4.01 * rounding:.2g} or more, or a "
-                "larger training.weight_decay"
+                Message(
+                    "{config:certificate.tolerance}={tolerance:g}: a gradient of up to {n_max} "
+                    "records is only known to {rounding:.2g}, because of rounding; use "
+                    "{usable:.2g} or more, or a larger {config:training.weight_decay}",
+                    tolerance=tolerance,
+                    n_max=self.setting.plan.n_max,
+                    rounding=rounding,
+                    usable=4.01 * rounding,
+                )
             )
         budget = removal_budget(self.config, self.objective.strength)
         if budget is not None and tolerance > budget / 2:
             raise ConfigError(
-                f"certificate.tolerance={tolerance:g}: the removal budget is {budget:.3g} in all, "
-                "of which the optimiser's residual would take more than half; use a larger "
-                "certificate.sigma, or a smaller tolerance"
+                Message(
+                    "{config:certificate.tolerance}={tolerance:g}: the removal budget is "
+                    "{budget:.3g} in all, of which the optimiser's residual would take more than "
+                    "half; use a larger {config:certificate.sigma}, or a smaller tolerance",
+                    tolerance=tolerance,
+                    budget=budget,
+                )
             )
 
     @property
@@ -490,10 +508,14 @@ def minimise(
     residual = gradient.norm_bound
     if not residual <= tolerance:
         raise UnsoundError(
-            f"certificate.tolerance={tolerance:g} was not reached in {NEWTON_STEPS} Newton "
-            "steps (the gradient's "
-            f"norm is at most {residual:.3g}), so nothing is certified: raise the tolerance, or "
-            "training.weight_decay"
+            Message(
+                "{config:certificate.tolerance}={tolerance:g} was not reached in {steps} Newton "
+                "steps (the gradient's norm is at most {residual:.3g}), so nothing is "
+                "certified: raise the tolerance, or {config:training.weight_decay}",
+                tolerance=tolerance,
+                steps=NEWTON_STEPS,
+                residual=residual,
+            )
         )
     count = len(features)
     products = gram(features)

@@ -19,6 +19,7 @@ from fractions import Fraction
 import numpy as np
 
 from agt.errors import ConfigError
+from agt.messages import Message, Setting
 from agt.numeric import COVER, UNIT, gamma_up, next_up
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, TrainingConfig
@@ -66,17 +67,23 @@ class LinearLoss:
         """
         if training.loss not in ("binary_cross_entropy", "cross_entropy"):
             raise ConfigError(
-                f"training.loss={training.loss}: no certificate in closed form covers this loss; "
-                "use training.loss=binary_cross_entropy, or certificate=box"
+                Message(
+                    "{config:training.loss}={loss}: no certificate in closed form covers this "
+                    "loss; use {config:training.loss}=binary_cross_entropy, or certificate=box",
+                    loss=training.loss,
+                )
             )
         if training.loss == "cross_entropy":
             if training.clip < 1:
                 raise ConfigError(
-                    f"training.clip={training.clip:g}: a clamped softmax gradient is not the "
-                    "gradient of a convex function, so nothing bounds how far training moves; "
-                    "use training.clip=1 (nothing is clamped), or "
-                    "training.loss=binary_cross_entropy, which trains one clamped classifier for "
-                    "each class"
+                    Message(
+                        "{config:training.clip}={clip:g}: a clamped softmax gradient is not the "
+                        "gradient of a convex function, so nothing bounds how far training "
+                        "moves; use {config:training.clip}=1 (nothing is clamped), or "
+                        "{config:training.loss}=binary_cross_entropy, which trains one clamped "
+                        "classifier for each class",
+                        clip=training.clip,
+                    )
                 )
             root_two = next_up(math.sqrt(2))
             return cls("softmax", classes, root_two, 0.5, root_two, 1.0)
@@ -235,7 +242,13 @@ def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:
     check_no_momentum(setting.training)
     steps = setting.plan.steps
     if average > steps:
-        raise ConfigError(f"certificate.average={average}: there are only {steps} steps")
+        raise ConfigError(
+            Message(
+                "{config:certificate.average}={average}: there are only {steps} steps",
+                average=average,
+                steps=steps,
+            )
+        )
     all_coefficients = _checked_coefficients(setting)
     movements = _movement_bounds(setting, all_coefficients)
     drifts, radii = _rounding_bounds(setting, all_coefficients)
@@ -328,23 +341,34 @@ def check_no_momentum(training: TrainingConfig) -> None:
     """
     if training.momentum:
         raise ConfigError(
-            f"training.momentum={training.momentum:g}: only certificate=box covers momentum; "
-            "use training.momentum=0, or certificate=box"
+            Message(
+                "{config:training.momentum}={momentum:g}: only certificate=box covers momentum; "
+                "use {config:training.momentum}=0, or certificate=box",
+                momentum=training.momentum,
+            )
         )
 
 
-def _refused_learning_rate(setting: LinearSetting, step: int) -> str:
+def _refused_learning_rate(setting: LinearSetting, step: int) -> Message:
     """Return the message about a learning rate at which a step may drive two heads apart."""
     training = setting.training
     plan = setting.plan
     rate = learning_rate(training, step)
     key = "training.lr_min" if rate <= training.lr_min else "training.lr"
     limit = math.floor(setting.rate_limit * 1e4) / 1e4  # rounded down: it must be allowed
-    return (
-        f"{key}: the learning rate {rate:g} of step {step} may drive two models apart, because it "
-        f"is above 2 / (2 weight_decay + {setting.loss.smoothness:g} n_max / normalizer) with "
-        f"n_max = {plan.n_max}, normalizer = {plan.normalizer:g}, "
-        f"weight_decay = {training.weight_decay:g}; use {limit:g} at most"
+    return Message(
+        "{setting}: the learning rate {rate:g} of step {step} may drive two models apart, because "
+        "it is above 2 / (2 weight_decay + {smoothness:g} n_max / normalizer) with n_max = "
+        "{n_max}, normalizer = {normalizer:g}, weight_decay = {weight_decay:g}; use {limit:g} at "
+        "most",
+        setting=Setting(key),
+        rate=rate,
+        step=step,
+        smoothness=setting.loss.smoothness,
+        n_max=plan.n_max,
+        normalizer=plan.normalizer,
+        weight_decay=training.weight_decay,
+        limit=limit,
     )
 
 
