@@ -525,7 +525,7 @@ def fit(
             there if the process was killed, and ends with the same bits (training/checkpoint.py).
             It is gone when this returns. None: none.
         on_progress: called as training goes on; None: nothing is.
-        caution: moves a linear head's settings along the recipe's curve (training/linear.py); None:
+        caution: moves a linear head's settings along the recipe's curve (training/strength.py); None:
             1.
         loss, epochs, lr, clip, batches, weight_decay, dtype, seed: of training; None: a linear
             head's recipe, or ``TrainingConfig``'s default.
@@ -834,7 +834,7 @@ def _head(settings: FitSettings) -> HeadBuilder:
 
 def _training(certificate: CertificateKind, given: dict[str, Any]) -> TrainingConfig:
     """The settings given, on defaults that suit the certificate: the recipe's where there is one
-    (training/linear.py).
+    (training/strength.py).
     """
     for key in ("chosen_on", "chosen_for"):
         if key in given:

@@ -268,7 +268,7 @@ class TrainingConfig:
     decay, clip level.
 
     ``lr``, ``epochs``, ``weight_decay`` and ``batch.count`` of a linear head may be ``recipe``:
-    computed from public constants once the data is declared (training/linear.py). They are listed
+    computed from public constants once the data is declared (training/strength.py). They are listed
     in ``by_recipe``, and until then stand at 1, or at 0 for the decay; ``Recipe`` refuses settings
     that are still open.
 

@@ -55,10 +55,10 @@ from agt.models.model import Model
 from agt.numeric import Answer, Draw, ObservedRandomness, Randomness, SystemRandomness, answered
 from agt.release import LabelRelease, ReleaseTerms, judge
 from agt.settings import plain_of, schema
-from agt.training.erm import TiltedErm
 from agt.training.loop import SgdStep, Tensors, TrainingRun
 from agt.training.noise import NoiseConfig
 from agt.training.sgd import BufferKey
+from agt.training.tilted_erm import TiltedErm
 from agt_audit.dpsgd import NoisyTraining
 from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import (

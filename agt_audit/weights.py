@@ -53,7 +53,7 @@ from agt.models.linear import LinearModel
 from agt.numeric import UP, Randomness, bisect, midpoint
 from agt.release import ReleaseTerms, WeightsRelease
 from agt.settings import schema
-from agt.training.erm import TiltedErm, solve
+from agt.training.tilted_erm import TiltedErm, solve
 from agt_audit.estimates import of_tail
 from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.mechanism import Exact, TrialPlan, attacked, neighbours, segments, tested
@@ -242,7 +242,8 @@ class Problems:
         x, y = np.zeros((pulls + rows, shape.width)), np.repeat([0, 1], [pulls, rows])
         x[:, 0] = 1.0
         few, more = (
-            TiltedErm.of(x[:n], y[:n], shape.strength, shape.clamp) for n in (pulls, pulls + rows)
+            TiltedErm.from_labels(x[:n], y[:n], shape.strength, shape.clamp)
+            for n in (pulls, pulls + rows)
         )
         came = "a record" if rows == 1 else f"{rows} rows of one unit"
         return cls(
@@ -295,7 +296,7 @@ def audit_objective(
 
     def draw(side: TiltedErm, count: int) -> np.ndarray:
         nonlocal drawn, squares
-        scores, start = np.empty(count), solve(side, noises.tolerance, most=records)
+        scores, start = np.empty(count), solve(side, noises.tolerance, max_records=records)
         for trial in range(count):
             theta = tilted_weights(side, noises, max(records, len(side.x)), plan.source, start)
             scores[trial], drawn = problems.score(theta, noises.tilt), drawn + 1

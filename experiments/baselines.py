@@ -111,11 +111,11 @@ from agt.settings import (
     TrainingConfig,
 )
 from agt.training.batches import BatchPlan
-from agt.training.erm import NORM_SLACK, TiltedErm, solve
 from agt.training.loop import train
 from agt.training.noise import NoiseConfig, draw_noise, plan_noise
 from agt.training.recipe import Recipe
 from agt.training.sgd import Sgd, descend, learning_rate
+from agt.training.tilted_erm import NORM_SLACK, TiltedErm, solve
 
 RECORD = "one record added or removed"
 LABEL = "one record's label changed; features, and which records there are, are not protected"
@@ -502,7 +502,9 @@ class Perturbation:
         Raises:
             AgtError: the solver missed its tolerance; nothing is released.
         """
-        erm = TiltedErm.of(bench.records.features, bench.records.labels, self.strength, self.clamp)
+        erm = TiltedErm.from_labels(
+            bench.records.features, bench.records.labels, self.strength, self.clamp
+        )
         count, width = erm.x.shape
         if self.method == "objective":
             shape, source = Shape(self.strength, self.clamp, count, width), SeededRandomness(seed)

@@ -249,7 +249,7 @@ def _bound_margin_moves(trained: LinearTrained, phi: np.ndarray) -> tuple[np.nda
 
     def bound_move(parameters_move: float) -> np.ndarray:
         """Return by how much margins move where the parameters move by ``parameters_move``."""
-        exact_move = loss.pair * parameters_move * norms * round_up
+        exact_move = loss.margin_factor * parameters_move * norms * round_up
         return (exact_move + 2 * error) * round_up
 
     between_neighbours = bound_move(sensitivity.per_k)

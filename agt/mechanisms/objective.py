@@ -5,7 +5,7 @@
     release_objective(erm, noises, guarantee, SystemRandomness())
 
 F(theta) = sum_i l(y_i theta.x_i) + (Lambda/2) |theta|^2 over the records, |x_i| <= 1, y_i = +-1, l
-the logistic loss whose derivative is clamped to [-C, 0] (training/erm.py); Lambda = weight_decay B
+the logistic loss whose derivative is clamped to [-C, 0] (training/tilted_erm.py); Lambda = weight_decay B
 and C are public. The neighbours are D and D' = D + z, z one record. One release solves F(theta) +
 b.theta with a fresh b, adds a little more noise, and is rounded to a public lattice. F's own
 minimiser, without b, stays with the owner: it is where the search for the next one begins.
@@ -77,7 +77,13 @@ from agt.models.linear import LinearModel
 from agt.numeric import COVER, Randomness, gaussian_mu, next_up, noisy, step_of
 from agt.relations import RELATIONS
 from agt.settings import Positive, schema
-from agt.training.erm import NORM_SLACK, TiltedErm, least_tolerance, smoothness, solve
+from agt.training.tilted_erm import (
+    NORM_SLACK,
+    TiltedErm,
+    smallest_tolerance,
+    solve,
+    tilted_smoothness,
+)
 
 SHARE = 0.01  # of epsilon and delta, for what the solver and the lattice leave
 # standard deviations: the norm of d normal numbers exceeds sqrt d by so much with probability e^-72
@@ -106,12 +112,14 @@ class Shape:
         trained = head.trained
         decay = trained.training.weight_decay if weight_decay is None else weight_decay
         strength = decay * trained.plan.normalizer
-        return cls(strength, trained.loss.reach, trained.plan.n_max, trained.weight.shape[1])
+        return cls(
+            strength, trained.loss.derivative_bound, trained.plan.n_max, trained.weight.shape[1]
+        )
 
     @property
     def determinant_loss(self) -> float:
         """c = log(1 + beta/Lambda), rounded up: what the change of volume costs, in epsilon."""
-        beta = smoothness(self.clamp) * (1 + NORM_SLACK) ** 2
+        beta = tilted_smoothness(self.clamp) * (1 + NORM_SLACK) ** 2
         return next_up(next_up(math.log1p(next_up(next_up(beta) / self.strength))))
 
 
@@ -139,7 +147,9 @@ class Noises:
         """
         tilt = tilt_noise(shape, eps, delta)
         pull = tilt * (math.sqrt(shape.width) + _FAR)
-        tolerance = least_tolerance(shape.records, shape.width, shape.clamp, shape.strength, pull)
+        tolerance = smallest_tolerance(
+            shape.records, shape.width, shape.clamp, shape.strength, pull
+        )
         lost = tolerance + math.sqrt(shape.width) * step_of(tilt) / 2
         return cls(
             tilt,
@@ -176,7 +186,7 @@ def tilt_noise(shape: Shape, eps: float, delta: float) -> float:
 
 def least_strength(clamp: float, eps: float) -> float:
     """A Lambda that epsilon allows, near the least, and so that its first four digits do, too."""
-    return 1.002 * smoothness(clamp) / math.expm1((1 - SHARE) * eps)
+    return 1.002 * tilted_smoothness(clamp) / math.expm1((1 - SHARE) * eps)
 
 
 def release_objective(
@@ -363,7 +373,7 @@ def problem_of(head: LinearModel, shape: Shape) -> TiltedErm:
         ConfigError: more records than n_max, or several of one unit.
     """
     seen = head.problem.dataset.train.take(ObjectivePerturbation.training_rows(head))
-    return TiltedErm.of(head.over(seen.features), seen.labels, shape.strength, shape.clamp)
+    return TiltedErm.from_labels(head.over(seen.features), seen.labels, shape.strength, shape.clamp)
 
 
 def expected_deviations(
@@ -382,7 +392,7 @@ def expected_deviations(
     """
     shape = Shape.of(head, weight_decay)
     erm, theta = problem_of(head, shape), head.trained.weight[0].numpy()
-    least = least_tolerance(shape.records, shape.width, shape.clamp, shape.strength, 0.0)
+    least = smallest_tolerance(shape.records, shape.width, shape.clamp, shape.strength, 0.0)
     theta = solve(erm, least, theta, shape.records)
     wide = phi.astype(np.float64, copy=False)
     lengths = np.linalg.norm(wide, axis=1)

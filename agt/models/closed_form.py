@@ -28,8 +28,8 @@ from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import RECIPE, FeaturesConfig, TrainingConfig
 from agt.training.loop import OnProgress, row_reporter
-from agt.training.sensitivity import check_optimizer
-from agt.training.strength import numbers_of, resolve_minimiser
+from agt.training.sensitivity import check_no_momentum
+from agt.training.strength import recipe_numbers, resolve_minimiser
 
 
 class ClosedFormKind(CertificateKind):
@@ -84,7 +84,7 @@ class ClosedFormKind(CertificateKind):
                 )
             )
         relation.check_closed_form()
-        check_optimizer(settings.training)
+        check_no_momentum(settings.training)
         self.check_own(settings)
         if settings.noise is not None:
             raise ConfigError(
@@ -153,7 +153,7 @@ class ClosedFormModel(Trained):
         """What the recipe decided, under ``recipe.NAME``; nothing where every setting was a
         number.
         """
-        return numbers_of(self.training, self.settings.training.by_recipe)
+        return recipe_numbers(self.training, self.settings.training.by_recipe)
 
     def phi(self, features: np.ndarray) -> np.ndarray:
         """[n, w] public features of norm at most 1."""

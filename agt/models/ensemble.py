@@ -2,7 +2,7 @@
 section 4).
 
 The vote is of their labels, or of their margins. Beside each member's model lies what a later
-training of some members needs to know (agt/unlearning/sisa.py): shard.json has a digest of the
+training of some members needs to know (docs/proofs/sisa.md): shard.json has a digest of the
 records of its shard, and what else its bits depend on.
 """
 

@@ -102,19 +102,27 @@ class LinearModel(ClosedFormModel):
             "certificate": self.settings.certificate.name,
             "relation": self.settings.relation.name,
         }
+        of_loss = {
+            "kind": loss.kind,
+            "outputs": loss.outputs,
+            "reach": loss.derivative_bound,
+            "smoothness": loss.smoothness,
+            "pair": loss.margin_factor,
+            "whole": loss.all_classes_factor,
+        }
         derived = {
             "rho_fp": sensitivity.rho_fp,
             "per_k": sensitivity.per_k,
             "sensitivity": self.moves,
         }
-        return {**facts, **asdict(loss), **asdict(sensitivity), **derived, **self._recipe_numbers}
+        return {**facts, **of_loss, **asdict(sensitivity), **derived, **self._recipe_numbers}
 
     @property
     def moves(self) -> float:
         """What one k moves all the weights by together, l2: the measure of the noise that
         releases them.
         """
-        return next_up(self.trained.loss.whole * self.trained.sensitivity.per_k)
+        return next_up(self.trained.loss.all_classes_factor * self.trained.sensitivity.per_k)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -161,7 +169,7 @@ class LinearModel(ClosedFormModel):
         """
         reach, move = (
             2 * self.trained.sensitivity.radius,
-            self.trained.loss.pair * self.trained.sensitivity.per_k,
+            self.trained.loss.margin_factor * self.trained.sensitivity.per_k,
         )
         most = MAX_STABLE_DISTANCE if reach >= MAX_STABLE_DISTANCE * move else int(reach / move) + 2
         return max(self.settings.kgrid.ks[-1], most)
@@ -247,7 +255,7 @@ class LinearKind(ClosedFormKind):
         """
         if features is None:
             features = FeatureMap.from_dataset(self.features, problem.dataset)
-        setting = LinearSetting.of(problem.recipe, problem.trained_on, features.outputs)
+        setting = LinearSetting.from_recipe(problem.recipe, problem.trained_on, features.outputs)
         sensitivity = self.sensitivity(setting)
         zero = torch.zeros((), dtype=torch.float64)
         weight = zero.expand(setting.loss.outputs, setting.width)  # takes no memory

@@ -41,7 +41,7 @@ from agt.store import as_json
 from agt.templates import upward
 from agt.training.batches import check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.erm import check_erm
+from agt.training.erm import check_minimiser_settings
 from agt.training.linear import LinearTrained
 from agt.training.loop import OnProgress
 from agt.training.removal import (
@@ -107,7 +107,7 @@ class RemovalModel(LinearModel):
 
         def gradient(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
             targets = objective.targets(labels, self.problem.classes)
-            return objective.force(state.weight, self.phi(features), targets).gradient
+            return objective.loss_gradient(state.weight, self.phi(features), targets).value
 
         sigma = 0.0 if self.config.masking == "none" else self.config.sigma
         distance = state.residual / objective.strength
@@ -241,7 +241,7 @@ def public_numbers(
     loss = removal_loss(outputs_of(problem.classes), 1.0, 1.0)
     plan = replace(recipe.plan(problem.trained_on), epochs=1)
     setting = LinearSetting(loss, features.outputs, recipe.training, plan, recipe.relation)
-    return RemovalProblem.of(config, setting, tilt)
+    return RemovalProblem.from_setting(config, setting, tilt)
 
 
 def training_rows(problem: Problem, features: FeatureMap) -> tuple[np.ndarray, np.ndarray]:
@@ -335,7 +335,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         """Raise ConfigError where there is no one strongly convex problem, or more than one
         head.
         """
-        check_erm(settings.training, self.name)
+        check_minimiser_settings(settings.training, self.name)
         if settings.ensemble.members > 1:
             raise ConfigError(
                 Message(
@@ -387,7 +387,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         self, model: Model, erased: Records, count: int
     ) -> tuple[RemovalModel, Removal]:
         """Remove records by Newton steps, with matrices formed anew in the end
-        (agt/unlearning/newton.py).
+        (docs/proofs/removal.md).
         """
         was = _removal_model(model)
         phi, labels = training_rows(was.problem, was.features)
@@ -403,7 +403,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
                 values: dict[str, Value] = {"stages": tuple(stages), "spent": spent, "total": total}
                 raise CannotRemove(Remark("no_step_within_budget", values))
             head.settle(phi)  # matrices formed anew; the noise on what is served, too
-            served = was.known.served(head.weight, again=1 + len(phi))
+            served = was.known.serve(head.weight, draw_index=1 + len(phi))
             facts["seconds_settling"] = round(time.perf_counter() - formed, 4)
             now = was.with_state(head.state(was.state, served, total))
         seconds = time.perf_counter() - started
@@ -473,9 +473,14 @@ def _removed(
         step = head.remove(
             model.phi(erased.features), gone, phi if config.factorisation == "fresh" else None
         )
-        reach, outputs = model.known.loss.reach, len(head.weight)
+        reach, outputs = model.known.loss.derivative_bound, len(head.weight)
         worst = worst_case(
-            objective.gamma, len(erased), head.count, objective.strength, reach, outputs
+            objective.curvature_lipschitz,
+            len(erased),
+            head.count,
+            objective.strength,
+            reach,
+            outputs,
         )
         if config.bound == "worst":
             head.residual = max(step.after, step.before + worst)

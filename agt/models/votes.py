@@ -1,8 +1,8 @@
 """Many small models on disjoint shards, answering by certified vote: ``certificate=votes``
 (method.md 12).
 
-What makes a member a function of its own shard, to the last bit: training/ridge.py, and a shard's
-order, which is that of its ids.
+What makes a member a function of its own shard, to the last bit: docs/proofs/ridge.md, and a
+shard's order, which is that of its ids.
 
 model.safetensors "weight" [T, J, width] int32; features.safetensors; votes.json: the public
 constants Under relation=flip (``FlipModel``) beside them, for the data owner alone:
@@ -55,7 +55,14 @@ from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress, Progress, row_reporter
-from agt.training.ridge import LEARNERS, TOTAL, labels, lengths, pulls, targets_of
+from agt.training.ridge import (
+    INFLUENCE_BITS,
+    LEARNERS,
+    encode_targets,
+    label_influence,
+    predict_labels,
+    sum_of_row_lengths,
+)
 
 _FLIP_BYTES = 48  # of working memory for each query and record of a member
 
@@ -84,7 +91,7 @@ class VotesModel(Votes):
         """Each member on the records of its shard, in the order of their ids."""
         weight = torch.zeros(self.weight.shape, dtype=torch.int32)
         for member, (features, given) in enumerate(self._shards(records)):
-            targets = targets_of(given, self.problem.classes)
+            targets = encode_targets(given, self.problem.classes)
             weight[member] = torch.from_numpy(
                 LEARNERS[self.config.learner](features, targets, self.config.strength)
             )
@@ -165,7 +172,7 @@ class VotesModel(Votes):
         each = 8 * weight.shape[1] * (weight.shape[2] + len(phi))
         some = max(1, self.settings.compute.memory_mb * 2**20 // each)
         return np.concatenate(
-            [labels(queries, weight[at : at + some]) for at in range(0, len(weight), some)]
+            [predict_labels(queries, weight[at : at + some]) for at in range(0, len(weight), some)]
         )
 
 
@@ -173,8 +180,8 @@ FLIPS = "flips.safetensors"
 
 
 class Pulled(NamedTuple):
-    """A member's records: what each label moves [n, width] int32 (training/ridge.py, ``pulls``),
-    and which it is [n].
+    """A member's records: what each label moves [n, width] int32 (training/ridge.py,
+    ``label_influence``), and which it is [n].
     """
 
     pulls: np.ndarray
@@ -199,14 +206,14 @@ class FlipModel(VotesModel):
         """As of votes."""
         strength, members = self.config.strength, list[Pulled]()
         for features, given in self._shards(records):
-            members.append(Pulled(pulls(features, strength), given))
+            members.append(Pulled(label_influence(features, strength), given))
             on_progress(Progress(len(members), len(self.weight), len(members), len(self.weight)))
         return self._of(members)
 
     def _of(self, members: Sequence[Pulled]) -> Self:
         """With the weights that these members' labels make."""
         each = [
-            targets_of(one.given, self.problem.classes).T @ one.pulls.astype(np.float64)
+            encode_targets(one.given, self.problem.classes).T @ one.pulls.astype(np.float64)
             for one in members
         ]
         return replace(
@@ -236,7 +243,8 @@ class FlipModel(VotesModel):
         ]
         known = {*range(problem.classes)}
         if any(
-            lengths(one.pulls.astype(float)) >= 2**TOTAL or not set(one.given.tolist()) <= known
+            sum_of_row_lengths(one.pulls.astype(float)) >= 2**INFLUENCE_BITS
+            or not set(one.given.tolist()) <= known
             for one in members
         ):
             raise UnsoundError(

@@ -250,8 +250,8 @@ def test_unknown_losses_are_refused() -> None:
 
 def test_closed_forms_refuse_a_squared_error() -> None:
     """Its gradient grows with the output, so no public constant bounds what one record moves."""
-    with pytest.raises(ConfigError, match=r"training\.loss=squared_error: "):
-        LinearLoss.of(make_training(loss="squared_error"), 2)
+    with pytest.raises(ConfigError, match=r"training\.loss=squared_error"):
+        LinearLoss.from_settings(make_training(loss="squared_error"), 2)
 
 
 # -- broken on purpose

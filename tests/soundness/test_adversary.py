@@ -162,18 +162,18 @@ def one_epoch_of_rho(patch: pytest.MonkeyPatch) -> None:
 
 def clamped_softmax(patch: pytest.MonkeyPatch) -> None:
     """A softmax's gradient clamped entry by entry, and taken to be as much shorter."""
-    whole, free = linear.derivative, LinearLoss.of
+    whole, free = linear.loss_derivative, LinearLoss.from_settings
 
     def of(training: TrainingConfig, classes: int) -> LinearLoss:
         found = free(replace(training, clip=1.0), classes)
-        return replace(found, reach=training.clip * math.sqrt(2))
+        return replace(found, derivative_bound=training.clip * math.sqrt(2))
 
     def derivative(loss: LinearLoss, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        clip = loss.reach / math.sqrt(2)
+        clip = loss.derivative_bound / math.sqrt(2)
         return whole(loss, logits, labels).clamp(-clip, clip)
 
-    patch.setattr(LinearLoss, "of", of)
-    patch.setattr(linear, "derivative", derivative)
+    patch.setattr(LinearLoss, "from_settings", of)
+    patch.setattr(linear, "loss_derivative", derivative)
 
 
 def sum_over_all_members(patch: pytest.MonkeyPatch) -> None:

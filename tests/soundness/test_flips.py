@@ -28,7 +28,13 @@ from agt.models.fitting import load
 from agt.models.linear import LinearModel
 from agt.models.votes import FLIPS, FlipModel, Pulled, VotesModel
 from agt.relations.flip import Flip
-from agt.training.ridge import TOTAL, lengths, pulls, ridge, targets_of
+from agt.training.ridge import (
+    INFLUENCE_BITS,
+    encode_targets,
+    fit_ridge,
+    label_influence,
+    sum_of_row_lengths,
+)
 from agt_audit.certificate import Auditor, Certificate
 from agt_audit.neighbours import retrained
 from agt_cli.report.findings import Outcome
@@ -204,12 +210,13 @@ def test_weights_are_those_of_ridge_and_no_label_is_part_of_what_moves_them(
 ) -> None:
     rng = np.random.default_rng(n)
     rows = np.rint(rng.normal(size=(n, width)) * 2**19)
-    moves = pulls(rows, 0.1)
+    moves = label_influence(rows, 0.1)
     assert moves.dtype == np.int32
-    assert lengths(moves.astype(np.float64)) < 2**TOTAL
-    targets = targets_of(rng.integers(0, 2, n), 2)
+    assert sum_of_row_lengths(moves.astype(np.float64)) < 2**INFLUENCE_BITS
+    targets = encode_targets(rng.integers(0, 2, n), 2)
     usual, mine = (
-        weight[0].astype(np.float64) for weight in (ridge(rows, targets, 0.1), targets.T @ moves)
+        weight[0].astype(np.float64)
+        for weight in (fit_ridge(rows, targets, 0.1), targets.T @ moves)
     )
     if n:
         assert usual @ mine >= (1 - 1e-6) * np.linalg.norm(usual) * np.linalg.norm(mine)

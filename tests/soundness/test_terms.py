@@ -45,17 +45,18 @@ from agt.mechanisms.weights import noise_scale
 from agt.numeric import UNIT, gaussian_mu, step_of
 from agt.settings import RelationConfig
 from agt.store import write_atomic
-from agt.training.erm import Slope, erm_sensitivity, train_erm
+from agt.training.erm import erm_sensitivity, train_erm
 from agt.training.linear import LinearTrained
+from agt.training.objective import ComputedGradient
 from agt.training.removal import RemovalConfig, RemovalProblem, removal_budget
 from agt.training.sensitivity import (
     LinearLoss,
     LinearSetting,
-    Schedule,
     Sensitivity,
+    StepCoefficients,
     sgd_sensitivity,
 )
-from agt.training.spectral import proved as proved_eigenvalue
+from agt.training.spectral import prove_eigenvalue_bound
 from agt.unlearning.newton import BoundedMatrix, Factor, together
 from agt.unlearning.sisa import answerable
 from agt_cli.releasing.label_table import public_names
@@ -64,7 +65,7 @@ from agt_cli.releasing.writing import LabelsFile
 from agt_cli.report import record
 from agt_cli.runs.pending import _append
 
-LOSS = LinearLoss.of(make_training(loss="binary_cross_entropy", clip=1.0), 2)
+LOSS = LinearLoss.from_settings(make_training(loss="binary_cross_entropy", clip=1.0), 2)
 
 
 # -- rounding
@@ -169,12 +170,12 @@ def setting(relation: str = "add_remove", **training: object) -> LinearSetting:
     config = make_training(
         **{"loss": "binary_cross_entropy", "clip": 1.0, "lr": 1.0, **training, "batch": batch}
     )
-    return LinearSetting.of(make_recipe(config, relation), 50, 3)
+    return LinearSetting.from_recipe(make_recipe(config, relation), 50, 3)
 
 
 def test_a_step_is_let_through_up_to_the_longest_that_does_not_expand() -> None:
-    at = Schedule(keep=0.5, step=1.0)  # s h n <= 2 a with h = 1/4: n <= 4
-    assert [at.expands(LOSS, n) for n in (1, 4, 5)] == [False, False, True]
+    at = StepCoefficients(decay_factor=0.5, step_size=1.0)  # s h n <= 2 a with h = 1/4: n <= 4
+    assert [at.may_expand(LOSS, n) for n in (1, 4, 5)] == [False, False, True]
 
 
 def test_rho_is_what_the_worst_dealing_of_one_record_moves_the_head_by() -> None:
@@ -185,12 +186,14 @@ def test_rho_is_what_the_worst_dealing_of_one_record_moves_the_head_by() -> None
         weight_decay=0.5,
         batch={"count": 2, "normalizer": 25.0, "n_max": 28},
     )
-    steps = [Schedule.at(given.training, given.plan, t) for t in range(6)]
+    steps = [StepCoefficients.at_step(given.training, given.plan, t) for t in range(6)]
     worst = Fraction(0)
     for batches in product(range(2), repeat=3):  # which one of each epoch
         moved = Fraction(0)
         for t, at in enumerate(steps):
-            moved = moved * Fraction(at.keep) + Fraction(at.step) * (batches[t // 2] == t % 2)
+            moved = moved * Fraction(at.decay_factor) + Fraction(at.step_size) * (
+                batches[t // 2] == t % 2
+            )
         worst = max(worst, moved)
     rho = sgd_sensitivity(given).rho
     assert worst <= rho <= float(worst) * (1 + 1e-12)
@@ -203,7 +206,7 @@ def test_a_sensitivity_has_rounding_and_every_row_in_it() -> None:
 
 
 def test_a_residual_has_in_it_what_rounding_may_hide() -> None:
-    assert Slope(np.array([[3.0, 4.0]]), 0.5).bound >= 5.5
+    assert ComputedGradient(np.array([[3.0, 4.0]]), 0.5).norm_bound >= 5.5
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "substitute"])
@@ -258,7 +261,7 @@ def test_two_computed_margins_round_even_where_no_record_counts(radius: float) -
 
 def removal(loss: str = "logistic", masking: str = "none", sigma: float = 0.0) -> RemovalProblem:
     config = RemovalConfig(loss=loss, masking=masking, sigma=sigma, tolerance=1e-4)  # type: ignore[arg-type]
-    return RemovalProblem.of(config, setting(weight_decay=0.01), np.zeros((1, 3)))
+    return RemovalProblem.from_setting(config, setting(weight_decay=0.01), np.zeros((1, 3)))
 
 
 @pytest.mark.parametrize("loss", ["logistic", "least_squares"])
@@ -461,7 +464,7 @@ def test_no_debit_where_the_second_head_ends_in_another_entry(tmp_path: Path) ->
 
 @pytest.mark.parametrize("width", [3, 40])
 def test_a_factorisation_proves_no_more_than_its_rounding_leaves(width: int) -> None:
-    assert proved_eigenvalue(np.zeros((width, width)), 1.0) >= 1.0 + 2 * width * width * UNIT  # type: ignore[operator]
+    assert prove_eigenvalue_bound(np.zeros((width, width)), 1.0) >= 1.0 + 2 * width * width * UNIT  # type: ignore[operator]
 
 
 def test_the_overhead_of_a_factorisation_grows_with_the_trace_it_leaves() -> None:
@@ -473,7 +476,9 @@ def test_the_overhead_of_a_factorisation_grows_with_the_trace_it_leaves() -> Non
         rows = rng.normal(size=(9, 6))
         matrix = rows.T @ rows
         guess = 1.1 * float(np.linalg.eigvalsh(matrix)[-1])
-        assert proved_eigenvalue(matrix, guess) >= guess + 7 * UNIT * (6 * guess - np.trace(matrix))  # type: ignore[operator]
+        assert prove_eigenvalue_bound(matrix, guess) >= guess + 7 * UNIT * (
+            6 * guess - np.trace(matrix)
+        )  # type: ignore[operator]
 
 
 # -- matrices that are kept

@@ -30,7 +30,15 @@ from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
 from agt.training.ensemble import EnsembleConfig, shards
-from agt.training.ridge import FARTHEST, _pulls, labels, logistic, on_lattice, ridge, targets_of
+from agt.training.ridge import (
+    SCORE_LIMIT,
+    encode_targets,
+    fit_logistic,
+    fit_ridge,
+    predict_labels,
+    round_to_lattice,
+    scaled_residuals,
+)
 from agt_audit.neighbours import retrained
 
 QUERIES = np.random.default_rng(1).normal(size=(60, 2))
@@ -210,7 +218,7 @@ def test_scores_are_exact_integers_and_ties_go_to_the_smaller_class(width: int) 
     rows = rng.normal(size=(50, width))
     rows = np.rint(normalised(rows) * 2**22)
     weight = np.stack(
-        [on_lattice(rng.normal(size=(4, width)) * 10.0**scale) for scale in (-200, -3, 0, 30)]
+        [round_to_lattice(rng.normal(size=(4, width)) * 10.0**scale) for scale in (-200, -3, 0, 30)]
     )
     weight[:, 3] = weight[:, 1]  # two classes that always tie
     exact = [
@@ -219,7 +227,7 @@ def test_scores_are_exact_integers_and_ties_go_to_the_smaller_class(width: int) 
     ]
     expected = np.array([[scores.index(max(scores)) for scores in one] for one in exact]).T
     assert max(abs(score) for one in exact for scores in one for score in scores) < 2**53
-    assert np.array_equal(labels(rows, weight), expected)
+    assert np.array_equal(predict_labels(rows, weight), expected)
     assert 3 not in expected
 
 
@@ -229,10 +237,10 @@ def test_it_is_ridge_regression(n: int, width: int, classes: int) -> None:
     rng = np.random.default_rng(n)
     rows = rng.normal(size=(n, width))
     rows = np.rint(normalised(rows) * 2**22)
-    targets = targets_of(rng.integers(0, classes, size=n), classes)
+    targets = encode_targets(rng.integers(0, classes, size=n), classes)
     x = rows * 2.0**-22
     expected = np.linalg.solve(x.T @ x + 0.1 * np.eye(width), x.T @ targets).T
-    found = ridge(rows, targets, 0.1).astype(np.float64)
+    found = fit_ridge(rows, targets, 0.1).astype(np.float64)
     if not n:
         assert not found.any(), "every class scores alike, and the smaller one wins"
         return
@@ -249,8 +257,8 @@ def test_it_is_logistic_regression(n: int, width: int, strength: float) -> None:
     """
     rng = np.random.default_rng(n)
     rows = np.rint(2.0**22 * normalised(rng.normal(size=(n, width))))
-    targets = targets_of(rng.integers(0, 3, size=n), 3)
-    found, x, signs = logistic(rows, targets, strength), rows * 2.0**-22, 2 * targets - 1
+    targets = encode_targets(rng.integers(0, 3, size=n), 3)
+    found, x, signs = fit_logistic(rows, targets, strength), rows * 2.0**-22, 2 * targets - 1
     assert np.linalg.norm(found.astype(np.float64), axis=1).max() < 2**28
     if not n or strength < 0.1:
         assert found.any() == (n > 0)
@@ -267,9 +275,9 @@ def test_it_is_logistic_regression(n: int, width: int, strength: float) -> None:
 
 
 def test_the_exponential_of_logistic_regression() -> None:
-    scores = np.linspace(-FARTHEST, FARTHEST, 2001)[:, None]
+    scores = np.linspace(-SCORE_LIMIT, SCORE_LIMIT, 2001)[:, None]
     for sign in (1.0, -1.0):
-        pulls = _pulls(scores, np.full_like(scores, sign))
+        pulls = scaled_residuals(scores, np.full_like(scores, sign))
         assert pulls == pytest.approx(4 * sign / (1 + np.exp(sign * scores)), rel=1e-9)
 
 

@@ -38,7 +38,7 @@ from agt.models.own_votes import OwnVotesKind, OwnVotesModel
 from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness, gaussian_delta
 from agt.release import drawn_now
-from agt.training.erm import TiltedErm, solve
+from agt.training.tilted_erm import TiltedErm, solve
 
 Data = tuple[np.ndarray, np.ndarray]
 DELTA = 0.01
@@ -142,7 +142,7 @@ def guessed(scale: float | None, monkeypatch: pytest.MonkeyPatch) -> float:
     # as large as it may get
     noises = replace(noises, tolerance=1e-3, scale=noises.scale * 1e-3 / noises.tolerance)
     noises = noises if scale is None else replace(noises, scale=scale)
-    erm, right = TiltedErm.of(x, y, 1.0, 1.0), 0
+    erm, right = TiltedErm.from_labels(x, y, 1.0, 1.0), 0
     with monkeypatch.context() as patched:
         patched.setattr(objective.Noises, "of", lambda *_: noises)
         for trial in range(200):
@@ -341,7 +341,7 @@ def test_a_model_that_was_read_back_has_no_records(tmp_path: Path) -> None:
 
 def test_a_problem_of_another_shape_is_refused() -> None:
     x, y = ball(12, 2)
-    erm, shape = TiltedErm.of(x, y, 5.0, 1.0), Shape(5.0, 1.0, 12, 2)
+    erm, shape = TiltedErm.from_labels(x, y, 5.0, 1.0), Shape(5.0, 1.0, 12, 2)
     for other in (
         replace(shape, strength=6.0),
         replace(shape, clamp=0.5),
