@@ -412,7 +412,7 @@ class Ledger:
             unit=population.unit,
             entry=entry.number,
             allowance=population.allowance,
-            spent=Cost.of(entry.body["spent"]),
+            spent=Cost.from_json(entry.body["spent"]),
             counts=counts,
             first_entry=self.book.first_entry,
             ledger=self.state_with(entry.number),

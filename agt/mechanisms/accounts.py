@@ -13,7 +13,7 @@ from pydantic import Field
 from agt import sentences
 from agt.errors import ConfigError
 from agt.mechanisms.budget import Allowance, Cost, eps_so_far
-from agt.mechanisms.mechanism import Curve, curve_of_budget
+from agt.mechanisms.curves import Curve, sample_budget_curve
 from agt.settings import Count, schema
 
 Counts = Literal["entry", "answers", "nothing"]
@@ -146,7 +146,7 @@ class Account:
     @property
     def budget_curve(self) -> Curve | None:
         """What ``curve`` has to be."""
-        return curve_of_budget(self.allowance) if self.allowance.holds(self.spent) else None
+        return sample_budget_curve(self.allowance) if self.allowance.holds(self.spent) else None
 
     @property
     def lines(self) -> list[str]:

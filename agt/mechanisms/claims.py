@@ -26,8 +26,8 @@ from agt.errors import ConfigError
 from agt.facts import Declaration, Standing, with_code
 from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.composition import Total, delta_of, total
+from agt.mechanisms.curves import Curve, sample_curve
 from agt.mechanisms.guarantees import Guarantee
-from agt.mechanisms.mechanism import Curve, curve_of
 from agt.mechanisms.output import Output
 from agt.relations import RELATIONS
 from agt.settings import Count, RelationConfig, content_of, keyword_schema, read_document
@@ -232,7 +232,7 @@ class Claim:
         return replace(
             self,
             totals=self.totals if self.proved else (),
-            curve=curve_of(self.guarantee, self.releases) if fixed else None,
+            curve=sample_curve(self.guarantee, self.releases) if fixed else None,
             account=None if account is None else replace(account, curve=account.budget_curve),
             issued=None if issued is None else issued.isoformat(),
             outside=sentences.OUTSIDE,

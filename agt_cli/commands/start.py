@@ -24,7 +24,7 @@ from pydantic import BeforeValidator, Field
 
 from agt.data.table import CLASSES
 from agt.errors import AgtError, ConfigError, few
-from agt.mechanisms.budget import MOST_EPS
+from agt.mechanisms.budget import MAX_TOTAL_EPS
 from agt.mechanisms.claims import too_much
 from agt.mechanisms.planning import WITHIN, Plan, plan
 from agt.models.model import Model
@@ -78,7 +78,7 @@ class StartSettings(InspectSettings):
     ) = None
     purpose: Literal["certificates", "answers", "both"] | None = None
     unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
-    eps: Annotated[float, Field(gt=0, le=MOST_EPS)] | None = None
+    eps: Annotated[float, Field(gt=0, le=MAX_TOTAL_EPS)] | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     output_dir: Path = Path("outputs")
 
