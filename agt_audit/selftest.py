@@ -29,7 +29,7 @@ from agt.mechanisms.mechanism_config import AnyMechanism
 from agt.mechanisms.objective import Noises, Shape
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy
-from agt.mechanisms.statistics import NoisyStatistics, SumNoises
+from agt.mechanisms.statistics import NoisyStatistics, SumNoiseScales
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.box import BoxModel
 from agt.models.fitting import fit as fit_problem
@@ -216,9 +216,9 @@ def less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Findi
 class LessNoise(NoisyStatistics):
     """Noisy statistics with 80 % of the noise that is due."""
 
-    def noises(self, head: LinearModel) -> SumNoises:
+    def noises(self, head: LinearModel) -> SumNoiseScales:
         """What it draws."""
-        return SumNoises(*(0.8 * noise for noise in astuple(super().noises(head))))
+        return SumNoiseScales(*(0.8 * noise for noise in astuple(super().noises(head))))
 
 
 class UntilRight(RandomizedResponse):
