@@ -47,7 +47,7 @@ from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, Pure
 from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import AnyMechanism
-from agt.mechanisms.objective import ObjectivePerturbation, Shape, problem_of
+from agt.mechanisms.objective import ObjectivePerturbation, ProblemConstants, build_problem
 from agt.mechanisms.output import Output
 from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
 from agt.models.box import BoxModel
@@ -448,8 +448,8 @@ def _linear_term_problems(
         return None
     perturbation = cast(ObjectivePerturbation, mechanism)
     first, second = (perturbation.head_of(side) for side in sides)
-    shape = Shape.of(first, perturbation.weight_decay)
-    return problem_of(first, shape), problem_of(second, shape)
+    shape = ProblemConstants.from_head(first, perturbation.weight_decay)
+    return build_problem(first, shape), build_problem(second, shape)
 
 
 @schema

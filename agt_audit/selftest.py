@@ -26,7 +26,7 @@ from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
 from agt.mechanisms.labelling import Labelling, OnProgress
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import AnyMechanism
-from agt.mechanisms.objective import Noises, Shape
+from agt.mechanisms.objective import ObjectiveNoises, ProblemConstants
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy
 from agt.mechanisms.statistics import NoisyStatistics, SumNoiseScales
@@ -124,8 +124,8 @@ def fitted(x: np.ndarray, y: np.ndarray, **settings: Any) -> Model:
 # --------------------------------------------------------------------------------------------------------
 
 DIFFERING = NeighbourPair(Side(1, 0), Side(0, 0))
-SOLVED, SHAPE = ApproximateDP(0.5, 1e-3), Shape(50.0, 1.0, 40, 1)
-NOISES = Noises.of(SHAPE, SOLVED.eps, SOLVED.delta)
+SOLVED, SHAPE = ApproximateDP(0.5, 1e-3), ProblemConstants(50.0, 1.0, 40, 1)
+NOISES = ObjectiveNoises.from_budget(SHAPE, SOLVED.eps, SOLVED.delta)
 
 
 @dataclass(frozen=True)

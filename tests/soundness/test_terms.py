@@ -38,7 +38,11 @@ from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
 from agt.mechanisms.judging import RESTS_ON
-from agt.mechanisms.objective import SHARE as OBJECTIVE_SHARE, Noises, Shape
+from agt.mechanisms.objective import (
+    SOLVER_SHARE as OBJECTIVE_SHARE,
+    ObjectiveNoises,
+    ProblemConstants,
+)
 from agt.mechanisms.quantile import two_sided_geometric
 from agt.mechanisms.tables import DRAW_VALUES, GaussianRule, rule_for_guarantee
 from agt.mechanisms.weights import noise_scale
@@ -592,12 +596,14 @@ def test_the_next_entry_is_a_step_of_mu_from_the_one_that_was_wished(share: floa
 
 
 @pytest.mark.parametrize(
-    "shape", [Shape(1.0, 1.0, 10, 1), Shape(2.0, 0.5, 1000, 50)], ids=["narrow", "wide"]
+    "shape",
+    [ProblemConstants(1.0, 1.0, 10, 1), ProblemConstants(2.0, 0.5, 1000, 50)],
+    ids=["narrow", "wide"],
 )
 def test_the_second_noise_covers_what_the_solver_and_the_lattice_leave_on_both_sides(
-    shape: Shape,
+    shape: ProblemConstants,
 ) -> None:
-    noises = Noises.of(shape, 1.0, 0.01)
+    noises = ObjectiveNoises.from_budget(shape, 1.0, 0.01)
     off = (noises.tolerance + math.sqrt(shape.width) * step_of(noises.tilt) / 2) / shape.strength
     assert noises.scale * gaussian_mu(OBJECTIVE_SHARE * 1.0, OBJECTIVE_SHARE * 0.01) >= 2 * off
 
