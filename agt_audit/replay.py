@@ -447,7 +447,7 @@ def _linear_term_problems(
     if cast(WeightsMechanism, mechanism).noise_law is not NoiseLaw.LINEAR_TERM:
         return None
     perturbation = cast(ObjectivePerturbation, mechanism)
-    first, second = (perturbation.head_of(side) for side in sides)
+    first, second = (perturbation.releasable_head(side) for side in sides)
     shape = ProblemConstants.from_head(first, perturbation.weight_decay)
     return build_problem(first, shape), build_problem(second, shape)
 
@@ -487,7 +487,7 @@ class Replay(AuditKind):
         if model.problem.settings.noise is None:
             mechanism = given.mechanism().mechanism(model.problem.classes, len(opened.queries))
             if mechanism.output is Output.WEIGHTS:
-                head = cast(WeightsMechanism, mechanism).head_of(model)
+                head = cast(WeightsMechanism, mechanism).releasable_head(model)
                 if head is not model:  # beside votes it never was trained
                     head = head.retrained(head.problem.dataset.train)
                 model = head

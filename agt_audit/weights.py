@@ -504,7 +504,7 @@ class WeightsAudit(AuditKind):
         """Train some neighbours; return the one whose weights are farthest away, None: none
         differs.
         """
-        model, anchors = mechanism.head_of(opened.model), opened.queries.features
+        model, anchors = mechanism.releasable_head(opened.model), opened.queries.features
         if model is not opened.model:  # beside votes it never was trained
             model = model.retrained(model.problem.dataset.train)
         pair = farthest(model, anchors, self.neighbours, seed)

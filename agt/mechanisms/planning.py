@@ -166,7 +166,7 @@ def weights_options(
     options = {}
     for name, kind in weights_mechanisms().items():
         try:
-            head = kind.head_of(model)
+            head = kind.releasable_head(model)
             kind.check_head(head)
         except ConfigError:
             continue

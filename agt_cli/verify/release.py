@@ -214,7 +214,7 @@ def _granted(
             model, nothing, mechanism, ReleaseTerms(conditions=conditions, **rules)
         ).claim
     if model is not None:
-        head = cast(WeightsMechanism, mechanism).head_of(model)
+        head = cast(WeightsMechanism, mechanism).releasable_head(model)
         conditions = weaker(conditions, head.conditions)
     return claim(conditions, relation, mechanism, output=Output.WEIGHTS, noisy=noisy)
 

@@ -272,7 +272,7 @@ def test_no_head_is_released_beside_members_of_a_learner_of_ones_own() -> None:
 
 
 def test_records_that_are_solved_anew_are_counted_by_their_units() -> None:
-    beside = ObjectivePerturbation.head_of(voting(unit_rows=2, units=HOMES))
+    beside = ObjectivePerturbation.releasable_head(voting(unit_rows=2, units=HOMES))
     with pytest.raises(ConfigError, match=r"has 2 rows and relation\.unit_rows is 1"):
         ObjectivePerturbation.training_rows(beside, unit_rows=1)
 
