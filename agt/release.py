@@ -314,7 +314,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
 
     def expected_accuracy(self, model: Model, evidence: Evidence, features: np.ndarray) -> float:
         kind = MECHANISMS[self.claim.mechanism]
-        return evidence.expected(kind.of(self.claim.guarantee, evidence.classes))
+        return evidence.expected_accuracy(kind.of(self.claim.guarantee, evidence.classes))
 
 
 @dataclass(kw_only=True)

@@ -26,7 +26,7 @@ from agt.data.table import CLASSES
 from agt.errors import AgtError, ConfigError, few
 from agt.mechanisms.budget import MAX_TOTAL_EPS
 from agt.mechanisms.claims import too_much
-from agt.mechanisms.planning import WITHIN, Plan, plan
+from agt.mechanisms.planning import ACCURACY_TOLERANCE, Plan, plan
 from agt.models.model import Model
 from agt.settings import MOST_ROWS, build, schema, validate
 from agt.store import write_atomic
@@ -584,10 +584,8 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
             f"any number of answers, {rate_words(accuracy)} right{'' if useful else f': {why}'}"
         )
     if held and count:
-        singly = (
-            f"{count:,} answer{'s' * (count > 1)}, {rate_words(evidence.accuracy - WITHIN)} "
-            f"right, by {name}"
-        )
+        accuracy = evidence.accuracy - ACCURACY_TOLERANCE
+        singly = f"{count:,} answer{'s' * (count > 1)}, {rate_words(accuracy)} right, by {name}"
     lines = [
         f"weights, published once ({cost}): {weights}",
         f"labels, published one by one for the same: {singly}",

@@ -37,7 +37,7 @@ from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
-from agt.mechanisms.judging import RESTS_ON
+from agt.mechanisms.judging import REQUIRED_CONDITIONS
 from agt.mechanisms.objective import (
     SOLVER_SHARE as OBJECTIVE_SHARE,
     ObjectiveNoises,
@@ -340,7 +340,12 @@ def test_of_two_assessments_the_weaker_stands(swapped: bool) -> None:
 
 
 def test_what_mechanisms_rest_on() -> None:
-    assert RESTS_ON == {"distance": "abcdefg", "votes": "bceg", "counts": "beg", "nothing": "eg"}
+    assert REQUIRED_CONDITIONS == {
+        "distance": "abcdefg",
+        "votes": "bceg",
+        "counts": "beg",
+        "nothing": "eg",
+    }
 
 
 # -- mechanisms
