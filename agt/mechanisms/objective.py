@@ -4,10 +4,10 @@
     noises = ObjectiveNoises.from_budget(constants, eps, delta)      public: what is drawn
     release_objective(erm, constants, ApproximateDP(eps, delta), SystemRandomness())
 
-One release solves F(theta) + b.theta with a fresh normal b, adds a little more noise, and is rounded
-to a public lattice. F(theta) = sum_i l(y_i theta.x_i) + (Lambda/2) |theta|^2 with l the logistic
-loss whose derivative is clamped to [-C, 0] (training/erm.py). docs/proofs/objective.md proves the
-guarantee.
+One release solves F(theta) + b.theta with a fresh normal b, adds a little more noise, and is
+rounded to a public lattice. F(theta) = sum_i l(y_i theta.x_i) + (Lambda/2) |theta|^2, where l is the
+logistic loss whose derivative is clamped to [-C, 0] (training/erm.py). docs/proofs/objective.md
+proves the guarantee.
 
 Sources: Chaudhuri, Monteleoni, Sarwate (2011); Kifer, Smith, Thakurta (2012); Iyengar et al. (2019)
 for the second noise.
@@ -39,7 +39,8 @@ from agt.settings import Positive, schema
 from agt.training.erm import NORM_SLACK, TiltedErm, least_tolerance, smoothness, solve
 
 SOLVER_SHARE = 0.01  # of epsilon and delta, for what the solver and the lattice leave
-# Standard deviations: the norm of d normal numbers exceeds sqrt d by so much with probability e^-72.
+# In standard deviations: the norm of d normal numbers exceeds sqrt d by so much with a probability
+# of at most e^-72.
 _FAR_DEVIATIONS = 12.0
 
 
