@@ -95,7 +95,7 @@ class MechanismConfig:
         return config
 
     def _check_budget(self) -> None:
-        """Raise ConfigError unless exactly one budget is stated, with a delta where it needs one."""
+        """Raise ConfigError unless exactly one budget is stated, with its delta."""
         own = [
             f"mechanism.{key}"
             for key in BUDGET_KEYS

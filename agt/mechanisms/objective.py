@@ -5,8 +5,8 @@
     release_objective(erm, constants, ApproximateDP(eps, delta), SystemRandomness())
 
 One release solves F(theta) + b.theta with a fresh normal b, adds a little more noise, and is
-rounded to a public lattice. F(theta) = sum_i l(y_i theta.x_i) + (Lambda/2) |theta|^2, where l is the
-logistic loss whose derivative is clamped to [-C, 0] (training/erm.py). docs/proofs/objective.md
+rounded to a public lattice. F(theta) = sum_i l(y_i theta.x_i) + (Lambda/2) |theta|^2, where l is
+the logistic loss whose derivative is clamped to [-C, 0] (training/erm.py). docs/proofs/objective.md
 proves the guarantee.
 
 Sources: Chaudhuri, Monteleoni, Sarwate (2011); Kifer, Smith, Thakurta (2012); Iyengar et al. (2019)
