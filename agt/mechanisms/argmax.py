@@ -98,7 +98,8 @@ class _NoisyVotes(Mechanism):
         """
         if self.classes == 2:
             return super().release(predictions, distances, source, max_evidence)
-        return self._add_noise(self._check_counts(distances), source).argmax(axis=1)
+        counts = self._check_counts(distances)
+        return self._add_noise(counts, source).argmax(axis=1)
 
     def expected_accuracy(
         self, predictions: np.ndarray, distances: np.ndarray, labels: np.ndarray
@@ -190,13 +191,15 @@ class NoisyArgmax(_NoisyVotes, PureMechanism):
     def _add_noise(self, counts: np.ndarray, source: Randomness) -> np.ndarray:
         rows = counts.reshape(-1, counts.shape[-1]).tolist()
         # Lemma 2 of docs/proofs/argmax.md: counts are at most 2 m apart in l1
-        noised = [noisy_integers(row, self.eps, source, 2 * self.moves) for row in rows]
+        sensitivity = 2 * self.moves
+        noised = [noisy_integers(row, self.eps, source, sensitivity) for row in rows]
         return np.array(noised, dtype=np.int64).reshape(counts.shape)
 
     def _noise_below(self, z: np.ndarray, strictly: np.ndarray) -> np.ndarray:
         z = z - strictly  # of integers, Z < z is Z <= z - 1
         steps_outwards = np.where(z < 0, -z, z + 1)
-        tail = np.exp(-self._rate * steps_outwards) / (1 + math.exp(-self._rate))
+        normaliser = 1 + math.exp(-self._rate)
+        tail = np.exp(-self._rate * steps_outwards) / normaliser
         return np.where(z < 0, tail, 1 - tail)
 
     @property
@@ -205,7 +208,8 @@ class NoisyArgmax(_NoisyVotes, PureMechanism):
         if 2 * _LAPLACE_END / rate < _NOISE_NODES:  # every value that is likely enough
             end = math.ceil(_LAPLACE_END / rate)
             z = np.arange(-end, end + 1)
-            return z, np.exp(-rate * abs(z)) * math.tanh(rate / 2)
+            weights = np.exp(-rate * abs(z)) * math.tanh(rate / 2)
+            return z, weights
         # Too many: as many values as there are nodes, each as likely.
         levels = (np.arange(_NOISE_NODES // 2) + 0.5) * 2 / _NOISE_NODES
         side = -np.log(levels) / rate
@@ -238,7 +242,8 @@ class GaussianArgmax(_NoisyVotes):
     def _sigma(self) -> float:
         """The standard deviation of the noise on each count, rounded up."""
         # Lemma 3 of docs/proofs/argmax.md; four roundings, and that of mu's decimal
-        return self.moves * math.sqrt(2) / self.mu * (1 + 8 * UNIT)
+        sensitivity = self.moves * math.sqrt(2)
+        return sensitivity / self.mu * (1 + 8 * UNIT)
 
     def _add_noise(self, counts: np.ndarray, source: Randomness) -> np.ndarray:
         return noisy(counts.astype(np.float64), self._sigma, source)
@@ -249,5 +254,6 @@ class GaussianArgmax(_NoisyVotes):
     @property
     def _noise_quadrature(self) -> tuple[np.ndarray, np.ndarray]:
         x = np.linspace(-_GAUSSIAN_END, _GAUSSIAN_END, 181)
-        weights = np.exp(-x * x / 2)
-        return x * self._sigma, weights / weights.sum()
+        densities = np.exp(-x * x / 2)
+        weights = densities / densities.sum()
+        return x * self._sigma, weights

@@ -188,7 +188,8 @@ def delta_of(guarantee: Guarantee, queries: int, eps: float) -> float:
     if not (math.isfinite(eps) and eps >= 0):
         raise ConfigError(f"eps = {eps!r}: ask for delta at a finite eps >= 0")
     if isinstance(guarantee, GaussianDP):
-        return _gaussian_delta(eps, guarantee.mu * math.sqrt(queries) * _ROUNDINGS)
+        total_mu = guarantee.mu * math.sqrt(queries) * _ROUNDINGS
+        return _gaussian_delta(eps, total_mu)
     leak = 0.0
     if isinstance(guarantee, ApproximateDP):
         no_leak_logarithm = queries * math.log1p(-guarantee.delta)
@@ -196,10 +197,11 @@ def delta_of(guarantee: Guarantee, queries: int, eps: float) -> float:
     if queries <= MAX_OPTIMAL_QUERIES or eps >= queries * guarantee.eps * _ROUNDINGS:
         delta_without_leak = pure_delta(PureDP(guarantee.eps), queries, eps)
     else:
-        mu = math.sqrt(squared_mu(guarantee.eps, queries)) * _ROUNDINGS
-        delta_without_leak = _gaussian_delta(eps, mu)
+        total_mu = math.sqrt(squared_mu(guarantee.eps, queries)) * _ROUNDINGS
+        delta_without_leak = _gaussian_delta(eps, total_mu)
     # Lemma 2 of docs/proofs/composition.md
-    return min(1.0, (leak + (1 - leak) * delta_without_leak) * _ROUNDINGS)
+    total_delta = leak + (1 - leak) * delta_without_leak
+    return min(1.0, total_delta * _ROUNDINGS)
 
 
 def pure_delta(guarantee: Guarantee, queries: int, eps: float) -> float:
@@ -221,15 +223,21 @@ def pure_delta(guarantee: Guarantee, queries: int, eps: float) -> float:
     if eps >= queries * query_eps * _ROUNDINGS:
         return 0.0
     # Lemma 1 of docs/proofs/composition.md: delta = P(J >= j) - exp(eps) P(Q - J >= j)
-    j = min(math.floor((queries + eps / query_eps) / 2) + 1, queries)
+    half = (queries + eps / query_eps) / 2
+    j = min(math.floor(half) + 1, queries)
     true_rate = 1 / (1 + math.exp(-query_eps))
     false_rate = 1 / (1 + math.exp(query_eps))
-    likely_tail = float(betainc(j, queries - j + 1, true_rate))
-    unlikely_tail = float(betainc(j, queries - j + 1, false_rate))
+    likely_tail = _binomial_tail(queries, true_rate, j)
+    unlikely_tail = _binomial_tail(queries, false_rate, j)
     subtracted = 0.0  # leaving it out only adds to delta
     if eps < 700:  # exp(eps) is finite
         subtracted = math.exp(eps) * unlikely_tail * (1 - UP)
     return min(1.0, max(0.0, likely_tail * (1 + UP) - subtracted))
+
+
+def _binomial_tail(trials: int, rate: float, successes: int) -> float:
+    """Return the probability of at least so many successes, each with probability ``rate``."""
+    return float(betainc(successes, trials - successes + 1, rate))
 
 
 def _gaussian_delta(eps: float, mu: float) -> float:
@@ -253,7 +261,8 @@ def _advanced_eps(guarantee: Guarantee, queries: int, delta: float) -> float | N
     if remaining <= 0:
         return None
     eps = guarantee.eps
-    deviation = eps * math.sqrt(-2 * queries * math.log(remaining))
+    variance = -2 * queries * math.log(remaining)
+    deviation = eps * math.sqrt(variance)
     mean = queries * eps * math.expm1(eps)
     return (deviation + mean) * _ROUNDINGS
 
@@ -269,7 +278,8 @@ def _optimal_eps(guarantee: Guarantee, queries: int, delta: float) -> float | No
         no_leak_logarithm = queries * math.log1p(-guarantee.delta) * _ROUNDINGS
         if no_leak_logarithm <= -700:
             return None
-        remaining = (delta * (1 - 2**-50) + math.expm1(no_leak_logarithm)) * (1 - UP)
+        difference = delta * (1 - 2**-50) + math.expm1(no_leak_logarithm)
+        remaining = difference * (1 - UP)
     if remaining < 0:
         return None
     pure = PureDP(guarantee.eps)

@@ -44,7 +44,7 @@ def single_mu(eps: float) -> float:
     if eps < 1:
         # Phi(x) = (1 + erf(x / sqrt 2)) / 2, so that no digit of a small eps is lost.
         return 2 * math.sqrt(2) * float(erfinv(math.tanh(eps / 2))) * (1 + UP)
-    log_false_rate = -eps - math.log1p(math.exp(-eps))
+    log_false_rate = _log_true_rate(eps) - eps
     return -2 * float(ndtri_exp(log_false_rate)) * (1 + UP)
 
 
@@ -72,8 +72,8 @@ def _tail_quantiles(eps: float, releases: int) -> tuple[np.ndarray, float]:
     Returns:
         ([Q] z(P(J >= j)) for j = 1..Q, how far the logarithm of each tail may be off).
     """
-    log_false_rate = -eps - math.log1p(math.exp(-eps))  # of 1 / (1 + e^eps)
-    log_true_rate = -math.log1p(math.exp(-eps))  # of 1 / (1 + e^-eps)
+    log_true_rate = _log_true_rate(eps)
+    log_false_rate = log_true_rate - eps  # of 1 / (1 + e^eps)
     j = np.arange(releases + 1)
     log_factorial = gammaln(j + 1)
     log_binomial = log_factorial[-1] - log_factorial - log_factorial[::-1]
@@ -83,11 +83,16 @@ def _tail_quantiles(eps: float, releases: int) -> tuple[np.ndarray, float]:
     # Lemma 3 of docs/proofs/gaussian_equivalent.md: T and M
     largest_part = 3 * float(log_factorial[-1]) - releases * log_false_rate
     largest_term = float(np.abs(terms).max())
-    error = UNIT * (16 * (largest_part + 1) + 4 * releases * (largest_term + 1))
+    roundings = 16 * (largest_part + 1) + 4 * releases * (largest_term + 1)
     # The smaller of two tails is the more exact one.
     quantiles = np.where(
         log_above < log_below,
         -ndtri_exp(np.minimum(log_above, 0)),
         ndtri_exp(np.minimum(log_below, 0)),
     )
-    return quantiles, error
+    return quantiles, UNIT * roundings
+
+
+def _log_true_rate(eps: float) -> float:
+    """Return the logarithm of 1 / (1 + e^-eps), how often randomized response says the truth."""
+    return -math.log1p(math.exp(-eps))

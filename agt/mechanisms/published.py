@@ -52,7 +52,8 @@ class SmoothCauchy(PureMechanism):
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         # Lemma 1 of docs/proofs/published.md
-        return np.arctan(12 / self.eps * np.exp(-self.eps / 6 * distance)) / math.pi
+        smooth = np.exp(-self.eps / 6 * distance)  # S
+        return np.arctan(12 / self.eps * smooth) / math.pi
 
 
 @keyword_schema
@@ -92,7 +93,8 @@ class SmoothLaplace(_ApproximateMechanism):
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         # exp(-inf) = 0 is what is meant; the table has a least probability of its own
         with np.errstate(over="ignore", under="ignore"):
-            return np.exp(-self.eps / 4 * np.exp(self._beta * distance)) / 2
+            inverse_smooth = np.exp(self._beta * distance)  # 1 / S
+            return np.exp(-self.eps / 4 * inverse_smooth) / 2
 
 
 @keyword_schema
@@ -137,7 +139,8 @@ class GlobalSensitivity(PureMechanism):
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         # Lemma 4 of docs/proofs/published.md
-        return np.full_like(distance, math.exp(-self.eps / 2) / 2)
+        flip = math.exp(-self.eps / 2) / 2
+        return np.full_like(distance, flip)
 
 
 @keyword_schema
@@ -156,7 +159,8 @@ class ExponentialMechanism(PureMechanism):
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         # Lemma 5 of docs/proofs/published.md
-        return _other_labels_share(self.classes, np.full_like(distance, self.eps / 2))
+        advantage = np.full_like(distance, self.eps / 2)
+        return _other_labels_share(self.classes, advantage)
 
 
 @keyword_schema
@@ -175,7 +179,8 @@ class InverseSensitivity(PureMechanism):
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         # Lemma 5 of docs/proofs/published.md
-        return _other_labels_share(self.classes, self.eps / 2 * (distance + 1))
+        advantage = self.eps / 2 * (distance + 1)
+        return _other_labels_share(self.classes, advantage)
 
 
 def _other_labels_share(classes: int, advantage: np.ndarray) -> np.ndarray:
@@ -219,7 +224,8 @@ def published_vote(labels: np.ndarray, distances: np.ndarray) -> "Vote":
 
     labels, distances = checked_members(labels, distances, 2)
     counts = count_votes(labels, 2)
-    members_to_flip = (abs(counts[1] - counts[0]) + 1) // 2
+    gap = abs(counts[1] - counts[0])
+    members_to_flip = (gap + 1) // 2
     ascending_sums = np.sort(distances, axis=0).cumsum(axis=0)
     no_member = np.zeros((1, labels.shape[1]), dtype=np.int64)
     sums = np.concatenate([no_member, ascending_sums])  # [T + 1, n], of the m least distances

@@ -41,10 +41,11 @@ class RatioRule:
 
     def __init__(self, eps: float, delta: float, classes: int, steps: int = 1) -> None:
         self._wrong_labels = classes - 1
-        eps_per_step = ROUND_DOWN.divide(min(Decimal(eps), written(eps)), steps)
-        self._ratio = floor(Fraction(exp_lower(eps_per_step)) * 2**_SCALE_BITS)
-        lesser_delta = Fraction(min(Decimal(delta), written(delta)))
-        self._slack = floor(lesser_delta * DRAW_VALUES * 2**_SCALE_BITS)
+        eps_per_step = ROUND_DOWN.divide(_lesser_decimal(eps), steps)
+        ratio = Fraction(exp_lower(eps_per_step))
+        slack = Fraction(_lesser_decimal(delta)) * DRAW_VALUES
+        self._ratio = floor(ratio * 2**_SCALE_BITS)
+        self._slack = floor(slack * 2**_SCALE_BITS)
 
     def first_entry(self, requested: int) -> int:
         """Return entry 0: ``requested``, or the nearest number that privacy allows.
@@ -52,11 +53,11 @@ class RatioRule:
         It is at most floor(N / C), so that the nominal label is the likeliest.
         """
         # Lemma 2 of docs/proofs/tables.md
-        least = _divide_up(
-            (DRAW_VALUES << _SCALE_BITS) - self._slack,
-            (self._wrong_labels << _SCALE_BITS) + self._ratio,
-        )
-        return min(DRAW_VALUES // (self._wrong_labels + 1), max(least, requested))
+        numerator = _scale(DRAW_VALUES) - self._slack
+        denominator = _scale(self._wrong_labels) + self._ratio
+        least_entry = _divide_up(numerator, denominator)
+        cap = DRAW_VALUES // (self._wrong_labels + 1)
+        return min(cap, max(least_entry, requested))
 
     def next_entry(self, entry: int, requested: int) -> int:
         """Return the entry after ``entry``: ``requested``, or the nearest that privacy allows.
@@ -66,13 +67,10 @@ class RatioRule:
         # Lemma 3 of docs/proofs/tables.md: the bounds are inequalities 1 and 2
         wrong_values = self._wrong_labels * entry
         right_values = DRAW_VALUES - wrong_values
-        by_wrong = _divide_up(
-            (wrong_values << _SCALE_BITS) - self._slack, self._wrong_labels * self._ratio
-        )
-        by_right = _divide_up(
-            (DRAW_VALUES << _SCALE_BITS) - self._slack - self._ratio * right_values,
-            self._wrong_labels << _SCALE_BITS,
-        )
+        missing_wrong = _scale(wrong_values) - self._slack
+        by_wrong = _divide_up(missing_wrong, self._wrong_labels * self._ratio)
+        missing_right = _scale(DRAW_VALUES) - self._slack - self._ratio * right_values
+        by_right = _divide_up(missing_right, _scale(self._wrong_labels))
         return min(entry, max(0, by_wrong, by_right, requested))
 
 
@@ -92,7 +90,7 @@ class GaussianRule:
     """
 
     def __init__(self, mu: float, steps: int = 1) -> None:
-        self._mu = ROUND_DOWN.divide(min(Decimal(mu), written(mu)), steps)
+        self._mu = ROUND_DOWN.divide(_lesser_decimal(mu), steps)
         self._quantile = Decimal(0)  # at least Phi^-1(s/N) of the last entry s
 
     def first_entry(self, requested: int) -> int:
@@ -159,7 +157,8 @@ class ThresholdTable:
         """Return the entries at distances 0 to ``distance``, and possibly more behind them."""
         with self._lock:
             if not self._entries:
-                self._entries.append(self._rule.first_entry(self._requested(0)))
+                requested = self._requested(0)
+                self._entries.append(self._rule.first_entry(requested))
             while len(self._entries) <= distance:
                 self._append_entry()
             return self._entries
@@ -193,6 +192,16 @@ def _entry_from_quantile(least_quantile: Decimal, requested: int, cap: int) -> t
     missing = ROUND_UP.subtract(ROUND_UP.divide(Decimal(entry), DRAW_VALUES), bounds.lower)
     step = ROUND_UP.divide(max(missing, Decimal(0)), bounds.density)
     return entry, min(Decimal(0), ROUND_UP.add(x, step))
+
+
+def _lesser_decimal(number: float) -> Decimal:
+    """Return the double or the decimal that it prints as, whichever is less."""
+    return min(Decimal(number), written(number))
+
+
+def _scale(number: int) -> int:
+    """Return a number in the units of the integer inequalities."""
+    return number << _SCALE_BITS
 
 
 def _divide_up(numerator: int, denominator: int) -> int:
