@@ -81,7 +81,7 @@ class OtherLedger:
 
     def __post_init__(self) -> None:
         if (self.file is None) == (self.first_entry is None):
-            raise ConfigError("a declared ledger is a file, or another ledger's first entry")
+            raise ConfigError("a declared ledger has either a file or another ledger's first entry")
 
     def __str__(self) -> str:
         if self.file is not None:
@@ -201,7 +201,7 @@ class Uncounted:
     def __post_init__(self) -> None:
         if self.why != "declined" and (self.ledgers or self.unopened):
             raise ConfigError(
-                "a claim names the ledgers that do not count it where they were declined alone"
+                "a claim names ledgers that do not count it only where they were declined"
             )
 
     @property

@@ -158,7 +158,7 @@ class Cost:
             amounts = [node[name] for name in ("pure", "square", "leak")]
             return cls(*(Decimal("Infinity" if text is None else str(text)) for text in amounts))
         except (InvalidOperation, KeyError, TypeError):
-            raise ConfigError(f"a cost of {node!r}: cannot be read") from None
+            raise ConfigError(f"a cost of {node!r} cannot be read: give decimals as text") from None
 
 
 @dataclass(frozen=True)
@@ -316,4 +316,4 @@ def _check_amount(amount: Decimal, may_be_infinite: bool = False) -> None:
     """Raise ConfigError unless an amount is a decimal of at least 0."""
     is_number = isinstance(amount, Decimal) and not amount.is_nan() and amount >= 0
     if not is_number or (amount.is_infinite() and not may_be_infinite):
-        raise ConfigError(f"a cost of {amount!r}: give numbers of at least 0")
+        raise ConfigError(f"a cost of {amount!r}: give decimals of at least 0")

@@ -117,9 +117,11 @@ class Claim:
 
     def __post_init__(self) -> None:
         if self.account is not None and self.uncounted is not None:
-            raise ConfigError("a claim is counted by a ledger, or says why none does")
+            raise ConfigError("a claim has an account, or says why it has none, but not both")
         if self.most is not None and not (self.one_by_one and self.releases <= self.most):
-            raise ConfigError("at most so many answers come one by one, and no more were released")
+            raise ConfigError(
+                "most is only for answers that come one by one, and is at least the number released"
+            )
 
     @model_validator(mode="before")
     @classmethod

@@ -93,8 +93,8 @@ def total(
     best = min(eps_of, key=lambda name: eps_of[name])
     if not math.isfinite(eps_of[best]):
         raise ConfigError(
-            f"queries = {queries} at {guarantee} each: the total privacy loss overflows; lower "
-            "either"
+            f"queries = {queries} at {guarantee} each: the total privacy loss is no finite number, "
+            "so lower one of the two"
         )
     return Total(eps_of[best], delta, best)
 

@@ -88,7 +88,7 @@ class Labelling:
         classes = model.problem.classes
         if not isinstance(mechanism, Mechanism):
             raise ConfigError(
-                f"mechanism: {mechanism!r} is none: give an object such as "
+                f"mechanism: {mechanism!r} is not a label mechanism, so give an object such as "
                 "RandomizedResponse(eps=1.0)"
             )
         if mechanism.classes != classes:

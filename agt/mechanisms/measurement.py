@@ -160,8 +160,8 @@ class Measurement:
             for column, numbers in values.numbers.items()
         }
         lists = {}
-        for column, words in values.texts.items():
-            counts = Counter(words[~pd.isna(words)].tolist())
+        for column, texts in values.texts.items():
+            counts = Counter(texts[~pd.isna(texts)].tolist())
             noised = noisy_counts(dict(sorted(counts.items())), sigma, source)
             lists[column] = tuple(word for word, count in noised.items() if count > threshold)
         (noisy_rows,) = add_noise(np.array([float(values.rows)])).tolist()

@@ -57,8 +57,8 @@ def register(kind: Named, registry: dict[str, Named]) -> None:
     known = registry.setdefault(name, kind)
     if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
         raise ConfigError(
-            f"mechanism={name}: {known.__module__} has one of this name: give {kind.__qualname__} "
-            "another"
+            f"mechanism={name}: {known.__module__} has a mechanism of this name already, so give "
+            f"{kind.__qualname__} another name"
         )
     registry[name] = kind  # the module was loaded again
 
@@ -272,9 +272,9 @@ class Mechanism:
         if max_evidence not in cache:
             thresholds = [self._flip_threshold(value) for value in range(max_evidence + 1)]
             pairs = [divmod(threshold, 1 << 64) for threshold in thresholds]
-            words = np.array(pairs, dtype=np.uint64).reshape(-1, 2)
+            threshold_words = np.array(pairs, dtype=np.uint64).reshape(-1, 2)
             cache.clear()
-            cache[max_evidence] = (thresholds, words)
+            cache[max_evidence] = (thresholds, threshold_words)
         return cache[max_evidence]
 
     def _flip_threshold(self, evidence: int) -> int:
@@ -329,11 +329,11 @@ def _check_evidence(values: np.ndarray, need: Need, largest: int) -> np.ndarray:
     evidence = np.asarray(values)
     if evidence.dtype.kind not in "iu":
         raise ConfigError(
-            f"{need}: expected integers, got {evidence.dtype}: a stable distance is a whole number "
-            "of records"
+            f"{need}: expected integers, got {evidence.dtype}, but evidence counts whole records "
+            "or votes"
         )
     if evidence.size and evidence.min() < 0:
-        raise ConfigError(f"{need}: negative values: a stable distance is at least 0")
+        raise ConfigError(f"{need}: negative values, but evidence is at least 0")
     if need == "nothing":
         return np.zeros(evidence.shape, dtype=np.int64)
     if need == "votes":

@@ -349,7 +349,7 @@ def test_a_mechanism_of_ten_lines_inherits_all_of_it(check: Callable[[Kind], Non
 def test_a_name_is_given_once() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"mechanism=smooth_cauchy: agt\.mechanisms\.published has one of this name",
+        match=r"mechanism=smooth_cauchy: agt\.mechanisms\.published has a mechanism of this name",
     ):
 
         class Another(Mechanism):
