@@ -43,7 +43,8 @@ def single_mu(eps: float) -> float:
     """
     if eps < 1:
         # Phi(x) = (1 + erf(x / sqrt 2)) / 2, so that no digit of a small eps is lost.
-        return 2 * math.sqrt(2) * float(erfinv(math.tanh(eps / 2))) * (1 + UP)
+        half_mu = math.sqrt(2) * float(erfinv(math.tanh(eps / 2)))
+        return 2 * half_mu * (1 + UP)
     log_false_rate = _log_true_rate(eps) - eps
     return -2 * float(ndtri_exp(log_false_rate)) * (1 + UP)
 
@@ -85,11 +86,9 @@ def _tail_quantiles(eps: float, releases: int) -> tuple[np.ndarray, float]:
     largest_term = float(np.abs(terms).max())
     roundings = 16 * (largest_part + 1) + 4 * releases * (largest_term + 1)
     # The smaller of two tails is the more exact one.
-    quantiles = np.where(
-        log_above < log_below,
-        -ndtri_exp(np.minimum(log_above, 0)),
-        ndtri_exp(np.minimum(log_below, 0)),
-    )
+    from_above = -ndtri_exp(np.minimum(log_above, 0))
+    from_below = ndtri_exp(np.minimum(log_below, 0))
+    quantiles = np.where(log_above < log_below, from_above, from_below)
     return quantiles, UNIT * roundings
 
 

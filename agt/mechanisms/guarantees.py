@@ -134,7 +134,9 @@ def delta_of_pure(pure_eps: float, eps: float) -> float:
     # Lemma 1 of docs/proofs/composition.md, with one release
     if eps >= pure_eps:
         return 0.0
-    return min(1.0, -math.expm1(eps - pure_eps) / (1 + math.exp(-pure_eps)) * (1 + UP))
+    # Numerator and denominator are divided by exp(pure_eps), so that neither overflows.
+    delta = -math.expm1(eps - pure_eps) / (1 + math.exp(-pure_eps))
+    return min(1.0, delta * (1 + UP))
 
 
 def _check_budget(name: str, value: float) -> None:

@@ -125,7 +125,8 @@ class Measurement:
         counts_of_a_row = 1 + 2 * number_columns + text_columns
         moved = RELATIONS[self.relation.name].moved
         sensitivity = self.relation.unit_rows * math.sqrt(moved * counts_of_a_row)
-        return sensitivity / weights_budget(self.eps, self.delta / 2).mu * (1 + 8 * UNIT)
+        mu = weights_budget(self.eps, self.delta / 2).mu
+        return sensitivity / mu * (1 + 8 * UNIT)
 
     def threshold(self, number_columns: int, text_columns: int) -> float:
         """Return what a word's noisy count must exceed for the word to be published.
@@ -164,7 +165,8 @@ class Measurement:
             counts = Counter(texts[~pd.isna(texts)].tolist())
             noised = noisy_counts(dict(sorted(counts.items())), sigma, source)
             lists[column] = tuple(word for word, count in noised.items() if count > threshold)
-        (noisy_rows,) = add_noise(np.array([float(values.rows)])).tolist()
+        rows = np.array([float(values.rows)])
+        (noisy_rows,) = add_noise(rows).tolist()
         size = int(float(f"{noisy_rows + 2 * sigma:.3g}"))
         return TableConstants(ranges, lists, max(1, size))
 
@@ -181,7 +183,8 @@ def noisy_counts(counts: Mapping[str, int], sigma: float, source: Randomness) ->
     """
 
     def sample(source: Randomness) -> dict[str, float]:
-        values = noisy(np.array(list(counts.values()), dtype=np.float64), sigma, source)
+        exact = np.array(list(counts.values()), dtype=np.float64)
+        values = noisy(exact, sigma, source)
         return dict(zip(counts, values.tolist(), strict=True))
 
     return answered(source, Draw("gaussian", (sigma,), counts), sample)
@@ -209,8 +212,9 @@ def _measure_range(values: np.ndarray, sigma: float, add_noise: AddNoise) -> tup
     # A public rule: which parts are counted depends on what was released before.
     clear_parts = []
     for part_edges in parts:
-        inside = values[(values >= part_edges[0]) & (values < part_edges[-1])]
-        clear_parts.append(_clear_buckets(_count(inside, part_edges, add_noise), sigma))
+        is_inside = (values >= part_edges[0]) & (values < part_edges[-1])
+        part_counts = _count(values[is_inside], part_edges, add_noise)
+        clear_parts.append(_clear_buckets(part_counts, sigma))
     low = edges[first]
     if len(clear_parts[0]):
         low = parts[0][clear_parts[0][0]]
@@ -224,7 +228,8 @@ def _count(values: np.ndarray, edges: np.ndarray, add_noise: AddNoise) -> np.nda
     """Return noisy counts of values in the buckets between successive edges."""
     bucket = np.searchsorted(edges, values, side="right") - 1
     bucket = np.clip(bucket, 0, len(edges) - 2)
-    return add_noise(np.bincount(bucket, minlength=len(edges) - 1).astype(np.float64))
+    counts = np.bincount(bucket, minlength=len(edges) - 1)
+    return add_noise(counts.astype(np.float64))
 
 
 def _clear_buckets(noisy_counts: np.ndarray, sigma: float) -> np.ndarray:

@@ -219,17 +219,19 @@ class Mechanism:
         thresholds, threshold_words = self._thresholds_up_to(table_end)
         limits = threshold_words[evidence]
         # Integers of 128 bits, compared word by word, the more significant one first.
-        is_less_in_high_word = draws[:, 0] < limits[:, 0]
-        is_less_in_low_word = (draws[:, 0] == limits[:, 0]) & (draws[:, 1] < limits[:, 1])
-        is_flipped = is_less_in_high_word | is_less_in_low_word
+        high_is_less = draws[:, 0] < limits[:, 0]
+        high_is_equal = draws[:, 0] == limits[:, 0]
+        low_is_less = draws[:, 1] < limits[:, 1]
+        is_flipped = high_is_less | (high_is_equal & low_is_less)
         if self.classes == 2:
             return np.where(is_flipped, 1 - labels, labels)
         # A draw below the threshold says which of the other labels: each has as many values.
         other_labels = self.classes - 1
         ranks = []
         for (high, low), value in zip(draws.tolist(), evidence.tolist(), strict=True):
+            draw = (high << 64) | low
             values_per_label = max(thresholds[value] // other_labels, 1)
-            ranks.append(min(((high << 64) | low) // values_per_label, other_labels - 1))
+            ranks.append(min(draw // values_per_label, other_labels - 1))
         rank = np.array(ranks, dtype=np.int64)
         other_label = rank + (rank >= labels)  # the nominal label is skipped
         return np.where(is_flipped, other_label, labels)
@@ -246,7 +248,9 @@ class Mechanism:
         """
         flip = self.flip_probability(distances)
         is_right = self._check_labels(predictions, np.asarray(distances)) == labels
-        return float(np.where(is_right, 1 - flip, flip / (self.classes - 1)).mean())
+        other_label = flip / (self.classes - 1)
+        probability = np.where(is_right, 1 - flip, other_label)
+        return float(probability.mean())
 
     @property
     def _least_flip(self) -> float:
@@ -284,7 +288,8 @@ class Mechanism:
     def _requested_entry(self, distance: int) -> int:
         """Return the table's entry that the closed form asks for, rounded up, at least 1."""
         flip = float(self._flip(np.array([float(distance)]))[0])
-        return max(1, math.ceil(math.ldexp(flip, DRAW_BITS) / (self.classes - 1)))
+        values = math.ldexp(flip, DRAW_BITS)
+        return max(1, math.ceil(values / (self.classes - 1)))
 
     def _check_labels(self, predictions: np.ndarray, evidence: np.ndarray) -> np.ndarray:
         """Return nominal labels as [n] int64.

@@ -83,7 +83,8 @@ class ProblemConstants:
         # Lemma 1 of docs/proofs/objective.md gives the density, and Lemma 2 of
         # docs/proofs/objective.md the ratio of determinants; beta is the largest second derivative.
         beta = smoothness(self.clamp) * (1 + NORM_SLACK) ** 2
-        return next_up(next_up(math.log1p(next_up(next_up(beta) / self.strength))))
+        ratio = next_up(next_up(beta) / self.strength)
+        return next_up(next_up(math.log1p(ratio)))
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,8 @@ def least_strength(clamp: float, eps: float) -> float:
 
     It is a little more than the least, so that its first four digits are allowed as well.
     """
-    return 1.002 * smoothness(clamp) / math.expm1((1 - SOLVER_SHARE) * eps)
+    tilt_eps = (1 - SOLVER_SHARE) * eps
+    return 1.002 * smoothness(clamp) / math.expm1(tilt_eps)
 
 
 def release_objective(
@@ -233,7 +235,8 @@ def draw_tilted_weights(
     Raises:
         AgtError: the solver missed its tolerance.
     """
-    tilt = noisy(np.zeros(erm.x.shape[1]), noises.tilt, source)
+    width = erm.x.shape[1]
+    tilt = noisy(np.zeros(width), noises.tilt, source)
     theta = solve(replace(erm, tilt=tilt), noises.tolerance, start, max_records)
     # Lemma 5 of docs/proofs/objective.md: the second noise, in sequence with the first
     return noisy(theta, noises.scale, source)

@@ -50,8 +50,10 @@ class RandomizedResponse(Mechanism):
         early_steps = self._early_steps
         early_right = self._right_after(np.minimum(distance, early_steps))
         exponent = -self.eps * np.maximum(distance - early_steps, 0)
-        late_wrong = self._late_start * np.exp(exponent) + self._fixed_point * np.expm1(exponent)
-        return np.where(distance < early_steps, 1 - early_right, np.maximum(late_wrong, 0))
+        decay = np.exp(exponent)
+        late_wrong = self._late_start * decay + self._fixed_point * np.expm1(exponent)
+        late_wrong = np.maximum(late_wrong, 0)
+        return np.where(distance < early_steps, 1 - early_right, late_wrong)
 
     @property
     def _fixed_point(self) -> float:
@@ -61,8 +63,9 @@ class RandomizedResponse(Mechanism):
     @property
     def _right_at_zero(self) -> float:
         """The probability of the nominal label at stable distance 0."""
+        wrong_labels = self.classes - 1
         inverse = math.exp(-self.eps)
-        return ((self.classes - 1) * self.delta * inverse + 1) / (1 + (self.classes - 1) * inverse)
+        return (wrong_labels * self.delta * inverse + 1) / (1 + wrong_labels * inverse)
 
     @property
     def _late_start(self) -> float:
@@ -75,7 +78,8 @@ class RandomizedResponse(Mechanism):
     def _right_after(self, steps: ArrayLike) -> np.ndarray:
         """Return the probability of the nominal label after ``steps`` early steps."""
         exponent = self.eps * np.asarray(steps)
-        return self._right_at_zero * np.exp(exponent) + self._fixed_point * np.expm1(exponent)
+        growth = np.exp(exponent)
+        return self._right_at_zero * growth + self._fixed_point * np.expm1(exponent)
 
     @property
     def _early_steps(self) -> float:
@@ -83,7 +87,8 @@ class RandomizedResponse(Mechanism):
         if self.classes == 2:
             return 0.0
         inverse = math.exp(-self.eps)
-        gap = (1 - self.delta) * inverse / (1 + inverse) - self._right_at_zero
+        late_right = (1 - self.delta) * inverse / (1 + inverse)
+        gap = late_right - self._right_at_zero
         if gap < 0:
             return 0.0
         growth = math.log1p(gap / (self._right_at_zero + self._fixed_point))
