@@ -117,7 +117,9 @@ class Claim:
 
     def __post_init__(self) -> None:
         if self.account is not None and self.uncounted is not None:
-            raise ConfigError("a claim has an account, or says why it has none, but not both")
+            raise ConfigError(
+                "a claim has the account of a ledger, or says why it has none, but not both"
+            )
         if self.most is not None and not (self.one_by_one and self.releases <= self.most):
             raise ConfigError(
                 "most is only for answers that come one by one, and is at least the number released"

@@ -184,7 +184,6 @@ RUMP = tuple(
 
 
 # -- data
-# ----------------------------------------------------------------------------------------------------------------
 
 
 def draw(rng: np.random.Generator, case: Case, units: int, prefix: str) -> Records:
@@ -209,7 +208,6 @@ def draw(rng: np.random.Generator, case: Case, units: int, prefix: str) -> Recor
 
 
 # -- running
-# -------------------------------------------------------------------------------------------------------------
 
 
 def run(
@@ -311,7 +309,6 @@ def ends(outer: Box, inner: Box) -> tuple[int, int]:
 
 
 # -- distances of neighbours
-# -----------------------------------------------------------------------------------------------
 
 Model = Callable[[np.ndarray], Certificates]
 
@@ -354,7 +351,6 @@ def moved_by(one: LinearTrained, two: LinearTrained) -> float:
 
 
 # -- votes, over all states that there are
-# ---------------------------------------------------------------------------------
 
 Edits = list[tuple[np.ndarray, np.ndarray]]
 """(from, to): the states that one edit joins, for each way to make it."""
