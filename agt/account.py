@@ -33,7 +33,7 @@ from agt.ledger.ledger import Ledger as OpenLedger
 from agt.ledger.payer import MAX_RELEASES, LedgerPayer, NoPayer, Payer, ProtectedPeople
 from agt.ledger.process import PROCESS, HashedPeople, PrivacyTotal, ProcessPayer
 from agt.mechanisms.accounts import Uncounted
-from agt.mechanisms.budget import LEAKS, Allowance
+from agt.mechanisms.budget import LEAK_SHARE, Allowance
 from agt.mechanisms.guarantees import Guarantee
 from agt.messages import ArgumentNames
 from agt.settings import RelationConfig, RelationName
@@ -188,7 +188,7 @@ class Ledger:
         eps: float,
         delta: float = 0.0,
         relation: RelationName = "add_remove",
-        leaks: float = LEAKS,
+        leaks: float = LEAK_SHARE,
         second_head: str | Path | None = None,
     ) -> "Ledger":
         """Make a ledger; its budget is for everything that is ever released about these people, and

@@ -47,7 +47,7 @@ from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, Pure
 from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import AnyMechanism
-from agt.mechanisms.objective import ObjectivePerturbation, Shape, problem_of
+from agt.mechanisms.objective import ObjectivePerturbation, ProblemConstants, build_problem
 from agt.mechanisms.output import Output
 from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
 from agt.models.box import BoxModel
@@ -451,9 +451,9 @@ def _linear_term_problems(
     if cast(WeightsMechanism, mechanism).noise_law is not NoiseLaw.LINEAR_TERM:
         return None
     perturbation = cast(ObjectivePerturbation, mechanism)
-    first, second = (perturbation.head_of(side) for side in sides)
-    shape = Shape.of(first, perturbation.weight_decay)
-    return problem_of(first, shape), problem_of(second, shape)
+    first, second = (perturbation.releasable_head(side) for side in sides)
+    shape = ProblemConstants.from_head(first, perturbation.weight_decay)
+    return build_problem(first, shape), build_problem(second, shape)
 
 
 @schema
@@ -491,7 +491,7 @@ class Replay(AuditKind):
         if model.problem.settings.noise is None:
             mechanism = given.mechanism().mechanism(model.problem.classes, len(opened.queries))
             if mechanism.output is Output.WEIGHTS:
-                head = cast(WeightsMechanism, mechanism).head_of(model)
+                head = cast(WeightsMechanism, mechanism).releasable_head(model)
                 if head is not model:  # beside votes it never was trained
                     head = head.retrained(head.problem.dataset.train)
                 model = head

@@ -95,7 +95,7 @@ from torch.nn import functional as F
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.mechanisms.guarantees import ApproximateDP, PureDP
-from agt.mechanisms.objective import Shape, release_objective
+from agt.mechanisms.objective import ProblemConstants, release_objective
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.numeric import SeededRandomness, gaussian_mu, labels_of
 from agt.relations import RELATIONS
@@ -507,7 +507,10 @@ class Perturbation:
         )
         count, width = erm.x.shape
         if self.method == "objective":
-            shape, source = Shape(self.strength, self.clamp, count, width), SeededRandomness(seed)
+            shape, source = (
+                ProblemConstants(self.strength, self.clamp, count, width),
+                SeededRandomness(seed),
+            )
             weight = release_objective(erm, shape, ApproximateDP(eps, delta), source).weight
         else:
             noise = (

@@ -157,7 +157,7 @@ def recipe(split: Split, eps: float, how: Settings) -> np.ndarray:
     )
     budget, head = (
         ObjectivePerturbation.afford(eps, DELTA),
-        ObjectivePerturbation.head_of(model.model),
+        ObjectivePerturbation.releasable_head(model.model),
     )
     least = (
         least_strength(head.trained.loss.derivative_bound, budget.eps / 2) / head.plan.normalizer

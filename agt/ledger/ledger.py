@@ -12,7 +12,7 @@ Formal guarantees
     ``debit`` returns, and so before anything is drawn: a process that is killed later has spent it
     (store.py; the head after the commit, so that it never runs ahead of the ledger). Two debits at
     once are one after the other, each seeing the other's cost. What is admitted depends on the
-    entries alone (agt/mechanisms/composition.py).
+    entries alone (agt/mechanisms/budget.py).
     Opening follows the chain from its newest checkpoint, ``verify`` from its first entry; each cost
     is rechecked (book.py), and every later call does so with what others added meanwhile. An older
     copy is refused where a second head exists (chain.py); without one it cannot be told from the
@@ -421,7 +421,7 @@ class Ledger:
             unit=population.unit,
             entry=entry.number,
             allowance=population.allowance,
-            spent=Cost.of(entry.body["spent"]),
+            spent=Cost.from_json(entry.body["spent"]),
             counts=counts,
             first_entry=self.book.first_entry,
             ledger=self.state_with(entry.number),

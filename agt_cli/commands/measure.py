@@ -59,10 +59,10 @@ class MeasureSettings:
         """Tell the owner alone, before anything is spent, that two classes would hardly stand
         out (ConfigError).
         """
-        enough = self.mechanism.threshold(len(wanted.numbers), len(wanted.words))
-        sure = enough + 2 * self.mechanism.sigma(len(wanted.numbers), len(wanted.words))
+        enough = self.mechanism.threshold(len(wanted.numbers), len(wanted.texts))
+        sure = enough + 2 * self.mechanism.sigma(len(wanted.numbers), len(wanted.texts))
         counts = (
-            Counter(wanted.words[self.table.label].tolist())
+            Counter(wanted.texts[self.table.label].tolist())
             if CLASSES in self.unknown
             else Counter[str]()
         )
@@ -193,7 +193,7 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
     """Say on disk what is spent, measure, and write the dataset file."""
     wanted, loaded, mechanism = measure.content(), measure.table.load(), measure.mechanism
     rests_on, subject = conditions(loaded, measure.settings), {"data_digest": loaded.digest}
-    enough = mechanism.threshold(len(wanted.numbers), len(wanted.words))
+    enough = mechanism.threshold(len(wanted.numbers), len(wanted.texts))
     console.note(
         f"a word or a class is told where some {enough:,.0f} rows have it; rows of any other class "
         "have to be dropped"

@@ -43,7 +43,7 @@ DELTAS = (1e-300, 1e-12, 1e-5, 0.01, 0.4)
 MUS = (1e-15, 0.001, 0.07, 0.1, 1.0, 5.0, 30.0, 100.0)
 USUAL: tuple[Guarantee, ...] = (PureDP(0.7), ApproximateDP(0.7, 0.01), GaussianDP(0.3))
 # method.md section 3
-RESTS_ON: dict[Need, str] = {"distance": "abcdefg", "votes": "bceg", "nothing": "eg"}
+REQUIRED_CONDITIONS: dict[Need, str] = {"distance": "abcdefg", "votes": "bceg", "nothing": "eg"}
 HELD = tuple(
     Condition(letter, letter, evidence(proved("own_words", text="it holds")))
     for letter in "abcdefg"
@@ -278,7 +278,7 @@ def claims_rest_on_the_conditions_of_its_evidence(kind: Kind) -> None:
             else c
             for c in HELD
         )
-        if letter not in RESTS_ON[kind.needs]:
+        if letter not in REQUIRED_CONDITIONS[kind.needs]:
             assert claim(less, relation, mechanism).proved, letter
             continue
         with pytest.raises(ConfigError, match=f"condition {letter}"):

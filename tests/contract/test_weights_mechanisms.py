@@ -109,7 +109,7 @@ def names_taken(kind: Kind) -> list[str]:
     taken = []
     for name in HEADS:
         try:
-            kind.check_head(kind.head_of(trained(name).model))
+            kind.check_head(kind.releasable_head(trained(name).model))
         except ConfigError:
             continue
         taken.append(name)
@@ -122,7 +122,7 @@ def model_for(kind: Kind) -> Model:
 
 
 def head_for(kind: Kind) -> LinearModel:
-    return kind.head_of(model_for(kind))
+    return kind.releasable_head(model_for(kind))
 
 
 # -- what is owed
@@ -132,7 +132,7 @@ def weights_lie_on_the_lattice_of_the_public_noise(kind: Kind) -> None:
     mechanism = usual(kind)
     for name in names_taken(kind):
         model = trained(name).model
-        head = kind.head_of(model)
+        head = kind.releasable_head(model)
         mechanism.check(head)
         released = mechanism.draw(head, SeededRandomness(1))
         assert released.noise == mechanism.noise(head)
@@ -150,7 +150,7 @@ def weights_lie_on_the_lattice_of_the_public_noise(kind: Kind) -> None:
 def the_noise_is_the_same_whatever_the_records_are(kind: Kind) -> None:
     mechanism = usual(kind)
     for name in names_taken(kind):
-        one, other = (kind.head_of(trained(name, records).model) for records in (N, N - 1))
+        one, other = (kind.releasable_head(trained(name, records).model) for records in (N, N - 1))
         assert mechanism.noise(one) == mechanism.noise(other)
 
 
@@ -266,7 +266,7 @@ def too_little_noise_is_noticed(kind: Kind) -> None:
 
 def expected_accuracy_is_what_releases_reach(kind: Kind) -> None:
     mechanism, model = usual(kind), model_for(kind)
-    head = kind.head_of(model)
+    head = kind.releasable_head(model)
     dataset = head.problem.dataset.train
     drawn = []
     for seed in range(60):

@@ -334,14 +334,14 @@ def test_noisy_counts_of_several_classes_are_private_and_drawn_as_they_say(
 class _Silent(NoisyArgmax):
     """No more noise than its table needs: no name of its own."""
 
-    def _wish(self, distance: int) -> int:
+    def _requested_entry(self, distance: int) -> int:
         return 0
 
 
 class _SilentGaussian(GaussianArgmax):
     """The same."""
 
-    def _wish(self, distance: int) -> int:
+    def _requested_entry(self, distance: int) -> int:
         return 0
 
 

@@ -37,10 +37,14 @@ from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
-from agt.mechanisms.judging import RESTS_ON
-from agt.mechanisms.mechanism import GaussianRule, N, rule_of
-from agt.mechanisms.objective import SHARE as OBJECTIVE_SHARE, Noises, Shape
+from agt.mechanisms.judging import REQUIRED_CONDITIONS
+from agt.mechanisms.objective import (
+    SOLVER_SHARE as OBJECTIVE_SHARE,
+    ObjectiveNoises,
+    ProblemConstants,
+)
 from agt.mechanisms.quantile import two_sided_geometric
+from agt.mechanisms.tables import DRAW_VALUES, GaussianRule, rule_for_guarantee
 from agt.mechanisms.weights import noise_scale
 from agt.numeric import UNIT, gaussian_mu, step_of
 from agt.settings import RelationConfig
@@ -333,7 +337,12 @@ def test_of_two_assessments_the_weaker_stands(swapped: bool) -> None:
 
 
 def test_what_mechanisms_rest_on() -> None:
-    assert RESTS_ON == {"distance": "abcdefg", "votes": "bceg", "counts": "beg", "nothing": "eg"}
+    assert REQUIRED_CONDITIONS == {
+        "distance": "abcdefg",
+        "votes": "bceg",
+        "counts": "beg",
+        "nothing": "eg",
+    }
 
 
 # -- mechanisms
@@ -346,26 +355,29 @@ def test_entries_keep_the_inequalities_whatever_is_wished(
 ) -> None:
     """thresholds 1 to 4, with exp rounded up by 10^-15 and delta the decimal."""
     guarantee = ApproximateDP(eps, delta) if delta else SimpleNamespace(eps=eps)
-    rule, others = rule_of(guarantee, classes), classes - 1  # type: ignore[arg-type]
-    ratio, slack = Fraction(math.exp(eps)) * (1 + Fraction(1, 10**15)), Fraction(str(delta)) * N
-    entries = [rule.first(0)]
-    assert N - others * entries[0] <= ratio * entries[0] + slack
-    assert entries[0] <= N - others * entries[0]
+    rule, others = rule_for_guarantee(guarantee, classes), classes - 1  # type: ignore[arg-type]
+    ratio, slack = (
+        Fraction(math.exp(eps)) * (1 + Fraction(1, 10**15)),
+        Fraction(str(delta)) * DRAW_VALUES,
+    )
+    entries = [rule.first_entry(0)]
+    assert DRAW_VALUES - others * entries[0] <= ratio * entries[0] + slack
+    assert entries[0] <= DRAW_VALUES - others * entries[0]
     for _ in range(12):
-        s, after = entries[-1], rule.after(entries[-1], 0)
+        s, after = entries[-1], rule.next_entry(entries[-1], 0)
         assert others * s <= ratio * others * after + slack
-        assert N - others * after <= ratio * (N - others * s) + slack
+        assert DRAW_VALUES - others * after <= ratio * (DRAW_VALUES - others * s) + slack
         entries.append(after)
 
 
 @pytest.mark.parametrize("mu", [0.1, 0.7, 2.0])
 def test_gaussian_entries_take_steps_of_mu_from_half_of_it(mu: float) -> None:
-    rule = rule_of(GaussianDP(mu), 2)
-    s = rule.first(0)
-    z = [ndtri(s / N)]
+    rule = rule_for_guarantee(GaussianDP(mu), 2)
+    s = rule.first_entry(0)
+    z = [ndtri(s / DRAW_VALUES)]
     for _ in range(5):
-        s = rule.after(s, 0)
-        z.append(ndtri(s / N))
+        s = rule.next_entry(s, 0)
+        z.append(ndtri(s / DRAW_VALUES))
     assert z[0] >= -mu / 2 - 1e-9
     assert (np.diff(z) >= -mu - 1e-9).all()
 
@@ -375,7 +387,8 @@ def test_a_gaussian_table_is_that_of_the_decimal_where_it_is_less(mu: float, ste
     assert Fraction(repr(mu)) < Fraction(mu)
     with mpmath.workdps(60):
         assert (
-            GaussianRule(mu, steps).first(0) >= mpmath.ncdf(-mpmath.mpf(repr(mu)) / steps / 2) * N
+            GaussianRule(mu, steps).first_entry(0)
+            >= mpmath.ncdf(-mpmath.mpf(repr(mu)) / steps / 2) * DRAW_VALUES
         )
 
 
@@ -387,7 +400,7 @@ def test_gaps_beyond_the_table_keep_their_parity(gap: int) -> None:
 
 def test_a_flip_takes_a_draw_below_the_threshold() -> None:
     mechanism = NoisyArgmax(eps=1.0)
-    limit = int(mechanism.exact_flip(3) * N)
+    limit = int(mechanism.exact_flip(3) * DRAW_VALUES)
     for draw, label in ((limit - 1, 0), (limit, 1)):
         source = SimpleNamespace(
             words=lambda n, draw=draw: np.array([divmod(draw, 2**64)] * n, dtype=np.uint64)
@@ -574,19 +587,21 @@ def test_the_next_entry_is_a_step_of_mu_from_the_one_that_was_wished(share: floa
     """Not from the least that was allowed: a formula may ask for more, and the next entry is
     then held to more.
     """
-    rule, mu = rule_of(GaussianDP(2.0), 2), 2.0
-    first = rule.first(int(share * N))
-    assert first == int(share * N)
-    assert rule.after(first, 0) >= N * float(ndtr(ndtri(share) - mu)) * (1 - 1e-9)
+    rule, mu = rule_for_guarantee(GaussianDP(2.0), 2), 2.0
+    first = rule.first_entry(int(share * DRAW_VALUES))
+    assert first == int(share * DRAW_VALUES)
+    assert rule.next_entry(first, 0) >= DRAW_VALUES * float(ndtr(ndtri(share) - mu)) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize(
-    "shape", [Shape(1.0, 1.0, 10, 1), Shape(2.0, 0.5, 1000, 50)], ids=["narrow", "wide"]
+    "shape",
+    [ProblemConstants(1.0, 1.0, 10, 1), ProblemConstants(2.0, 0.5, 1000, 50)],
+    ids=["narrow", "wide"],
 )
 def test_the_second_noise_covers_what_the_solver_and_the_lattice_leave_on_both_sides(
-    shape: Shape,
+    shape: ProblemConstants,
 ) -> None:
-    noises = Noises.of(shape, 1.0, 0.01)
+    noises = ObjectiveNoises.from_budget(shape, 1.0, 0.01)
     off = (noises.tolerance + math.sqrt(shape.width) * step_of(noises.tilt) / 2) / shape.strength
     assert noises.scale * gaussian_mu(OBJECTIVE_SHARE * 1.0, OBJECTIVE_SHARE * 0.01) >= 2 * off
 

@@ -305,7 +305,7 @@ def test_votes_of_three_classes_are_released_with_noise_on_counts_that_covers_th
     relation: str,
 ) -> None:
     model, queries = trained(300, 3, 60, relation=relation), QUERIES[:20]
-    evidence = Evidence.of(model.certify(queries), model.predict(queries), 3)
+    evidence = Evidence.from_certificates(model.certify(queries), model.predict(queries), 3)
     assert evidence.tally is not None
     assert (evidence.tally.sum(axis=1) == 60).all()
     assert (evidence.tally.argmax(axis=1) == evidence.labels).all()
@@ -314,7 +314,7 @@ def test_votes_of_three_classes_are_released_with_noise_on_counts_that_covers_th
         assert labelling.mechanism.moves == RELATIONS[relation].touches  # type: ignore[attr-defined]
         assert str(mechanism.guarantee) in labelling.claim.text
         assert f"for {relation} neighbours" in labelling.claim.text
-        expected = evidence.expected(mechanism)
+        expected = evidence.expected_accuracy(mechanism)
         wrong = labelling.labels(queries, SeededRandomness(0)) != evidence.labels
         assert abs(1 - wrong.mean() - expected) < 0.25
         assert 0.6 < expected < 1

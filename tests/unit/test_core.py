@@ -17,6 +17,8 @@ NOT_CORE = {"agt.training.learners", "agt.certificates.conditions"}
 MECHANISMS = (
     *(
         "mechanism",
+        "tables",
+        "curves",
         "optimal",
         "output",
         "guarantees",

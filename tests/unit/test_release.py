@@ -447,7 +447,7 @@ def test_weights_rest_on_the_reasons_of_their_own_head() -> None:
     head = SimpleNamespace(conditions=conditions("of the head"), settings=Model().problem.settings)
 
     class Weights(ReleaseWeights):
-        def head_of(self, model: Any) -> Any:
+        def releasable_head(self, model: Any) -> Any:
             return head
 
         def check(self, model: Any) -> None:

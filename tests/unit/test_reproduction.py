@@ -53,7 +53,7 @@ from synthetic import make_head, make_recipe, make_records, make_training
 
 from agt.bounds.network import Box
 from agt.errors import ConfigError
-from agt.mechanisms.composition import PUBLISHED
+from agt.mechanisms.composition import PUBLISHED_BOUNDS
 from agt.mechanisms.mechanism import MECHANISMS
 from agt.mechanisms.planning import Budget, afford
 from agt.models.box import BoxModel
@@ -901,10 +901,10 @@ def test_a_rich_budget_buys_the_teachers_labels_and_a_poor_one_noise(
 def test_the_papers_accounting_composes_as_the_papers_do(students: Entry) -> None:
     table = rows_of(students, **settings("many", profile="paper", eps=5.0))
     evidence = students.run("paper", ()).evidence("certified")
-    published = afford(MECHANISMS["smooth_cauchy"], Budget(5.0, 1e-5, 10), 2, PUBLISHED)
+    published = afford(MECHANISMS["smooth_cauchy"], Budget(5.0, 1e-5, 10), 2, PUBLISHED_BOUNDS)
     assert table["mechanism"].tolist() == ["smooth_cauchy"]
-    assert table["labels right, expected"][0] == evidence.expected(published)
-    assert evidence.expected(published) < evidence.expected(
+    assert table["labels right, expected"][0] == evidence.expected_accuracy(published)
+    assert evidence.expected_accuracy(published) < evidence.expected_accuracy(
         afford(MECHANISMS["smooth_cauchy"], Budget(5.0, 1e-5, 10), 2)
     )
 
