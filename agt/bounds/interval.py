@@ -13,7 +13,7 @@ from torch import Tensor
 from agt.errors import UnboundedError, UnsoundError
 
 
-class Watch:
+class OverflowMask:
     """Where bounds about records overflow, in place of an error, which would tell that some do.
 
     Attributes:
@@ -23,7 +23,7 @@ class Watch:
 
     finite: Tensor | None = None
 
-    def take(self, width: Tensor) -> None:
+    def update(self, width: Tensor) -> None:
         """Look at the widths of one interval [K or 1, n, ...], or at a point's values, which are
         finite where it is.
 
@@ -32,17 +32,17 @@ class Watch:
         """
         each = width.flatten(2)
         if bool((each.amin(dim=-1) < 0).any()):
-            raise UnsoundError(INVERTED)
+            raise UnsoundError(INVERTED_MESSAGE)
         finite = each.amax(dim=-1) < math.inf  # a NaN is not
         self.finite = finite if self.finite is None else self.finite & finite
 
 
-_WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
-INVERTED = "interval: a lower bound exceeds its upper bound"
+_OVERFLOW_MASK: ContextVar[OverflowMask | None] = ContextVar("overflow_mask", default=None)
+INVERTED_MESSAGE = "interval: a lower bound exceeds its upper bound"
 
 
 @contextmanager
-def watched() -> Iterator[Watch]:
+def recording_overflow() -> Iterator[OverflowMask]:
     """Certify without an error where bounds overflow: every interval made inside is about records,
     or made by ``-``.
 
@@ -51,12 +51,12 @@ def watched() -> Iterator[Watch]:
     and elementwise operations keep rows apart; and where an activation would make it finite again,
     it was looked at before. A difference of parameters that overflows makes every row of its k so.
     """
-    watch = Watch()
-    token = _WATCH.set(watch)
+    watch = OverflowMask()
+    token = _OVERFLOW_MASK.set(watch)
     try:
         yield watch
     finally:
-        _WATCH.reset(token)
+        _OVERFLOW_MASK.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,9 @@ class Interval:
             )
         if self.lower.numel() == 0:
             return
-        watch = _WATCH.get()
+        watch = _OVERFLOW_MASK.get()
         if watch is not None:
-            watch.take(self.lower.abs() if self.is_point else self.upper - self.lower)
+            watch.update(self.lower.abs() if self.is_point else self.upper - self.lower)
             return
         # One pass catches everything: a NaN reaches both ends, and an infinite bound makes the
         # width infinite or NaN.
@@ -98,7 +98,7 @@ class Interval:
                 "interval: a bound is NaN or infinite (learning rate or inputs too large?)"
             )
         if not self.is_point and least < 0:
-            raise UnsoundError(INVERTED)
+            raise UnsoundError(INVERTED_MESSAGE)
 
     @classmethod
     def point(cls, value: Tensor) -> "Interval":
@@ -152,7 +152,7 @@ class Interval:
         )
 
     def __sub__(self, other: "Interval") -> "Interval":
-        make = Interval if _WATCH.get() is None else Interval.image
+        make = Interval if _OVERFLOW_MASK.get() is None else Interval.image
         return make(self.lower - other.upper, self.upper - other.lower)
 
     def __getitem__(self, index: Any) -> "Interval":

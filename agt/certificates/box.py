@@ -46,7 +46,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agt.bounds.interval import watched
+from agt.bounds.interval import recording_overflow
 from agt.bounds.network import Box, Network, part_of
 from agt.bounds.rounding import Rounding, check_precision
 from agt.bounds.rules import Intervals, Point
@@ -302,7 +302,7 @@ def certified_labels(
     threshold. More classes: each logit difference with the predicted class is bounded through the
     difference of the last layer's rows.
     """
-    with watched() as watch:
+    with recording_overflow() as overflow:
         if network.outputs == 1:
             f = network.bound_logits(x, bounds, rounding)
             threshold = network.loss.threshold
@@ -312,7 +312,7 @@ def certified_labels(
         else:
             hidden = network.bound_hidden(x, bounds, rounding)
             held = (network.bound_margins(hidden, labels, bounds, rounding).lower > 0).all(dim=-1)
-    return held if watch.finite is None else held & watch.finite
+    return held if overflow.finite is None else held & overflow.finite
 
 
 def bounded_margins(
@@ -321,12 +321,14 @@ def bounded_margins(
     """([K, n], [K, n]): bounds on the margin of two classes; infinite where one overflows, as in
     ``certified_labels``.
     """
-    with watched() as watch:
+    with recording_overflow() as overflow:
         f, threshold = network.bound_logits(x, bounds, rounding), network.loss.threshold
     low, high = f.lower[..., 0] - threshold, f.upper[..., 0] - threshold
-    if watch.finite is None:
+    if overflow.finite is None:
         return low, high
-    return torch.where(watch.finite, low, -torch.inf), torch.where(watch.finite, high, torch.inf)
+    return torch.where(overflow.finite, low, -torch.inf), torch.where(
+        overflow.finite, high, torch.inf
+    )
 
 
 def _block(
