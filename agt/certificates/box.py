@@ -46,10 +46,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from agt.bounds.box import Box, Intervals, Point, select_ks
 from agt.bounds.interval import recording_overflow
-from agt.bounds.network import Box, Network, part_of
+from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding, check_precision
-from agt.bounds.rules import Intervals, Point
 from agt.distributed import group
 from agt.errors import UnsoundError
 from agt.kernels.select import pick_device, pick_kernel
@@ -272,7 +272,7 @@ class _Bounded:
         widths = network.widths(features.shape[1:], box.nominal)
         size, part = _block(widths, compute, dtype, len(box.ks), network.outputs)
         ks = [slice(low, low + part) for low in range(0, len(box.ks), part)]
-        parts = tuple((part_of(box.bounds, some), rounding[some]) for some in ks)
+        parts = tuple((select_ks(box.bounds, some), rounding[some]) for some in ks)
         return cls(network, box.nominal, parts, size, training.dtype, device)
 
     def queries(self, features: np.ndarray) -> Tensor:

@@ -42,7 +42,7 @@ from numba.extending import intrinsic
 from torch import Tensor
 
 from agt.bounds.interval import Interval
-from agt.bounds.rounding import PRODUCTS, Products, linear_nonnegative, linear_point, relu_backward
+from agt.bounds.products import PRODUCTS, Products, linear_nonnegative, linear_point, relu_backward
 from agt.kernels.reference import NONE, RUMP_ROUNDINGS, Extremes, ReferenceKernel
 from agt.numeric import UNIT
 from agt.settings import QUANTA

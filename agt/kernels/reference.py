@@ -34,7 +34,7 @@ from torch import Tensor
 
 from agt.bounds import rounding
 from agt.bounds.interval import Interval
-from agt.bounds.rounding import PRODUCTS, Products, corners
+from agt.bounds.products import PRODUCTS, Products, corners
 from agt.settings import QUANTA
 
 NONE = 2**31 - 1  # where a selection keeps nothing yet: int32, beyond any bound

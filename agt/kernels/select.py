@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from agt.bounds.interval import Interval
-from agt.bounds.rounding import linear_point
+from agt.bounds.products import linear_point
 from agt.errors import AgtError, ConfigError, UnsoundError
 from agt.kernels.reference import ReferenceKernel
 from agt.settings import QUANTA, ComputeConfig

@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from agt.bounds.network import Box, Network
+from agt.bounds.box import Box
+from agt.bounds.network import Network
 from agt.certificates.box import Certificates, Envelope, certify, check_queries, envelope
 from agt.certificates.conditions import Condition, assess, stated_constants
 from agt.data.arrays import Blocks, gathered
@@ -136,13 +137,16 @@ class BoxModel(Trained):
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
         """Certify against every box, or those of some k."""
-        box = self.box if ks is None else self.box.at(ks)
+        box = self.box if ks is None else self.box.select_ks(ks)
         return certify(self.head, self.problem.recipe, box, features, on_progress)
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """Over every box, or those of some k."""
         return envelope(
-            self.head, self.problem.recipe, self.box if ks is None else self.box.at(ks), features
+            self.head,
+            self.problem.recipe,
+            self.box if ks is None else self.box.select_ks(ks),
+            features,
         )
 
     def _network(self) -> Network:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from agt.bounds.interval import Interval
-from agt.bounds.rules import Gradient
+from agt.bounds.layer_rule import Gradient
 from agt.errors import ConfigError
 from agt.kernels.reference import quantised
 from agt.relations.relation import BoundsOfRecords, Relation

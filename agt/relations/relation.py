@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from agt.bounds.interval import Interval
-    from agt.bounds.rules import Gradient
+    from agt.bounds.layer_rule import Gradient
 
 BoundsOfRecords = Callable[["Tensor | Interval"], Iterator["Gradient"]]
 """Features of records -> bounds on their gradients in one parameter after another."""

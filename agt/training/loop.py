@@ -17,10 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from agt.bounds.box import Box, Point, select_ks
 from agt.bounds.interval import Interval
-from agt.bounds.network import Box, Network, part_of
+from agt.bounds.layer_rule import Gradient
+from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
-from agt.bounds.rules import Gradient, Point
 from agt.data.records import Records
 from agt.distributed import group as processes
 from agt.errors import ConfigError
@@ -170,7 +171,7 @@ class TrainingRun:
             if self.relation.selects
             else [slice(0, len(self.ks))]
         )
-        self.bounds = Box.start(self.ks, self.point).bounds
+        self.bounds = Box.point(self.ks, self.point).bounds
         self.sgd = Sgd(training)
         self.taken, self.done = 0, 0
 
@@ -255,7 +256,7 @@ class TrainingRun:
 
         The first ``eligible`` of ``rows`` are those a selection may take.
         """
-        bounds = part_of(self.bounds, group)
+        bounds = select_ks(self.bounds, group)
         lower, upper = (
             {n: torch.zeros_like(i.lower, dtype=torch.int64) for n, i in bounds.items()}
             for _ in range(2)
@@ -303,7 +304,7 @@ class TrainingRun:
         """
         rounding = self.rounding[part]
         for factors in self.network.factors(
-            x, y, part_of(self.bounds, part), rounding, self._scale
+            x, y, select_ks(self.bounds, part), rounding, self._scale
         ):
             yield from self.network.gradients(factors, rounding)
 
@@ -351,7 +352,7 @@ class TrainingRun:
         the greatest direction.
         """
         moved = {}
-        for name, bounds in part_of(self.bounds, group).items():
+        for name, bounds in select_ks(self.bounds, group).items():
             low, high = self.relation.direction(
                 sums[name], self.stakes[group], at.batch, self.plan.normalizer, self.training.clip
             )

@@ -18,19 +18,15 @@ import torch
 from synthetic import random_interval, sample
 from torch import Tensor, nn
 
+from agt.bounds.activations import ELEMENTWISE, ElementwiseRule
+from agt.bounds.box import Intervals, Point
+from agt.bounds.convolution import ConvRule
 from agt.bounds.interval import Interval
-from agt.bounds.rounding import EXACT, Products, Rounding, corners
-from agt.bounds.rules import (
-    ELEMENTWISE,
-    RULES,
-    AvgPoolRule,
-    ConvRule,
-    ElementwiseRule,
-    Intervals,
-    LayerRule,
-    Point,
-    rules_for,
-)
+from agt.bounds.layer_rule import LayerRule
+from agt.bounds.pooling import AvgPoolRule
+from agt.bounds.products import EXACT, Products, corners
+from agt.bounds.rounding import Rounding
+from agt.bounds.rules import RULES, rules_for
 from agt.errors import ConfigError
 from agt.models.heads import from_layers, layers_of
 

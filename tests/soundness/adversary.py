@@ -37,7 +37,7 @@ from checks import draw, ends, moved_by, thresholds
 from pydantic import ValidationError
 from synthetic import RELATIONS
 
-from agt.bounds.network import Box
+from agt.bounds.box import Box
 from agt.certificates.box import Certificates, grid_index
 from agt.certificates.votes import VoteCertificates
 from agt.data.records import DataError, Records

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from checks import Case, certificates as certify_boxes, run
 
-from agt.bounds.network import Box, Network
+from agt.bounds.box import Box
+from agt.bounds.network import Network
 from agt.certificates.box import Certificates
 from agt.certificates.stability import certify_linear
 from agt.data.dataset import Dataset

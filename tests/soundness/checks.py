@@ -21,8 +21,9 @@ from synthetic import (
     sample,
 )
 
+from agt.bounds.box import Box
 from agt.bounds.interval import Interval
-from agt.bounds.network import Box, Network
+from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
 from agt.certificates.box import Certificates, certify
 from agt.certificates.votes import Vote

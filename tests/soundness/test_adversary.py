@@ -18,10 +18,12 @@ from synthetic import make_records
 from test_rules import signed_as_nonnegative
 from torch import Tensor
 
+from agt.bounds.box import Box
+from agt.bounds.convolution import ConvRule
 from agt.bounds.interval import Interval
-from agt.bounds.network import Box
-from agt.bounds.rounding import Products, Rounding, corners
-from agt.bounds.rules import ConvRule, Gradient
+from agt.bounds.layer_rule import Gradient
+from agt.bounds.products import Products, corners
+from agt.bounds.rounding import Rounding
 from agt.certificates.votes import Vote, certified_vote
 from agt.data.records import Records
 from agt.kernels.reference import ReferenceExtremes
@@ -131,7 +133,7 @@ def narrowed(patch: pytest.MonkeyPatch) -> None:
             }
             for ends in (box.lower, box.upper)
         )
-        return Box.of(box.ks, box.nominal, lower, upper)
+        return Box.from_ends(box.ks, box.nominal, lower, upper)
 
     patch.setattr(TrainingRun, "result", result)
 

@@ -14,9 +14,9 @@ from synthetic import KERNELS, make_head, make_recipe, make_records, make_traini
 from torch import nn
 
 import agt
+from agt.bounds.box import Box
 from agt.bounds.interval import Interval
-from agt.bounds.network import Box
-from agt.bounds.rules import Gradient
+from agt.bounds.layer_rule import Gradient
 from agt.data.records import Records
 from agt.errors import ConfigError
 from agt.kernels.select import load

@@ -18,10 +18,12 @@ from checks import CASES, Case, factors
 from synthetic import KERNELS, make_recipe, make_records, make_training
 from torch import Tensor, nn
 
-from agt.bounds import rounding
+from agt.bounds import products as interval_products
+from agt.bounds.activations import ReluRule
 from agt.bounds.interval import Interval
-from agt.bounds.rounding import EXACT, Rounding
-from agt.bounds.rules import ReluRule, rules_for
+from agt.bounds.products import EXACT
+from agt.bounds.rounding import Rounding
+from agt.bounds.rules import rules_for
 from agt.certificates.box import certify
 from agt.errors import ConfigError
 from agt.kernels.cpu import CpuKernel
@@ -76,9 +78,9 @@ def signed_as_nonnegative(patch: pytest.MonkeyPatch) -> None:
     """The x >= 0 formula on the signed features of the first layer."""
 
     def formula(x: Tensor, w: Interval) -> tuple[Tensor, Tensor]:
-        return _sorted(*rounding.linear_nonnegative(Interval.point(x), w))
+        return _sorted(*interval_products.linear_nonnegative(Interval.point(x), w))
 
-    patch.setattr(rounding, "linear_point", formula)
+    patch.setattr(interval_products, "linear_point", formula)
     patch.setattr(CpuKernel, "point_product", lambda kernel, x, w: formula(x, w))
 
 
@@ -94,7 +96,7 @@ def wrong_sign_split(patch: pytest.MonkeyPatch) -> None:
     def formula(x: Interval, w: Interval) -> tuple[Tensor, Tensor]:
         return _sorted(x.lower @ w.lower.mT, x.upper @ w.upper.mT)
 
-    patch.setattr(rounding, "linear_nonnegative", formula)
+    patch.setattr(interval_products, "linear_nonnegative", formula)
     patch.setattr(CpuKernel, "nonnegative_product", lambda kernel, x, w: formula(x, w))
 
 

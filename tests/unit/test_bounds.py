@@ -10,10 +10,14 @@ import torch
 from synthetic import make_head, make_training, random_interval
 from torch import nn
 
+from agt.bounds.activations import ReluRule
+from agt.bounds.box import Box, select_ks
 from agt.bounds.interval import Interval
-from agt.bounds.network import Box, Network, part_of
-from agt.bounds.rounding import EXACT, PRODUCTS, Products, Rounding
-from agt.bounds.rules import RULES, LinearRule, ReluRule, rules_for
+from agt.bounds.linear import LinearRule
+from agt.bounds.network import Network
+from agt.bounds.products import EXACT, PRODUCTS, Products
+from agt.bounds.rounding import Rounding
+from agt.bounds.rules import RULES, rules_for
 from agt.errors import ConfigError, UnsoundError
 from agt.models.heads import ACTIVATIONS, ActivationName, ConvConfig, HeadConfig, layers_of
 from agt.settings import validate
@@ -110,7 +114,7 @@ def around(nominal: dict[str, torch.Tensor] = NOMINAL) -> Box:
     lower, upper = (
         {name: p + sign * spread[name] for name, p in nominal.items()} for sign in (-1, 1)
     )
-    return Box.of(KS, nominal, lower, upper)
+    return Box.from_ends(KS, nominal, lower, upper)
 
 
 def test_names_and_shapes_must_agree() -> None:
@@ -134,14 +138,14 @@ def test_names_and_shapes_must_agree() -> None:
 
 def test_some_k_and_parts_of_the_grid() -> None:
     box = around()
-    assert box.at((5, 0)).lower["0.bias"].tolist() == [[-0.5], [0.5]]
-    assert part_of(box.bounds, slice(1, 3))["0.bias"].upper.tolist() == [[0.75], [1.5]]
+    assert box.select_ks((5, 0)).lower["0.bias"].tolist() == [[-0.5], [0.5]]
+    assert select_ks(box.bounds, slice(1, 3))["0.bias"].upper.tolist() == [[0.75], [1.5]]
     with pytest.raises(ValueError, match="not in tuple"):
-        box.at((3,))
+        box.select_ks((3,))
 
 
 def test_a_start_is_the_point_in_memory_of_its_own() -> None:
-    box = Box.start(KS, NOMINAL)
+    box = Box.point(KS, NOMINAL)
     for name, interval in box.bounds.items():
         assert torch.equal(interval.lower, NOMINAL[name].expand(3, *NOMINAL[name].shape))
         assert torch.equal(interval.lower, interval.upper)

@@ -18,8 +18,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from agt.bounds.linear import LinearRule
 from agt.bounds.rounding import check_precision
-from agt.bounds.rules import LinearRule
 from agt.certificates import box as certificates
 from agt.certificates.box import certify, envelope
 from agt.errors import ConfigError

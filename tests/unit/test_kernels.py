@@ -14,15 +14,15 @@ from hypothesis import given, strategies as st
 from synthetic import KERNELS, random_interval, refused, sample
 
 from agt.bounds.interval import Interval
-from agt.bounds.rounding import (
+from agt.bounds.products import (
     PRODUCTS,
     Products,
     linear_corners,
     linear_nonnegative,
     linear_point,
-    outward,
     relu_backward,
 )
+from agt.bounds.rounding import outward
 from agt.errors import ConfigError, UnsoundError
 from agt.kernels import select
 from agt.kernels.reference import Extremes, ReferenceKernel
