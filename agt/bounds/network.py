@@ -60,7 +60,7 @@ class Network:
     outputs: int
 
     @classmethod
-    def of(
+    def from_head(
         cls, head: nn.Sequential, loss: str, classes: int, products: Products = EXACT
     ) -> "Network":
         """Read a head.
@@ -93,11 +93,11 @@ class Network:
         """The first trained layer's rule: its input is the same whatever the parameters are."""
         return cast(Trained, self.rules[self._first])
 
-    def trained(self, name: str) -> Trained:
+    def trained_rule(self, name: str) -> Trained:
         """The rule of the trained layer of this name."""
         return next(cast(Trained, rule) for rule in self.rules if rule.name == name)
 
-    def check(self, shape: Sequence[int], point: Point, record: str) -> None:
+    def check_record_shape(self, shape: Sequence[int], point: Point, record: str) -> None:
         """Refuse records that do not pass through the layers.
 
         Args:
@@ -112,7 +112,7 @@ class Network:
         for rule, x, _ in self._passed(shape, point, record):
             del rule, x
 
-    def widths(self, shape: Sequence[int], point: Point) -> int:
+    def numbers_per_record(self, shape: Sequence[int], point: Point) -> int:
         """How many numbers of a record of this shape the trained layers hold, in and out."""
         passed = self._passed(shape, point, "model: a record")
         return sum(rule.alive(x, y) for rule, x, y in passed if isinstance(rule, TRAINED))
@@ -254,7 +254,7 @@ class Network:
         """Bounds on each record's gradients in a layer's parameters, in float64, as kernels take
         them.
         """
-        rule = self.trained(factors.name)
+        rule = self.trained_rule(factors.name)
         return rule.gradients(
             factors.d.double(), factors.x.double(), rounding.double(), self.products
         )
@@ -293,7 +293,7 @@ class Network:
             return box
         return {**box, **{n: box[n][:, 1:] - box[n][:, :1] for n in self._last_names}}
 
-    def expand(self, name: str, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+    def expand_difference(self, name: str, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         """A bound on the difference row's gradient, as bounds on both rows': (-delta, +delta).
 
         Leading axis K.

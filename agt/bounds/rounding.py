@@ -89,7 +89,7 @@ class Rounding:
     outward: "Outward" = outward
 
     @classmethod
-    def of(
+    def for_grid(
         cls, ks: Sequence[int], dtype: torch.dtype, device: torch.device, outward: Outward = outward
     ) -> "Rounding":
         """The widening for these k.

@@ -262,14 +262,14 @@ class _Bounded:
     def of(cls, head: nn.Sequential, recipe: Recipe, box: Box, features: np.ndarray) -> "_Bounded":
         """For queries of such a shape, within the working memory."""
         training, compute = recipe.training, recipe.compute
-        network = Network.of(
+        network = Network.from_head(
             head, training.loss, recipe.classes, pick_kernel(compute).products(training.product)
         )
-        network.check(features.shape[1:], box.nominal, "inputs: a query")
+        network.check_record_shape(features.shape[1:], box.nominal, "inputs: a query")
         device, dtype = pick_device(compute), getattr(torch, training.dtype)
         box = box.to(device, dtype)
-        rounding = Rounding.of(box.ks, dtype, device)
-        widths = network.widths(features.shape[1:], box.nominal)
+        rounding = Rounding.for_grid(box.ks, dtype, device)
+        widths = network.numbers_per_record(features.shape[1:], box.nominal)
         size, part = _block(widths, compute, dtype, len(box.ks), network.outputs)
         ks = [slice(low, low + part) for low in range(0, len(box.ks), part)]
         parts = tuple((select_ks(box.bounds, some), rounding[some]) for some in ks)

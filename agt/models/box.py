@@ -89,7 +89,7 @@ class BoxModel(Trained):
     @property
     def widths(self) -> int:
         """How many numbers of a record its layers hold, in and out."""
-        return self._network().widths(
+        return self._network().numbers_per_record(
             self.problem.dataset.train.features.shape[1:], self.box.nominal
         )
 
@@ -102,7 +102,7 @@ class BoxModel(Trained):
         """Raise ConfigError for queries of another width, UnsoundError where one is not finite
         in the model's precision.
         """
-        self._network().check(features.shape[1:], self.box.nominal, "inputs: a query")
+        self._network().check_record_shape(features.shape[1:], self.box.nominal, "inputs: a query")
         # what is finite there stays so
         exact = features.dtype == np.float32 or self.settings.training.dtype == "float64"
         for _ in self._shared(
@@ -150,7 +150,7 @@ class BoxModel(Trained):
         )
 
     def _network(self) -> Network:
-        return Network.of(self.head, self.settings.training.loss, self.problem.classes)
+        return Network.from_head(self.head, self.settings.training.loss, self.problem.classes)
 
     def _shared(self, features: np.ndarray, of: Callable[[Tensor], T]) -> Iterable[T]:
         """What is made of the queries, a block at a time."""

@@ -143,7 +143,7 @@ class TrainingRun:
         self.relation.check_boxes(records.public)
         device = pick_device(recipe.compute)
         self.kernel = pick_kernel(recipe.compute)
-        self.network = Network.of(
+        self.network = Network.from_head(
             head, training.loss, recipe.classes, self.kernel.products(training.product)
         )
         check_unit_rows(records.units, recipe.relation.unit_rows)
@@ -155,15 +155,15 @@ class TrainingRun:
         )
         self.ks, self.dtype = recipe.kgrid.ks, getattr(torch, training.dtype)
         self.plan = recipe.plan(len(records))
-        self.rounding = Rounding.of(self.ks, self.dtype, device, self.kernel.outward)
+        self.rounding = Rounding.for_grid(self.ks, self.dtype, device, self.kernel.outward)
         stakes = self.relation.rows_at_stake(self.ks, recipe.relation.unit_rows)
         self.stakes = torch.tensor(stakes, device=device)
         self.point: Point = {
             n: p.detach().to(device, self.dtype, copy=True) for n, p in head.state_dict().items()
         }
-        self.network.check(records.features.shape[1:], self.point, "model: a record")
+        self.network.check_record_shape(records.features.shape[1:], self.point, "model: a record")
         self.stream = Stream.of(
-            records, recipe, self.point, self.network.widths(records.features.shape[1:], self.point)
+            records, recipe, self.point, self.network.numbers_per_record(records.features.shape[1:], self.point)
         )
         check_sizes(recipe, self.plan, self.stream.parameters)
         self.groups = (
@@ -240,12 +240,12 @@ class TrainingRun:
         sums: Tensors = {n: torch.zeros_like(p, dtype=torch.int64) for n, p in self.point.items()}
         for _, x, y in self.stream.fragments(rows):
             for name, d, inputs in self.network.nominal_factors(x, y, self.point, self._scale):
-                gradients = self.network.trained(name).nominal_gradients(
+                gradients = self.network.trained_rule(name).nominal_gradients(
                     d.double(), inputs.double()
                 )
                 for parameter, factor, other in gradients:
                     part = self.kernel.nominal_sum(factor, other)[None]
-                    sums[parameter] += self.network.expand(parameter, part, part)[0].reshape(
+                    sums[parameter] += self.network.expand_difference(parameter, part, part)[0].reshape(
                         sums[parameter].shape
                     )
         processes().total([*sums.values()])
@@ -269,7 +269,7 @@ class TrainingRun:
                 here = slice(part.start - group.start, part.stop - group.start)
                 for (parameter, d, inputs), selectable in self._record_bounds(x, y, part):
                     sums = self.kernel.bound_sum(d, inputs, self.training.product)
-                    low, high = self.network.expand(parameter, *sums)
+                    low, high = self.network.expand_difference(parameter, *sums)
                     lower[parameter][here] += low.reshape(lower[parameter][here].shape)
                     upper[parameter][here] += high.reshape(upper[parameter][here].shape)
                     if selector and piece.start < eligible:
@@ -334,7 +334,7 @@ class TrainingRun:
         counted_here = torch.cat(counts) * (processes().rank == 0)
         greatest, least = self.relation.selected_sums(greatest, least, counted_here)
         shape = self.network.collapse_point(self.point)[name].shape
-        return self.network.expand(name, greatest.reshape(-1, *shape), least.reshape(-1, *shape))
+        return self.network.expand_difference(name, greatest.reshape(-1, *shape), least.reshape(-1, *shape))
 
     def _counts(self, part: slice, batch: int, eligible: int) -> Tensor:
         stakes = self.stakes[part]

@@ -130,7 +130,7 @@ def setting(
         for name, p in layer.named_parameters()
     }
     d = random_interval(rng, len(KS), *layer(x.lower[0]).shape, dtype=dtype)
-    rounding = Rounding.of(KS, x.lower.dtype, torch.device("cpu"))
+    rounding = Rounding.for_grid(KS, x.lower.dtype, torch.device("cpu"))
     return Setting(layer, rule_of(layer), box, x, d, rounding)
 
 
@@ -216,7 +216,7 @@ def unnested(at: Setting, shares: tuple[float, ...] = (0.0, 1e-9, 0.3)) -> int:
     alone.
     """
     rng, count = np.random.default_rng(2), 0
-    outer = Rounding.of([k + 1 for k in KS], at.x.lower.dtype, torch.device("cpu"))
+    outer = Rounding.for_grid([k + 1 for k in KS], at.x.lower.dtype, torch.device("cpu"))
     wide = bounds(at, at.d, at.x, at.box, outer)
     for share in shares:
         x, d, box = (
@@ -293,7 +293,7 @@ def test_bounds_on_gradients_are_reached(nonnegative: bool) -> None:
         for name in at.box
     }
     for name, bound in gradient_bounds(
-        at, d, x, Rounding.of((0,), x.lower.dtype, x.lower.device)
+        at, d, x, Rounding.for_grid((0,), x.lower.dtype, x.lower.device)
     ).items():
         torch.testing.assert_close(bound.lower[0, 0], values[name].amin(0), rtol=0, atol=1e-12)
         torch.testing.assert_close(bound.upper[0, 0], values[name].amax(0), rtol=0, atol=1e-12)
@@ -338,7 +338,7 @@ def test_bounds_are_little_wider_than_what_is_reached(make: Callable) -> None:
         at,
         box={n: Interval(i.lower, i.lower.clone()) for n, i in at.box.items()},
         d=Interval(at.d.lower, at.d.lower.clone()),
-        rounding=Rounding.of((0,) * len(KS), torch.float64, torch.device("cpu")),
+        rounding=Rounding.for_grid((0,) * len(KS), torch.float64, torch.device("cpu")),
     )
     point = {n: i.lower[0] for n, i in at.box.items()}
     width = torch.zeros_like(at.x.lower)
@@ -461,7 +461,7 @@ def test_no_number_is_too_large(kind: type[nn.Module]) -> None:
     for size in (1e3, 1e30, 1e300):
         x = Interval(*(torch.full((1, 1, 1), v, dtype=torch.float64) for v in (-size, size)))
         d = Interval.point(torch.ones(1, 1, 1, dtype=torch.float64))
-        rounding = Rounding.of((1,), torch.float64, torch.device("cpu"))
+        rounding = Rounding.for_grid((1,), torch.float64, torch.device("cpu"))
         assert torch.isfinite(rule.bound(x, {}, rounding, EXACT).lower).all()
         assert rule.bound_back(d, x, {}, rounding, EXACT).upper.item() <= 1.13
 
@@ -663,7 +663,7 @@ def test_rules_of_images_keep_a_point_a_point(kind: type[nn.Module]) -> None:
 def test_records_without_room_for_a_window_are_refused(record: tuple[int, ...]) -> None:
     """A row has no image to pool: its neighbours are other records."""
     x = torch.zeros(3, *record)
-    rounding = Rounding.of((0,), x.dtype, x.device)
+    rounding = Rounding.for_grid((0,), x.dtype, x.device)
     for layer in (nn.AvgPool2d(2), nn.Conv2d(2, 1, 2)):
         rule, point = (
             rule_of(layer),

@@ -217,7 +217,7 @@ def test_what_is_no_number_is_refused_by_the_widening(
     wrong = x.lower.clone()
     wrong[0, 1, 7] = number
     x = Interval.image(wrong, wrong.clone())
-    rounding = Rounding.of([0], wrong.dtype, wrong.device)
+    rounding = Rounding.for_grid([0], wrong.dtype, wrong.device)
     with pytest.raises(UnboundedError, match="NaN or infinite"):
         rounding.widen(products_of("exact", kernel).corners(x, w), rounding.dot(x, w))
 

@@ -281,7 +281,7 @@ class Fitted:
     ) -> float:
         case, dtype = self.setting.case, self.setting.dtype
         if isinstance(member, Box):
-            network = Network.of(case.head(dtype), case.config(dtype).loss, case.classes)
+            network = Network.from_head(case.head(dtype), case.config(dtype).loss, case.classes)
             logits = network.logits(
                 torch.from_numpy(x).to(getattr(torch, dtype)), member.nominal
             ).numpy()

@@ -170,7 +170,7 @@ DTYPES = ("float64", "float32")
 
 
 def rounding(*ks: int, dtype: str = "float64") -> Rounding:
-    return Rounding.of(ks, getattr(torch, dtype), torch.device("cpu"))
+    return Rounding.for_grid(ks, getattr(torch, dtype), torch.device("cpu"))
 
 
 def exact_linear(x: Interval, w: Interval, b: Interval) -> tuple[list[Fraction], list[Fraction]]:
@@ -334,13 +334,13 @@ def setting(
     rng = np.random.default_rng(3)
     head = make_head(make_training(loss=loss), 6, classes, hidden)
     x, y = torch.from_numpy(rng.normal(size=(n, 6))), torch.from_numpy(rng.integers(0, classes, n))
-    return rng, head, Network.of(head, loss, classes, products), x, y
+    return rng, head, Network.from_head(head, loss, classes, products), x, y
 
 
 def test_two_layers_by_hand() -> None:
     """x = 1, w1 in [1/2, 3/2], b1 in [-1/4, 1/4]; w2 in [-3/8, 1/8], b2 in [-1/2, 1/4]; y = 0."""
     head = nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 1)).double()
-    network = Network.of(head, "binary_cross_entropy", 2)
+    network = Network.from_head(head, "binary_cross_entropy", 2)
     ends = {
         "0.weight": (0.5, 1.5),
         "0.bias": (-0.25, 0.25),
@@ -382,10 +382,10 @@ def test_the_two_class_head_is_never_looser_than_two_logits() -> None:
 def test_expand_is_the_gradient_in_both_rows() -> None:
     _, _, network, _, _ = setting("cross_entropy", 2, (5,))
     lower, upper = torch.tensor([[[-1, 2]]]), torch.tensor([[[3, 5]]])
-    low, high = network.expand("2.weight", lower, upper)
+    low, high = network.expand_difference("2.weight", lower, upper)
     assert low.tolist() == [[[-3, -5], [-1, 2]]]
     assert high.tolist() == [[[1, -2], [3, 5]]]
-    assert network.expand("0.weight", lower, upper) == (lower, upper)
+    assert network.expand_difference("0.weight", lower, upper) == (lower, upper)
 
 
 def test_prediction_of_a_tie_is_class_0() -> None:
@@ -403,7 +403,7 @@ def test_the_last_layer_must_be_linear() -> None:
         [nn.Linear(2, 2), relu, nn.Linear(2, 2), relu],
     ):
         with pytest.raises(ConfigError, match="last layer must be linear"):
-            Network.of(nn.Sequential(*layers), "cross_entropy", 2)
+            Network.from_head(nn.Sequential(*layers), "cross_entropy", 2)
 
 
 # -- heads

@@ -61,7 +61,7 @@ def test_certified_labels_hold_all_over_the_box(
     rng = np.random.default_rng(1)
     queries = rng.normal(size=(60, 3)) * 3
     result = certify(head, make_recipe(training, classes=classes), model, queries)
-    network = Network.of(head, loss, classes)
+    network = Network.from_head(head, loss, classes)
     x = torch.from_numpy(queries).to(getattr(torch, dtype))
     assert result.certified[0].mean() > 0.9
     assert 0 < result.certified[1:].mean() < 1
@@ -92,9 +92,9 @@ def test_separation_is_strict_without_any_widening_too() -> None:
         ("cross_entropy", [[0.0], [1.0], [1.0]], 3),
     ):
         head, model = linear(weight)
-        network = Network.of(head, loss, outputs)
+        network = Network.from_head(head, loss, outputs)
         exact = replace(
-            Rounding.of((0,), torch.float64, torch.device("cpu")),
+            Rounding.for_grid((0,), torch.float64, torch.device("cpu")),
             factor=torch.zeros(1, 1, 1, dtype=torch.float64),
         )
         x = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
