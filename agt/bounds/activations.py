@@ -71,7 +71,7 @@ class ElementwiseRule:
     def nominal(self, x: Tensor, point: Point) -> Tensor:
         return self.activation.value(x).clamp(*self.activation.range)
 
-    def nominal_back(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
+    def nominal_backward(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
         return d * self.activation.slope(x).clamp(*self.activation.slopes)
 
     def bound(
@@ -80,7 +80,7 @@ class ElementwiseRule:
         """[K or 1, n, width] -> [K, n, width]."""
         s = self.activation
         grows = math.inf in s.range or -math.inf in s.range
-        tau: Tensor | float = s.margin * rounding.unit
+        tau: Tensor | float = s.margin * rounding.unit_roundoff
         return _widened(
             _range(s.value, x, s.turns),
             tau * (1 + x.magnitude()) if grows else tau,
@@ -88,13 +88,13 @@ class ElementwiseRule:
             s.range,
         )
 
-    def bound_back(
+    def bound_backward(
         self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
         """d times the derivative's range."""
         s = self.activation
         slope = _widened(
-            _range(s.slope, x, s.slope_turns), s.margin * rounding.unit, rounding, s.slopes
+            _range(s.slope, x, s.slope_turns), s.margin * rounding.unit_roundoff, rounding, s.slopes
         )
         return Interval(*corners(d, slope))
 
@@ -115,7 +115,7 @@ def _widened(
     if not isinstance(tau, float) or tau:
         widened = rounding.widen((lower, upper), tau)
         lower, upper = widened.lower, widened.upper
-    return Interval.image(lower.clamp(*ends), upper.clamp(*ends))
+    return Interval.unchecked(lower.clamp(*ends), upper.clamp(*ends))
 
 
 # -- the functions
@@ -203,18 +203,18 @@ class ReluRule:
     def nominal(self, x: Tensor, point: Point) -> Tensor:
         return x.clamp(min=0)
 
-    def nominal_back(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
+    def nominal_backward(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
         return torch.where(x > 0, d, 0.0)
 
     def bound(
         self, x: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
-        return Interval.image(x.lower.clamp(min=0), x.upper.clamp(min=0))
+        return Interval.unchecked(x.lower.clamp(min=0), x.upper.clamp(min=0))
 
-    def bound_back(
+    def bound_backward(
         self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
         """d times the derivative: 1 where x.lower > 0, 0 where x.upper <= 0, else anything in
         [0, 1].
         """
-        return Interval.image(*products.relu_backward(d, x))
+        return Interval.unchecked(*products.relu_backward(d, x))

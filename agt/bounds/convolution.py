@@ -66,7 +66,7 @@ class ConvRule:
             y = y + point[f"{self.name}.bias"].view(self.groups, -1, 1)
         return y.reshape(*x.shape[:-3], self.shape[0], *self._positions(x.shape))
 
-    def nominal_back(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
+    def nominal_backward(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
         """[n, out, H', W'] -> [n, in, H, W]."""
         return self._folded(self._grouped(point[f"{self.name}.weight"]).mT @ self._rows(d), x.shape)
 
@@ -84,35 +84,41 @@ class ConvRule:
         self, x: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
         """[K or 1, n, in, H, W] -> [K, n, out, H', W']."""
-        patches, weight = x.moved(self._patches_of_each_k), box[f"{self.name}.weight"]
+        patches, weight = x.rearranged(self._patches_of_each_k), box[f"{self.name}.weight"]
         product = products.forward(
-            patches.moved(_turned), weight.moved(self._of_every_record), self.nonnegative
+            patches.rearranged(_turned), weight.rearranged(self._of_every_record), self.nonnegative
         )
         lower, upper = (end.mT for end in product)
         length = prod(self.shape[1:])
         size = _terms(x) * _greatest(weight) * length
         if self.bias:
             bias = box[f"{self.name}.bias"]
-            rows = bias.moved(lambda end: end.view(len(end), 1, self.groups, -1, 1))
+            rows = bias.rearranged(lambda end: end.view(len(end), 1, self.groups, -1, 1))
             lower, upper = lower.add_(rows.lower), upper.add_(rows.upper)
             size = size + _greatest(bias)
         image = (*lower.shape[:2], self.shape[0], *self._positions(x.shape))
-        bounds = rounding.widen((lower.flatten(2), upper.flatten(2)), rounding.of_sum(length, size))
-        return bounds.moved(lambda end: end.view(image))
+        bounds = rounding.widen(
+            (lower.flatten(2), upper.flatten(2)), rounding.sum_error(length, size)
+        )
+        return bounds.rearranged(lambda end: end.view(image))
 
-    def bound_back(
+    def bound_backward(
         self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
         """[K, n, out, H', W'] -> [K, n, in, H, W]."""
         weight = box[f"{self.name}.weight"]
-        rows = d.moved(lambda end: _turned(self._rows(end)))
-        ends = products.back(weight.moved(lambda end: _turned(self._of_every_record(end))), rows)
+        rows = d.rearranged(lambda end: _turned(self._rows(end)))
+        ends = products.back(
+            weight.rearranged(lambda end: _turned(self._of_every_record(end))), rows
+        )
         shape = (*d.shape[:2], *x.shape[2:])
         lower, upper = (self._folded(end, shape) for end in ends)
         length = prod(self.shape[2:]) * self.shape[0] // self.groups
         size = _terms(d) * _greatest(weight) * length
-        bounds = rounding.widen((lower.flatten(2), upper.flatten(2)), rounding.of_sum(length, size))
-        return bounds.moved(lambda end: end.view(shape))
+        bounds = rounding.widen(
+            (lower.flatten(2), upper.flatten(2)), rounding.sum_error(length, size)
+        )
+        return bounds.rearranged(lambda end: end.view(shape))
 
     def gradients(
         self, d: Interval, x: Interval, rounding: Rounding, products: Products
@@ -123,10 +129,10 @@ class ConvRule:
         ks, n, positions = d.shape[0], d.shape[1], prod(d.shape[3:])
         size = _terms(d) * positions
         for block in self._blocks(ks, n):
-            tau = rounding.of_sum(positions, size[:, block] * _terms(x[:, block]))
+            tau = rounding.sum_error(positions, size[:, block] * _terms(x[:, block]))
             product = products.forward(
-                x[:, block].moved(self._patches_of_each_k),
-                d[:, block].moved(self._rows),
+                x[:, block].rearranged(self._patches_of_each_k),
+                d[:, block].rearranged(self._rows),
                 self.nonnegative,
             )
             lower, upper = (end.mT.flatten(2) for end in product)
@@ -134,7 +140,7 @@ class ConvRule:
         if self.bias:
             sums = d.lower.flatten(3).sum(dim=-1), d.upper.flatten(3).sum(dim=-1)
             yield Gradient(
-                f"{self.name}.bias", rounding.widen(sums, rounding.of_sum(positions, size)), None
+                f"{self.name}.bias", rounding.widen(sums, rounding.sum_error(positions, size)), None
             )
 
     def alive(self, x: Tensor, y: Tensor) -> int:
@@ -236,7 +242,7 @@ def _turned(matrices: Tensor) -> Tensor:
 
 def _terms(x: Interval) -> Tensor:
     """[K or 1, n, 1]: the greatest magnitude of a record's numbers."""
-    return x.moved(lambda end: end.flatten(2)).inf_norm()
+    return x.rearranged(lambda end: end.flatten(2)).inf_norm()
 
 
 def _greatest(parameters: Interval) -> Tensor:

@@ -106,7 +106,7 @@ class Interval:
         return cls(value, value)
 
     @classmethod
-    def image(cls, lower: Tensor, upper: Tensor) -> "Interval":
+    def unchecked(cls, lower: Tensor, upper: Tensor) -> "Interval":
         """Bounds that need no check: the image of a valid interval under a nondecreasing map with
         finite values, or a part of one. Whoever calls this has shown that it is one.
         """
@@ -129,15 +129,15 @@ class Interval:
         """The same bounds in float64: every float32 is one, so nothing is rounded."""
         if self.lower.dtype == torch.float64:
             return self
-        return self.moved(Tensor.double)
+        return self.rearranged(Tensor.double)
 
-    def moved(self, arranged: Callable[[Tensor], Tensor]) -> "Interval":
+    def rearranged(self, arranged: Callable[[Tensor], Tensor]) -> "Interval":
         """Both ends rearranged alike: ``arranged`` copies numbers, and may add zeros.
 
         A point stays one.
         """
         lower = arranged(self.lower)
-        return Interval.image(lower, lower if self.is_point else arranged(self.upper))
+        return Interval.unchecked(lower, lower if self.is_point else arranged(self.upper))
 
     def magnitude(self) -> Tensor:
         """The largest absolute value in each element's interval; grows with the interval."""
@@ -152,11 +152,11 @@ class Interval:
         )
 
     def __sub__(self, other: "Interval") -> "Interval":
-        make = Interval if _OVERFLOW_MASK.get() is None else Interval.image
+        make = Interval if _OVERFLOW_MASK.get() is None else Interval.unchecked
         return make(self.lower - other.upper, self.upper - other.lower)
 
     def __getitem__(self, index: Any) -> "Interval":
-        return self.moved(lambda end: end[index])
+        return self.rearranged(lambda end: end[index])
 
     def contains(self, value: Tensor) -> bool:
         """True if every element of ``value`` (broadcast) lies in its interval."""

@@ -31,7 +31,7 @@ class LinearRule:
             x, point[f"{self.name}.weight"], point[f"{self.name}.bias"] if self.bias else None
         )
 
-    def nominal_back(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
+    def nominal_backward(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
         """[n, out] -> [n, in]."""
         return d @ point[f"{self.name}.weight"]
 
@@ -53,17 +53,17 @@ class LinearRule:
 
     def rounding_of(self, x: Interval, box: Intervals, rounding: Rounding) -> Tensor:
         """tau of each record's outputs, [K, n, 1]."""
-        return rounding.dot(
+        return rounding.dot_error(
             x, box[f"{self.name}.weight"], box[f"{self.name}.bias"] if self.bias else None
         )
 
-    def bound_back(
+    def bound_backward(
         self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
         """d_in = W^T d_out. [K, n, out] -> [K, n, in]."""
         weight = box[f"{self.name}.weight"]
-        transposed = Interval.image(weight.lower.mT, weight.upper.mT)
-        return rounding.widen(products.back(d, transposed), rounding.dot(d, weight))
+        transposed = Interval.unchecked(weight.lower.mT, weight.upper.mT)
+        return rounding.widen(products.back(d, transposed), rounding.dot_error(d, weight))
 
     def nominal_gradients(
         self, d: Tensor, x: Tensor

@@ -52,7 +52,7 @@ class BinaryCrossEntropy:
     def bound(self, logits: Interval, labels: Tensor, rounding: Rounding) -> Interval:
         """[K, n, 1] -> [K, n, 1]."""
         bounds = (torch.sigmoid(logits.lower), torch.sigmoid(logits.upper))
-        p = rounding.widen(bounds, 8 * rounding.unit)
+        p = rounding.widen(bounds, 8 * rounding.unit_roundoff)
         target = labels[:, None].to(p.lower.dtype)
         return Interval(p.lower.clamp(min=0) - target, p.upper.clamp(max=1) - target)
 
@@ -78,7 +78,7 @@ class CrossEntropy:
         lower = self._probabilities(logits.lower, logits.upper)
         upper = self._probabilities(logits.upper, logits.lower)
         classes = logits.shape[-1]
-        p = rounding.widen((lower, upper), (classes + 8) * rounding.unit)
+        p = rounding.widen((lower, upper), (classes + 8) * rounding.unit_roundoff)
         target = torch.nn.functional.one_hot(labels, classes).to(p.lower.dtype)
         return Interval(p.lower.clamp(min=0) - target, p.upper.clamp(max=1) - target)
 
@@ -120,7 +120,7 @@ LOSSES: dict[str, Loss] = {
 }
 
 
-def loss_of(name: str, classes: int) -> Loss:
+def find_loss(name: str, classes: int) -> Loss:
     """The loss of this name.
 
     Raises:

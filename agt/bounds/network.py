@@ -16,7 +16,7 @@ from agt.bounds.box import Intervals, Point
 from agt.bounds.interval import Interval
 from agt.bounds.layer_rule import Gradient, LayerRule, Trained
 from agt.bounds.linear import LinearRule
-from agt.bounds.losses import Loss, loss_of
+from agt.bounds.losses import Loss, find_loss
 from agt.bounds.products import EXACT, Bounds, Products
 from agt.bounds.rounding import Rounding
 from agt.bounds.rules import TRAINED, rules_for
@@ -74,7 +74,7 @@ class Network:
         if not isinstance(last, nn.Linear):
             raise ConfigError("model: the last layer must be linear")
         outputs = last.out_features
-        gradient = loss_of(loss, classes)
+        gradient = find_loss(loss, classes)
         needed = 1 if gradient.one_output else classes
         if outputs != needed:
             words = "one output" if needed == 1 else f"{needed} outputs"
@@ -173,7 +173,7 @@ class Network:
             if isinstance(rule, TRAINED):
                 yield rule.name, d, inputs[index]
             if index > self._first:
-                d = rule.nominal_back(d, inputs[index], point)
+                d = rule.nominal_backward(d, inputs[index], point)
 
     # -- bounded
     # ---------------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class Network:
             if isinstance(rule, TRAINED):
                 yield Factors(rule.name, d, inputs[index])
             if index > self._first:
-                d = rule.bound_back(d, inputs[index], box, rounding, self.products)
+                d = rule.bound_backward(d, inputs[index], box, rounding, self.products)
 
     def gradients(self, factors: Factors, rounding: Rounding) -> Iterator[Gradient]:
         """Bounds on each record's gradients in a layer's parameters, in float64, as kernels take
@@ -318,4 +318,4 @@ def _size(rows: Interval) -> Interval:
 
 
 def _image(value: Tensor) -> Interval:
-    return Interval.image(value, value)
+    return Interval.unchecked(value, value)

@@ -63,7 +63,7 @@ class AvgPoolRule:
         """[n, ..., H, W] -> [n, ..., H', W']."""
         return self._pooled(x, x.shape[1:])
 
-    def nominal_back(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
+    def nominal_backward(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
         return self._spread(d, x.shape)
 
     def bound(
@@ -77,7 +77,7 @@ class AvgPoolRule:
             else Interval(lower, self._pooled(x.upper, x.shape[2:]))
         )
 
-    def bound_back(
+    def bound_backward(
         self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
         return Interval(self._spread(d.lower, x.shape), self._spread(d.upper, x.shape))

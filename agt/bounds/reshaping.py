@@ -55,18 +55,18 @@ class FlattenRule:
     def nominal(self, x: Tensor, point: Point) -> Tensor:
         return self._shaped(x, 1)
 
-    def nominal_back(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
+    def nominal_backward(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
         return d.reshape(x.shape)
 
     def bound(
         self, x: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
-        return x.moved(lambda end: self._shaped(end, 2))
+        return x.rearranged(lambda end: self._shaped(end, 2))
 
-    def bound_back(
+    def bound_backward(
         self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
-        return d.moved(lambda end: end.reshape(d.shape[:2] + x.shape[2:]))
+        return d.rearranged(lambda end: end.reshape(d.shape[:2] + x.shape[2:]))
 
     def _shaped(self, x: Tensor, axes: int) -> Tensor:
         """Records have ``axes`` axes before their own.

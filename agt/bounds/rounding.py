@@ -1,4 +1,4 @@
-"""Outward widening, so that bounds hold for the numbers the machine computes (method.md section 6).
+"""WidenBy widening, so that bounds hold for the numbers the machine computes (method.md section 6).
 
 Formal guarantees
     Let an operation's exact inclusion function give [F_l, F_u], let the machine compute C_l with
@@ -34,12 +34,12 @@ from torch import Tensor
 from agt.bounds.interval import Interval
 from agt.errors import ConfigError
 
-Outward = Callable[[Tensor, Tensor, Tensor], Interval]
+WidenBy = Callable[[Tensor, Tensor, Tensor], Interval]
 # roundings around a dot product: midpoints, radii, their difference, bias, the widening itself
 _OPERATIONS = 10
 
 
-def outward(lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
+def widen_by(lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
     """[lower - slack, upper + slack], overwriting both; checked as every interval is."""
     return Interval(lower.sub_(slack), upper.add_(slack))
 
@@ -74,23 +74,27 @@ def _reduced() -> bool:
 
 @dataclass(frozen=True)
 class Rounding:
-    """Widening for a group of k: the factors 2(k+1), and the unit roundoff of the dtype.
+    """Widening for a group of k: the factors 2(k+1), and the unit_roundoff roundoff of the dtype.
 
     Attributes:
         factor: [K, 1, 1], 2(k+1).
-        unit: u = 2^-53 or 2^-24.
-        tiny: the least normal number: covers underflow, flushed to zero or not.
-        outward: a kernel's own ``outward``.
+        unit_roundoff: u = 2^-53 or 2^-24.
+        smallest_normal: the least normal number: covers underflow, flushed to zero or not.
+        widen_by: a kernel's own ``widen_by``.
     """
 
     factor: Tensor
-    unit: float
-    tiny: float
-    outward: "Outward" = outward
+    unit_roundoff: float
+    smallest_normal: float
+    widen_by: "WidenBy" = widen_by
 
     @classmethod
     def for_grid(
-        cls, ks: Sequence[int], dtype: torch.dtype, device: torch.device, outward: Outward = outward
+        cls,
+        ks: Sequence[int],
+        dtype: torch.dtype,
+        device: torch.device,
+        widen_by: WidenBy = widen_by,
     ) -> "Rounding":
         """The widening for these k.
 
@@ -106,23 +110,25 @@ class Rounding:
                 f"training.dtype={str(dtype)[6:]} is too coarse for k = {max(ks)}: use float64"
             )
         factor = torch.tensor([2.0 * (k + 1) for k in ks], dtype=dtype, device=device)
-        return cls(factor[:, None, None], info.eps / 2, info.tiny, outward)
+        return cls(factor[:, None, None], info.eps / 2, info.tiny, widen_by)
 
     def __getitem__(self, part: slice) -> "Rounding":
         """The widening for a part of the group."""
-        return Rounding(self.factor[part], self.unit, self.tiny, self.outward)
+        return Rounding(self.factor[part], self.unit_roundoff, self.smallest_normal, self.widen_by)
 
     def widen(self, bounds: tuple[Tensor, Tensor], tau: Tensor | float) -> Interval:
         """[lower - 2(k+1) tau, upper + 2(k+1) tau], overwriting ``bounds`` [K, ...]."""
         factor = self.factor.view(-1, *[1] * (bounds[0].dim() - 1))
-        return self.outward(*bounds, factor * tau)
+        return self.widen_by(*bounds, factor * tau)
 
     def double(self) -> "Rounding":
         """For what the same group computes in float64."""
         info = torch.finfo(torch.float64)
-        return replace(self, factor=self.factor.double(), unit=info.eps / 2, tiny=info.tiny)
+        return replace(
+            self, factor=self.factor.double(), unit_roundoff=info.eps / 2, smallest_normal=info.tiny
+        )
 
-    def dot(self, left: Interval, weight: Interval, bias: Interval | None = None) -> Tensor:
+    def dot_error(self, left: Interval, weight: Interval, bias: Interval | None = None) -> Tensor:
         """tau of a linear map, for any order of summation, fused or not; one number for all of a
         record's outputs.
 
@@ -142,9 +148,9 @@ class Rounding:
         size = (left.inf_norm() * length) * weight.magnitude().amax(dim=(1, 2))[:, None, None]
         if bias is not None:
             size = size + bias.magnitude().amax(dim=1)[:, None, None]
-        return self.of_sum(length, size)
+        return self.sum_error(length, size)
 
-    def of_sum(self, length: int, size: Tensor) -> Tensor:
+    def sum_error(self, length: int, size: Tensor) -> Tensor:
         """tau of sums of at most ``length`` products, and a bias, whose magnitudes add up to at
         most ``size``.
 
@@ -152,5 +158,6 @@ class Rounding:
         zero or not: up to four products and four additions a term, and ``_OPERATIONS`` around them.
         """
         return (
-            size * (4 * (length + _OPERATIONS) * self.unit) + (8 * length + _OPERATIONS) * self.tiny
+            size * (4 * (length + _OPERATIONS) * self.unit_roundoff)
+            + (8 * length + _OPERATIONS) * self.smallest_normal
         )

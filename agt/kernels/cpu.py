@@ -43,7 +43,7 @@ from torch import Tensor
 
 from agt.bounds.interval import Interval
 from agt.bounds.products import PRODUCTS, Products, linear_nonnegative, linear_point, relu_backward
-from agt.kernels.reference import NONE, RUMP_ROUNDINGS, Extremes, ReferenceKernel
+from agt.kernels.reference import EMPTY_SLOT, RUMP_ROUNDINGS, Extremes, ReferenceKernel
 from agt.numeric import UNIT
 from agt.settings import QUANTA
 
@@ -691,7 +691,7 @@ class CpuKernel(ReferenceKernel):
         if x.lower.dim() > 3:  # matrices of each record: as many as there would be of each k
             front = np.broadcast_shapes(x.shape[:-2], weights.shape[:-2])
             ends = self.corner_product(
-                *(m.moved(lambda end: _stacked(end, front)) for m in (x, weights))
+                *(m.rearranged(lambda end: _stacked(end, front)) for m in (x, weights))
             )
             return ends[0].unflatten(0, front), ends[1].unflatten(0, front)
         parts = [_array(t) for t in (x.lower, x.upper, weights.lower.mT, weights.upper.mT)]
@@ -726,16 +726,16 @@ class CpuKernel(ReferenceKernel):
         )
         return d.lower, d.upper
 
-    def outward(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
-        """``rounding.outward`` in one pass; where it finds a bound wrong, ``Interval`` says
+    def widen_by(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
+        """``rounding.widen_by`` in one pass; where it finds a bound wrong, ``Interval`` says
         which way.
         """
         flat = lower.dtype == torch.float64 and slack.shape == (*lower.shape[:-1], 1)
         if not flat or not (lower.is_contiguous() and upper.is_contiguous()):
-            return super().outward(lower, upper, slack)
+            return super().widen_by(lower, upper, slack)
         ends = [t.numpy().reshape(-1, lower.shape[-1]) for t in (lower, upper)]
         valid = _outward(*ends, _array(slack).reshape(-1))
-        return Interval.image(lower, upper) if valid else Interval(lower, upper)
+        return Interval.unchecked(lower, upper) if valid else Interval(lower, upper)
 
 
 @dataclass
@@ -770,10 +770,10 @@ class CpuExtremes:
             self._held, self._greatest, self._least,
         )  # fmt: skip
 
-    def kept(self) -> tuple[Tensor, Tensor]:
+    def selected_values(self) -> tuple[Tensor, Tensor]:
         shape, free = (len(self.counts), *self.shape, self._least.shape[2]), ~self._used
         for kept in (self._greatest, self._least):
-            kept[free] = NONE  # which no update reads
+            kept[free] = EMPTY_SLOT  # which no update reads
         return torch.from_numpy(self._greatest).view(shape), torch.from_numpy(self._least).view(
             shape
         )

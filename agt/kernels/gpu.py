@@ -100,7 +100,7 @@ import triton.language as tl
 from torch import Tensor
 
 from agt.bounds.interval import Interval
-from agt.kernels.reference import NONE, RUMP_ROUNDINGS, Extremes, ReferenceKernel
+from agt.kernels.reference import EMPTY_SLOT, RUMP_ROUNDINGS, Extremes, ReferenceKernel
 from agt.settings import QUANTA
 
 _FLOAT_QUANTA = tl.constexpr(float(QUANTA))
@@ -374,11 +374,11 @@ class GpuExtremes:
             **tiles, enable_fp_fusion=False,
         )  # fmt: skip
 
-    def kept(self) -> tuple[Tensor, Tensor]:
+    def selected_values(self) -> tuple[Tensor, Tensor]:
         most = int(self.counts.max())
         kept = torch.full(
             (2, len(self.counts), *self.shape, most),
-            NONE,
+            EMPTY_SLOT,
             dtype=torch.int32,
             device=self.counts.device,
         )
@@ -392,7 +392,7 @@ class GpuExtremes:
                 )
                 there = torch.arange(size, device=held.device) < held[..., None]
                 kept[side, k, ..., :count] = (
-                    torch.where(there, places, NONE).topk(count, largest=False).values
+                    torch.where(there, places, EMPTY_SLOT).topk(count, largest=False).values
                 )
         return kept[1], kept[0]
 
@@ -488,5 +488,5 @@ class GpuKernel(ReferenceKernel):
     ) -> Extremes:
         return GpuExtremes(counts, shape, capped, product)
 
-    def kept_bytes(self, rows: int) -> int:
+    def selection_bytes(self, rows: int) -> int:
         return 8 * room(rows)

@@ -37,7 +37,7 @@ from agt.bounds.interval import Interval
 from agt.bounds.products import PRODUCTS, Products, corners
 from agt.settings import QUANTA
 
-NONE = 2**31 - 1  # where a selection keeps nothing yet: int32, beyond any bound
+EMPTY_SLOT = 2**31 - 1  # where a selection keeps nothing yet: int32, beyond any bound
 
 
 class Extremes(Protocol):
@@ -48,11 +48,11 @@ class Extremes(Protocol):
     def update(self, d: Interval, x: Interval | None) -> None:
         """Take in a fragment: d [K, n, out], x [K or 1, n, in]; x None for a bias."""
 
-    def kept(self) -> tuple[Tensor, Tensor]:
+    def selected_values(self) -> tuple[Tensor, Tensor]:
         """(the greatest lower bounds, negated; the least upper bounds), int32, [K, out, in, c] or
         [K, out, c].
 
-        In any order. c: as many as are wanted at the k that wants most; ``NONE`` where there are
+        In any order. c: as many as are wanted at the k that wants most; ``EMPTY_SLOT`` where there are
             fewer. To be read alone.
         """
 
@@ -106,7 +106,7 @@ def _rump(a: Interval, b: Interval) -> tuple[Tensor, Tensor]:
     )
 
 
-def quantised(d: Interval, x: Interval | None, product: str) -> Iterator[Interval]:
+def gradient_bounds_in_blocks(d: Interval, x: Interval | None, product: str) -> Iterator[Interval]:
     """``outer`` of a few records at a time, so that a [K, records, out, in] block is of bounded
     size.
     """
@@ -142,7 +142,7 @@ class ReferenceKernel:
         shape = (d.shape[0], d.shape[2]) if x is None else (d.shape[0], d.shape[2], x.shape[2])
         lower = torch.zeros(shape, dtype=torch.int64, device=d.lower.device)
         upper = torch.zeros_like(lower)
-        for bounds in quantised(d, x, product):
+        for bounds in gradient_bounds_in_blocks(d, x, product):
             lower += bounds.lower.to(torch.int64).sum(dim=1)
             upper += bounds.upper.to(torch.int64).sum(dim=1)
         return lower, upper
@@ -160,7 +160,7 @@ class ReferenceKernel:
         """
         return ReferenceExtremes(counts, shape, capped, product)
 
-    def kept_bytes(self, rows: int) -> int:
+    def selection_bytes(self, rows: int) -> int:
         """What a selection of ``rows`` records keeps, for each parameter and k."""
         return 16 * (rows + 1)
 
@@ -168,9 +168,9 @@ class ReferenceKernel:
         """The interval products of this name, where this kernel has faster ones with those."""
         return PRODUCTS[product]
 
-    def outward(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
+    def widen_by(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
         """bounds/rounding.py's ``outward``."""
-        return rounding.outward(lower, upper, slack)
+        return rounding.widen_by(lower, upper, slack)
 
 
 @dataclass
@@ -188,7 +188,7 @@ class ReferenceExtremes:
     _greatest: list[Tensor] = field(default_factory=list)
 
     def update(self, d: Interval, x: Interval | None) -> None:
-        for bounds in quantised(d, x, self.product):
+        for bounds in gradient_bounds_in_blocks(d, x, self.product):
             lower, upper = bounds.lower.to(torch.int64), bounds.upper.to(torch.int64)
             if self.capped:
                 lower, upper = lower.clamp(min=0), upper.clamp(max=0)
@@ -208,9 +208,9 @@ class ReferenceExtremes:
             else pool
         )
 
-    def kept(self) -> tuple[Tensor, Tensor]:
+    def selected_values(self) -> tuple[Tensor, Tensor]:
         shape = (2, len(self.counts), *self.shape, int(self.counts.max()))
-        kept = torch.full(shape, NONE, dtype=torch.int32, device=self.counts.device)
+        kept = torch.full(shape, EMPTY_SLOT, dtype=torch.int32, device=self.counts.device)
         for k, (greatest, least) in enumerate(zip(self._greatest, self._least, strict=True)):
             kept[0, k, ..., : len(greatest)] = -greatest.movedim(0, -1)
             kept[1, k, ..., : len(least)] = least.movedim(0, -1)

@@ -158,7 +158,7 @@ def _select(
 
 def _outward(kernel: ReferenceKernel, probe: _Probe) -> tuple[Tensor, Tensor]:
     slack = probe.wide.upper[..., :1].abs()
-    widened = kernel.outward(probe.wide.lower.clone(), probe.wide.upper.clone(), slack)
+    widened = kernel.widen_by(probe.wide.lower.clone(), probe.wide.upper.clone(), slack)
     return widened.lower, widened.upper
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from agt.bounds.interval import Interval
 from agt.bounds.layer_rule import Gradient
 from agt.errors import ConfigError
-from agt.kernels.reference import quantised
+from agt.kernels.reference import gradient_bounds_in_blocks
 from agt.relations.relation import BoundsOfRecords, Relation
 from agt.settings import QUANTA
 
@@ -124,7 +124,7 @@ def deviations(near: Gradient, far: Gradient, product: str) -> Iterator[Gradient
     Q less the one above, so that a selection's greatest and least are the farthest; ``farthest``
     makes sums of deviations of its sums.
     """
-    blocks = (quantised(each.d, each.x, product) for each in (near, far))
+    blocks = (gradient_bounds_in_blocks(each.d, each.x, product) for each in (near, far))
     for inner, outer in zip(*blocks, strict=True):
         below, above = inner.lower - outer.lower, outer.upper - inner.upper
         lower, upper = ((gap.clamp(min=0) / 2).ceil().flatten(2) for gap in (below, above))

@@ -155,7 +155,7 @@ class TrainingRun:
         )
         self.ks, self.dtype = recipe.kgrid.ks, getattr(torch, training.dtype)
         self.plan = recipe.plan(len(records))
-        self.rounding = Rounding.for_grid(self.ks, self.dtype, device, self.kernel.outward)
+        self.rounding = Rounding.for_grid(self.ks, self.dtype, device, self.kernel.widen_by)
         stakes = self.relation.rows_at_stake(self.ks, recipe.relation.unit_rows)
         self.stakes = torch.tensor(stakes, device=device)
         self.point: Point = {
@@ -163,11 +163,14 @@ class TrainingRun:
         }
         self.network.check_record_shape(records.features.shape[1:], self.point, "model: a record")
         self.stream = Stream.of(
-            records, recipe, self.point, self.network.numbers_per_record(records.features.shape[1:], self.point)
+            records,
+            recipe,
+            self.point,
+            self.network.numbers_per_record(records.features.shape[1:], self.point),
         )
         check_sizes(recipe, self.plan, self.stream.parameters)
         self.groups = (
-            self.stream.groups(stakes, self.kernel.kept_bytes)
+            self.stream.groups(stakes, self.kernel.selection_bytes)
             if self.relation.selects
             else [slice(0, len(self.ks))]
         )
@@ -245,9 +248,9 @@ class TrainingRun:
                 )
                 for parameter, factor, other in gradients:
                     part = self.kernel.nominal_sum(factor, other)[None]
-                    sums[parameter] += self.network.expand_difference(parameter, part, part)[0].reshape(
-                        sums[parameter].shape
-                    )
+                    sums[parameter] += self.network.expand_difference(parameter, part, part)[
+                        0
+                    ].reshape(sums[parameter].shape)
         processes().total([*sums.values()])
         return sums
 
@@ -334,7 +337,9 @@ class TrainingRun:
         counted_here = torch.cat(counts) * (processes().rank == 0)
         greatest, least = self.relation.selected_sums(greatest, least, counted_here)
         shape = self.network.collapse_point(self.point)[name].shape
-        return self.network.expand_difference(name, greatest.reshape(-1, *shape), least.reshape(-1, *shape))
+        return self.network.expand_difference(
+            name, greatest.reshape(-1, *shape), least.reshape(-1, *shape)
+        )
 
     def _counts(self, part: slice, batch: int, eligible: int) -> Tensor:
         stakes = self.stakes[part]
@@ -400,7 +405,7 @@ class TrainingRun:
 def _joined(groups: list[dict[str, Interval]]) -> dict[str, Interval]:
     """The bounds of all groups, one after another along K."""
     return {
-        name: Interval.image(
+        name: Interval.unchecked(
             torch.cat([g[name].lower for g in groups]), torch.cat([g[name].upper for g in groups])
         )
         for name in groups[0]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from agt.distributed import Group
-from agt.kernels.reference import NONE, Extremes
+from agt.kernels.reference import EMPTY_SLOT, Extremes
 
 _AT_ONCE = 1 << 24  # numbers that are exchanged together
 
@@ -32,7 +32,7 @@ def selected_sums(group: Group, extremes: Extremes, counts: Tensor) -> tuple[Ten
     """
     if group.size == 1:
         return extremes.result()
-    greatest, least = (_chosen(group, kept, counts) for kept in extremes.kept())
+    greatest, least = (_chosen(group, kept, counts) for kept in extremes.selected_values())
     return greatest.neg_(), least
 
 
@@ -46,11 +46,11 @@ def _chosen(group: Group, kept: Tensor, counts: Tensor) -> Tensor:
     share = max(1, min(-(-parameters // group.size), _AT_ONCE // (max(1, ks * most) * group.size)))
     used = torch.arange(most, device=kept.device) < counts[:, None, None]
     for start in range(0, parameters if most else 0, share * group.size):
-        given = flat.new_full((ks, share * group.size, most), NONE)
+        given = flat.new_full((ks, share * group.size, most), EMPTY_SLOT)
         some = flat[:, start : start + share * group.size]
         given[:, : some.shape[1]] = some
         came = group.dealt(given.view(ks, group.size, share, most).transpose(0, 1))
         least = came.permute(1, 2, 0, 3).flatten(2).topk(most, largest=False).values
         mine = sums[:, start + group.rank * share : start + (group.rank + 1) * share]
-        mine += torch.where(used & (least != NONE), least, 0).sum(dim=2)[:, : mine.shape[1]]
+        mine += torch.where(used & (least != EMPTY_SLOT), least, 0).sum(dim=2)[:, : mine.shape[1]]
     return sums.view(kept.shape[:-1])

@@ -108,12 +108,12 @@ class Stream:
         ):
             yield piece, x, y
 
-    def groups(self, stakes: list[int], kept_bytes: Callable[[int], int]) -> list[slice]:
+    def groups(self, stakes: list[int], selection_bytes: Callable[[int], int]) -> list[slice]:
         """The grid cut into groups that one pass over a batch can select for.
 
         Args:
             stakes: [K] rows at stake at each k: what a selection keeps of every parameter.
-            kept_bytes: how much the kernel needs to keep so many, for each parameter.
+            selection_bytes: how much the kernel needs to keep so many, for each parameter.
 
         Raises:
             ConfigError: what one k keeps exceeds a GPU's memory.
@@ -125,7 +125,7 @@ class Stream:
             else min(_SELECTION * self._memory, have // 4)
         )
         for index, rows in enumerate(stakes):
-            cost = self.parameters * kept_bytes(rows)
+            cost = self.parameters * selection_bytes(rows)
             if cost > have and self.compute.device != "cpu":
                 raise ConfigError(
                     f"kgrid: the {rows} most extreme bounds on each of {self.parameters} "

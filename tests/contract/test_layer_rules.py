@@ -171,7 +171,9 @@ def gradient_bounds(at: Setting, d: Interval, x: Interval, rounding: Rounding) -
             else Interval(*corners(part.d[..., None], part.x[..., None, :]))
         )
         shape = (*bound.shape[:2], *at.box[part.parameter].shape[1:])
-        parts.setdefault(part.parameter, []).append(bound.moved(lambda end: end.reshape(shape)))  # noqa: B023
+        parts.setdefault(part.parameter, []).append(
+            bound.rearranged(lambda end: end.reshape(shape))
+        )  # noqa: B023
     return {
         name: Interval(
             *(torch.cat([getattr(b, end) for b in blocks], dim=1) for end in ("lower", "upper"))
@@ -185,13 +187,16 @@ PASSES, GRADIENTS = ("forward", "backward"), ("0.weight", "0.bias")
 
 def values(at: Setting, d: Tensor, x: Tensor, point: Point) -> dict[str, Tensor]:
     """What a layer computes: both passes, and the gradients of single records in its parameters."""
-    passes = at.rule.nominal(x, point), at.rule.nominal_back(d, x, point)
+    passes = at.rule.nominal(x, point), at.rule.nominal_backward(d, x, point)
     return dict(zip(PASSES, passes, strict=True)) | (record_gradients(at, d, x) if at.box else {})
 
 
 def bounds(at: Setting, d: Interval, x: Interval, box: Intervals, rounding: Rounding) -> Intervals:
     """Bounds on each of ``values``, for each k."""
-    passes = at.rule.bound(x, box, rounding, EXACT), at.rule.bound_back(d, x, box, rounding, EXACT)
+    passes = (
+        at.rule.bound(x, box, rounding, EXACT),
+        at.rule.bound_backward(d, x, box, rounding, EXACT),
+    )
     return dict(zip(PASSES, passes, strict=True)) | (
         gradient_bounds(at, d, x, rounding) if at.box else {}
     )
@@ -323,7 +328,7 @@ def test_the_nominal_pass_is_pytorchs(make: Callable, dtype: str) -> None:
             at.rule.nominal(x, point), y.detach(), rtol=tolerance, atol=tolerance
         )
         torch.testing.assert_close(
-            at.rule.nominal_back(d, x, point), at_x.grad, rtol=tolerance, atol=tolerance
+            at.rule.nominal_backward(d, x, point), at_x.grad, rtol=tolerance, atol=tolerance
         )
         assert k in range(len(KS))
 
@@ -346,12 +351,12 @@ def test_bounds_are_little_wider_than_what_is_reached(make: Callable) -> None:
     x = Interval(at.x.lower, at.x.lower + width)
     bound, back = (
         at.rule.bound(x, at.box, at.rounding, EXACT),
-        at.rule.bound_back(at.d, x, at.box, at.rounding, EXACT),
+        at.rule.bound_backward(at.d, x, at.box, at.rounding, EXACT),
     )
     path = [x.lower[0] + step * width[0] for step in torch.linspace(0, 1, 501, dtype=torch.float64)]
     for found, values in (
         (bound, torch.stack([at.rule.nominal(p, point) for p in path])),
-        (back, torch.stack([at.rule.nominal_back(at.d.lower[0], p, point) for p in path])),
+        (back, torch.stack([at.rule.nominal_backward(at.d.lower[0], p, point) for p in path])),
     ):
         torch.testing.assert_close(found.lower[0], values.amin(0), rtol=0, atol=2e-3)
         torch.testing.assert_close(found.upper[0], values.amax(0), rtol=0, atol=2e-3)
@@ -376,7 +381,7 @@ def test_a_layer_that_was_saved_has_the_same_rule(make: Callable) -> None:
     for _, x, d, point in draws(at, 2):
         assert torch.equal(rule_of(layer).nominal(x, point), at.rule.nominal(x, point))
         assert torch.equal(
-            rule_of(layer).nominal_back(d, x, point), at.rule.nominal_back(d, x, point)
+            rule_of(layer).nominal_backward(d, x, point), at.rule.nominal_backward(d, x, point)
         )
 
 
@@ -463,7 +468,7 @@ def test_no_number_is_too_large(kind: type[nn.Module]) -> None:
         d = Interval.point(torch.ones(1, 1, 1, dtype=torch.float64))
         rounding = Rounding.for_grid((1,), torch.float64, torch.device("cpu"))
         assert torch.isfinite(rule.bound(x, {}, rounding, EXACT).lower).all()
-        assert rule.bound_back(d, x, {}, rounding, EXACT).upper.item() <= 1.13
+        assert rule.bound_backward(d, x, {}, rounding, EXACT).upper.item() <= 1.13
 
 
 @pytest.mark.parametrize(
@@ -582,11 +587,11 @@ class Narrow:
     ) -> Interval:
         return self.rule.bound(x if self.back else _middle(x), box, rounding, products)
 
-    def bound_back(
+    def bound_backward(
         self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
         d, x = (_middle(d), _middle(x)) if self.back else (d, x)
-        return self.rule.bound_back(d, x, box, rounding, products)
+        return self.rule.bound_backward(d, x, box, rounding, products)
 
 
 def _middle(x: Interval) -> Interval:
@@ -685,7 +690,7 @@ class Backwards(AvgPoolRule):
         return super()._places(shape)[::-1]
 
 
-@pytest.mark.parametrize("way", ["nominal", "nominal_back"])
+@pytest.mark.parametrize("way", ["nominal", "nominal_backward"])
 def test_the_checks_catch_pooling_that_adds_in_another_order(
     monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from agt.bounds.interval import Interval
-from agt.bounds.losses import LOSSES, Loss, loss_of
+from agt.bounds.losses import LOSSES, Loss, find_loss
 from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
 from agt.certificates.box import certified_labels
@@ -250,7 +250,7 @@ def test_unknown_losses_are_refused() -> None:
     with pytest.raises(
         ConfigError, match="unknown value 'squared_eror'; did you mean 'squared_error'"
     ):
-        loss_of("squared_eror", 2)
+        find_loss("squared_eror", 2)
 
 
 def test_closed_forms_refuse_a_squared_error() -> None:

@@ -216,10 +216,10 @@ def test_what_is_no_number_is_refused_by_the_widening(
     x, w = (random_interval(rng, 1, rows, 20, dtype=dtype) for rows in (3, 18))
     wrong = x.lower.clone()
     wrong[0, 1, 7] = number
-    x = Interval.image(wrong, wrong.clone())
+    x = Interval.unchecked(wrong, wrong.clone())
     rounding = Rounding.for_grid([0], wrong.dtype, wrong.device)
     with pytest.raises(UnboundedError, match="NaN or infinite"):
-        rounding.widen(products_of("exact", kernel).corners(x, w), rounding.dot(x, w))
+        rounding.widen(products_of("exact", kernel).corners(x, w), rounding.dot_error(x, w))
 
 
 def test_the_nonnegative_form_is_used_for_nonnegative_inputs_only(

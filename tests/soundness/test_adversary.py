@@ -288,13 +288,13 @@ def clipped_at_each_position(patch: pytest.MonkeyPatch) -> None:
     def gradients(
         self: ConvRule, d: Interval, x: Interval, rounding: Rounding, how: Products
     ) -> Iterator[Gradient]:
-        patches = x.moved(self._patches_of_each_k)
-        pairs = d.moved(self._rows)[..., :, None, :], patches[..., None, :, :]
+        patches = x.rearranged(self._patches_of_each_k)
+        pairs = d.rearranged(self._rows)[..., :, None, :], patches[..., None, :, :]
         ends = [share.clamp(-QUANTA, QUANTA).sum(dim=-1).flatten(2) for share in corners(*pairs)]
         yield Gradient(f"{self.name}.weight", Interval(*ends), None)
         yield Gradient(
             f"{self.name}.bias",
-            d.moved(lambda end: end.clamp(-QUANTA, QUANTA).flatten(3).sum(dim=-1)),
+            d.rearranged(lambda end: end.clamp(-QUANTA, QUANTA).flatten(3).sum(dim=-1)),
             None,
         )
 

@@ -114,14 +114,18 @@ def relu_violations() -> int:
     """Brute force over intervals with ends in {-1, 0, 1}: nominal derivatives outside their
     bounds.
     """
-    rule, count, rounding = ReluRule("1"), 0, Rounding.for_grid((0,), torch.float64, torch.device("cpu"))
+    rule, count, rounding = (
+        ReluRule("1"),
+        0,
+        Rounding.for_grid((0,), torch.float64, torch.device("cpu")),
+    )
     ends = [(low, high) for low, high in product((-1.0, 0.0, 1.0), repeat=2) if low <= high]
     for x_ends, d_ends in product(ends, repeat=2):
         x, d = (Interval(*(torch.full((1, 1, 1), e) for e in pair)) for pair in (x_ends, d_ends))
-        bound = rule.bound_back(d, x, {}, rounding, EXACT)
+        bound = rule.bound_backward(d, x, {}, rounding, EXACT)
         for at, factor in product(sorted({*x_ends, sum(x_ends) / 2}), sorted({*d_ends})):
             count += not bound.contains(
-                rule.nominal_back(torch.full((1, 1), factor), torch.full((1, 1), at), {})
+                rule.nominal_backward(torch.full((1, 1), factor), torch.full((1, 1), at), {})
             )
     return count
 
@@ -129,7 +133,7 @@ def relu_violations() -> int:
 def test_the_check_catches_relus_derivative_at_0(monkeypatch: pytest.MonkeyPatch) -> None:
     assert relu_violations() == 0
     monkeypatch.setattr(
-        ReluRule, "nominal_back", lambda self, d, x, point: torch.where(x >= 0, d, 0.0)
+        ReluRule, "nominal_backward", lambda self, d, x, point: torch.where(x >= 0, d, 0.0)
     )
     assert relu_violations() > 0
 

@@ -85,7 +85,7 @@ def test_the_rounding_of_a_sum_grows_with_its_length_and_covers_underflow(length
     """
     rounding = Rounding.for_grid((0,), torch.float64, torch.device("cpu"))
     one, none = (
-        float(rounding.of_sum(length, torch.tensor([size], dtype=torch.float64)))
+        float(rounding.sum_error(length, torch.tensor([size], dtype=torch.float64)))
         for size in (1.0, 0.0)
     )
     assert one >= length * UNIT
@@ -102,7 +102,7 @@ def test_what_a_linear_layer_rounds_by_counts_its_bias(form: str) -> None:
         torch.zeros(1, 2, 3).double() if form == "bias alone" else torch.ones(1, 2, 3).double()
     )
     bias = Interval.point(torch.full((1, 2), 2.0**40).double())
-    assert float(rounding.dot(Interval.point(ones), weight, bias)) >= 2.0**40 * UNIT
+    assert float(rounding.dot_error(Interval.point(ones), weight, bias)) >= 2.0**40 * UNIT
 
 
 # -- certified labels

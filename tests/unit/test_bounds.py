@@ -222,7 +222,7 @@ def test_linear_forward_holds_the_exact_bounds_and_little_more(
 
 def test_relus_nominal_derivative_at_0_is_0() -> None:
     x = torch.tensor([[-1.0, 0.0, -0.0, 1e-300]], dtype=torch.float64)
-    assert ReluRule("1").nominal_back(torch.ones_like(x), x, {}).tolist() == [[0, 0, 0, 1]]
+    assert ReluRule("1").nominal_backward(torch.ones_like(x), x, {}).tolist() == [[0, 0, 0, 1]]
 
 
 # -- reading a head
@@ -290,7 +290,9 @@ def test_convolutions_take_no_images_as_well(products: Products) -> None:
     assert rule.nominal(x, point).shape == (0, 4, 2, 2)
     bound = rule.bound(Interval.point(x[None]), box, rounding(0, 1), products)
     assert bound.shape == (2, 0, 4, 2, 2)
-    assert rule.bound_back(bound, Interval.point(x[None]), box, rounding(0, 1), products).shape == (
+    assert rule.bound_backward(
+        bound, Interval.point(x[None]), box, rounding(0, 1), products
+    ).shape == (
         2,
         0,
         2,

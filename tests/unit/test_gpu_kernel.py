@@ -143,7 +143,7 @@ def selected(
     extremes = kernel.extremes(torch.tensor(counts, device=DEVICE), shape, capped, product)
     for part in (slice(0, 3), slice(3, 40), slice(40, None)):
         extremes.update(d[:, part], None if x is None else x[:, part])
-    return *(kept.sort(dim=-1).values for kept in extremes.kept()), *extremes.result()
+    return *(kept.sort(dim=-1).values for kept in extremes.selected_values()), *extremes.result()
 
 
 def wrong(

@@ -22,7 +22,7 @@ from agt.bounds.products import (
     linear_point,
     relu_backward,
 )
-from agt.bounds.rounding import outward
+from agt.bounds.rounding import widen_by
 from agt.errors import ConfigError, UnsoundError
 from agt.kernels import select
 from agt.kernels.reference import Extremes, ReferenceKernel
@@ -326,14 +326,14 @@ def test_gates_hold_every_product_with_the_derivative(kernel: ReferenceKernel) -
 def test_outward_widens_and_refuses_what_is_not_finite(kernel: ReferenceKernel) -> None:
     rng = np.random.default_rng(2)
     interval, slack = random_interval(rng, 2, 30, 5), torch.from_numpy(rng.random((2, 30, 1)))
-    widened = kernel.outward(interval.lower.clone(), interval.upper.clone(), slack)
+    widened = kernel.widen_by(interval.lower.clone(), interval.upper.clone(), slack)
     assert torch.equal(widened.lower, interval.lower - slack)
     assert torch.equal(widened.upper, interval.upper + slack)
     for end, value in ((0, np.nan), (1, np.nan), (0, -np.inf), (1, np.inf), (0, np.inf), (0, 1e9)):
         ends = interval.lower.clone(), interval.upper.clone()
         ends[end][1, 7, 3] = value
         with pytest.raises(UnsoundError):
-            kernel.outward(*ends, slack)
+            kernel.widen_by(*ends, slack)
 
 
 # -- choosing
@@ -431,8 +431,8 @@ class Bent(ReferenceKernel):
             relu_backward=lambda d, x: self.bend("relu backward", relu_backward(d, x)),  # type: ignore[arg-type,return-value]
         )
 
-    def outward(self, lower: torch.Tensor, upper: torch.Tensor, slack: torch.Tensor) -> Interval:
-        true = outward(lower, upper, slack)
+    def widen_by(self, lower: torch.Tensor, upper: torch.Tensor, slack: torch.Tensor) -> Interval:
+        true = widen_by(lower, upper, slack)
         return Interval(*self.bend("outward", (true.lower, true.upper)))
 
 
@@ -482,7 +482,7 @@ def test_only_a_kernel_that_is_not_there_is_replaced(
             raise RuntimeError("no kernel image")
 
     class Broken(Bent):
-        def outward(
+        def widen_by(
             self, lower: torch.Tensor, upper: torch.Tensor, slack: torch.Tensor
         ) -> Interval:
             return Interval(upper + slack, lower - slack)
