@@ -1,4 +1,4 @@
-"""A model's parameters, and bounds on the parameters of every neighbour's training."""
+"""A model's parameters, and bounds on the parameters that training on any neighbour gives."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,22 +10,21 @@ from agt.bounds.interval import Interval
 from agt.errors import UnsoundError
 
 Point = Mapping[str, Tensor]  # parameter name -> its value
-Intervals = Mapping[str, Interval]  # parameter name -> bounds on it, [K, ...]
+Intervals = Mapping[str, Interval]  # parameter name -> its bounds, [K, *parameter shape]
 
 
 @dataclass(frozen=True)
 class Box:
-    """A model's parameters, and for each k an interval that holds those of every training k changes
-    away.
+    """The trained parameters, and for each k bounds on those of all neighbours at distance k.
 
     Attributes:
-        ks: [K] the grid, increasing.
-        nominal: name -> the parameters that were trained.
-        bounds: name -> [K, ...] bounds, one slice for each k.
+        ks: the K distances of the grid, increasing.
+        nominal: parameter name -> the value that training gave.
+        bounds: parameter name -> bounds [K, *parameter shape], one slice for each k.
 
     Raises:
-        UnsoundError: names or shapes differ, or a bound does not hold the nominal parameters.
-            ``Interval`` sees to it that bounds are finite and in order.
+        UnsoundError: names or shapes of ``nominal`` and ``bounds`` differ, or a bound does not
+            contain the nominal value. ``Interval`` checks that bounds are finite and in order.
     """
 
     ks: tuple[int, ...]
@@ -38,63 +37,68 @@ class Box:
                 f"box: parameters {sorted(self.nominal)} and bounds {sorted(self.bounds)}"
             )
         for name, value in self.nominal.items():
-            if self.bounds[name].shape != (len(self.ks), *value.shape):
+            bounds = self.bounds[name]
+            if bounds.shape != (len(self.ks), *value.shape):
                 raise UnsoundError(
                     f"box: {name} has shape {tuple(value.shape)}, and for {len(self.ks)} values of "
-                    "k its bounds have "
-                    f"{tuple(self.bounds[name].shape)}"
+                    f"k its bounds have {tuple(bounds.shape)}"
                 )
-            if not self.bounds[name].contains(value):
+            if not bounds.contains(value):
                 raise UnsoundError(f"the nominal parameters {name} are outside their box")
 
     @classmethod
     def from_ends(cls, ks: tuple[int, ...], nominal: Point, lower: Point, upper: Point) -> "Box":
-        """From the ends of the bounds, name -> [K, ...].
+        """Return the box with these lower and upper bounds, parameter name -> [K, *shape].
 
         Raises:
-            UnsoundError: as above, or a bound is not finite or out of order.
+            UnsoundError: as for ``Box`` and ``Interval``.
         """
         return cls(ks, nominal, {name: Interval(lower[name], upper[name]) for name in lower})
 
     @classmethod
     def point(cls, ks: tuple[int, ...], nominal: Point) -> "Box":
-        """Before the first step, where every k allows the nominal parameters alone."""
-        lower, upper = (
-            {n: p.expand(len(ks), *p.shape).clone() for n, p in nominal.items()} for _ in range(2)
-        )
-        return cls.from_ends(ks, nominal, lower, upper)
+        """Return the box that contains the nominal parameters alone for every k.
+
+        Training starts from it. Its bounds are tensors of their own (``is_point`` is False).
+        """
+        bounds = {}
+        for name, value in nominal.items():
+            repeated = value.expand(len(ks), *value.shape)
+            bounds[name] = Interval(repeated.clone(), repeated.clone())
+        return cls(ks, nominal, bounds)
 
     def select_ks(self, ks: tuple[int, ...]) -> "Box":
-        """The same for some k of the grid."""
+        """Return the box for some distances of the grid, in the order given.
+
+        Raises:
+            ValueError: a k is not in the grid.
+        """
         rows = [self.ks.index(k) for k in ks]
-        return Box(
-            ks, self.nominal, {name: interval[rows] for name, interval in self.bounds.items()}
-        )
+        selected = {name: interval[rows] for name, interval in self.bounds.items()}
+        return Box(ks, self.nominal, selected)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> "Box":
-        """The same elsewhere, checked again.
+        """Return the box on another device or in another dtype, checked again.
 
         Raises:
             UnsoundError: a tensor was overwritten since it was checked.
         """
         nominal = {name: value.to(device, dtype) for name, value in self.nominal.items()}
-        bounds = {
-            n: Interval(i.lower.to(device, dtype), i.upper.to(device, dtype))
-            for n, i in self.bounds.items()
-        }
-        return Box(self.ks, nominal, bounds)
+        lower = {name: end.to(device, dtype) for name, end in self.lower.items()}
+        upper = {name: end.to(device, dtype) for name, end in self.upper.items()}
+        return Box.from_ends(self.ks, nominal, lower, upper)
 
     @property
     def lower(self) -> dict[str, Tensor]:
-        """name -> [K, ...] lower bounds."""
+        """Return the lower bounds, parameter name -> [K, *shape]."""
         return {name: interval.lower for name, interval in self.bounds.items()}
 
     @property
     def upper(self) -> dict[str, Tensor]:
-        """name -> [K, ...] upper bounds."""
+        """Return the upper bounds, parameter name -> [K, *shape]."""
         return {name: interval.upper for name, interval in self.bounds.items()}
 
 
 def select_ks(bounds: Intervals, ks: slice) -> dict[str, Interval]:
-    """The bounds for a part of the grid: views, not copies."""
+    """Return the bounds for a slice of the grid, as views of the same tensors."""
     return {name: interval[ks] for name, interval in bounds.items()}

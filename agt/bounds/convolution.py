@@ -1,4 +1,8 @@
-"""Convolutions."""
+"""The rule of ``nn.Conv2d``: matrix products over the patches that an image unfolds to.
+
+PyTorch's own convolution is not used, since it may take short cuts (Winograd, FFT) whose rounding
+no proof here covers. Nor is its unfolding, which starts its threads again for each image.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,24 +13,29 @@ from torch import Tensor, nn
 from agt.bounds.box import Intervals, Point
 from agt.bounds.interval import Interval
 from agt.bounds.layer_rule import Gradient
-from agt.bounds.pooling import IntPair, pair
+from agt.bounds.pooling import IntPair, as_pair
 from agt.bounds.products import Products
 from agt.bounds.rounding import Rounding
 from agt.errors import ConfigError
 
-# elements of a [K, records, parameters] block: all that is ever made of per-record gradients
-_BLOCK = 1 << 20
+# Numbers of a [K, records, parameters] block: no more gradients of records are made at once.
+_GRADIENT_BLOCK_NUMBERS = 1 << 20
 
 
 @dataclass(frozen=True)
 class ConvRule:
-    """[..., channels, H, W] -> [..., out, H', W'] (``nn.Conv2d``). ``name`` prefixes the
-    parameters.
+    """The rule of a convolution, [..., channels, H, W] -> [..., out, H', W'].
+
+    Formal guarantees: outputs, gradients in the input and gradients in the parameters are bounded
+    by exact products, widened by what their sums may err by (docs/proofs/layers.md).
 
     Attributes:
-        shape: of the weight: out, in / groups, rows, columns.
+        name: the prefix of the parameters ``NAME.weight`` and ``NAME.bias`` [out].
+        bias: whether the layer has a bias.
+        shape: of the weight: (out, in / groups, rows, columns).
         stride, padding, dilation: of the window, in rows and columns.
-        nonnegative: what it is given has no value below 0.
+        groups: the number of convolutions side by side, each of its own channels.
+        nonnegative: True if the layers before cannot give a negative value for any data.
     """
 
     name: str
@@ -39,11 +48,11 @@ class ConvRule:
     nonnegative: bool = False
 
     @classmethod
-    def of(cls, name: str, layer: nn.Conv2d) -> "ConvRule":
-        """The rule of a layer.
+    def from_layer(cls, name: str, layer: nn.Conv2d) -> "ConvRule":
+        """Return the rule of a layer.
 
         Raises:
-            ConfigError: padding with something else than zeros, or given as a word.
+            ConfigError: the padding is not of zeros, or is given as a word ("same", "valid").
         """
         if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
             raise ConfigError(
@@ -52,29 +61,35 @@ class ConvRule:
                 f"padding_mode={layer.padding_mode!r}: give the padding as numbers, and "
                 "padding_mode='zeros'"
             )
-        out, each, rows, columns = layer.weight.shape
-        stride, padding, dilation = (
-            pair(getattr(layer, setting)) for setting in ("stride", "padding", "dilation")
+        out, channels_of_group, rows, columns = layer.weight.shape
+        return cls(
+            name,
+            bias=layer.bias is not None,
+            shape=(out, channels_of_group, rows, columns),
+            stride=as_pair(layer.stride),
+            padding=as_pair(layer.padding),
+            dilation=as_pair(layer.dilation),
+            groups=layer.groups,
         )
-        shape = (out, each, rows, columns)
-        return cls(name, layer.bias is not None, shape, stride, padding, dilation, layer.groups)
 
     def nominal(self, x: Tensor, point: Point) -> Tensor:
-        """[n, in, H, W] -> [n, out, H', W']."""
+        """Return the convolution, [n, in, H, W] -> [n, out, H', W']."""
         y = self._grouped(point[f"{self.name}.weight"]) @ self._patches(x)
         if self.bias:
             y = y + point[f"{self.name}.bias"].view(self.groups, -1, 1)
-        return y.reshape(*x.shape[:-3], self.shape[0], *self._positions(x.shape))
+        return y.reshape(*x.shape[:-3], self.shape[0], *self._output_size(x.shape))
 
     def nominal_backward(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
-        """[n, out, H', W'] -> [n, in, H, W]."""
-        return self._folded(self._grouped(point[f"{self.name}.weight"]).mT @ self._rows(d), x.shape)
+        """Return the gradient in x, [n, out, H', W'] -> [n, in, H, W]."""
+        weight = self._grouped(point[f"{self.name}.weight"])
+        return self._folded(weight.mT @ self._rows(d), x.shape)
 
     def nominal_gradients(self, d: Tensor, x: Tensor) -> Iterator[tuple[str, Tensor, None]]:
-        """Each record's gradients in the weight [n, parameters], some records at a time, and in
-        the bias [n, out].
+        """Yield each record's gradients in the weight [n, parameters], and in the bias [n, out].
+
+        Those in the weight come for some records at a time, in order.
         """
-        for block in self._blocks(1, len(d)):
+        for block in self._record_blocks(1, len(d)):
             gradient = self._rows(d[block]) @ self._patches(x[block]).mT
             yield f"{self.name}.weight", gradient.flatten(1), None
         if self.bias:
@@ -83,20 +98,25 @@ class ConvRule:
     def bound(
         self, x: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
-        """[K or 1, n, in, H, W] -> [K, n, out, H', W']."""
-        patches, weight = x.rearranged(self._patches_of_each_k), box[f"{self.name}.weight"]
+        """Bound the convolution, [K or 1, n, in, H, W] -> [K, n, out, H', W']."""
+        patches = x.rearranged(self._patches_of_each_k)
+        weight = box[f"{self.name}.weight"]
         product = products.forward(
-            patches.rearranged(_turned), weight.rearranged(self._of_every_record), self.nonnegative
+            patches.rearranged(_transposed),
+            weight.rearranged(self._of_every_record),
+            self.nonnegative,
         )
         lower, upper = (end.mT for end in product)
+        # Lemma 2 of docs/proofs/layers.md.
         length = prod(self.shape[1:])
-        size = _terms(x) * _greatest(weight) * length
+        size = _largest_of_record(x) * _largest_of_all(weight) * length
         if self.bias:
             bias = box[f"{self.name}.bias"]
-            rows = bias.rearranged(lambda end: end.view(len(end), 1, self.groups, -1, 1))
-            lower, upper = lower.add_(rows.lower), upper.add_(rows.upper)
-            size = size + _greatest(bias)
-        image = (*lower.shape[:2], self.shape[0], *self._positions(x.shape))
+            added = bias.rearranged(lambda end: end.view(len(end), 1, self.groups, -1, 1))
+            lower = lower.add_(added.lower)
+            upper = upper.add_(added.upper)
+            size = size + _largest_of_all(bias)
+        image = (*lower.shape[:2], self.shape[0], *self._output_size(x.shape))
         bounds = rounding.widen(
             (lower.flatten(2), upper.flatten(2)), rounding.sum_error(length, size)
         )
@@ -105,16 +125,16 @@ class ConvRule:
     def bound_backward(
         self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
-        """[K, n, out, H', W'] -> [K, n, in, H, W]."""
+        """Bound the gradient in x, [K, n, out, H', W'] -> [K, n, in, H, W]."""
         weight = box[f"{self.name}.weight"]
-        rows = d.rearranged(lambda end: _turned(self._rows(end)))
-        ends = products.back(
-            weight.rearranged(lambda end: _turned(self._of_every_record(end))), rows
-        )
+        rows = d.rearranged(lambda end: _transposed(self._rows(end)))
+        weights = weight.rearranged(lambda end: _transposed(self._of_every_record(end)))
+        ends = products.backward(weights, rows)
         shape = (*d.shape[:2], *x.shape[2:])
         lower, upper = (self._folded(end, shape) for end in ends)
+        # Lemma 3 of docs/proofs/layers.md: one sum of all products that a number takes part in.
         length = prod(self.shape[2:]) * self.shape[0] // self.groups
-        size = _terms(d) * _greatest(weight) * length
+        size = _largest_of_record(d) * _largest_of_all(weight) * length
         bounds = rounding.widen(
             (lower.flatten(2), upper.flatten(2)), rounding.sum_error(length, size)
         )
@@ -123,13 +143,16 @@ class ConvRule:
     def gradients(
         self, d: Interval, x: Interval, rounding: Rounding, products: Products
     ) -> Iterator[Gradient]:
-        """Bounds on what ``nominal_gradients`` gives: [K, n, parameters], some records at a
-        time, and [K, n, out].
+        """Yield bounds on the gradients in the weight [K, n, parameters] and the bias [K, n, out].
+
+        Those in the weight come for some records at a time, in order.
         """
-        ks, n, positions = d.shape[0], d.shape[1], prod(d.shape[3:])
-        size = _terms(d) * positions
-        for block in self._blocks(ks, n):
-            tau = rounding.sum_error(positions, size[:, block] * _terms(x[:, block]))
+        ks, n = d.shape[:2]
+        positions = prod(d.shape[3:])
+        size = _largest_of_record(d) * positions
+        for block in self._record_blocks(ks, n):
+            # Lemma 4 of docs/proofs/layers.md.
+            tau = rounding.sum_error(positions, size[:, block] * _largest_of_record(x[:, block]))
             product = products.forward(
                 x[:, block].rearranged(self._patches_of_each_k),
                 d[:, block].rearranged(self._rows),
@@ -139,112 +162,121 @@ class ConvRule:
             yield Gradient(f"{self.name}.weight", rounding.widen((lower, upper), tau), None)
         if self.bias:
             sums = d.lower.flatten(3).sum(dim=-1), d.upper.flatten(3).sum(dim=-1)
-            yield Gradient(
-                f"{self.name}.bias", rounding.widen(sums, rounding.sum_error(positions, size)), None
-            )
+            bounds = rounding.widen(sums, rounding.sum_error(positions, size))
+            yield Gradient(f"{self.name}.bias", bounds, None)
 
-    def alive(self, x: Tensor, y: Tensor) -> int:
-        """How many numbers of a record its passes hold at once, ends of intervals and copies
-        aside.
-        """
+    def numbers_held(self, x: Tensor, y: Tensor) -> int:
+        """Return the numbers of one record's input, patches and output, without copies."""
         return x.numel() + self._patches(x).numel() + y.numel()
 
-    # -- arrangements: nothing below computes but _folded, which adds
-    # ----------------------------------------------
-
-    def _patches(self, x: Tensor, axes: int = 1) -> Tensor:
-        """[..., in, H, W] -> [..., groups, in / groups * kh * kw, positions].
+    def _patches(self, x: Tensor, leading_axes: int = 1) -> Tensor:
+        """Return the patch that each position of the output sees.
 
         Args:
-            axes: before a record's own.
+            x: [..., in, H, W].
+            leading_axes: the number of axes before those of a record.
+
+        Returns:
+            [..., groups, in / groups * rows * columns, positions]; numbers are only copied, and
+            zeros added for the padding.
 
         Raises:
-            ConfigError: a record is no such image, or has no room for a window.
+            ConfigError: a record is not an image of ``in`` channels, or is smaller than a window.
         """
-        channels, record = self.shape[1] * self.groups, tuple(x.shape[axes:])
-        if len(record) != 3 or record[0] != channels or min(self._positions(record)) < 1:
-            reach = "{} x {}".format(*self._reach)
+        channels = self.shape[1] * self.groups
+        record = tuple(x.shape[leading_axes:])
+        if len(record) != 3 or record[0] != channels or min(self._output_size(record)) < 1:
+            window = "{} x {}".format(*self._window_size)
             raise ConfigError(
                 f"model: layer {self.name} (Conv2d) takes images of {channels} channels with room "
-                f"for a window of {reach}, "
+                f"for a window of {window}, "
                 f"and a record comes as {record}"
             )
-        (rows, columns), (down, right), (below, beside) = self._reach, self.stride, self.dilation
-        padded = (
-            nn.functional.pad(x, (self.padding[1],) * 2 + (self.padding[0],) * 2)
-            if any(self.padding)
-            else x
-        )
-        # a view: nothing copied
-        windows = padded.unfold(-2, rows, down).unfold(-2, columns, right)[..., ::below, ::beside]
-        arranged = windows.movedim((-4, -3), (-2, -1))  # [..., in, kh, kw, H', W']
+        rows, columns = self._window_size
+        row_stride, column_stride = self.stride
+        row_step, column_step = self.dilation
+        padded = x
+        if any(self.padding):
+            top, left = self.padding
+            padded = nn.functional.pad(x, (left, left, top, top))
+        windows = padded.unfold(-2, rows, row_stride).unfold(-2, columns, column_stride)
+        dilated = windows[..., ::row_step, ::column_step]  # still a view
+        arranged = dilated.movedim((-4, -3), (-2, -1))  # [..., in, rows, columns, H', W']
         return arranged.reshape(
             *x.shape[:-3], self.groups, prod(self.shape[1:]), prod(arranged.shape[-2:])
         )
 
     def _patches_of_each_k(self, x: Tensor) -> Tensor:
-        return self._patches(x, axes=2)
+        """Return ``_patches`` of an interval's end, [K or 1, n, in, H, W]."""
+        return self._patches(x, leading_axes=2)
 
     def _folded(self, columns: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """[..., groups, in / groups * kh * kw, positions] -> ``shape``, what stands for the same
-        number added up.
+        """Return an image from patches, adding up all entries of the same number.
+
+        Args:
+            columns: [..., groups, in / groups * rows * columns, positions].
+            shape: of the result, [..., in, H, W].
         """
-        (down, right), (below, beside), (top, left) = self.stride, self.dilation, self.padding
-        height, width = self._positions(shape)
-        seen = columns.reshape(*shape[:-2], *self.shape[2:], height, width)
+        row_stride, column_stride = self.stride
+        row_step, column_step = self.dilation
+        top, left = self.padding
+        height, width = self._output_size(shape)
+        windows = columns.reshape(*shape[:-2], *self.shape[2:], height, width)
         image = columns.new_zeros((*shape[:-2], shape[-2] + 2 * top, shape[-1] + 2 * left))
         for i in range(self.shape[2]):
             for j in range(self.shape[3]):
-                image[..., i * below :: down, j * beside :: right][..., :height, :width] += seen[
-                    ..., i, j, :, :
+                seen_at_ij = image[
+                    ..., i * row_step :: row_stride, j * column_step :: column_stride
                 ]
+                seen_at_ij[..., :height, :width] += windows[..., i, j, :, :]
         return image[..., top : top + shape[-2], left : left + shape[-1]].contiguous()
 
     def _rows(self, d: Tensor) -> Tensor:
-        """[..., out, H', W'] -> [..., groups, out / groups, positions]."""
-        return d.reshape(
-            *d.shape[:-3], self.groups, self.shape[0] // self.groups, prod(d.shape[-2:])
-        )
+        """Return [..., out, H', W'] as [..., groups, out / groups, positions]."""
+        outputs_of_group = self.shape[0] // self.groups
+        return d.reshape(*d.shape[:-3], self.groups, outputs_of_group, prod(d.shape[-2:]))
 
     def _grouped(self, weight: Tensor) -> Tensor:
-        """[..., out, in / groups, kh, kw] -> [..., groups, out / groups, in / groups * kh * kw]."""
+        """Return a weight [..., *shape] as [..., groups, out / groups, in / groups * window]."""
         return weight.reshape(*weight.shape[:-4], self.groups, self.shape[0] // self.groups, -1)
 
     def _of_every_record(self, weight: Tensor) -> Tensor:
-        """[K, out, ...] -> [K, 1, groups, ...]."""
+        """Return a weight's bound [K, *shape] as [K, 1, groups, ...], for all records alike."""
         return self._grouped(weight)[:, None]
 
-    def _blocks(self, ks: int, n: int) -> list[slice]:
-        """Records at a time, so that their gradients are a block of bounded size."""
-        step = max(1, _BLOCK // (ks * prod(self.shape)))
+    def _record_blocks(self, ks: int, n: int) -> list[slice]:
+        """Return slices of records whose gradients together have a bounded size."""
+        step = max(1, _GRADIENT_BLOCK_NUMBERS // (ks * prod(self.shape)))
         return [slice(start, start + step) for start in range(0, n, step)]
 
     @property
-    def _reach(self) -> IntPair:
-        """How many rows and columns a window spans."""
+    def _window_size(self) -> IntPair:
+        """Return how many rows and columns of an image a window spans."""
         rows, columns = (
-            d * (s - 1) + 1 for d, s in zip(self.dilation, self.shape[2:], strict=True)
+            step * (size - 1) + 1 for step, size in zip(self.dilation, self.shape[2:], strict=True)
         )
         return rows, columns
 
-    def _positions(self, shape: tuple[int, ...]) -> IntPair:
-        """H', W' for an image whose last axes are H, W."""
-        ends = zip(shape[-2:], self.padding, self._reach, self.stride, strict=True)
+    def _output_size(self, shape: tuple[int, ...]) -> IntPair:
+        """Return (H', W') for an image of ``shape``, whose last axes are H, W."""
+        axes = zip(shape[-2:], self.padding, self._window_size, self.stride, strict=True)
         rows, columns = (
-            (length + 2 * p - reach) // stride + 1 for length, p, reach, stride in ends
+            (length + 2 * padding - window) // stride + 1
+            for length, padding, window, stride in axes
         )
         return rows, columns
 
 
-def _turned(matrices: Tensor) -> Tensor:
+def _transposed(matrices: Tensor) -> Tensor:
+    """Return each matrix transposed, as a function to pass on."""
     return matrices.mT
 
 
-def _terms(x: Interval) -> Tensor:
-    """[K or 1, n, 1]: the greatest magnitude of a record's numbers."""
+def _largest_of_record(x: Interval) -> Tensor:
+    """Return the largest magnitude of each record's numbers, [K or 1, n, 1]."""
     return x.rearranged(lambda end: end.flatten(2)).inf_norm()
 
 
-def _greatest(parameters: Interval) -> Tensor:
-    """[K, 1, 1]: the greatest magnitude of all."""
+def _largest_of_all(parameters: Interval) -> Tensor:
+    """Return the largest magnitude of all numbers of a parameter, [K, 1, 1]."""
     return parameters.magnitude().flatten(1).amax(dim=1)[:, None, None]

@@ -1,4 +1,4 @@
-"""The linear layer."""
+"""The rule of ``nn.Linear``; a record's gradient in its weight is one outer product."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,11 +14,13 @@ from agt.bounds.rounding import Rounding
 
 @dataclass(frozen=True)
 class LinearRule:
-    """y = x W^T + b (method.md section 1). ``name`` prefixes the parameters: ``0.weight``,
-    ``0.bias``.
+    """The rule of y = x W^T + b.
 
     Attributes:
-        nonnegative: the layer before gives no value below 0.
+        name: the prefix of the parameters ``NAME.weight`` [out, in] and ``NAME.bias`` [out].
+        bias: whether the layer has a bias.
+        nonnegative: True if the layers before cannot give a negative value for any data, so that a
+            cheaper exact product may be used.
     """
 
     name: str
@@ -26,49 +28,48 @@ class LinearRule:
     nonnegative: bool = False
 
     def nominal(self, x: Tensor, point: Point) -> Tensor:
-        """[n, in] -> [n, out]."""
-        return nn.functional.linear(
-            x, point[f"{self.name}.weight"], point[f"{self.name}.bias"] if self.bias else None
-        )
+        """Return x W^T + b, [n, in] -> [n, out]."""
+        bias = point[f"{self.name}.bias"] if self.bias else None
+        return nn.functional.linear(x, point[f"{self.name}.weight"], bias)
 
     def nominal_backward(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
-        """[n, out] -> [n, in]."""
+        """Return d W, [n, out] -> [n, in]."""
         return d @ point[f"{self.name}.weight"]
 
     def bound(
         self, x: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
-        """[K or 1, n, in] -> [K, n, out]; exact products are exact, and all are widened for
-        rounding.
-        """
-        return rounding.widen(self.product(x, box, products), self.rounding_of(x, box, rounding))
+        """Bound x W^T + b, [K or 1, n, in] -> [K, n, out], widened for rounding."""
+        return rounding.widen(
+            self.unwidened_bounds(x, box, products), self.output_error(x, box, rounding)
+        )
 
-    def product(self, x: Interval, box: Intervals, products: Products) -> Bounds:
-        """The same, not widened."""
+    def unwidened_bounds(self, x: Interval, box: Intervals, products: Products) -> Bounds:
+        """Return (lower, upper) of x W^T + b, each [K, n, out], right in exact arithmetic."""
         lower, upper = products.forward(x, box[f"{self.name}.weight"], self.nonnegative)
         if self.bias:
             bias = box[f"{self.name}.bias"]
-            lower, upper = lower.add_(bias.lower[:, None, :]), upper.add_(bias.upper[:, None, :])
+            lower = lower.add_(bias.lower[:, None, :])
+            upper = upper.add_(bias.upper[:, None, :])
         return lower, upper
 
-    def rounding_of(self, x: Interval, box: Intervals, rounding: Rounding) -> Tensor:
-        """tau of each record's outputs, [K, n, 1]."""
-        return rounding.dot_error(
-            x, box[f"{self.name}.weight"], box[f"{self.name}.bias"] if self.bias else None
-        )
+    def output_error(self, x: Interval, box: Intervals, rounding: Rounding) -> Tensor:
+        """Return tau, what each record's computed outputs may err by, [K, n, 1]."""
+        bias = box[f"{self.name}.bias"] if self.bias else None
+        return rounding.dot_error(x, box[f"{self.name}.weight"], bias)
 
     def bound_backward(
         self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
-        """d_in = W^T d_out. [K, n, out] -> [K, n, in]."""
+        """Bound d W, [K, n, out] -> [K, n, in], widened for rounding."""
         weight = box[f"{self.name}.weight"]
         transposed = Interval.unchecked(weight.lower.mT, weight.upper.mT)
-        return rounding.widen(products.back(d, transposed), rounding.dot_error(d, weight))
+        return rounding.widen(products.backward(d, transposed), rounding.dot_error(d, weight))
 
     def nominal_gradients(
         self, d: Tensor, x: Tensor
     ) -> Iterator[tuple[str, Tensor, Tensor | None]]:
-        """d [n, out] and x [n, in]: dW = d (x) x, db = d."""
+        """Yield the weight's gradient as (d [n, out], x [n, in]), and the bias's, which is d."""
         yield f"{self.name}.weight", d, x
         if self.bias:
             yield f"{self.name}.bias", d, None
@@ -76,10 +77,11 @@ class LinearRule:
     def gradients(
         self, d: Interval, x: Interval, rounding: Rounding, products: Products
     ) -> Iterator[Gradient]:
-        """The same for intervals: kernels multiply, exactly or as training.product asks."""
+        """Yield the factors of the gradients; kernels multiply them by ``training.product``."""
         yield Gradient(f"{self.name}.weight", d, x)
         if self.bias:
             yield Gradient(f"{self.name}.bias", d, None)
 
-    def alive(self, x: Tensor, y: Tensor) -> int:
+    def numbers_held(self, x: Tensor, y: Tensor) -> int:
+        """Return the numbers of one record's input x and output y."""
         return x.numel() + y.numel()

@@ -1,4 +1,4 @@
-"""The registry."""
+"""The registry of layers: which layer types have a bound rule, and the rules of a network."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,42 +11,44 @@ from agt.bounds.convolution import ConvRule
 from agt.bounds.layer_rule import LayerRule
 from agt.bounds.linear import LinearRule
 from agt.bounds.pooling import AvgPoolRule
-from agt.bounds.reshaping import FlattenRule
+from agt.bounds.reshaping import ReshapeRule
 from agt.errors import ConfigError, nearest
 
+# Layer type -> the rule of a layer, from its name and the layer. The exact type is looked up: a
+# subclass may compute something else, so it is as unknown as any other layer.
 RULES: dict[type[nn.Module], Callable[[str, Any], LayerRule]] = {
     nn.Linear: lambda name, layer: LinearRule(name, layer.bias is not None),
     nn.ReLU: lambda name, layer: ReluRule(name),
-    nn.Flatten: FlattenRule.of,
-    nn.Unflatten: FlattenRule.back,
-    nn.AvgPool2d: AvgPoolRule.of,
-    nn.Conv2d: ConvRule.of,
-    **dict.fromkeys(ELEMENTWISE, ElementwiseRule.of),
+    nn.Flatten: ReshapeRule.from_flatten,
+    nn.Unflatten: ReshapeRule.from_unflatten,
+    nn.AvgPool2d: AvgPoolRule.from_layer,
+    nn.Conv2d: ConvRule.from_layer,
+    **dict.fromkeys(ELEMENTWISE, ElementwiseRule.from_layer),
 }
 
+TRAINED_RULES = (LinearRule, ConvRule)  # rules of layers with parameters (TrainedLayerRule)
 
-TRAINED = (LinearRule, ConvRule)  # those with parameters (contract.Trained)
-# what a layer takes and leaves; the others take both, and leave the same
-TURNS: dict[type[nn.Module], tuple[str, str]] = {
+# Layer type -> (what it takes, what it gives). Other layers take both, and give what they take.
+RECORD_FORMS: dict[type[nn.Module], tuple[str, str]] = {
     nn.Linear: ("rows", "rows"),
     nn.Conv2d: ("images", "images"),
     nn.AvgPool2d: ("images", "images"),
     nn.Flatten: ("images", "rows"),
     nn.Unflatten: ("rows", "images"),
 }
-NamedLayers = dict[str, nn.Module]
 
 
 def rules_for(head: nn.Sequential) -> tuple[LayerRule, ...]:
-    """The rule of each layer, in order.
+    """Return the rule of each layer of a network, in order.
 
     Raises:
-        ConfigError: a layer has no rule, two layers share a parameter (their gradients would have
-            to be added), or a layer for images is given rows, or one for rows images.
+        ConfigError: a layer has no rule; two layers share a parameter, so that their gradients
+            would have to be added; or a layer for images follows one that gives rows, or the other
+            way round.
     """
     if len(list(head.parameters())) < len(list(head.named_parameters(remove_duplicate=False))):
         raise ConfigError("model: two layers share a parameter, which no bound rule covers")
-    # Not named_children(), which names a layer used twice (a shared ReLU) only once.
+    # Not named_children(), which names a layer that is used twice (a shared ReLU) only once.
     layers = {name: layer for name, layer in head._modules.items() if layer is not None}
     for name, layer in layers.items():
         if type(layer) not in RULES:
@@ -55,40 +57,46 @@ def rules_for(head: nn.Sequential) -> tuple[LayerRule, ...]:
                 f"model: no bound rule for layer {name} "
                 f"({kind}){nearest(kind, [t.__name__ for t in RULES])}"
             )
-    _check_order(layers)
-    rules, nonnegative = list[LayerRule](), False
+    _check_record_forms(layers)
+    rules = list[LayerRule]()
+    nonnegative = False  # records may have negative features
     for name, layer in layers.items():
         rule = RULES[type(layer)](name, layer)
-        rules.append(replace(rule, nonnegative=nonnegative) if isinstance(rule, TRAINED) else rule)
-        nonnegative = _nonnegative(rule, nonnegative)
+        if isinstance(rule, TRAINED_RULES):
+            rule = replace(rule, nonnegative=nonnegative)
+        rules.append(rule)
+        nonnegative = _is_output_nonnegative(rule, nonnegative)
     return tuple(rules)
 
 
-def _nonnegative(rule: LayerRule, before: bool) -> bool:
-    """Whether a layer gives no value below 0, whatever it is given; ``before``: of none below 0."""
-    if isinstance(rule, FlattenRule | AvgPoolRule):
-        return before  # the same numbers, or their means
-    return isinstance(rule, ReluRule) or (
-        isinstance(rule, ElementwiseRule) and rule.activation.range[0] >= 0
-    )
+def _is_output_nonnegative(rule: LayerRule, input_nonnegative: bool) -> bool:
+    """Return whether a layer cannot give a negative value, whatever the data are."""
+    if isinstance(rule, ReshapeRule | AvgPoolRule):
+        return input_nonnegative  # the output has the same numbers, or means of them
+    if isinstance(rule, ElementwiseRule):
+        return rule.activation.value_range[0] >= 0
+    return isinstance(rule, ReluRule)
 
 
-def _check_order(layers: NamedLayers) -> None:
-    """Raise ConfigError where a layer that takes rows is given images, or the other way round.
+def _check_record_forms(layers: dict[str, nn.Module]) -> None:
+    """Refuse a layer for rows that is given images, or the other way round.
 
-    Whether they have the right size is another question, and what records are, too
-    (network.Network.check).
+    Sizes are not compared, nor is the form of the records known: that is
+    ``Network.check_record_shape``.
+
+    Raises:
+        ConfigError: two layers do not fit.
     """
-    last, given = "", ""
+    previous = ""
+    form = ""  # unknown until a layer determines it
     for name, layer in layers.items():
-        kind, (takes, leaves) = (
-            f"layer {name} ({type(layer).__name__})",
-            TURNS.get(type(layer), (given, given)),
-        )
-        if given and takes != given:
-            between = "nn.Flatten()" if takes == "rows" else "nn.Unflatten()"
+        description = f"layer {name} ({type(layer).__name__})"
+        taken, given = RECORD_FORMS.get(type(layer), (form, form))
+        if form and taken != form:
+            between = "nn.Flatten()" if taken == "rows" else "nn.Unflatten()"
             raise ConfigError(
-                f"model: {kind} takes {takes}, and {last} leaves {given}: put {between} between "
-                "them"
+                f"model: {description} takes {taken}, and {previous} leaves {form}: put {between} "
+                "between them"
             )
-        last, given = kind, leaves
+        previous = description
+        form = given

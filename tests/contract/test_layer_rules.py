@@ -433,14 +433,14 @@ def test_computed_functions_err_by_less_than_half_the_margin(
     x = torch.from_numpy(numbers[:-1]).to(getattr(torch, dtype))
     unit, value, slope = torch.finfo(x.dtype).eps / 2, s.value(x), s.slope(x)
     margin = max(s.margin, 4)  # without margin: one rounding, and a float32 constant's
-    grows = max(map(abs, s.range)) == np.inf
+    grows = max(map(abs, s.value_range)) == np.inf
     with mpmath.workdps(40):
         for at, y, dy in zip(x.tolist(), value.tolist(), slope.tolist(), strict=True):
             exact, derivative = (f(mpmath.mpf(at)) for f in EXACTLY[kind])
             assert abs(y - exact) <= margin / 2 * unit * (1 + abs(at) if grows else 1), at
             assert abs(dy - derivative) <= margin / 2 * unit, at
-            assert s.range[0] <= exact <= s.range[1]
-            assert s.slopes[0] <= derivative <= s.slopes[1]
+            assert s.value_range[0] <= exact <= s.value_range[1]
+            assert s.slope_range[0] <= derivative <= s.slope_range[1]
 
 
 @activations
@@ -448,7 +448,7 @@ def test_functions_are_monotone_between_the_turning_points(kind: type[nn.Module]
     """In high precision, on a grid from -9 to 9; at each turning point they do turn."""
     s = ELEMENTWISE[kind](kind())
     grid = [mpmath.mpf(i) / 50 for i in range(-450, 451)]
-    for f, turns in zip(EXACTLY[kind], (s.turns, s.slope_turns), strict=True):
+    for f, turns in zip(EXACTLY[kind], (s.turning_points, s.slope_turning_points), strict=True):
         with mpmath.workdps(40):
             ends = [grid[0], *map(mpmath.mpf, turns), grid[-1]]
             signs = []
@@ -512,7 +512,7 @@ def padded_otherwise(patch: pytest.MonkeyPatch) -> None:
         wide = nn.functional.pad(front, (right, right, down, down), mode="replicate").unflatten(
             0, x.shape[:2]
         )
-        return replace(self, padding=(0, 0))._patches(wide, axes=2)
+        return replace(self, padding=(0, 0))._patches(wide, leading_axes=2)
 
     patch.setattr(ConvRule, "_patches_of_each_k", edged)
 
@@ -629,7 +629,9 @@ def rough(at: Setting) -> Setting:
         return computed
 
     return without(
-        at, value=erring(s.value, max(map(abs, s.range)) == np.inf), slope=erring(s.slope, False)
+        at,
+        value=erring(s.value, max(map(abs, s.value_range)) == np.inf),
+        slope=erring(s.slope, False),
     )
 
 
@@ -686,8 +688,8 @@ def test_records_without_room_for_a_window_are_refused(record: tuple[int, ...]) 
 class Backwards(AvgPoolRule):
     """The same numbers, added in the opposite order."""
 
-    def _places(self, shape: torch.Size) -> list[tuple[slice, slice]]:
-        return super()._places(shape)[::-1]
+    def _window_positions(self, shape: torch.Size) -> list[tuple[slice, slice]]:
+        return super()._window_positions(shape)[::-1]
 
 
 @pytest.mark.parametrize("way", ["nominal", "nominal_backward"])
