@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from agt.kernels import select
+from agt.kernels import select, selftest
 from agt_cli.errors import explain
 from agt_cli.runs import prepare
 
@@ -44,7 +44,7 @@ def test_a_kernel_with_wrong_numbers_stops_the_run(
     agt: Agt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(
-        select.CASES, "sum", lambda kernel, at: (torch.tensor(int(kernel.name == "cpu")),)
+        selftest.CASES, "sum", lambda kernel, at: (torch.tensor(int(kernel.name == "cpu")),)
     )
     select._first_working.cache_clear()
     said = agt("train", *TINY, "compute.kernel=auto")

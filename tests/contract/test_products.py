@@ -87,7 +87,7 @@ def operands(rng: np.random.Generator, form: str, dtype: str) -> tuple[Interval,
 
 
 def multiply(kind: Products, form: str, x: Interval, w: Interval) -> Bounds:
-    return (kind.back if form == "back" else kind.forward)(x, w)
+    return (kind.backward if form == "back" else kind.forward)(x, w)
 
 
 def violations(kind: Products, form: str, dtype: str) -> tuple[int, int]:

@@ -218,15 +218,19 @@ class WarmExtremes(ReferenceExtremes):
     name: str
 
     @staticmethod
-    def _keep(kept: torch.Tensor, fresh: torch.Tensor, count: int, largest: bool) -> torch.Tensor:
-        return torch.cat([kept, fresh])
+    def _select(
+        selected: torch.Tensor, added: torch.Tensor, count: int, largest: bool
+    ) -> torch.Tensor:
+        return torch.cat([selected, added])
 
     def result(self) -> tuple[torch.Tensor, torch.Tensor]:
         counts = self.counts.tolist()
         greatest = [
-            -self._bound(("greatest", k), -self._greatest[k], c) for k, c in enumerate(counts)
+            -self._bound(("greatest", k), -self._largest_lower[k], c) for k, c in enumerate(counts)
         ]
-        least = [self._bound(("least", k), self._least[k], c) for k, c in enumerate(counts)]
+        least = [
+            self._bound(("least", k), self._smallest_upper[k], c) for k, c in enumerate(counts)
+        ]
         return torch.stack(greatest), torch.stack(least)
 
     def _bound(self, side: tuple[str, int], values: torch.Tensor, count: int) -> torch.Tensor:

@@ -19,7 +19,7 @@ from agt.bounds.interval import Interval
 from agt.bounds.layer_rule import Gradient
 from agt.data.records import Records
 from agt.errors import ConfigError
-from agt.kernels.select import load
+from agt.kernels.select import load_kernel
 from agt.mechanisms.judging import claim
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.models.box import BoxModel
@@ -63,7 +63,7 @@ def test_the_rule_is_the_extreme_over_every_set_of_records(kernel: str, r: int) 
             for ends in ((least, greatest), (least + low, greatest + high))
         )
         counts = torch.tensor([RULE.selected(r, 5, 3)])  # the last two records are public
-        chosen = load(kernel).extremes(counts, (2,), False, "exact")
+        chosen = load_kernel(kernel).extremes(counts, (2,), False, "exact")
         private = [Gradient("p", each.d[:, :3], None) for each in (near, far)]
         for each in deviations(*private, "exact"):
             chosen.update(each.d, each.x)

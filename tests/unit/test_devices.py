@@ -23,7 +23,7 @@ from agt.bounds.rounding import check_precision
 from agt.certificates import box as certificates
 from agt.certificates.box import certify, envelope
 from agt.errors import ConfigError
-from agt.kernels import select
+from agt.kernels import selftest
 from agt.kernels.reference import ReferenceKernel
 from agt.training import loop, stream
 from agt.training.checkpoint import CheckpointState
@@ -204,9 +204,9 @@ def test_a_run_goes_on_there_from_a_checkpoint(away: dict[str, str]) -> None:
         assert torch.equal(first.result().lower[name], second.result().lower[name])
 
 
-@pytest.mark.parametrize("case", select.CASES)
+@pytest.mark.parametrize("case", selftest.CASES)
 def test_the_self_tests_cases_stay_where_they_are_put(case: str, away: dict[str, str]) -> None:
-    for tensor in select.CASES[case](ReferenceKernel(), select._Probe("meta")):
+    for tensor in selftest.CASES[case](ReferenceKernel(), selftest.Probe("meta")):
         assert isinstance(tensor, Elsewhere)
 
 

@@ -15,7 +15,7 @@ from synthetic import random_interval
 
 from agt.bounds.interval import Interval
 from agt.kernels.reference import ReferenceKernel
-from agt.kernels.select import check
+from agt.kernels.selftest import check_kernel
 from agt.settings import QUANTA
 
 pytest.importorskip(
@@ -220,4 +220,4 @@ def test_a_selection_broken_on_purpose_is_noticed(
 def test_the_self_test_passes() -> None:
     from agt.kernels.gpu import GpuKernel
 
-    check(GpuKernel(), DEVICE)
+    check_kernel(GpuKernel(), DEVICE)

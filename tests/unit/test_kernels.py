@@ -24,7 +24,7 @@ from agt.bounds.products import (
 )
 from agt.bounds.rounding import widen_by
 from agt.errors import ConfigError, UnsoundError
-from agt.kernels import select
+from agt.kernels import select, selftest
 from agt.kernels.reference import Extremes, ReferenceKernel
 from agt.kernels.select import pick_device, pick_kernel
 from agt.settings import QUANTA, ComputeConfig
@@ -439,7 +439,7 @@ class Bent(ReferenceKernel):
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[object], None]]:
     """Makes ``kernel=cpu`` another kernel: an instance, or an exception that loading it raises."""
-    load = select.load
+    load = select.load_kernel
 
     def use(kernel: object) -> None:
         def loading(name: str) -> ReferenceKernel:
@@ -447,14 +447,14 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[object], None]
                 raise kernel
             return kernel if name == "cpu" else load(name)  # type: ignore[return-value]
 
-        monkeypatch.setattr(select, "load", loading)
+        monkeypatch.setattr(select, "load_kernel", loading)
         select._first_working.cache_clear()
 
     yield use
     select._first_working.cache_clear()
 
 
-@pytest.mark.parametrize("case", select.CASES)
+@pytest.mark.parametrize("case", selftest.CASES)
 def test_a_kernel_that_gives_other_numbers_is_fatal_and_named(
     case: str, loaded: Callable[[object], None]
 ) -> None:
@@ -468,7 +468,7 @@ def test_the_self_test_passes_what_is_right(loaded: Callable[[object], None]) ->
     loaded(Bent("nothing"))
     assert isinstance(pick_kernel(ComputeConfig()), Bent)
     for name in ("reference", "cpu"):
-        select.check(pick_kernel(ComputeConfig(kernel=name)), "cpu")  # type: ignore[arg-type]
+        select.check_kernel(pick_kernel(ComputeConfig(kernel=name)), "cpu")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("fault", ["import", "launch", "numbers that are none"])
