@@ -126,7 +126,7 @@ class CpuKernel(ReferenceKernel):
         Terms are added in another order, which the signs of the record's own x decide.
         """
         if x.lower.dtype != torch.float64:
-            # Terms and their sums in float64, rounded once: Lemma 8 of docs/proofs/sums.md.
+            # Terms and their sums in float64, rounded once: Lemma 7 of docs/proofs/sums.md.
             lower, upper = self.corner_product(x.double(), weights.double())
             return lower.to(x.lower.dtype), upper.to(x.lower.dtype)
         if x.lower.dim() > 3:
