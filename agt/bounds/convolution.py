@@ -197,8 +197,10 @@ class ConvRule:
         row_step, column_step = self.dilation
         padded = x
         if any(self.padding):
-            top, left = self.padding
-            padded = nn.functional.pad(x, (left, left, top, top))
+            row_padding, column_padding = self.padding
+            padded = nn.functional.pad(
+                x, (column_padding, column_padding, row_padding, row_padding)
+            )
         windows = padded.unfold(-2, rows, row_stride).unfold(-2, columns, column_stride)
         dilated = windows[..., ::row_step, ::column_step]  # still a view
         arranged = dilated.movedim((-4, -3), (-2, -1))  # [..., in, rows, columns, H', W']
@@ -219,17 +221,17 @@ class ConvRule:
         """
         row_stride, column_stride = self.stride
         row_step, column_step = self.dilation
-        top, left = self.padding
-        height, width = self._output_size(shape)
-        windows = columns.reshape(*shape[:-2], *self.shape[2:], height, width)
-        image = columns.new_zeros((*shape[:-2], shape[-2] + 2 * top, shape[-1] + 2 * left))
+        first_row, first_column = self.padding
+        height, width = shape[-2:]
+        rows_out, columns_out = self._output_size(shape)
+        windows = columns.reshape(*shape[:-2], *self.shape[2:], rows_out, columns_out)
+        padded = columns.new_zeros((*shape[:-2], height + 2 * first_row, width + 2 * first_column))
         for i in range(self.shape[2]):
             for j in range(self.shape[3]):
-                seen_at_ij = image[
-                    ..., i * row_step :: row_stride, j * column_step :: column_stride
-                ]
-                seen_at_ij[..., :height, :width] += windows[..., i, j, :, :]
-        return image[..., top : top + shape[-2], left : left + shape[-1]].contiguous()
+                from_ij = padded[..., i * row_step :: row_stride, j * column_step :: column_stride]
+                from_ij[..., :rows_out, :columns_out] += windows[..., i, j, :, :]
+        image = padded[..., first_row : first_row + height, first_column : first_column + width]
+        return image.contiguous()
 
     def _rows(self, d: Tensor) -> Tensor:
         """Return [..., out, H', W'] as [..., groups, out / groups, positions]."""

@@ -241,10 +241,10 @@ class Network:
             ends.append(self.last.unwidened_bounds(hidden, differences, self.products))
             sizes.append({name: _largest_of_rows(rows) for name, rows in differences.items()})
         lower, upper = (torch.cat(end, dim=2) for end in zip(*ends, strict=True))
-        size = {
-            name: _unchecked_point(torch.cat([part[name].lower for part in sizes], dim=1))
-            for name in self._last_parameters
-        }
+        size = {}  # of all pairs' differences, as if they were rows of one layer
+        for name in self._last_parameters:
+            of_rows = torch.cat([part[name].lower for part in sizes], dim=1)
+            size[name] = _unchecked_point(of_rows)
         # pairs_of_class[c]: the indices of the pairs that contain class c.
         pairs_of_class = torch.stack(
             [torch.nonzero((first == c) | (second == c))[:, 0] for c in range(self.outputs)]

@@ -122,9 +122,9 @@ class AvgPoolRule:
         padded = self._padded(d.new_zeros((*d.shape[:-2], *shape[-2:])))
         for rows, columns in self._window_positions(shape):
             padded[..., rows, columns] += share
-        top, left = self.padding
+        first_row, first_column = self.padding
         height, width = shape[-2:]
-        return padded[..., top : top + height, left : left + width]
+        return padded[..., first_row : first_row + height, first_column : first_column + width]
 
     def _divisors(self, like: Tensor, shape: torch.Size) -> Tensor:
         """Return what each window's sum is divided by, [H', W'].

@@ -130,23 +130,23 @@ class Rounding:
             smallest_normal=precision.tiny,
         )
 
-    def dot_error(self, left: Interval, weight: Interval, bias: Interval | None = None) -> Tensor:
+    def dot_error(self, x: Interval, weight: Interval, bias: Interval | None = None) -> Tensor:
         """Return tau for a linear map of intervals: what any of its outputs may err by.
 
         It holds for any order of summation, with or without fused multiply-add.
 
         Args:
-            left: [K or 1, rows, n], bounds on the vectors.
+            x: [K or 1, rows, n], bounds on the vectors.
             weight: [K, outputs, n] or its transpose, bounds on the matrix.
             bias: [K, outputs], or None.
 
         Returns:
             [K, rows, 1], one number for all outputs of a record.
         """
-        length = left.shape[-1]
+        length = x.shape[-1]
         # Lemma 3 of docs/proofs/rounding.md: n max|x| max|w| bounds every partial sum.
         largest_weight = weight.magnitude().amax(dim=(1, 2))[:, None, None]
-        size = (left.inf_norm() * length) * largest_weight
+        size = (x.inf_norm() * length) * largest_weight
         if bias is not None:
             size = size + bias.magnitude().amax(dim=1)[:, None, None]
         return self.sum_error(length, size)

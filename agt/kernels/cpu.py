@@ -187,7 +187,7 @@ class CpuKernel(ReferenceKernel):
         return torch.from_numpy(low), torch.from_numpy(high)
 
     def relu_backward(self, d: Interval, x: Interval) -> Bounds:
-        """Multiply gradients by ReLU's derivative, as ``relu_backward``, overwriting d if it can."""
+        """Multiply gradients by ReLU's derivative, overwriting d if its memory allows it."""
         if not (d.lower.is_contiguous() and d.upper.is_contiguous()) or d.shape != x.shape:
             return relu_backward(d, x)
         ends = (d.lower, d.upper, x.lower, x.upper)
@@ -228,24 +228,21 @@ class CpuExtremes:
     rump: bool
     # R rows (k, output), ``in`` inputs, c the largest count.
     _held: np.ndarray = field(init=False)  # int64 [R, in], how many values are selected
-    _greatest: np.ndarray = field(init=False)  # int32 [R, in, c], lower bounds, negated
-    _least: np.ndarray = field(init=False)  # int32 [R, in, c], upper bounds
+    _largest_lower: np.ndarray = field(init=False)  # int32 [R, in, c], lower bounds, negated
+    _smallest_upper: np.ndarray = field(init=False)  # int32 [R, in, c], upper bounds
 
     def __post_init__(self) -> None:
         rows = len(self.counts) * self.shape[0]
         width = self.shape[1] if len(self.shape) > 1 else 1
         size = (rows, width, int(self.counts.max()))
         self._held = np.zeros((rows, width), dtype=np.int64)
-        self._greatest = np.empty(size, dtype=np.int32)
-        self._least = np.empty(size, dtype=np.int32)
+        self._largest_lower = np.empty(size, dtype=np.int32)
+        self._smallest_upper = np.empty(size, dtype=np.int32)
 
     def update(self, d: Interval, x: Interval | None) -> None:
         """Add the records of one fragment, as ``Extremes.update``."""
         point = x is None or x.is_point  # both products of a point are the same
-        if x is None:
-            x_lower = np.ones((1, 1, d.shape[1]))
-        else:
-            x_lower = _array(x.lower.mT)
+        x_lower = np.ones((1, 1, d.shape[1])) if x is None else _array(x.lower.mT)
         x_upper = x_lower if x is None or x.is_point else _array(x.upper.mT)
         cpu_compiled.select_extremes(
             _rows(d.lower),
@@ -258,32 +255,32 @@ class CpuExtremes:
             self.capped,
             self.rump,
             self._held,
-            self._greatest,
-            self._least,
+            self._largest_lower,
+            self._smallest_upper,
         )
 
     def selected_values(self) -> tuple[Tensor, Tensor]:
         """Return the selected bounds so far, as ``Extremes.selected_values``."""
-        shape = (len(self.counts), *self.shape, self._least.shape[2])
+        shape = (len(self.counts), *self.shape, self._smallest_upper.shape[2])
         free = ~self._used
-        for values in (self._greatest, self._least):
+        for values in (self._largest_lower, self._smallest_upper):
             values[free] = EMPTY_SLOT  # no update reads a free slot
-        greatest = torch.from_numpy(self._greatest).view(shape)
-        least = torch.from_numpy(self._least).view(shape)
-        return greatest, least
+        largest_lower = torch.from_numpy(self._largest_lower).view(shape)
+        smallest_upper = torch.from_numpy(self._smallest_upper).view(shape)
+        return largest_lower, smallest_upper
 
     @property
     def _used(self) -> np.ndarray:
         """Return which slots hold a value, bool [R, in, c]."""
-        return np.arange(self._least.shape[2]) < self._held[..., None]
+        return np.arange(self._smallest_upper.shape[2]) < self._held[..., None]
 
     def result(self) -> tuple[Tensor, Tensor]:
         """Return the sums of the selected bounds, as ``Extremes.result``."""
         used = self._used
-        greatest = -np.where(used, self._greatest, 0).sum(axis=2, dtype=np.int64)
-        least = np.where(used, self._least, 0).sum(axis=2, dtype=np.int64)
         shape = (len(self.counts), *self.shape)
-        return torch.from_numpy(greatest).view(shape), torch.from_numpy(least).view(shape)
+        negated_lower = np.where(used, self._largest_lower, 0).sum(axis=2, dtype=np.int64)
+        upper = np.where(used, self._smallest_upper, 0).sum(axis=2, dtype=np.int64)
+        return torch.from_numpy(-negated_lower).view(shape), torch.from_numpy(upper).view(shape)
 
 
 def _stacked(matrices: Tensor, front: tuple[int, ...]) -> Tensor:

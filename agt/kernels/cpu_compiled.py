@@ -724,7 +724,7 @@ def _merge_smallest(values, n, count, selected, held, pool, sample, minima, hits
 
 @njit(parallel=True, cache=True)
 def select_extremes(  # type: ignore[no-untyped-def]
-    lower, upper, xl, xu, counts, outputs, point, capped, rump, held, greatest, least
+    lower, upper, xl, xu, counts, outputs, point, capped, rump, held, largest_lower, smallest_upper
 ):  # fmt: skip
     """Merge the bounds of a fragment's records into the selections of all numbers.
 
@@ -737,12 +737,12 @@ def select_extremes(  # type: ignore[no-untyped-def]
         capped: whether to select from min(upper bound, 0) and max(lower bound, 0).
         rump: whether products are in midpoint-radius form.
         held: [R, in], how many values are selected so far; updated.
-        greatest, least: int32 [R, in, c], the greatest lower bounds, negated, and the least upper
-            bounds; updated. Negation makes both a selection of the smallest values.
+        largest_lower, smallest_upper: int32 [R, in, c], the selected lower bounds, negated, and the
+            selected upper bounds; updated. Negation makes both a selection of smallest values.
     """
     rows, n = lower.shape
     width = xl.shape[1]
-    pool_size = least.shape[2] + n + LANES
+    pool_size = smallest_upper.shape[2] + n + LANES
     columns = n // _COLUMN_VALUES + 1
     for r in prange(rows):
         k = r // outputs
@@ -777,7 +777,7 @@ def select_extremes(  # type: ignore[no-untyped-def]
                     down[s] = min(down[s], np.int32(0))
                     up[s] = min(up[s], np.int32(0))
             before = held[r, i]
-            _merge_smallest(down, n, count, greatest[r, i], before, pool, sample, minima, hits)
+            _merge_smallest(down, n, count, largest_lower[r, i], before, pool, sample, minima, hits)
             held[r, i] = _merge_smallest(
-                up, n, count, least[r, i], before, pool, sample, minima, hits
+                up, n, count, smallest_upper[r, i], before, pool, sample, minima, hits
             )

@@ -120,8 +120,8 @@ def contiguous_factors(d: Interval, x: Interval | None) -> tuple[list[Tensor], i
     """Return the factors of gradients as kernels take them.
 
     Returns:
-        The ends of d and of x, contiguous (of d again for a bias, whose x is not read), and how many
-        numbers lie between x of one k and x of the next: 0 if all k have the same x.
+        The ends of d and of x, contiguous (of d again for a bias, whose x is not read), and how
+        many numbers lie between x of one k and x of the next: 0 if all k have the same x.
     """
     other = d if x is None else x
     x_stride = 0 if x is None or x.shape[0] == 1 else x.shape[1] * x.shape[2]

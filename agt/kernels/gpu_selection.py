@@ -30,7 +30,7 @@ _PROGRAM_INPUTS = 64  # inputs of them, at most
 _RECORDS_BETWEEN_CHECKS = tl.constexpr(32)
 _SLOTS_AT_ONCE = tl.constexpr(4)  # slots that are read one after the other, without waiting
 _MAX_SPARE_SLOTS = 1 << 20
-_QUANTA = tl.constexpr(QUANTA)
+_CLIP = tl.constexpr(QUANTA)
 _ABOVE_ALL = tl.constexpr(QUANTA + 1)  # above every value
 
 
@@ -53,11 +53,11 @@ def _find_level(slots, held, count, step, OUT: tl.constexpr, IN: tl.constexpr): 
 
     Returns:
         int32 [OUT, IN]. For a number that holds more than ``count`` values, a level t with exactly
-        ``count`` of them below t, or fewer below t and more at or below it. Otherwise a number above
-        all values.
+        ``count`` of them below t, or fewer below t and more at or below it. Otherwise a number
+        above all values.
     """
-    low = tl.full((OUT, IN), -_QUANTA, dtype=tl.int64)
-    high = tl.where(held > count, low + 2 * _QUANTA, low)
+    low = tl.full((OUT, IN), -_CLIP, dtype=tl.int64)
+    high = tl.where(held > count, low + 2 * _CLIP, low)
     most_held = tl.max(held)
     while tl.max(high - low) > 0:
         # Three pivots quarter the interval in each pass over the values.
