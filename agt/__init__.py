@@ -3,7 +3,8 @@
 
     import agt
     model = agt.fit(x, y)                          train with bounds for every k
-    model.certify(queries).stable_distance         how many people's data it would take to change each answer
+    model.certify(queries).stable_distance         how many people's data it would take to change
+                                                   each answer
 
 What this package offers is loaded when it is first used, so that ``import agt`` takes no time.
 """

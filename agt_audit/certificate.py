@@ -408,7 +408,7 @@ def bounds_of(model: Model) -> Any:
 
 
 # -- queries
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def roots(
@@ -465,7 +465,7 @@ def ks_apart(edit: Edited, relation: str) -> int:
 
 
 # -- the audit
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @schema
@@ -720,7 +720,7 @@ class Auditor:
         return Target(self.queries[row].astype(np.float64).ravel(), int(self.known.prediction[row]))
 
     # -- neighbours
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def leave_out(self) -> None:
         """Train without each unit, and see what the model had memorised of it."""
@@ -1082,7 +1082,7 @@ class Auditor:
         )  # fmt: skip
 
     # -- findings
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def effort(self) -> str:
@@ -1265,10 +1265,16 @@ class Auditor:
         """
         farthest = {kind: max(self.went.get(kind, ()), default=0.0) for kind in self.planned}
         edits = [
-            {"edit": kind[0], "k": kind[1], "planned": self.planned[kind], "trained": len(self.went.get(kind, ())),
-             "refused": self.refused[kind], "deviation / bound": share}
+            {
+                "edit": kind[0],
+                "k": kind[1],
+                "planned": self.planned[kind],
+                "trained": len(self.went.get(kind, ())),
+                "refused": self.refused[kind],
+                "deviation / bound": share,
+            }
             for kind, share in sorted(farthest.items(), key=lambda each: -each[1])
-        ]  # fmt: skip
+        ]
         groups = [
             {"parameters": name, "deviation / bound": share,
              "narrowing of all noticed above, %": 100 * max(0.0, 1 - share)}

@@ -1,12 +1,16 @@
 """From an attack's mistakes to a lower bound on the privacy loss, and to what is said of a claim
 (method.md section 8).
 
-| estimate        | of      | what it means                                                                         |
-|-----------------|---------|---------------------------------------------------------------------------------------|
-| Clopper-Pearson | epsilon | confident: it exceeds the truth at most as often as was asked for, at any number      |
-| Katz-log        | epsilon | asymptotic: so in the limit of many trials, and off where a count is small            |
-| Bayesian        | epsilon | credible: a quantile of what Jeffreys' prior makes of the counts; no confidence bound |
-| Gaussian DP     | mu      | confident, of the mu of a mechanism that is mu-GDP; it contradicts such a claim alone |
+| estimate        | of      | what it means                                                        |
+|-----------------|---------|----------------------------------------------------------------------|
+| Clopper-Pearson | epsilon | confident: it exceeds the truth at most as often as was asked for,   |
+|                 |         | at any number                                                        |
+| Katz-log        | epsilon | asymptotic: so in the limit of many trials, and off where a count is |
+|                 |         | small                                                                |
+| Bayesian        | epsilon | credible: a quantile of what Jeffreys' prior makes of the counts; no |
+|                 |         | confidence bound                                                     |
+| Gaussian DP     | mu      | confident, of the mu of a mechanism that is mu-GDP; it contradicts   |
+|                 |         | such a claim alone                                                   |
 
 Formal guarantees
     A false alarm is a trial on the side without the record that the attack calls "in"; a miss is
@@ -127,7 +131,7 @@ class Mistakes:
 
 
 # -- bounds
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def upper_limit(events: Any, trials: Any, error: float) -> Any:
@@ -239,7 +243,7 @@ def _katz(
 
 
 # -- claims
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -374,9 +378,14 @@ class TestedClaim:
                 "delta": delta if epsilon else None,
             }
             yield self.finding(
-                Outcome.REPORTED, meaning, measure=estimate.measure, found=estimate.found, strength=estimate.strength,
-                estimator=estimate.estimator, **numbers,
-            )  # fmt: skip
+                Outcome.REPORTED,
+                meaning,
+                measure=estimate.measure,
+                found=estimate.found,
+                strength=estimate.strength,
+                estimator=estimate.estimator,
+                **numbers,
+            )
 
     def judge(self, mistakes: Mistakes) -> Finding:
         """Hold the rigorous lower bound against the claim."""
@@ -443,7 +452,7 @@ def _enough(needed: int) -> str:
 
 
 # -- events
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

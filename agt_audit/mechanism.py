@@ -4,7 +4,8 @@
     certain, verdict, *others = audit_pair(mechanism, pair, TrialPlan(trials=10_000), farthest=50)
     certain         the loss that the mechanism's own table implies
     verdict         the bound from what it drew; others: other estimates of the same counts
-    search(labelling, goal, anchors, count, width, seed)      the query and the neighbour at which most can be told
+    search(labelling, goal, anchors, count, width, seed)      the query and the neighbour at which
+                                                              most can be told
 
 Every query of the search lies on a segment between two records of different labels. On it the
 evidence crosses some level (the label changes, or the stable distance reaches a value). The
@@ -166,15 +167,25 @@ class Exact:
         meaning = f"worked out, without chance: {loss}, {held} the {claimed.value:g} claimed"
         outcome = Outcome.VIOLATED if self.exceeds else Outcome.STANDS
         return Finding(
-            subject, str(guarantee), attack, effort, outcome, meaning, claimed.measure, claimed.value, claimed.shown_delta,
-            value, Strength.CERTAIN,
-            noticeable=noticeable or "any excess on this pair, in what the mechanism says it draws "
-                                     "with; not what it draws",
-        )  # fmt: skip
+            subject,
+            str(guarantee),
+            attack,
+            effort,
+            outcome,
+            meaning,
+            claimed.measure,
+            claimed.value,
+            claimed.shown_delta,
+            value,
+            Strength.CERTAIN,
+            noticeable=noticeable
+            or "any excess on this pair, in what the mechanism says it draws "
+            "with; not what it draws",
+        )
 
 
 # -- one pair
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def exact_loss(mechanism: Mechanism, pair: NeighbourPair) -> Exact:
@@ -695,7 +706,7 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
 
 
 # -- the audit
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 Natural = Annotated[int, Field(ge=0, le=65_536)]
 WITHOUT_RUN = (

@@ -264,7 +264,7 @@ class AttackedModel:
         return np.array(list(dict.fromkeys([*exposed.tolist(), *others.tolist()]))[:pairs])
 
     # -- findings
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def scored(self) -> Iterator[Finding]:
         """What each attack's scores told: of the run's own model, and of the shadow models in

@@ -4,13 +4,16 @@ Scores are higher for members. phi = ln(p/(1 - p)) of the record's own label, co
 without rounding p to 1: f_y - logsumexp of the other logits; of two classes it is the margin on the
 label's side.
 
-| attack       | score                                                                             | needs                 |
-|--------------|-----------------------------------------------------------------------------------|-----------------------|
-| loss         | ln p: one threshold for all records (Yeom et al. 2018)                            | nothing               |
-| lira_online  | ln N(phi; models with the record) - ln N(phi; without) (Carlini et al. 2022)      | 2 models on each side |
-| lira_offline | (phi - mean)/sd of the models without the record                                  | 2 models without      |
-| rmia         | share of the pool z with [p(x)/p_ref(x)] / [p(z)/p_ref(z)] >= 1 (Zarifzadeh 2024) | 1 model without       |
-| labels       | how many of the record and its noisy copies keep its label (Choquette-Choo 2021)  | labels alone          |
+| attack       | score                                                     | needs                 |
+|--------------|-----------------------------------------------------------|-----------------------|
+| loss         | ln p: one threshold for all records (Yeom et al. 2018)    | nothing               |
+| lira_online  | ln N(phi; models with the record) - ln N(phi; without)    | 2 models on each side |
+|              | (Carlini et al. 2022)                                     |                       |
+| lira_offline | (phi - mean)/sd of the models without the record          | 2 models without      |
+| rmia         | share of the pool z with [p(x)/p_ref(x)] /                | 1 model without       |
+|              | [p(z)/p_ref(z)] >= 1 (Zarifzadeh 2024)                    |                       |
+| labels       | how many of the record and its noisy copies keep its      | labels alone          |
+|              | label (Choquette-Choo 2021)                               |                       |
 
 Gaussians are each record's own where 32 models stand on either side, else their variance is pooled
 over all records. RMIA is the offline one: p_ref = ((1 + A) p_out + 1 - A)/2, A = .3, p_out the mean
@@ -48,7 +51,7 @@ TINY = 1e-9  # a standard deviation below it is none: models that agree to all d
 
 
 # -- scores
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def confidences(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:

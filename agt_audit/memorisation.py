@@ -2,7 +2,8 @@
 answer to another.
 
     memorisation of j       P(h(x_j) = y_j | j in S) - P(h(x_j) = y_j | j not in S)
-    influence of i on t     P(h(x_t) = y_t | i in S, t not in S) - P(h(x_t) = y_t | i not in S, t not in S)
+    influence of i on t     P(h(x_t) = y_t | i in S, t not in S) - P(h(x_t) = y_t | i not in S, t
+                            not in S)
 
 over the draw of the subset S that h is trained on (Feldman 2020; Feldman and Zhang 2020). Both are
 a ``Contrast``: of the models with a record and of those without it, how many are right. Left out
@@ -169,7 +170,7 @@ def strongest(
 
 
 # -- the audit
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 NOTES = (
     "for the data owner alone: this report names records, and says how much the model learnt of "

@@ -115,7 +115,7 @@ def replaces(relation: str) -> bool:
 
 
 # -- queries
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def on_line(begin: np.ndarray, end: np.ndarray, share: np.ndarray) -> np.ndarray:
@@ -141,7 +141,7 @@ def bisected(read: Read, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray
 
 
 # -- records
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def without(records: Records, rows: np.ndarray) -> Records:
@@ -202,7 +202,7 @@ class Edited:
 
 
 # -- training
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def retrained(problem: Problem, records: Records, ks: tuple[int, ...] | None = None) -> Model:
@@ -321,7 +321,7 @@ def labels_of(margins: np.ndarray) -> np.ndarray:
 
 
 # -- edits that hurt
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -375,9 +375,17 @@ class Terms:
         high = np.max([np.asarray(part).max(axis=0) for part in parts], axis=0)
         plan = recipe.plan(problem.trained_on)
         return cls(
-            settings.relation.name, settings.relation.unit_rows, problem.classes, plan, weights(recipe.training, plan),
-            settings.ensemble, low, high, settings.certificate.bounded == "each parameter", settings.relation.radius,
-        )  # fmt: skip
+            settings.relation.name,
+            settings.relation.unit_rows,
+            problem.classes,
+            plan,
+            weights(recipe.training, plan),
+            settings.ensemble,
+            low,
+            high,
+            settings.certificate.bounded == "each parameter",
+            settings.relation.radius,
+        )
 
 
 def weights(training: TrainingConfig, plan: BatchPlan) -> np.ndarray:

@@ -1,15 +1,18 @@
 """What may be concluded of a mechanism that was run once, from how many of its canaries' coins were
 guessed.
 
-    right_guesses(scores, included, k, l)       scores of canaries -> how many of the surest guesses are right
-    one_run_epsilon(..., bound="exact")         a lower bound on epsilon from them, by one of ``BOUNDS``
+    right_guesses(scores, included, k, l)       scores of canaries -> how many of the surest guesses
+                                                are right
+    one_run_epsilon(..., bound="exact")         a lower bound on epsilon from them, by one of
+                                                ``BOUNDS``
     planned_guesses(...)                        how many guesses to make, fixed before the run
 
-| bound | of which mechanisms                                                                                              |
-|-------|------------------------------------------------------------------------------------------------------------------|
-| exact | every (epsilon, delta)-DP mechanism; no bound from the counts alone is greater                                   |
-| gdp   | every mechanism that is mu-GDP; epsilon is that of mu at delta: it says nothing of an (epsilon, delta) that was  |
-|       | not derived from a mu                                                                                            |
+| bound | of which mechanisms                                                                      |
+|-------|------------------------------------------------------------------------------------------|
+| exact | every (epsilon, delta)-DP mechanism; no bound from the counts alone is greater           |
+| gdp   | every mechanism that is mu-GDP; epsilon is that of mu at delta: it says nothing of an    |
+|       | (epsilon, delta) that was                                                                |
+|       | not derived from a mu                                                                    |
 
 They need fair coins, drawn apart from each other and from everything else, and a number of guesses
 that was fixed before the coins were known. A half that is drawn to be exactly half, or canaries in
@@ -24,7 +27,7 @@ guesser, who may have looked at all scores before he chose; r is fixed before th
 Formal guarantees
     One coin at a time. Let M be (eps, delta)-DP. For every phi: {1, ..., r} -> [0, 1]
 
-        E[C phi(C)] <= e^eps E[(r - C) phi(C + 1)] + m delta.                                                          (1)
+        E[C phi(C)] <= e^eps E[(r - C) phi(C + 1)] + m delta.                                    (1)
 
     Fix coins u and a canary i, and let u' differ from u in i alone. "i is guessed, rightly for u,
     and phi(C(u)) accepts" is one event of what M gives out, of probability P under M(u), Q under
@@ -35,7 +38,8 @@ Formal guarantees
     The best bound for (eps, delta) (ours). Let B be binomial of r trials at q = e^eps / (1 +
     e^eps), b its mass function, beta = P[B >= v], 1 <= v <= r. Then
 
-        P[C >= v] <= beta + m delta K,   K = beta (1 - beta) / (v b(v)) = (1 - q) / (E[B | B >= v] - E[B | B < v]).    (2)
+        P[C >= v] <= beta + m delta K,                                                           (2)
+        K = beta (1 - beta) / (v b(v)) = (1 - q) / (E[B | B >= v] - E[B | B < v]).
 
     Put y(c) = P[B >= max(c, v)] P[B < min(c, v)] / (c b(c)) for 1 <= c <= r, y(r + 1) = 0. As (c +
     1) b(c + 1) = e^eps (r - c) b(c), c y(c) - e^eps (r - c) y(c + 1) = 1[c >= v] - beta for every c
@@ -54,7 +58,7 @@ Formal guarantees
     mu). g is concave and grows, so the argument of (1), Jensen's inequality in place of the sum,
     gives
 
-        E[C; C >= t] <= m g(E[(r - C); C >= t - 1] / m)   for t = 1, ..., r.                                           (3)
+        E[C; C >= t] <= m g(E[(r - C); C >= t - 1] / m)   for t = 1, ..., r.                     (3)
 
     With S(t) = P[C >= t] the left side is t S(t) + sum_{c > t} S(c), and the right side's mean is
     (r - t + 1) S(t - 1) - sum_{c >= t} S(c). So S(t - 1) >= (m g^-1((t S(t) + sum_{c > t} S(c)) /
@@ -115,7 +119,7 @@ def right_guesses(scores: np.ndarray, included: np.ndarray, positive: int, negat
 
 
 # -- what is refused
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def exact(right: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
@@ -170,7 +174,7 @@ def _alarm(power: float, mu: float) -> float:
 
 
 # -- audits
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def one_run_epsilon(

@@ -1,21 +1,24 @@
 """agt audit unlearning: each method of agt unlearn, on copies of a run, against training without
 the records: is a model that unlearned like one that never saw them?
 
-    begin()                 the method at the trained model: what it returns removes rows, one request after another
+    begin()                 the method at the trained model: what it returns removes rows, one
+                            request after another
     retrained(rows)         training without all these rows
-    audit_unlearning(subject, begin, retrained, attacks, claimed, plan)      findings, and how each attack went
+    audit_unlearning(subject, begin, retrained, attacks, claimed, plan)
+                            findings, and how each attack went
 
 Both sides say what they serve (``Served``). An attack is a sequence of requests, each of which may
 be chosen after looking at what the one before left. What is compared depends on what is claimed:
 
-    exact           every number (weights, votes, labels where any are given) is the same; or, of a minimiser, lies as near
-                    as is claimed
-    (eps, delta)    draws of what is served, on both sides, given all that was served before: no test tells them apart
-                    better than that. White box: along the difference of the weights before noise,
-                    the gradient of the forgotten records' loss (membership inference on the forget
-                    set), and the noise that was seen before; where whole vectors are drawn, along a
-                    direction that was learned on one half of them, too
-    noise           what was in fact served differs from the weights by noise of the claimed size, drawn anew
+    exact           every number (weights, votes, labels where any are given) is the same; or, of a
+                    minimiser, lies as near as is claimed
+    (eps, delta)    draws of what is served, on both sides, given all that was served before: no
+                    test tells them apart better than that. White box: along the difference of the
+                    weights before noise, the gradient of the forgotten records' loss (membership
+                    inference on the forget set), and the noise that was seen before; where whole
+                    vectors are drawn, along a direction that was learned on one half of them, too
+    noise           what was in fact served differs from the weights by noise of the claimed size,
+                    drawn anew
 
 Formal guarantees
     Exact claims. One number that differs is a counterexample: certain. A distance is between two
@@ -514,9 +517,15 @@ def _promised_only(finding: Finding, claimed: Promise) -> Finding:
 
 
 def _seen(
-    subject: str, claimed: Promise, trials: Sequence[Trial], attack: str, measure: str, meaning: str, noticeable: str,
+    subject: str,
+    claimed: Promise,
+    trials: Sequence[Trial],
+    attack: str,
+    measure: str,
+    meaning: str,
+    noticeable: str,
     most: float,
-) -> Finding:  # fmt: skip
+) -> Finding:
     """What was seen, without chance, over all attacks; the claim is that the measure is at most
     so much.
     """

@@ -7,15 +7,15 @@ Formal guarantees
     A release is theta + N(0, sigma^2 I), rounded to a lattice of at most 2^-24 sigma. Between two
     neighbours theta, theta' no test is better than the projection on theta - theta', which is N(0,
     1) against N(mu, 1) in units of sigma, mu =
-    |theta - theta'| / sigma: worked out, and more than one part in 10^9 beyond the claim is a violation. The claim is about
-    any two neighbours; how close these come to the sensitivity is told beside it. The threshold is
-    the midpoint, fixed by the weights and not by draws, so that it costs no confidence. The size of
-    the noise is told apart better by all of it: its squares over (moves / mu)^2, added up over n
-    coordinates, are chi-squared with n degrees of freedom, and noise that is larger makes them
-    larger; so they fall below the quantile of a claim that holds with the error probability at
-    most. Rounding to the lattice adds 2^-48 of the variance. The random linear term of objective
-    perturbation is minus the gradient at the minimiser, whichever that is: N(0, tilt^2 I); the
-    noise at the end only adds to what is seen of it.
+    |theta - theta'| / sigma: worked out, and more than one part in 10^9 beyond the claim is a
+    violation. The claim is about any two neighbours; how close these come to the sensitivity is
+    told beside it. The threshold is the midpoint, fixed by the weights and not by draws, so that it
+    costs no confidence. The size of the noise is told apart better by all of it: its squares over
+    (moves / mu)^2, added up over n coordinates, are chi-squared with n degrees of freedom, and
+    noise that is larger makes them larger; so they fall below the quantile of a claim that holds
+    with the error probability at most. Rounding to the lattice adds 2^-48 of the variance. The
+    random linear term of objective perturbation is minus the gradient at the minimiser, whichever
+    that is: N(0, tilt^2 I); the noise at the end only adds to what is seen of it.
 
     A minimiser theta* has the density phi_sigma(grad F(theta*)) det H(theta*)
     (mechanisms/objective.py). Between two datasets no test is better than one on the logarithm of
@@ -361,7 +361,7 @@ def objective_words(guarantee: ApproximateDP) -> str:
 
 
 # -- the audit
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 RELEASE = "mechanism=release_weights mechanism.mu=1"
 WEIGHTS_WITHOUT_RUN = (

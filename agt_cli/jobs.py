@@ -179,7 +179,7 @@ def signature_or_empty(command: str, settings: Mapping[str, Any]) -> str:
 
 
 # -- what a job computes
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 SPEED = ("compute",)
 PLACES = ("output_dir", "data_dir", "runs_dir", "cache_dir", "download", "resume")

@@ -109,8 +109,17 @@ def _draw_marks(axes: Axes, data: pd.DataFrame, x: str, heights: list[int], seri
         place = part["height"] + 0.18 * (position - (len(groups) - 1) / 2)
         span = np.stack([part[x] - part["low"], part["high"] - part[x]])
         style = {key: LINES[position][key] for key in ("color", "marker")}
-        axes.errorbar(part[x], place, xerr=span, linestyle="none", capsize=2, linewidth=1, markersize=4,
-                      label=in_words(str(name)), **style)  # fmt: skip
+        axes.errorbar(
+            part[x],
+            place,
+            xerr=span,
+            linestyle="none",
+            capsize=2,
+            linewidth=1,
+            markersize=4,
+            label=in_words(str(name)),
+            **style,
+        )
 
 
 def pictures(

@@ -1,8 +1,9 @@
 """A folder of npy arrays, written in chunks so that a killed run can go on, and named only when it
 is whole.
 
-    NAME.part/   progress.json, the arrays, and whatever the preparation keeps for itself      while it is written
-    NAME/        the arrays and prepared.json                                                  once it is finished
+    NAME.part/   while it is written: progress.json, the arrays, and whatever the preparation keeps
+                 for itself
+    NAME/        once it is finished: the arrays and prepared.json
 
 The last step is the renaming of one to the other: a folder that can be trained on is a finished
 one.

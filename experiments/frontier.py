@@ -189,16 +189,36 @@ def batch_figures(
         f"= {k}.{several_words * ranges}"
     )
     return (
-        Figure(caption, smallest, lines(
-            "depth", "batch", "hidden layers", "smallest batch", log=False, ylog=True,
-            level=float(rows["size"].iloc[-1]), level_name="all records in one batch",
-        )),
-        Figure("The certified fraction in every run that the searches made.",
-               every.assign(panel="depth " + rows["depth"].astype(str)),
-               lines("batch", "certified", "batch", share, level=fraction, level_name=f"{fraction:.0%}", panels="panel",
-                     order=tuple(f"depth {depth}" for depth in sorted(set(rows["depth"])))),
-               "_runs"),
-    )  # fmt: skip
+        Figure(
+            caption,
+            smallest,
+            lines(
+                "depth",
+                "batch",
+                "hidden layers",
+                "smallest batch",
+                log=False,
+                ylog=True,
+                level=float(rows["size"].iloc[-1]),
+                level_name="all records in one batch",
+            ),
+        ),
+        Figure(
+            "The certified fraction in every run that the searches made.",
+            every.assign(panel="depth " + rows["depth"].astype(str)),
+            lines(
+                "batch",
+                "certified",
+                "batch",
+                share,
+                level=fraction,
+                level_name=f"{fraction:.0%}",
+                panels="panel",
+                order=tuple(f"depth {depth}" for depth in sorted(set(rows["depth"]))),
+            ),
+            "_runs",
+        ),
+    )
 
 
 def _agreement(rows: pd.DataFrame, per_doubling: int) -> str:
@@ -255,7 +275,7 @@ def _found(probes: pd.DataFrame, fraction: float) -> dict[str, Any]:
 
 
 # -- the search
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def batch_counts(size: float, least: int, per_doubling: int) -> tuple[int, ...]:
@@ -301,7 +321,7 @@ def largest_batch(batch: float, unit_rows: int) -> int:
 
 
 # -- the data
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def stand_in(

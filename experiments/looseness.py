@@ -166,7 +166,7 @@ def every_edit(model: Model, query: np.ndarray, size: int) -> Iterator[Edited]:
 
 
 # -- the attack
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def attacked(model: Model, query: np.ndarray, never: int) -> int:

@@ -545,11 +545,17 @@ def removal_difficulty(
         side = math.isqrt(trained.x.shape[1])  # beside the pixels there is the bias
         pixels = [f"p{at}" for at in range(side * side)]
         return [
-            {"profile": EVERY, "side": which, "rank": rank, "digit": prepared.dataset.classes[int(labels[row])],
-             "moved": moved[row], **dict(zip(pixels, trained.x[row].tolist(), strict=False))}
+            {
+                "profile": EVERY,
+                "side": which,
+                "rank": rank,
+                "digit": prepared.dataset.classes[int(labels[row])],
+                "moved": moved[row],
+                **dict(zip(pixels, trained.x[row].tolist(), strict=False)),
+            }
             for which, chosen in (("hardest", order[::-1][:shown]), ("easiest", order[:shown]))
             for rank, row in enumerate(chosen, start=1)
-        ]  # fmt: skip
+        ]
 
     def rows(entry: Entry) -> pd.DataFrame:
         found = once(

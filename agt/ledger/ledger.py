@@ -2,8 +2,10 @@
 and remembers answers.
 
     ledger = Ledger.open(Path("ledgers/loans.ledger"))
-    debit = ledger.debit(Charge(...), wanted=1000)     durable before it returns; raises Exhausted where nothing fits
-    ledger.answer(debit, {key: label, ...})            what was drawn, for whoever asks the same again
+    debit = ledger.debit(Charge(...), wanted=1000)     durable before it returns; raises Exhausted
+                                                       where nothing fits
+    ledger.answer(debit, {key: label, ...})            what was drawn, for whoever asks the same
+                                                       again
 
 Formal guarantees
     Every debit is on the disk, in the chain, and in the second head where there is one, before

@@ -1,8 +1,8 @@
 """Who pays for a release: a ledger, which debits it before it is drawn, or nobody.
 
     payer = LedgerPayer(ledger, people, run.digest)
-    reservation = payer.reserve(claim, wanted=1000)    durable before it returns
-    payer.keep(reservation, {key: label, ...})         what was drawn, for whoever asks the same again
+    reservation = payer.reserve(claim, wanted=1000)  durable before it returns
+    payer.keep(reservation, {key: label, ...})       what was drawn, for whoever asks the same again
 
 Formal guarantees
     What a ``LedgerPayer`` reserves is on the disk when ``reserve`` returns (ledger.py).

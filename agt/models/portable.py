@@ -1,7 +1,8 @@
 """Released weights as a folder of their own: all that answers from them, and nothing that must stay
 at home.
 
-    release.json     classes, the dataset's public constants, the public features, the claim in words, what was declared
+    release.json     classes, the dataset's public constants, the public features, the claim in
+                     words, what was declared
     weights.npz      the released weights; matrices of the public features, where there are any
     README.md        the claim, and a few lines of plain NumPy that answer as agt does
     manifest.json    every file's hash; its own is the folder's digest

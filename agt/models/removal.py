@@ -2,9 +2,11 @@
 need (003).
 
 model.safetensors     "weight" [J, d]: the weights served, as of any linear head
-removal.safetensors   what the next removal starts from (training/removal.py): weight, tilt, reference, hessian, gram; and
-                      noise, by how much the weights served differ; for the data owner alone
-removal.json          its numbers: norm, residual, allowed, count, removed; and the objective's loss and strength
+removal.safetensors   what the next removal starts from (training/removal.py): weight, tilt,
+                      reference, hessian, gram; and noise, by how much the weights served differ;
+                      for the data owner alone
+removal.json          its numbers: norm, residual, allowed, count, removed; and the objective's loss
+                      and strength
 features.safetensors, stability.json    as of any linear head
 """
 

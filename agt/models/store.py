@@ -1,11 +1,15 @@
 """A model's files, wherever they are kept: what is written of it, and what is checked when it is
 read back.
 
-model.safetensors, bounds/k=00005.safetensors       nominal parameters, and "lower.<name>", "upper.<name>" for each k
-model.safetensors ("weight" [classes or 1, width]), features.safetensors, stability.json        a linear head's
-removal.safetensors, removal.json                   what removals from it start from, where it was trained for that
+model.safetensors, bounds/k=00005.safetensors       nominal parameters, and "lower.<name>",
+                                                    "upper.<name>" for each k
+model.safetensors ("weight" [classes or 1, width]), features.safetensors, stability.json
+                                                    a linear head's
+removal.safetensors, removal.json                   what removals from it start from, where it was
+                                                    trained for that
 network.json                                        the layers of a network of the user's own
-members/000/...                                     an ensemble's members, each with the files of its model
+members/000/...                                     an ensemble's members, each with the files of
+                                                    its model
 """
 
 from collections.abc import Mapping

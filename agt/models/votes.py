@@ -7,7 +7,8 @@ order, which is that of its ids.
 model.safetensors "weight" [T, J, width] int32; features.safetensors; votes.json: the public
 constants Under relation=flip (``FlipModel``) beside them, for the data owner alone:
 model.safetensors "ends" [T] int64   how many records the members up to each have together
-flips.safetensors                    of each record "pulls" [n, width] int32, what its label moves; "given" [n], its label
+flips.safetensors                    of each record "pulls" [n, width] int32, what its label moves;
+                                     "given" [n], its label
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -325,6 +325,7 @@ def _say(
         if half
         else "could change with one more or fewer"
     )
+    measured = "; or have it measured with noise, for a share of the budget:" if measuring else "."
     lines = [
         f"Half of the answers {stay}.",
         "Plan (nothing is spent yet):",
@@ -333,9 +334,7 @@ def _say(
             for at, way in enumerate(result["plan"])
         ),
         f"No private answer can rest on this run, as nobody called public: {lacks}. Put what is "
-        f"into {settings.target}, as "
-        "it says, and train "
-        f"again{'; or have it measured with noise, for a share of the budget:' if measuring else '.'}"
+        f"into {settings.target}, as it says, and train again{measured}"
         if lacks
         else f"{settings.target} is what you call public: read it before you release anything.",
         *(f"  {command}" for command in measuring),
@@ -394,7 +393,7 @@ def _write(settings: StartSettings, inspection: Inspection) -> None:
 
 
 # -- questions
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def ask(settings: StartSettings, console: Console) -> tuple[StartSettings, Inspection]:

@@ -129,7 +129,7 @@ def _say(
 
 
 # -- a run that goes on
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 FREE = ("output_dir", "data_dir", "dataset.data_dir", "compute.checkpoint_seconds")
 BOUND = ("training.chosen_for", "training.chosen_from")  # follow from the others

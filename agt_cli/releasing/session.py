@@ -2,8 +2,8 @@
 model that is loaded once.
 
 {"id": "a17", "record": {"age": 37, "town": "Graz"}}     a record of a table, by column
-{"id": 4, "features": [0.1, -2.5]}                        one of an array
-{"id": "b", "records": [{...}, {...}]}                    several, paid as one lot; of arrays [[...], [...]]
+{"id": 4, "features": [0.1, -2.5]}                one of an array
+{"id": "b", "records": [{...}, {...}]}            several, paid as one lot; of arrays [[...], [...]]
 
 Formal guarantees
     A line whose queries look like another population's

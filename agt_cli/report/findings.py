@@ -1,8 +1,10 @@
 """What an audit found, as values that a report, a risk officer and a program read alike.
 
 audit.content                 bytes of audit.json (docs/audit.md tells every entry)
-read_audit(content)           the audit again; refuses summaries, other versions, NaN, and what contradicts itself
-number(0.37796, down=True)    "0.377": a bound from below is cut off, and never stands above what was found
+read_audit(content)           the audit again; refuses summaries, other versions, NaN, and what
+                              contradicts itself
+number(0.37796, down=True)    "0.377": a bound from below is cut off, and never stands above what
+                              was found
 least(1.00231, 1.0)           "1.002": the digits that make it more than the claim
 """
 
@@ -178,9 +180,18 @@ def counterexamples(
         Outcome.UNTESTED if found is None else Outcome.VIOLATED if found > most else Outcome.STANDS
     )
     return Finding(
-        subject, claim, attack, effort, outcome, meaning, measure, most, found=found, strength=Strength.CERTAIN,
+        subject,
+        claim,
+        attack,
+        effort,
+        outcome,
+        meaning,
+        measure,
+        most,
+        found=found,
+        strength=Strength.CERTAIN,
         noticeable="" if found is None else noticeable,
-    )  # fmt: skip
+    )
 
 
 def _meets(claimed: float | None, found: float | None, loss: bool) -> bool:

@@ -3,7 +3,8 @@ not at all.
 
     RUN/unlearning/lock      held by the one process that changes the run
     RUN/unlearning/next/     a new state that is being written; it counts for nothing
-    RUN/unlearning/commit/   a new state that is whole, and now the run's, whose files are on their way into its folder
+    RUN/unlearning/commit/   a new state that is whole, and now the run's, whose files are on their
+                             way into its folder
     RUN/unlearning/key       the run's secret (agt_cli/unlearn/log.py): no state's, and never moved
 
 Formal guarantees

@@ -1,18 +1,25 @@
 """Run records: what a command writes about a run; finished.py is how other commands read it back.
 
-    config.yaml   resolved configuration       env.json      versions, device, revision, data digest, argv, seed
+    config.yaml   resolved configuration       env.json      versions, device, revision, data
+                                                             digest, argv, seed
     status.json   running | done | failed      metrics.json  flat numbers
-    model.safetensors, bounds/k=00005.safetensors            nominal parameters, and "lower.<name>", "upper.<name>"
-    model.safetensors ("weight" [classes or 1, width]), features.safetensors, stability.json         a linear head's
-    members/000/...                                          an ensemble's members, each with the files of its model
+    model.safetensors, bounds/k=00005.safetensors            nominal parameters, and "lower.<name>",
+                                                             "upper.<name>"
+    model.safetensors ("weight" [classes or 1, width]), features.safetensors, stability.json
+                                                             a linear head's
+    members/000/...                                          an ensemble's members, each with the
+                                                             files of its model
     members/000/shard.json     what it was trained on, by digest
-    source.json, encoder.safetensors                         what queries need of the data; release/: portable weights
+    source.json, encoder.safetensors                         what queries need of the data;
+                                                             release/: portable weights
     certificates.parquet, tables/*.csv, figures/*.{pdf,png}, report.md, report.html (the same words,
     figures inside) labels.csv, or labels.parquet where the queries came as a parquet file too large
     to be held: a release's answers
-    spent.json    what a release is about to give away, before it does               manifest.json   every file's hash
-    records.bin   keyed hashes of the training records; unlearning/: requests to erase, and the key (agt/unlearning);
-                  of requests that wait: waiting.json, abstained.jsonl (runs/queries.py)
+    spent.json    what a release is about to give away, before it does
+    manifest.json every file's hash
+    records.bin   keyed hashes of the training records; unlearning/: requests to erase, and the key
+                  (agt/unlearning); of requests that wait: waiting.json, abstained.jsonl
+                  (runs/queries.py)
     lock, checkpoint/   while a run lasts: whose process is alive, and what a training has reached
 
 stability.json holds what a certificate or a release of the weights needs beside them: rho (what one
@@ -30,8 +37,10 @@ Use::
 
     with run_lock(folder):
         run = open_run(folder, "train")
-        with NextState(run) as record:          # a RunRecord of "train"; an error leaves the run as it was
-            ...                                 # write_trained(record, ...), record.environment(...), record.report(...)
+        with NextState(run) as record:          # a RunRecord of "train"; an error leaves the run as
+                                                it was
+            ...                                 # write_trained(record, ...),
+                                                record.environment(...), record.report(...)
             record.write(LOG, log.append(...after=record.state...).content)
             digest = record.finish()
         commit(folder)                          # from here on it is done

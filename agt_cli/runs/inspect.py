@@ -44,7 +44,10 @@ CODES = "or codes?"
 """The remark on a column of few whole numbers, which are taken as ordered."""
 
 _WITH_COMMA = r"^[$€£]?\s*[+-]?\d[\d.,' ]*(\s*[%$€£])?$"
-_DATE = r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2})([T ]\d{1,2}:\d{2}.*)?$"
+_DATE = (
+    r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2})"
+    r"([T ]\d{1,2}:\d{2}.*)?$"
+)
 UNWRITABLE = "???"
 """A word that a configuration cannot hold: there it says that a value is required."""
 _IDS = {"id", "ids", "pid", "uid", "uuid", "guid", "key", "index", "rowid", "rownames", "unnamed"}
@@ -61,14 +64,63 @@ _PEOPLE = {
     "record",
     "nr",
 }
-_LABELS = {"label", "target", "class", "y", "outcome", "default", "defaulted", "churn", "churned", "income", "response"} | {
-    "survived", "diagnosis", "exited", "fraud", "approved", "readmitted", "deposit", "risk", "creditability", "attrition",
-    "stroke", "died", "deceased", "mortality", "spam", "subscribed", "purchased", "converted", "kredit",
-    "canceled", "cancelled", "letter", "lettr", "digit",
-}  # fmt: skip
-_MAYBE_LABELS = {"type", "species", "quality", "status", "result", "condition", "output", "disease", "num", "grade"} | {
-    "severity", "category", "cover", "death", "alive", "group",
-}  # fmt: skip
+_LABELS = {
+    "label",
+    "target",
+    "class",
+    "y",
+    "outcome",
+    "default",
+    "defaulted",
+    "churn",
+    "churned",
+    "income",
+    "response",
+} | {
+    "survived",
+    "diagnosis",
+    "exited",
+    "fraud",
+    "approved",
+    "readmitted",
+    "deposit",
+    "risk",
+    "creditability",
+    "attrition",
+    "stroke",
+    "died",
+    "deceased",
+    "mortality",
+    "spam",
+    "subscribed",
+    "purchased",
+    "converted",
+    "kredit",
+    "canceled",
+    "cancelled",
+    "letter",
+    "lettr",
+    "digit",
+}
+_MAYBE_LABELS = {
+    "type",
+    "species",
+    "quality",
+    "status",
+    "result",
+    "condition",
+    "output",
+    "disease",
+    "num",
+    "grade",
+} | {
+    "severity",
+    "category",
+    "cover",
+    "death",
+    "alive",
+    "group",
+}
 _OF_A_LABEL = {
     "type",
     "amount",
@@ -648,7 +700,7 @@ def _tokens(name: str) -> list[str]:
 
 
 # -- the format of a csv
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def sniffed(path: Path, header: bool = True) -> CsvFormat:
@@ -689,7 +741,7 @@ def sniffed(path: Path, header: bool = True) -> CsvFormat:
 
 
 # -- round numbers
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def round_range(numbers: np.ndarray, exact: bool = False) -> tuple[float, float]:

@@ -2,9 +2,9 @@
 an answer.
 
     unlearning/waiting.json      {"units": 5, "members": [0, 3, 2]}: listed in the run's manifest
-    unlearning/abstained.jsonl   one line for each command that abstained, added before it answers; beside the manifest. It
-                                 names the state that was asked, and stays: each update counts those
-                                     of its own states
+    unlearning/abstained.jsonl   one line for each command that abstained, added before it answers;
+                                 beside the manifest. It names the state that was asked, and stays:
+                                 each update counts those of its own states
 
 Formal guarantees
     An answer that is given is the one that training without the waiting records gives

@@ -1,8 +1,8 @@
 """The account of an erasure, as JSON for programs and auditors: asked, done, guaranteed, left, and
 what it does not show.
 
-    account.content                 bytes of account.json (docs/erasure.md tells every entry)
-    read_account(content)           the same again; refuses other versions, NaN, and what contradicts itself
+    account.content         bytes of account.json (docs/erasure.md tells every entry)
+    read_account(content)   the same again; refuses other versions, NaN, and what contradicts itself
 
 Formal guarantees
     An account names nobody: every entry is a count, a code, a hash that is keyed or of a whole

@@ -1,7 +1,8 @@
 """The requests to erase that a run has had: one line each, each bound to the one before, ids as
 keyed hashes alone.
 
-    unlearning/log.jsonl    {"entry":{"before":HASH,"body":{...},"kind":"removed","number":1},"hash":HASH}
+    unlearning/log.jsonl    {"entry":{"before":HASH,"body":{...},"kind":"removed","number":1},
+                             "hash":HASH}
 
 A line is an entry of a chain (ledger/chain.py). The run's manifest lists the file, so that a log
 that was edited, or cut short, is another run's; the chain says beside that which line it was.
@@ -26,8 +27,9 @@ Formal guarantees
 Which records a run was trained on, as keyed hashes: told apart later from what its table has by
 then.
 
-    records.bin    one line of JSON {"format", "key", "records", "units"}, then 16 bytes of each record's id, then of each
-                   one's unit where units are not the records themselves, then of each one's content
+    records.bin    one line of JSON {"format", "key", "records", "units"}, then 16 bytes of each
+                   record's id, then of each one's unit where units are not the records themselves,
+                   then of each one's content
 
 Records are in the order of the training set. A content is a record's features as they were loaded,
 its label, its unit and whether it is public. All is hashed under the run's key.

@@ -458,7 +458,7 @@ def _is_simulated(record: Record, seed: object) -> bool:
 
 
 # -- labels and weights
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def check_labels(record: Record, trained: Record | None) -> str | None:
@@ -543,7 +543,8 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
     derived = {**mechanism.guarantee.parameters, **drawn, "simulated": simulated}
     if difference := first_difference(noise, derived):
         raise Broken(f"{WEIGHTS_FILE} is not what the mechanism draws with: {difference}")
-    return f"{', '.join(f'{name} = {value:.6g}' for name, value in drawn.items() if name != 'step')}: worked out again"
+    parameters = [f"{name} = {value:.6g}" for name, value in drawn.items() if name != "step"]
+    return f"{', '.join(parameters)}: worked out again"
 
 
 def read_released_weight(record: Record) -> np.ndarray:
