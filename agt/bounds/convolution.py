@@ -57,8 +57,7 @@ class ConvRule:
         if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
             raise ConfigError(
                 f"model: no bound rule for layer {name} (Conv2d) with padding={layer.padding!r} "
-                "and "
-                f"padding_mode={layer.padding_mode!r}: give the padding as numbers, and "
+                f"and padding_mode={layer.padding_mode!r}: give the padding as numbers, and "
                 "padding_mode='zeros'"
             )
         out, channels_of_group, rows, columns = layer.weight.shape
@@ -189,8 +188,7 @@ class ConvRule:
             window = "{} x {}".format(*self._window_size)
             raise ConfigError(
                 f"model: layer {self.name} (Conv2d) takes images of {channels} channels with room "
-                f"for a window of {window}, "
-                f"and a record comes as {record}"
+                f"for a window of {window}, but a record has the shape {record}"
             )
         rows, columns = self._window_size
         row_stride, column_stride = self.stride

@@ -83,7 +83,7 @@ class Network:
         needed = 1 if gradient.one_output else classes
         if outputs != needed:
             expected = "one output" if needed == 1 else f"{needed} outputs"
-            raise ConfigError(f"training.loss={loss} needs {expected} and the model has {outputs}")
+            raise ConfigError(f"training.loss={loss} needs {expected}, but the model has {outputs}")
         if classes == 2 and gradient.difference is not None:
             return cls(rules, gradient.difference, True, products, 1)
         return cls(rules, gradient, False, products, outputs)
@@ -149,7 +149,7 @@ class Network:
                 images = "" if x.dim() == 2 else ", in a row: put nn.Flatten() in front"
                 if index > self._first_trained_index:
                     raise ConfigError(
-                        f"model: layer {rule.name} (Linear) takes {width} numbers, given "
+                        f"model: layer {rule.name} (Linear) takes {width} numbers, but is given "
                         f"{x.numel()}{images}"
                     )
                 raise ConfigError(

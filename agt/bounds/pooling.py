@@ -65,8 +65,8 @@ class AvgPoolRule:
         if min(*size, *stride) < 1 or not padding_fits:
             raise ConfigError(
                 f"model: layer {name} (AvgPool2d) has kernel_size={size}, stride={stride} and "
-                f"padding={padding}: give "
-                "sizes and strides of 1 or more, and a padding of at most half the size"
+                f"padding={padding}: use sizes and strides of at least 1, and a padding of at most "
+                "half the size"
             )
         return cls(name, size, stride, padding, layer.count_include_pad)
 
@@ -108,8 +108,7 @@ class AvgPoolRule:
         ):
             raise ConfigError(
                 f"model: layer {self.name} (AvgPool2d) takes images with room for a window of "
-                f"{self.size[0]} x "
-                f"{self.size[1]}, and a record comes as {tuple(record_shape)}"
+                f"{self.size[0]} x {self.size[1]}, but a record has the shape {tuple(record_shape)}"
             )
         return self._window_sums(self._padded(x), record_shape) / self._divisors(x, record_shape)
 

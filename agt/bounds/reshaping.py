@@ -32,7 +32,8 @@ class ReshapeRule:
         """
         if layer.start_dim != 1 or layer.end_dim != -1:
             raise ConfigError(
-                f"model: layer {name} (Flatten) flattens some axes alone: use plain nn.Flatten()"
+                f"model: layer {name} (Flatten) flattens only some axes of a record: use "
+                "nn.Flatten() without arguments"
             )
         return cls(name)
 
@@ -47,8 +48,8 @@ class ReshapeRule:
         shape = layer.unflattened_size
         if layer.dim not in (1, -1) or len(shape) != 3 or min(shape) < 1:
             raise ConfigError(
-                f"model: layer {name} (Unflatten) is supported as nn.Unflatten(1, (channels, "
-                "height, width)) alone"
+                f"model: layer {name} (Unflatten) does not make images: use "
+                "nn.Unflatten(1, (channels, height, width))"
             )
         return cls(name, tuple(shape))
 
@@ -84,8 +85,8 @@ class ReshapeRule:
         numbers = prod(x.shape[leading_axes:])
         if -1 not in self.shape and prod(self.shape) != numbers:
             raise ConfigError(
-                f"model: layer {self.name} (Unflatten) makes {self.shape} of rows, and a row has "
-                f"{numbers} numbers"
+                f"model: layer {self.name} (Unflatten) makes images of shape {self.shape}, but a "
+                f"row has {numbers} numbers"
             )
         # -1 is written out, as PyTorch cannot infer it for an empty batch.
         shape = [numbers if size == -1 else size for size in self.shape]

@@ -35,15 +35,14 @@ def check_precision(dtype: torch.dtype, device: torch.device) -> None:
     """
     if dtype == torch.float32 and _multiplies_at_reduced_precision():
         raise ConfigError(
-            "training.dtype=float32: PyTorch is set to reduced-precision matrix products, which "
-            "breaks the bounds: "
-            "call torch.set_float32_matmul_precision('highest'), or use float64"
+            "training.dtype=float32 does not work with PyTorch's reduced-precision matrix "
+            "products, because bounds would not hold: call "
+            "torch.set_float32_matmul_precision('highest'), or use training.dtype=float64"
         )
     if torch.is_autocast_enabled(device.type):
         raise ConfigError(
             "PyTorch's autocast is on, which computes some layers in a precision that no bound "
-            "covers: train and "
-            "certify outside of it"
+            "covers: train and certify outside of torch.autocast"
         )
 
 
@@ -99,7 +98,8 @@ class Rounding:
         check_precision(dtype, device)
         if 2 * (max(ks) + 1) * precision.eps > 1e-3:
             raise ConfigError(
-                f"training.dtype={str(dtype)[6:]} is too coarse for k = {max(ks)}: use float64"
+                f"training.dtype={str(dtype)[6:]} is too coarse for k = {max(ks)}: use "
+                "training.dtype=float64"
             )
         # The factor is that of Lemma 1 of docs/proofs/rounding.md (containment) and of
         # Lemma 2 of docs/proofs/rounding.md (nesting).

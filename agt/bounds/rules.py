@@ -95,7 +95,7 @@ def _check_record_forms(layers: dict[str, nn.Module]) -> None:
         if form and taken != form:
             between = "nn.Flatten()" if taken == "rows" else "nn.Unflatten()"
             raise ConfigError(
-                f"model: {description} takes {taken}, and {previous} leaves {form}: put {between} "
+                f"model: {description} takes {taken}, but {previous} gives {form}: put {between} "
                 "between them"
             )
         previous = description

@@ -165,9 +165,9 @@ def check_kernel(kernel: ReferenceKernel, device: str) -> None:
         expected = case(reference, Probe(device))
         if not all(_is_equal(a, b) for a, b in zip(computed, expected, strict=True)):
             raise UnsoundError(
-                f"compute.kernel={kernel.name}: {name}: its numbers differ from the reference "
-                "kernel's on this machine, so "
-                "nothing it sums can be trusted: use compute.kernel=reference, and please report it"
+                f"compute.kernel={kernel.name} gives other numbers than the reference kernel on "
+                f"this machine (case '{name}'), so its sums cannot be trusted: use "
+                "compute.kernel=reference, and please report it"
             )
 
 

@@ -197,7 +197,7 @@ def test_pooling_in_the_head_and_beforehand_give_the_same_boxes(dtype: str, kern
     [
         (
             (SIDE * SIDE * 2,),
-            "takes images with room for a window of 3 x 3, and a record comes as .50,.",
+            "takes images with room for a window of 3 x 3, but a record has the shape .50,.",
         ),
         ((2, 9, 9), "model: a record has 32 features and the model takes 8"),
     ],

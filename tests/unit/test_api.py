@@ -169,7 +169,7 @@ NETWORKS = [
         nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 2)),
         "no bound rule for layer 1 (LayerNorm)",
     ),
-    (nn.Sequential(nn.Linear(3, 5)), "needs 2 outputs and the model has 5"),
+    (nn.Sequential(nn.Linear(3, 5)), "needs 2 outputs, but the model has 5"),
     (nn.Sequential(nn.Linear(4, 2)), "the network given takes no records of (3,) features"),
 ]
 SETTINGS: list[tuple[dict[str, Any], str]] = [

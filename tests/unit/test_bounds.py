@@ -246,28 +246,28 @@ def linear() -> nn.Linear:
         (nn.Sequential(nn.Sequential(linear())), "no bound rule"),
         (
             nn.Sequential(linear(), nn.Flatten(), linear()),
-            r"layer 1 .Flatten. takes images, and layer 0 .Linear. leaves rows",
+            r"layer 1 .Flatten. takes images, but layer 0 .Linear. gives rows",
         ),
         (
             nn.Sequential(nn.Flatten(), nn.AvgPool2d(2), linear()),
-            r"layer 0 .Flatten. leaves rows: put nn.Unflatten",
+            r"layer 0 .Flatten. gives rows: put nn.Unflatten",
         ),
         (
             nn.Sequential(nn.AvgPool2d(2), nn.AvgPool2d(2), linear()),
-            r"layer 2 .Linear. takes rows, and layer 1 .AvgPool2d. leaves",
+            r"layer 2 .Linear. takes rows, but layer 1 .AvgPool2d. gives",
         ),
         (
             nn.Sequential(nn.Conv2d(1, 1, 2), nn.ReLU(), linear()),
-            r"layer 1 .ReLU. leaves images: put nn.Flatten\(\) between",
+            r"layer 1 .ReLU. gives images: put nn.Flatten\(\) between",
         ),
         (
             nn.Sequential(nn.Flatten(), nn.Tanh(), nn.Conv2d(1, 1, 2)),
             r"layer 2 .Conv2d. takes images",
         ),
-        (nn.Sequential(nn.Flatten(2), linear()), r"use plain nn.Flatten"),
+        (nn.Sequential(nn.Flatten(2), linear()), r"use nn.Flatten"),
         (
             nn.Sequential(nn.Unflatten(1, (1, -1, 2)), nn.Flatten(), linear()),
-            r"layer 0 .Unflatten. is supported as",
+            r"layer 0 .Unflatten. does not make images",
         ),
         (nn.Sequential(nn.utils.parametrizations.weight_norm(linear())), "no bound rule"),
     ],

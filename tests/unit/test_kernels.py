@@ -460,7 +460,9 @@ def test_a_kernel_that_gives_other_numbers_is_fatal_and_named(
 ) -> None:
     loaded(Bent(case))
     for kernel in ("auto", "cpu"):
-        with pytest.raises(UnsoundError, match=f"compute.kernel=cpu: {case}: its numbers differ"):
+        with pytest.raises(
+            UnsoundError, match=f"compute.kernel=cpu gives other numbers .* .case '{case}'"
+        ):
             pick_kernel(ComputeConfig(kernel=kernel))  # type: ignore[arg-type]
 
 
