@@ -175,7 +175,7 @@ def test_heads_have_the_outputs_that_the_loss_needs(name: str) -> None:
         ):
             Network.from_head(head, name, 3)
     wrong = HeadConfig().build((3,), 5, make_training(loss="cross_entropy"))
-    with pytest.raises(ConfigError, match=f"training.loss={name} needs .* and the model has 5"):
+    with pytest.raises(ConfigError, match=f"training.loss={name} needs .*, but the model has 5"):
         Network.from_head(wrong, name, 2)
 
 
