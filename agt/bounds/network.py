@@ -230,21 +230,7 @@ class Network:
         # Every unordered pair is bounded once: f_j - f_i has the bounds of f_i - f_j with the
         # ends swapped and negated, to the last bit.
         first, second = torch.triu_indices(self.outputs, self.outputs, 1, device=labels.device)
-        ends = list[Bounds]()
-        sizes = list[Intervals]()
-        for i, j in zip(
-            first.split(CLASS_PAIRS_AT_ONCE), second.split(CLASS_PAIRS_AT_ONCE), strict=True
-        ):
-            differences = {
-                name: box[name][:, i] - box[name][:, j] for name in self._last_parameters
-            }
-            ends.append(self.last.unwidened_bounds(hidden, differences, self.products))
-            sizes.append({name: _largest_of_rows(rows) for name, rows in differences.items()})
-        lower, upper = (torch.cat(end, dim=2) for end in zip(*ends, strict=True))
-        size = {}  # of all pairs' differences, as if they were rows of one layer
-        for name in self._last_parameters:
-            of_rows = torch.cat([part[name].lower for part in sizes], dim=1)
-            size[name] = _unchecked_point(of_rows)
+        (lower, upper), size = self._bound_differences(hidden, box, first, second)
         # pairs_of_class[c]: the indices of the pairs that contain class c.
         pairs_of_class = torch.stack(
             [torch.nonzero((first == c) | (second == c))[:, 0] for c in range(self.outputs)]
@@ -266,6 +252,37 @@ class Network:
         # added to that of their difference.
         logit_error = 2 * self.last.output_error(hidden, box, rounding)
         return rounding.widen((margins.lower, margins.upper), logit_error)
+
+    def _bound_differences(
+        self, hidden: Interval, box: Intervals, first: Tensor, second: Tensor
+    ) -> tuple[Bounds, Intervals]:
+        """Bound f_i - f_j for pairs of classes, without widening.
+
+        Args:
+            hidden: bounds on the last layer's input, [K or 1, n, in].
+            box: bounds on the parameters.
+            first, second: int64 [pairs], the classes i and j of each pair.
+
+        Returns:
+            (lower, upper), each [K, n, pairs], and the largest magnitudes of the differences of the
+            last layer's rows, from which ``output_error`` follows.
+        """
+        ends = list[Bounds]()
+        sizes = list[Intervals]()
+        for i, j in zip(
+            first.split(CLASS_PAIRS_AT_ONCE), second.split(CLASS_PAIRS_AT_ONCE), strict=True
+        ):
+            differences = {
+                name: box[name][:, i] - box[name][:, j] for name in self._last_parameters
+            }
+            ends.append(self.last.unwidened_bounds(hidden, differences, self.products))
+            sizes.append({name: _largest_of_rows(rows) for name, rows in differences.items()})
+        lower, upper = (torch.cat(end, dim=2) for end in zip(*ends, strict=True))
+        size = {}
+        for name in self._last_parameters:
+            of_rows = torch.cat([part[name].lower for part in sizes], dim=1)
+            size[name] = _unchecked_point(of_rows)
+        return (lower, upper), size
 
     def factors(
         self,
