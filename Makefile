@@ -12,6 +12,7 @@
 # make faults   predict, unlearn and ledger stopped at each write, sync and rename (Linux, gcc; hours): ONLY=labels for one
 # make golden   the files that many command lines write, by this tree and by BASE=REV: ONLY='box ledger' for some chains
 #             make golden-guard   the same command lines with sentences that raise where our own code reads one
+# make messages every sentence that agt says, with its place and an example
 # make size     statements, files, imports and functions of each folder; fails nothing
 # make triton the GPU kernel's tests under Triton's interpreter, without a GPU
 # make gpu    on a machine with a GPU: checks, benchmarks, the papers' sizes, in ten minutes; the table is gpu.md
@@ -33,7 +34,7 @@ LATEST = $$(ls -dt outputs/train/*/ | head -n 1)
 
 .DEFAULT_GOAL := run
 unexport PYTHONDONTWRITEBYTECODE  # else each of the thousands of processes of the tests compiles everything anew
-.PHONY: run test test-core pytest lint types sweep mutants mutants-check audit smoke reproduce-all reproduce-smoke adversary faults golden golden-guard size triton gpu wheel clean
+.PHONY: run test test-core pytest lint types sweep mutants mutants-check audit smoke reproduce-all reproduce-smoke adversary faults golden golden-guard messages size triton gpu wheel clean
 
 run: $(VENV)/.installed
 	$(AGT) train $(SETTINGS)
@@ -128,6 +129,9 @@ golden: $(VENV)/.installed
 
 golden-guard: $(VENV)/.tools
 	$(VENV)/bin/python scripts/golden.py --guard --jobs $(JOBS) $(if $(ONLY),--only $(ONLY))
+
+messages: $(VENV)/.installed
+	$(VENV)/bin/python scripts/messages.py
 
 size:
 	$(VENV)/bin/python scripts/size.py

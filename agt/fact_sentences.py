@@ -17,21 +17,22 @@ _RECIPE = (
 )
 _ON_ROWS = ": on {rows:rows}, digest {digest} (training.chosen_from)"
 _MARKED = (
-    "was read off the records, so that one record can move it: replace {key} by what is publicly "
-    "known and take the name off {setting}; or, if all that it names is public as it stands, "
-    "declare that with {setting}=[]"
+    "was read off the records, so one record can move it. Replace {key} by public values and "
+    "remove its name from {setting}; or, if everything that {setting} names is public, declare "
+    "that with {setting}=[]"
 )
 _COLUMNS = (
     "ranges and lists of values are public constants ({setting}), and so is which columns are used "
     "and what counts as a missing value"
 )
 _UNDECLARED_CENTER = (
-    "has not been declared public: a mean of private records would leak them; if it comes from "
-    "public data, set {setting}=true"
+    "is not declared public, and a mean of private records would reveal something about them. If "
+    "it comes from public data, set {setting}=true"
 )
 _OWN_IDS = (
-    "a record that goes would then rename others, and move them to other batches; leave them out "
-    "(hashes of content then), or say that they are the records' own with {setting}"
+    "removing a record would then rename others and move them to other batches. Leave the names "
+    "out (ids are then hashes of content), or declare that they belong to the records with "
+    "{setting}"
 )
 
 TEMPLATES: dict[str, str] = {
@@ -41,16 +42,16 @@ TEMPLATES: dict[str, str] = {
     "own_words": "{text}",
     "declared_in_own_words": "{text}",
     # Nobody knows.
-    "not_recorded": "the run's record does not say how it stands",
-    "not_assessed": "the run does not say whether it holds",
+    "not_recorded": "the run's record does not say whether it is met",
+    "not_assessed": "the run does not say whether it is met",
     # For which k there are certificates (a).
     "grid_dense": "the grid is every integer 0..{last}",
     "grid_sparse": (
-        "the grid skips integers: only a query's index in the grid changes by at most 1 between "
-        "neighbours"
+        "the grid skips integers, so between neighbours only a query's index in the grid changes "
+        "by at most 1, not its distance"
     ),
-    "every_k_in_closed_form": "in closed form: every integer k at once, whatever grid is shown",
-    "every_k_counted": "counted exactly: every integer k at once, whatever grid is shown",
+    "every_k_in_closed_form": "a closed form covers every integer k, whatever grid is shown",
+    "every_k_counted": "an exact count covers every integer k, whatever grid is shown",
     # What names records and people, and what splits and selects them (b).
     "ids_by_content": "each record's id is a hash of its own content",
     "ids_by_content_of_classes": (
@@ -75,10 +76,10 @@ TEMPLATES: dict[str, str] = {
         "column '{column}' says whose record it is, for good ({setting}, dataset.id_permanent=true)"
     ),
     "column_counts_rows": (
-        "column '{column}' ({setting}) counts rows, as its whole numbers fill a tenth of their "
-        "range or more: where a record goes, others would be renamed and move to other batches; "
-        "leave it out (ids are then hashes of content), or, if a record keeps its id whatever "
-        "becomes of others, declare that with dataset.id_permanent=true"
+        "column '{column}' ({setting}) counts rows, because its whole numbers fill a tenth of "
+        "their range or more. Removing a record would then rename others and move them to other "
+        "batches. Leave the column out (ids are then hashes of content); or, if a record keeps its "
+        "id when others are added or removed, declare that with dataset.id_permanent=true"
     ),
     "names_for_good": "the {names} given are for good ({setting})",
     "names_count_rows": f"the {{names}} given count rows: {_OWN_IDS}",
@@ -88,7 +89,7 @@ TEMPLATES: dict[str, str] = {
     "column_marks_public": "the records that column '{column}' marks are public ({setting})",
     "marked_public": "the records marked public are public",
     "given_names_free_of_labels": (
-        "the ids, units, public flags and split that came with the records tell nothing of labels"
+        "the ids, units, public flags and split that came with the records do not depend on labels"
     ),
     "names_made_from_features": (
         "ids and split are made from features alone, and copies are numbered in the order of the "
@@ -96,7 +97,7 @@ TEMPLATES: dict[str, str] = {
     ),
     "split_by_hash": (
         "a record is in the test set if a hash of its unit's id, under the public key '{key}', "
-        "falls below {test_fraction:g}: adding or removing another record moves nobody"
+        "is below {test_fraction:g}, so adding or removing another record does not move it"
     ),
     "split_by_column": (
         "column '{column}' ({setting}) says which records are for testing, each on its own"
@@ -115,30 +116,31 @@ TEMPLATES: dict[str, str] = {
         "the vectors ('{column}') were made from each record alone, by public constants"
     ),
     "features_undeclared": (
-        "nobody declared how the features were made: if each row comes from its own record alone, "
-        "by public constants (no scaler fitted on these records), say so with {setting}"
+        "it is not declared how the features were made. If each row was computed from its own "
+        "record only, by public constants (no scaler fitted on these records), declare that with "
+        "{setting}"
     ),
     "prepared_alone": "{text}",
     "prepared_together": "{text}",
     "preparation_silent": "{file} does not say whether records were prepared each on its own",
-    "batches_by_hash": "batches by keyed hash of the unit's id",
+    "batches_by_hash": "batches are assigned by a keyed hash of the unit's id",
     "shards_by_hash": (
-        "members' shards by keyed hash of the unit's id, {members} of them: one k can change one "
-        "member"
+        "shards are assigned to {members} members by a keyed hash of the unit's id, so one k can "
+        "change one member"
     ),
     "shards_by_hash_several": (
-        "members' shards by keyed hash of the unit's id, {members} of them: one k can change "
-        "{touches} members, and the vote counts them"
+        "shards are assigned to {members} members by a keyed hash of the unit's id, so one k can "
+        "change {touches} members, which the vote counts"
     ),
     "learner_is_function": (
         "the learner {learner} ({setting}) is deterministic to the last bit, sees its own shard "
         "alone and labels each query alone; {members} members were trained again in a fresh "
-        "process and gave the same labels, which proves nothing"
+        "process and gave the same labels, which does not prove it"
     ),
     # Constants of training (c).
     "normaliser_from_records": (
         "the normaliser {normaliser:g} was derived from the number of records, so certificates "
-        "speak only of retraining with that same number: declare dataset.declared_size or "
+        "cover only retraining with that same number. Declare dataset.declared_size or "
         "training.batch.normalizer"
     ),
     "normaliser_public": "the normaliser {normaliser:g} ({setting}) is a public constant",
@@ -147,62 +149,64 @@ TEMPLATES: dict[str, str] = {
     ),
     "size_public": "the size {size:g} ({setting}) is a public constant",
     "size_of_generator": "the generator's own constant",
-    "size_measured": (
-        "the data set's size: as agt measure told of these records, with noise ({claim})"
-    ),
+    "size_measured": ("the size of the data set was measured with noise by agt measure ({claim})"),
     "steps_stated": (
-        "normaliser {normaliser:g}, n_max {n_max}, {steps} steps: stated in the configuration"
+        "normaliser {normaliser:g}, n_max {n_max} and {steps} steps are set in the configuration"
     ),
     "objective_stated": (
-        "normaliser {normaliser:g}, n_max {n_max}, weight_decay {weight_decay:g}, tolerance "
-        "{tolerance:g}: stated in the configuration"
+        "normaliser {normaliser:g}, n_max {n_max}, weight_decay {weight_decay:g} and tolerance "
+        "{tolerance:g} are set in the configuration"
     ),
     "removal_objective_stated": (
-        "normaliser {normaliser:g}, n_max {n_max}, weight_decay {weight_decay:g}, residuals up to "
-        "{residual:g}: stated in the configuration"
+        "normaliser {normaliser:g}, n_max {n_max}, weight_decay {weight_decay:g} and residuals up "
+        "to {residual:g} are set in the configuration"
     ),
     "members_stated": (
-        "the number of members, their key and strength: stated in the configuration; no normaliser"
+        "the number of members, their key and strength are set in the configuration; there is no "
+        "normaliser"
     ),
     "learner_stated": (
-        "the number of members, their key, the learner and its settings: stated in the "
+        "the number of members, their key, the learner and its settings are set in the "
         "configuration"
     ),
-    "margins_clipped": "margins clipped to {clip:g}, {edits} edits looked at",
+    "margins_clipped": "margins are clipped to {clip:g}; up to {edits} edits are considered",
     # Why bounds of neighbours lie within one another (d).
     "boxes_nest": (
-        "interval products, clamps, activations, the loss, integer sums; gradients clipped "
-        "elementwise"
+        "every rule of interval arithmetic is inclusion-monotone: products, clamps, activations, "
+        "the loss, integer sums, elementwise clipping of gradients"
     ),
     "boxes_do_not_nest": "{relation:unnested}",
-    "given_the_draw": "the noise is one draw, the same for every dataset compared with",
+    "given_the_draw": "the noise is one draw, which is the same for every dataset compared",
     "steps_do_not_expand": (
-        "learning rates up to {rate:g}, at most {limit:.5g}: no step drives two models apart, so "
-        "one record moves the {each_class:parameters} by at most {movement:.4g}"
+        "learning rates up to {rate:g} stay below {limit:.5g}, so no step moves two models further "
+        "apart, and one record moves the {each_class:parameters} by at most {movement:.4g}"
     ),
     "minimiser_of_loss": (
-        "no steps count: the minimiser of a {strength:g}-strongly convex loss, to a gradient of "
-        "{gradient:g}; so one record moves the {each_class:parameters} by at most {movement:.4g}"
+        "the weights minimise a {strength:g}-strongly convex loss, up to a gradient of "
+        "{gradient:g}, so one record moves the {each_class:parameters} by at most {movement:.4g}, "
+        "whatever the steps"
     ),
     "minimiser_of_sum": (
-        "no steps count: the minimiser of a {strength:g}-strongly convex sum, to a gradient of "
-        "{gradient:g}; so one record moves the {each_class:parameters} by at most {movement:.4g}"
+        "the weights minimise a {strength:g}-strongly convex sum, up to a gradient of "
+        "{gradient:g}, so one record moves the {each_class:parameters} by at most {movement:.4g}, "
+        "whatever the steps"
     ),
     "vote_changes": "one k changes the vote of one member",
-    "votes_change": "one k changes the vote of {touches} members, and the vote counts them",
+    "votes_change": "one k changes the votes of {touches} members, which the vote counts",
     "flips_counted": (
-        "flipped labels are counted exactly in each member, and one k moves its count by 1 at most"
+        "label flips are counted exactly in each member, and one k changes a member's count by at "
+        "most 1"
     ),
     # What made features and chose settings (e).
     "classes_public": "the list of classes is public ({setting})",
-    "classes_found": "the list of classes was found in the data: give the public list in {setting}",
-    "classes_found_in_y": "the list of classes was found in y: give the public list in {setting}",
+    "classes_found": "the list of classes was read off the data: give the public list in {setting}",
+    "classes_found_in_y": "the list of classes was read off y: give the public list in {setting}",
     "classes_read_off_records": (
-        "the list of classes was read off the records: if it is public, take 'classes' off "
-        "{setting} (or declare all that it names public with {setting}=[])"
+        "the list of classes was read off the records. If it is public, remove 'classes' from "
+        "{setting}, or declare everything that {setting} names public with {setting}=[]"
     ),
     "classes_measured": (
-        "the data set's classes: as agt measure told of these records, with noise ({claim})"
+        "the classes of the data set were measured with noise by agt measure ({claim})"
     ),
     "classes_of_medmnist": "the list of classes is MedMNIST's own, as published",
     "classes_unknown_to_medmnist": (
@@ -219,14 +223,14 @@ TEMPLATES: dict[str, str] = {
         f"{_MARKED}"
     ),
     "range_found": (
-        "the range of column '{column}' is its smallest and largest training value: one record "
-        "can move it, and so every feature; give a public range in {setting}"
+        "the range of column '{column}' is its smallest and largest training value, so one record "
+        "can move it, and with it every feature. Give a public range in {setting}"
     ),
     "columns_public": _COLUMNS,
     "columns_public_some_measured": (
-        f"{_COLUMNS}; of them agt measure told {{measured:listed}} from these records, with noise, "
-        "which counts beside every other release ({claim}); certificates and erasures take what it "
-        "told as given"
+        f"{_COLUMNS}; of these, {{measured:listed}} were measured from these records with noise "
+        "by agt measure, which is a release of its own ({claim}); certificates and erasures treat "
+        "the measured values as given"
     ),
     "kinds_of_columns_public": (
         "which columns there are, of which kind, what counts as a missing value, and what names "
@@ -267,105 +271,106 @@ TEMPLATES: dict[str, str] = {
     "initial_parameters_public": "the initial parameters of {network} are public constants",
     "encoder_weights_public": "the encoder's weights ({file}) are public ({setting}=true)",
     "encoder_weights_undeclared": (
-        "the encoder's weights ({file}) are not declared public: features would leak private "
-        "records that took part in their training; if none did, set {setting}=true"
+        "the encoder's weights ({file}) are not declared public, and features reveal something "
+        "about private records that they were trained on. If there are none, set {setting}=true"
     ),
     "encoder_records_public": (
         "the records that the encoder was trained on are public ({setting}=true)"
     ),
     "encoder_records_undeclared": (
-        "the encoder was trained on records that are not declared public, so features leak them; "
-        "if they are public, set {setting}=true"
+        "the encoder was trained on records that are not declared public, so features reveal "
+        "something about them. If they are public, set {setting}=true"
     ),
-    "encoder_of_record": "the record of the run that kept this encoder says it",
-    "encoder_saw_private": (
-        "private records such as {record!r} also took part in training the encoder"
-    ),
+    "encoder_of_record": "stated in the record of the run that stored this encoder",
+    "encoder_saw_private": ("the encoder was also trained on private records, such as {record!r}"),
     "settings_undeclared": (
-        "nobody declared what the training settings were chosen on: {setting} if on public data"
+        "it is not declared what the training settings were chosen on. If they were chosen on "
+        "public data, declare {setting}"
     ),
     "settings_chosen_on_results": (
-        "the training settings were chosen by looking at results on this data"
+        "the training settings were chosen by results on this data. Choose settings on public "
+        "data, train again, and declare training.chosen_on=public"
     ),
     "settings_chosen_on_public": _CHOSEN,
     "settings_chosen_on_public_rows": f"{_CHOSEN}{_ON_ROWS}",
     "settings_of_recipe": _RECIPE,
     "settings_of_recipe_on_rows": f"{_RECIPE}{_ON_ROWS}",
     "declared_for_other_settings": (
-        "{setting} was declared for other settings (what differs: {changed:listed}): if these, "
-        "too, were chosen on public data alone, declare that on this run's own command line, "
-        "{setting} (the record's config.yaml then has the chosen_for that a file needs)"
+        "{setting} was declared for other settings ({changed:listed} differ). If these settings "
+        "were also chosen on public data only, declare {setting} on the command line of this run; "
+        "its config.yaml then has the chosen_for that a settings file needs"
     ),
     "declared_for_no_settings": (
-        "{setting} was declared without saying for which settings: if these, too, were chosen on "
-        "public data alone, declare that on this run's own command line, {setting} (the record's "
-        "config.yaml then has the chosen_for that a file needs)"
+        "{setting} was declared without saying for which settings. If these settings were chosen "
+        "on public data only, declare {setting} on the command line of this run; its config.yaml "
+        "then has the chosen_for that a settings file needs"
     ),
     "differs_from_recipe": (
-        "training.chosen_on=recipe is about the recipe as it comes, and this run differs from it "
-        "({changed:listed}): if what differs was chosen on public data or constants alone, "
-        "declare that on the command line, {setting}"
+        "training.chosen_on=recipe is about the unchanged recipe, but this run changes "
+        "{changed:listed}. If the changes were chosen on public data or constants only, declare "
+        "{setting} on the command line"
     ),
     "chosen_on_other_rows": (
-        "the settings were chosen on {rows:rows}, digest {digest} (training.chosen_from), and the "
-        "digest is {now} now: these are other rows; choose again with agt tune, or, if these "
-        "settings, too, were chosen on public data alone, declare that on this run's own command "
-        "line, {setting}"
+        "the settings were chosen on {rows:rows}, digest {digest} (training.chosen_from), but the "
+        "digest is now {now}, so these are other rows. Choose again with agt tune; or, if these "
+        "settings were chosen on public data only, declare {setting} on the command line of this "
+        "run"
     ),
     # Arithmetic (f).
-    "bounds_widened": "{dtype}: bounds widened by 2(k+1) tau, gradients summed as integers",
+    "bounds_widened": (
+        "{dtype} bounds are widened by 2(k+1) tau, which covers rounding, and gradients are summed "
+        "as integers"
+    ),
     "product_not_nested": (
-        "Rump's product of scalars is widened for containment, not proved to nest in its last "
-        "digits: use training.product=exact"
+        "Rump's product of scalars is widened so that it contains the exact product, but it is not "
+        "proved to nest in its last digits. Use training.product=exact"
     ),
     "sums_in_float64": (
-        "float64 sums: rounding adds {share:.1e} of what one record moves; margins and distances "
-        "carry their own"
+        "float64 sums: rounding adds at most {share:.1e} of what one record moves, and the bounds "
+        "of margins and distances include their own rounding"
     ),
     "sums_of_integers": (
-        "each member is one function of its shard, exact but for roundings in an order that its "
-        "records decide; scores of queries are sums of integers, and exact"
+        "each member is a function of its shard, with roundings whose order its own records "
+        "decide; scores of queries are exact sums of integers"
     ),
     "votes_are_integers": (
-        "votes are integers; how a learner rounds is part of what is declared of it (condition b)"
+        "votes are integers; how the learner rounds is part of what is declared of it (condition b)"
     ),
     # The relation (g).
     "symmetric": "{relation}: {relation:ball}",
     "symmetric_within_radius": "{relation}: {relation:ball} (relation.radius={radius:g})",
-    "one_sided": "{relation}: {relation:ball}; certificates about removals alone",
+    "one_sided": "{relation}: {relation:ball}; its certificates are about removals only",
     # Where nothing is trained.
-    "nothing_trained": "records are counted, and nothing is trained",
+    "nothing_trained": "records are counted; nothing is trained",
     # What a removal rests on.
     "no_record_left_out": "no record is left out",
     "features_read_off_records": (
-        "what made the features of every record was read off records: {missing:facts}"
+        "constants that make the features of every record were read off records: {missing:facts}"
     ),
     "erased_decided_constants": (
-        "the erased records decided a class or a range, so that without them every record is read "
-        "otherwise"
+        "the erased records decided a class or a range, so without them the features of every "
+        "record change"
     ),
     "read_as_before": (
-        "every other record is read as before: the constants that make features are public, or "
-        "were compared"
+        "the features of every other record are as before, because the constants that make them "
+        "are public or were compared"
     ),
     "read_as_before_as_declared": (
-        "every other record is read as before: the constants that make features are public, or "
-        "were compared: {declaration:fact}"
+        "the features of every other record are as before, because the constants that make them "
+        "are public or were compared: {declaration:fact}"
     ),
     "began_from_nothing": (
-        "training began at its own initial parameters and read no earlier state of the run"
+        "training started from its own initial parameters and used no earlier state of the run"
     ),
     "members_by_same_code": (
         "all members were trained by the same code, on machines of one kind, with as many threads"
     ),
     "members_of_same_shards": (
-        "members were kept only where the digest of their shard is the one that they were trained "
-        "on"
+        "a member was kept only if its shard has the digest that it was trained on"
     ),
     "members_by_other_code": (
-        "not bit for bit a training of today: members that were kept were trained before "
-        "{changed:listed} changed; each is still what that training made of records that all "
-        "remain"
+        "not bit-identical to a training of today: the members that were kept were trained before "
+        "{changed:listed} changed. Each of them was trained only on records that remain"
     ),
     "near_minimiser_before_noise": (
         "the weights, before noise, are within {distance:upward} of the exact minimiser on the "
@@ -373,58 +378,59 @@ TEMPLATES: dict[str, str] = {
         "rounding included, over a strong convexity of {strength:g}"
     ),
     "retraining_near_minimiser": (
-        "training without the records, as this program computes it, is within {distance:.2g} of "
-        "that minimiser, too; the noise covers both distances together"
+        "training without the records, as this program computes it, is also within {distance:.2g} "
+        "of that minimiser; the noise covers the sum of both distances"
     ),
     "residual_depends_on_noise": (
-        "the published proof (Guo et al. 2020, theorem 2) takes what the step leaves of the "
-        "gradient for independent of the random term in the loss; the weights were computed with "
-        "that term, so it is not. masking=output does without"
+        "the published proof (Guo et al. 2020, theorem 2) assumes that the gradient that a step "
+        "leaves is independent of the random term in the loss. It is not, because the weights were "
+        "computed with that term. masking=output does not need the assumption"
     ),
     "noise_in_floating_point": (
-        "the random term in the loss is a double-precision number that was added in floating "
-        "point: what is published is about real numbers, and the last digits are not covered"
+        "the random term in the loss was added in floating point, but the published proof is about "
+        "real numbers, so the last digits are not covered"
     ),
     "noise_exact": (
         "the noise has exactly the distribution of a real Gaussian that is rounded to a public "
-        "lattice: no digit of what is served was made by floating-point noise"
+        "lattice, so no digit of the published weights depends on floating-point noise"
     ),
     "noise_drawn_anew": (
-        "the noise was drawn anew for this update by the operating system, independently of "
-        "everything before"
+        "new noise was drawn for this update by the operating system, independently of everything "
+        "before"
     ),
     "noise_from_recorded_seed": (
-        "the noise comes from certificate.seed, which is recorded: a simulation, that hides nothing"
+        "the noise comes from certificate.seed, which is recorded, so this is a simulation that "
+        "hides nothing"
     ),
 }
 
 _NOT_PICKED = (
-    "one of them was picked by results on the private records, or on other data that is not public"
+    "one of them was chosen by results on the private records, or on other data that is not public"
 )
 _NOT_OF_RECIPE = (
-    "a column, range, list or split was picked by results on them, or they are among the sets that "
-    "the recipe was chosen on (docs/recipe.md)"
+    "a column, range, list or split was chosen by results on these records, or they are among the "
+    "data sets that the recipe was chosen on (docs/recipe.md)"
 )
 _PRIVATE_ROW = "; or one of those rows is private"
-_RENAMED = "an id is a row number, or is given anew when another record comes or goes"
+_RENAMED = "an id is a row number, or changes when another record is added or removed"
 _FITTED = (
-    "something fitted on the records took part in them: a mean, a scale, a rank, components, "
+    "they depend on something that was fitted on the records: a mean, a scale, a rank, components, "
     "an encoder"
 )
-_MARKED_PRIVATE = "a marked record is somebody's private one, or is marked because of others"
+_MARKED_PRIVATE = "a marked record is private, or is marked because of other records"
 _SPLIT_FROM_WHOLE = (
-    "that was drawn from the whole set (by place, by rank, by count), so that one "
-    "record more would move others"
+    "the split was drawn from the whole set (by position, rank or count), so that one more record "
+    "would move others"
 )
 _COUNTED = (
-    "it was counted from the records (as when it is just their number): one more would "
-    "change it, and every step"
+    "it was counted from the records (for example, if it is their number), so that one more record "
+    "would change it and every step"
 )
 _CHANGED_SINCE = "it was changed since, in the data set's file or by a setting"
 _RANGE_READ_OFF = (
-    "one was read off the records, such as a range that ends at the largest value among them"
+    "one of them was read off the records, such as a range that ends at the largest value"
 )
-_CENTER_PRIVATE = "private records took part in it, as in their mean"
+_CENTER_PRIVATE = "it was computed from private records, such as their mean"
 _ROWS_PRIVATE = "one of them is private, or is among them because of private ones"
 
 BROKEN_BY: dict[str, str] = {
@@ -434,7 +440,7 @@ BROKEN_BY: dict[str, str] = {
     "column_names_records_for_good": _RENAMED,
     "column_names_units": _RENAMED,
     "column_names_units_for_good": _RENAMED,
-    "names_for_good": "one is a row number, or is given anew when another record comes or goes",
+    "names_for_good": "one is a row number, or changes when another record is added or removed",
     "column_marks_public": _MARKED_PRIVATE,
     "marked_public": _MARKED_PRIVATE,
     "given_names_free_of_labels": (
@@ -449,7 +455,7 @@ BROKEN_BY: dict[str, str] = {
     "vectors_made_alone": _FITTED,
     "learner_is_function": (
         "it draws from anything but its random_state, reads a clock, a file, another shard or "
-        "what it learnt before, or rounds otherwise from one call to the next"
+        "what it learnt before, or rounds differently from one call to the next"
     ),
     "normaliser_public": _COUNTED,
     "normaliser_of_public_size": _COUNTED,
@@ -460,16 +466,16 @@ BROKEN_BY: dict[str, str] = {
     "columns_public": _RANGE_READ_OFF,
     "columns_public_some_measured": _RANGE_READ_OFF,
     "kinds_of_columns_public": (
-        "a column is there, or is left out, because of what the records hold"
+        "a column is present or left out because of the values of the records"
     ),
     "center_of_file_public": _CENTER_PRIVATE,
     "center_given_public": _CENTER_PRIVATE,
     "whitening_rows_public": _ROWS_PRIVATE,
     "landmark_rows_public": _ROWS_PRIVATE,
     "whitening_and_landmark_rows_public": _ROWS_PRIVATE,
-    "initial_parameters_public": "private records took part in them, as in pretraining",
-    "encoder_weights_public": "a private record took part in their training",
-    "encoder_records_public": "a private record took part in its training",
+    "initial_parameters_public": "they were trained on private records, as in pretraining",
+    "encoder_weights_public": "they were trained on a private record",
+    "encoder_records_public": "one of them is private",
     "settings_chosen_on_public": _NOT_PICKED,
     "settings_chosen_on_public_rows": f"{_NOT_PICKED}{_PRIVATE_ROW}",
     "settings_of_recipe": _NOT_OF_RECIPE,
@@ -491,7 +497,7 @@ def rows(named: str) -> str:
 
 def declaration(sentence: str, broken_by: str) -> str:
     """Return what was declared, and what would break it."""
-    return f"{sentence}; broken if {broken_by}"
+    return f"{sentence}; false if {broken_by}"
 
 
 def declared(declaration: str) -> str:

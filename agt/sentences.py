@@ -9,97 +9,94 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 SCOPE = (
-    "it is about the training records, among data that training takes without an error (it refuses "
-    "a batch above n_max, a "
-    "unit above relation.unit_rows, a value that is missing, a single class where none are "
-    "declared, and the like); the "
-    "queries, their number and ids are taken to be public, and not to depend on the training "
-    "records; how long it takes, "
-    "and what else a machine lets be seen of a computation (memory, caches, power), is outside it; "
-    "that libraries' "
-    "functions (exp, tanh, erf, softmax) and eigenvectors (LAPACK's) err by no more than the "
-    "bounds charge for them is "
-    "trusted"
+    "it protects the training records, for data that training accepts without an error (training "
+    "refuses, for example, a batch above n_max, a unit above relation.unit_rows, a missing value, "
+    "and a single class where no classes are declared). The queries, their number and their ids "
+    "are taken to be public and independent of the training records. How long the computation "
+    "takes, and what else a machine reveals of it (memory, caches, power), is not covered. "
+    "Library functions (exp, tanh, erf, softmax) and eigenvectors (LAPACK) are trusted to err by "
+    "no more than the bounds allow for"
 )
 SCOPE_IN_BRIEF = (
-    "it is about the training records; the queries, their number and ids are taken to be public, "
-    "and not to depend on the "
-    "training records"
+    "it protects the training records; the queries, their number and their ids are taken to be "
+    "public and independent of the training records"
 )
 OUTSIDE = (
     "how long anything took, and every other side channel: memory, power, traffic, the machine",
-    "releases about the same data that the ledger does not know; without a ledger, every other "
-    "release",
-    "what was declared, if it is not so",
-    "what whoever reads this knows from elsewhere, or learns about everybody alike",
-    "how good the answers are",
+    "other releases about the same data that the ledger does not count; without a ledger, every "
+    "other release",
+    "what was declared, if it is not true",
+    "what a reader knows from elsewhere, or learns about everybody alike",
+    "how accurate the answers are",
 )
 APART = (
-    "labels released from this run's certificates take the noise that training drew as a public "
-    "constant: publish such "
-    "labels or the noisy weights, never both, as their losses do not add up"
+    "publish labels from this run's certificates, or its noisy weights, but never both. The label "
+    "guarantee treats the training noise as a public constant, and no composition bound covers the "
+    "two together"
 )
 COVERED = (
-    "; proved although accounting=paper: every condition that the mechanism rests on holds here"
+    "; proved although accounting=paper, because every condition that the mechanism needs is met"
 )
 NO_LIPSCHITZ = (
-    "the published ensemble distance (001 Theorem 5.3) sums over all members and is not 1-Lipschitz"
+    "the published ensemble distance (001 Theorem 5.3) sums over all members, so it is not "
+    "1-Lipschitz"
 )
 UNFIXED = (
-    "of these answers together: no guarantee, as how many there would be was not fixed "
-    "before the first was drawn"
+    "these answers together have no guarantee, because their number was not fixed before the first "
+    "was drawn"
 )
 FREE = (
-    "answers that were released earlier, or that weights released earlier give: they spend "
+    "answers that were released earlier, or that follow from weights released earlier, spend "
     "nothing more"
 )
-RELEASED_EARLIER = "the weights were released earlier: these labels spend nothing more"
-IN_FULL = "in full: report.md"
-DRAWS_FROM_SEED = "the draws come from a seed and can be predicted; this is not a private release"
-NOISE_FROM_SEED = "the noise comes from a seed and can be subtracted; nothing here is private"
-NO_ACCOUNT = "this call keeps no account of other releases about the same data: their losses add up"
+RELEASED_EARLIER = "the weights were released earlier, so these labels spend nothing more"
+IN_FULL = "the full text is in report.md"
+DRAWS_FROM_SEED = (
+    "the draws come from a seed, so they can be predicted: this is not a private release"
+)
+NOISE_FROM_SEED = "the noise comes from a seed, so it can be subtracted: nothing here is private"
+NO_ACCOUNT = (
+    "no ledger counts this release: privacy losses of all releases about the same data add up"
+)
 UNNAMED = (
-    "; agt ledger init NAME run=FOLDER total.eps=EPS opens an account, which counts before "
-    "it answers"
+    "; to count them, create a ledger with agt ledger init NAME run=FOLDER total.eps=EPS, which is "
+    "debited before it answers"
 )
 ALL_SPENT = (
-    "it was admitted as the first lot, by its own total alone: it is the whole budget, and "
-    "nothing fits after it"
+    "it was admitted as the first release, by its own total alone: it uses the whole budget, so "
+    "nothing more can be released"
 )
 NO_HEAD = (
-    "no second head is kept: whether the ledger was put back to an older copy, which would spend "
-    "the same budget again, "
-    "cannot be excluded"
+    "no second copy of the ledger's end is kept, so it cannot be excluded that the ledger was "
+    "replaced by an older copy, which would spend the same budget again"
 )
 SAME_DISK = (
-    "the second head lies on the ledger's own disk: whether all of that disk was put back to an "
-    "older state, ledger and "
-    "head together, cannot be excluded"
+    "the second copy of the ledger's end is on the ledger's own disk, so it cannot be excluded "
+    "that the whole disk was restored to an older state"
 )
 _GIVEN = {  # by what is released
     "labels": "{} per query",
     "a number": "{} for this one number",
     "weights": "the released weights are {}",
-    "constants": "ranges, lists and sizes told here are {}",
+    "constants": "the ranges, lists and sizes reported here are {}",
 }
 _FOLLOWS = {
     "weights": ", and so is every label that is computed from them",
-    "constants": "; what is trained with them spends more",
+    "constants": "; training with them spends more",
 }
 _REMEDIES = {
-    "a": "train with kgrid=dense, or count steps of the grid instead of records with "
-    "counting=index",
-    "b": "let every record's batch, split and shard depend on its own id: hashed splits, unique "
-    "ids",
+    "a": "train with kgrid=dense, or count steps of the grid with counting=index",
+    "b": "let every record's batch, split and shard depend on its own id (hashed splits, unique "
+    "ids)",
     "c": "train again with a public constant",
     "d": "train with relation=add_remove",
-    "e": "scale with public constants, choose settings on public data, and train again",
+    "e": "use public constants, choose the settings on public data, and train again",
     "f": "train with training.product=exact",
     "g": "train with relation=add_remove",
 }
 _COUNTED = {  # by what of a release a ledger counts
-    "entry": "entry {} of it counts this",
-    "answers": "each answer is debited first",
+    "entry": "entry {} counts this release",
+    "answers": "each answer is debited before it is drawn",
     "nothing": "nothing was debited for it",
 }
 
@@ -162,16 +159,16 @@ def trained_noise_line(spent: str) -> str:
 def too_much(eps: float, weak: float) -> str:
     """Return what the owner of a budget hears that protects nobody: one above ``weak``."""
     return (
-        f"epsilon is {eps:g} in all: above {weak:g} it promises next to nothing; 1 is strong, "
-        "10 weak"
+        f"the total epsilon is {eps:g}. Above {weak:g} it guarantees almost nothing; 1 is strong, "
+        "10 is weak"
     )
 
 
 def large_delta(delta: float, size: float) -> str:
     """Return what the owner of a budget hears whose delta is above one over the records."""
     return (
-        f"delta is {delta:g} in all: above 1 / {size:g}, publishing a record as it is may stay "
-        "within it"
+        f"the total delta is {delta:g}. Above 1 / {size:g}, it would allow publishing one record in "
+        "full"
     )
 
 
@@ -193,8 +190,8 @@ def spent_note(output: str) -> str:
     Args: output: labels, weights, a number or constants.
     """
     return (
-        f"from this time on {output} may have been drawn: count them as spent, whatever became "
-        "of this run"
+        f"from this time on {output} may have been drawn, so count them as spent, even if this run "
+        "failed"
     )
 
 
@@ -218,7 +215,7 @@ def claim(output: str, given: str, between: str, covered: bool) -> str:
 def no_proof(output: str, given: str, reasons: Sequence[str]) -> str:
     """Return that nothing is proved, and what the paper says."""
     return (
-        f"NO PROOF OF PRIVACY: {unproved(reasons)}. As its paper has it, "
+        f"NO PROOF OF PRIVACY, because {unproved(reasons)}. The paper claims: "
         f"{_GIVEN[output].format(given)}"
     )
 
@@ -229,17 +226,17 @@ def unproved(reasons: Sequence[str]) -> str:
     parts = [] if len(letters) == len(reasons) else [NO_LIPSCHITZ]
     if letters:
         named = (
-            f"conditions {', '.join(letters)} do"
+            f"conditions {', '.join(letters)} are"
             if len(letters) > 1
-            else f"condition {letters[0]} does"
+            else f"condition {letters[0]} is"
         )
-        parts.insert(0, f"{named} not hold")
+        parts.insert(0, f"{named} not met")
     return "; ".join(parts)
 
 
 def condition_refusal(letter: str, name: str, missing: str) -> str:
     """Return why a condition stops a release, and what to do."""
-    return f"condition {letter} ({name}) does not hold: {missing}; {_REMEDIES[letter]}"
+    return f"condition {letter} ({name}) is not met: {missing}; {_REMEDIES[letter]}"
 
 
 def vote_refusal() -> str:
@@ -249,18 +246,18 @@ def vote_refusal() -> str:
 
 def relation_refusal(relation: str, why: str) -> str:
     """Return why nothing may be released under a relation, and what to do."""
-    return f"relation={relation}: {why}, and no release mechanism takes them; {_REMEDIES['g']}"
+    return f"relation={relation}: {why}, so no release mechanism can use them; {_REMEDIES['g']}"
 
 
 def declaration(condition: str, why: str, broken_by: str | None) -> str:
     """Return what was declared, and what would break it; None: it is left out."""
     known = f"declared, not proved (condition {condition}): {why}"
-    return f"{known}; broken if {broken_by}" if broken_by else known
+    return f"{known}; false if {broken_by}" if broken_by else known
 
 
 def simulation(why: str, lines: Iterable[str]) -> list[str]:
     """Return the lines about a release of which only a simulation is drawn."""
-    return [f"SIMULATION: {why}", *(f"drawn without a seed it would be: {line}" for line in lines)]
+    return [f"SIMULATION: {why}", *(f"without a seed it would be: {line}" for line in lines)]
 
 
 # Ledgers.
@@ -281,8 +278,8 @@ def declined_ledger(holding: Sequence[str], unopened: bool) -> str:
     which = f"the ledger of {', '.join(holding)}" if holding else "any ledger"
     others = ", and of others that could not be opened" if unopened else ""
     return (
-        f"released outside {which}{others} (ledger=none): its loss adds to whatever else is "
-        "released about the same data"
+        f"released outside {which}{others} (ledger=none): no ledger counts it, and privacy losses "
+        "add up"
     )
 
 
@@ -295,15 +292,17 @@ def account(population: str, counts: str, entry: int, eps: float, delta: float, 
     """Return which ledger counts a release, and what all that is released on it comes to."""
     counted = _COUNTED[counts].format(entry)
     return (
-        f"released on the ledger of {population} ({counted}): all that is ever released on it, "
-        "this included, is "
-        f"({eps:g}, {delta:g})-differentially private in all, a unit being {unit}"
+        f"released on the ledger of {population} ({counted}). All releases on it, including this "
+        f"one, are together ({eps:g}, {delta:g})-differentially private; a unit is {unit}"
     )
 
 
 def counter(so_far: float, allowed: str) -> str:
     """Return how much of a ledger's ``budget`` is spent."""
-    return f"its counter stands at eps = {so_far:.6g}, of {allowed} in all: no guarantee of its own"
+    return (
+        f"the ledger's total so far is eps = {so_far:.6g} of {allowed}; the total is not a "
+        "guarantee of its own"
+    )
 
 
 def unit(population_unit: str, tables: Sequence[UnitTable]) -> str:
@@ -359,13 +358,13 @@ def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
         parts.append(f"in {which} {unit_meaning(next(iter(named.values())), population_unit)}")
     if any(table.apart for table in admitted):
         parts[-1] += (
-            "; these are other people than those of ledgers beside it that have some of the same "
-            "names"
+            "; these are other people than those of the ledgers in the same folder that have some of "
+            "the same names"
         )
     several = sum(map(len, by_unit.values())) > 1
     same = (
-        "; and the units of all of them are the same people: what is released from one table "
-        "uses up the budget of all"
+        "; and the units of all of them are the same people, so a release from one table uses the "
+        "budget of all"
     )
     return f"declared, not checked: {'; '.join(parts)}{same if several else ''}"
 
@@ -373,18 +372,17 @@ def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
 def lost_head(entry: int) -> str:
     """Return that a ledger's second head was lost."""
     return (
-        f"entry {entry} started a second head anew, the one before being lost: whether the ledger "
-        "was put "
-        "back to an older copy before that cannot be excluded"
+        f"entry {entry} created a new second copy of the ledger's end, because the one before was "
+        "lost; it cannot be excluded that the ledger was replaced by an older copy before that"
     )
 
 
 def moved_head(entry: int, time: str, before: str | None) -> str:
     """Return that a second head took the place of another, or that it came later."""
     how = (
-        f"moved the second head from {before}"
+        f"moved the second copy of the ledger's end from {before}"
         if before
-        else "began a second head, where there was none"
+        else "created a second copy of the ledger's end, where there was none"
     )
     return f"entry {entry} of {time} {how}"
 
@@ -392,18 +390,16 @@ def moved_head(entry: int, time: str, before: str | None) -> str:
 def unreadable_ledger(file: str) -> str:
     """Return what is declared of a file that could not be opened."""
     return (
-        f"{printable(file)} beside the ledger, which could not be opened, holds no account of "
-        "these people: nothing that "
-        "it counts is counted here"
+        f"{printable(file)}, in the ledger's folder, could not be opened; it is declared to hold no "
+        "releases about these people, and nothing that it counts is counted here"
     )
 
 
 def replaced_ledger(first_entry: str) -> str:
     """Return what is declared of a ledger that lay in this one's place."""
     return (
-        f"this ledger lies in the place of another, whose first entry begins with {first_entry}: "
-        "what was released on "
-        "that one is not counted here, and privacy losses add up"
+        f"this ledger replaced another one, whose first entry begins with {first_entry}; releases "
+        "on that one are not counted here, and privacy losses add up"
     )
 
 

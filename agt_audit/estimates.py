@@ -351,9 +351,8 @@ class TestedClaim:
         """A finding of this claim and attack."""
         given: dict[str, object] = {"measure": self.claimed.measure, "confidence": self.confidence}
         given |= {"claimed": self.claimed.value, "delta": self.claimed.shown_delta, **facts}
-        return Finding(
-            self.subject, self.claim, self.attack, self.effort, outcome, meaning, **given
-        )  # type: ignore[arg-type]
+        about = (self.subject, self.claim, self.attack, self.effort)
+        return Finding(*about, outcome, meaning, **given)  # type: ignore[arg-type]
 
     def findings(self, mistakes: Mistakes) -> tuple[Finding, ...]:
         """The verdict, by the rigorous bound in the claim's own measure; then the other

@@ -2,17 +2,17 @@
 
     python scripts/bench_engine.py [--json] [--only NAME ...] [--repeats 5]
 
-| name      | work                                                       | against                               |
-|-----------|------------------------------------------------------------|---------------------------------------|
-| step      | one add_remove step, 5,000 x 768-100-1, k = 50             | a plain PyTorch SGD step, same dtype  |
-| reference | the same with the reference kernel                         | the cpu kernel                        |
-| paper     | the same, paper_privacy                                    | a plain PyTorch SGD step              |
-| depth4    | one add_remove step, 10,000 x 188, 4 x 128 hidden, k 0..20 | a plain PyTorch SGD step, for each k  |
-| grid      | cost per k, grid 0..63, 25,000 x 384-100-1, 3 steps        | a run with one k                      |
-| blobs     | 3,000 x 6-128-2, k = 0..199, 4 steps                       | 200 runs with one k (10 timed, x 20)  |
-| memory    | peak memory, one step, 1,000,000 x 188, MLP 128-128, 8 k   | the data; and 250,000 rows            |
-| rows      | time per row of one step, 188-32-1, 10^4 to 10^6 rows      | the fastest per row                   |
-| widening  | certified fraction of the blobs without widening           | with it                               |
+| name      | work                                                 | against                       |
+|-----------|------------------------------------------------------|-------------------------------|
+| step      | one add_remove step, 5,000 x 768-100-1, k = 50       | plain PyTorch SGD, same dtype |
+| reference | the same with the reference kernel                   | the cpu kernel                |
+| paper     | the same, paper_privacy                              | plain PyTorch SGD             |
+| depth4    | one add_remove step, 10,000 x 188, 4 x 128, k 0..20  | plain PyTorch SGD, for each k |
+| grid      | cost per k, grid 0..63, 25,000 x 384-100-1, 3 steps  | a run with one k              |
+| blobs     | 3,000 x 6-128-2, k = 0..199, 4 steps                 | 200 runs with one k (20 x 10) |
+| memory    | peak memory of a step, 1,000,000 x 188, 128-128, 8 k | the data; and 250,000 rows    |
+| rows      | time per row of a step, 188-32-1, 10^4 to 10^6 rows  | the fastest per row           |
+| widening  | certified fraction of blobs without widening         | with it                       |
 
 Medians; the two sides alternate, so that a drift of the machine's speed hits both. ``floor_s`` is
 the larger of two times that no implementation of these rules can beat: its operations (see
@@ -228,10 +228,17 @@ def bench_depth4(repeats: int) -> list[Row]:
     ours, plain = side_by_side([one_step(run), plain_step(data, model)], repeats)
     least, each = floor(10_000, DEEP, len(ks)), ours / len(ks)
     return [
-        row("depth4", each / plain, "<= "
-                                    "4", each <= 4 * plain, us_per_row_and_k=1e6 * each / 10_000, plain_s=plain,
-            floor_s=least, over=ours / least)
-    ]  # fmt: skip
+        row(
+            "depth4",
+            each / plain,
+            "<= 4",
+            each <= 4 * plain,
+            us_per_row_and_k=1e6 * each / 10_000,
+            plain_s=plain,
+            floor_s=least,
+            over=ours / least,
+        )
+    ]
 
 
 def bench_grid(repeats: int) -> list[Row]:
@@ -243,10 +250,17 @@ def bench_grid(repeats: int) -> list[Row]:
     many, one = side_by_side([grid, single], repeats)
     least = floor(25_000, (384, 100, 1), 64, steps=3)
     return [
-        row("grid", many / 64 / one, "<= "
-                                     ".75", many / 64 <= 0.75 * one, per_k_s=many / 64, single_k_s=one,
-            floor_s=least / 64, over=many / least)
-    ]  # fmt: skip
+        row(
+            "grid",
+            many / 64 / one,
+            "<= .75",
+            many / 64 <= 0.75 * one,
+            per_k_s=many / 64,
+            single_k_s=one,
+            floor_s=least / 64,
+            over=many / least,
+        )
+    ]
 
 
 def bench_blobs(repeats: int) -> list[Row]:
@@ -264,10 +278,17 @@ def bench_blobs(repeats: int) -> list[Row]:
     )
     least = floor(3000, (6, 128, 1), 200, steps=4)  # the two classes are one logit
     return [
-        row("blobs", grid / (20 * ten), "<= "
-                                        ".25", grid <= 0.25 * 20 * ten, grid_s=grid, singles_s=20 * ten,
-            floor_s=least, over=grid / least)
-    ]  # fmt: skip
+        row(
+            "blobs",
+            grid / (20 * ten),
+            "<= .25",
+            grid <= 0.25 * 20 * ten,
+            grid_s=grid,
+            singles_s=20 * ten,
+            floor_s=least,
+            over=grid / least,
+        )
+    ]
 
 
 CHILD = """
@@ -277,7 +298,8 @@ import bench_engine as b
 path, n = sys.argv[1], int(sys.argv[2])
 data = b.records(n, 188, b.Path(path))
 b.one_step(b.make_run(data, b.head(188, 128, 128, 1), (0, 1, 2, 5, 10, 20, 50, 100)))()
-peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) * 1024
+status = open("/proc/self/status")
+peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
 held = (data.features, data.labels, data.ids, data.public)  # a record's unit is its id
 print(peak, sum(array.nbytes for array in held))
 """

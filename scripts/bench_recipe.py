@@ -9,12 +9,12 @@ them, seconds are one training and its certificates. The recipe's constants were
 embedded sets and those of the folder (scripts/choose_recipe.py at revision 837fd68), which flatters
 it a little there; on the tables of packages nothing was chosen.
 
-| column   | what it is                                                                                            |
-|----------|-------------------------------------------------------------------------------------------------------|
-| logistic | scikit-learn's LogisticRegression on standardised numbers and one-hot categories                      |
-| boosting | scikit-learn's HistGradientBoostingClassifier on the same                                             |
-| recipe   | agt.fit without a setting, on the features of dataset=table or on the vectors                         |
-| votes    | the same with certificate=votes                                                                       |
+| column   | what it is                                                                    |
+|----------|-------------------------------------------------------------------------------|
+| logistic | LogisticRegression on standardised numbers and one-hot categories             |
+| boosting | HistGradientBoostingClassifier on the same                                    |
+| recipe   | agt.fit without a setting, on the features of dataset=table or on the vectors |
+| votes    | the same with certificate=votes                                               |
 
 The sets are scikit-learn's embedded ones, files of a data folder, and tables that packages carry,
 where these are installed (``TABLES``). Nobody declared ranges for scikit-learn's tables, so they

@@ -10,15 +10,15 @@ folder ``--out``, every single number (rows.csv) and a figure. The sets are thos
 that have two classes and ranges (``--only``). Rivals are optional (``pip install interpret-core
 opacus diffprivlib``): one that cannot be imported has a row that says so.
 
-| method                | what is promised for one record                                            | input           |
-|-----------------------|----------------------------------------------------------------------------|-----------------|
-| agt, recipe           | added or removed, (eps, delta), proved; a size declared                    | coded columns   |
-| agt, recipe, tuned    | the same                                                                   | the same        |
-| agt, noisy statistics | added or removed, (eps, delta) by mu-GDP, proved                           | the same        |
-| DP-EBM                | added or removed, (eps, delta), as its authors say; bins read the number   | columns, ranges |
-|                       | of records                                                                 |                 |
-| DP-SGD                | added or removed, (eps, delta), by Opacus' PRV accountant                  | coded columns   |
-| diffprivlib           | *replaced*, (eps, 0): another relation, and no delta                       | the same        |
+| method                | what is promised for one record                       | input           |
+|-----------------------|-------------------------------------------------------|-----------------|
+| agt, recipe           | added or removed, (eps, delta), proved; size declared | coded columns   |
+| agt, recipe, tuned    | the same                                              | the same        |
+| agt, noisy statistics | added or removed, (eps, delta) by mu-GDP, proved      | the same        |
+| DP-EBM                | added or removed, (eps, delta), as its authors say;   | columns, ranges |
+|                       | its bins read the number of records                   |                 |
+| DP-SGD                | added or removed, (eps, delta), by Opacus' PRV        | coded columns   |
+| diffprivlib           | *replaced*, (eps, 0): another relation, no delta      | the same        |
 
 Coded columns are agt's public features (thermometers, one-hot words), divided so that no row is
 longer than 1.

@@ -4,14 +4,14 @@
 
 scripts/injector.py stops each command at each of its changes, in each of these modes:
 
-| mode   | at change n                                                                               |
-|--------|-------------------------------------------------------------------------------------------|
-| killed | SIGKILL before it                                                                         |
-| torn   | of a write: half of it, then SIGKILL                                                      |
-| data   | killed, and the power is cut: of each file, what was appended since its last sync is lost |
-| names  | killed, and the power is cut: names that no sync of their folder followed are as before   |
-| fails  | it fails (EIO, or ENOSPC of what takes room), and the next ones do not                    |
-| full   | from now on all that takes room fails with ENOSPC                                         |
+| mode   | at change n                                                                             |
+|--------|-----------------------------------------------------------------------------------------|
+| killed | SIGKILL before it                                                                       |
+| torn   | of a write: half of it, then SIGKILL                                                    |
+| data   | killed, and the power is cut: what was appended since a file's last sync is lost        |
+| names  | killed, and the power is cut: names that no sync of their folder followed are as before |
+| fails  | it fails (EIO, or ENOSPC of what takes room), and the next ones do not                  |
+| full   | from now on all that takes room fails with ENOSPC                                       |
 
 What must hold after each of them, and again once the command was given again:
 
@@ -155,7 +155,6 @@ def bug(ended: Ended) -> list[str]:
 
 
 # -- releases
-# -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -426,7 +425,6 @@ class PythonRelease:
 
 
 # -- erasures
-# --------------------------------------------------------------------------------------------------------
 
 
 def person_name(number: int) -> str:
@@ -520,7 +518,6 @@ class Erasure:
 
 
 # -- ledgers
-# -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -610,33 +607,50 @@ INIT = ("init", "people", "run=run", *BUDGET, "unit='one person'")
 CASES: dict[str, Callable[[], Case]] = {
     "labels": Release(("inputs=q.csv", "ledger=people", "mechanism.eps=0.1")).case,
     "labels, no ledger": Release(("inputs=q.csv", "mechanism.eps=0.1", "force=true")).case,
-    "session": Release(("inputs=-", "ledger=people", "mechanism.eps=0.1"), given=LINES, stored=SESSION, output="").case,
+    "session": Release(
+        ("inputs=-", "ledger=people", "mechanism.eps=0.1"), given=LINES, stored=SESSION, output=""
+    ).case,
     "session, lots": Release(
-        ("inputs=-", "ledger=people", "mechanism.eps=0.1", "lot=2"), given=LINES, lot=2, stored=SESSION, output=""
+        ("inputs=-", "ledger=people", "mechanism.eps=0.1", "lot=2"),
+        given=LINES,
+        lot=2,
+        stored=SESSION,
+        output="",
     ).case,
     "weights": Release(
         ("inputs=q.csv", "ledger=people", "mechanism=release_weights", "mechanism.mu=0.1"),
-        (*TRAINED, *HEAD), stored=0, output="released_weights.safetensors",
+        (*TRAINED, *HEAD),
+        stored=0,
+        output="released_weights.safetensors",
     ).case,
     "number": Release(
-        ("inputs=q.csv", "ledger=people", "mechanism=certified_quantile", "mechanism.eps=0.1"), stored=0, output="report.md"
+        ("inputs=q.csv", "ledger=people", "mechanism=certified_quantile", "mechanism.eps=0.1"),
+        stored=0,
+        output="report.md",
     ).case,
     "python, labels": PythonRelease().case,
     "python, weights": PythonRelease(fits=True).case,
     "unlearn": Erasure().case,
     "unlearn, noted": Erasure(("method=certificate",), ("dataset.declared_size=60",)).case,
-    "ledger "
-    "init": Account((*INIT, "head=stick"), again=partial(init_again, *INIT, "head=stick")).case,
-    "ledger "
-    "admit": Account(("admit", "people", f"data={'e' * 32}", "table=accounts"), (INIT,), 3).case,
+    "ledger init": Account(
+        (*INIT, "head=stick"), again=partial(init_again, *INIT, "head=stick")
+    ).case,
+    "ledger admit": Account(
+        ("admit", "people", f"data={'e' * 32}", "table=accounts"), (INIT,), 3
+    ).case,
     "ledger head": Account(
-        ("admit", "people", "head=stick"), (INIT,), 3, partial(head_again, "admit", "people", "head=stick")
+        ("admit", "people", "head=stick"),
+        (INIT,),
+        3,
+        partial(head_again, "admit", "people", "head=stick"),
     ).case,
     "ledger head moved": Account(
-        ("admit", "people", "head=other.head"), ((*INIT, "head=stick"),), 3,
+        ("admit", "people", "head=other.head"),
+        ((*INIT, "head=stick"),),
+        3,
         partial(head_again, "admit", "people", "head=other.head"),
     ).case,
-}  # fmt: skip
+}
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 earlier one, byte for byte.
 
     python scripts/golden.py [--base REV] [--only NAME ...] [--jobs 2]
-    python scripts/golden.py --guard [--only NAME ...]    no sentence of ours is read back, in any chain
+    python scripts/golden.py --guard [--only NAME ...]    no sentence is read back, in any chain
 
 Each chain of golden.yaml is a list of command lines, run in order in a folder of its own that holds
 the inputs made here. Both trees run on this machine, in the same folder one after the other, in a

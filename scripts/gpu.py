@@ -3,20 +3,20 @@ in under ten minutes.
 
     python scripts/gpu.py [--out measurements.md] [--seconds 560] [--only JOB ...] [--dry]
 
-| job        | what it does                                                                                   |
-|------------|------------------------------------------------------------------------------------------------|
-| machine    | the card, its driver, versions                                                                 |
-| compile    | the kernels to machine code, without a card too; fused operations in it (0 wanted)             |
-| integers   | sums and selections on the card against the reference kernel there and on the CPU              |
-| suite      | tests/unit/test_gpu_kernel.py without the interpreter                                          |
-| soundness  | small runs of every relation, retrained on neighbours: parameters outside their boxes (0 wanted) |
-| bits       | one run on the CPU and on the card: the same bits? if not, how far apart                       |
-| step       | 20,000 x 768-100-1, grid of 64, cost of one k against a plain PyTorch SGD step there (goal: 3x) |
-| streamed   | 500,000 x 188, MLP 128-128: records held by the card, and streamed through pinned memory       |
-| blobs      | 3,000 x 6-128-2, k = 0..199, 4 epochs                                                          |
-| imdb       | 25,000 x 768-100-1, the published grid, 3 epochs, momentum                                     |
-| octmnist   | 15,500 x 3200-100-1, the published grid, 4 epochs, Nesterov                                    |
-| amex       | 5,531,451 x 188, MLP 128 x 4, k = 50, batches of a fifth: as many as there is time for         |
+| job       | what it does                                                                      |
+|-----------|-----------------------------------------------------------------------------------|
+| machine   | the card, its driver, versions                                                    |
+| compile   | the kernels to machine code, without a card too; fused operations (0 wanted)      |
+| integers  | sums and selections on the card against the reference kernel there and on the CPU |
+| suite     | tests/unit/test_gpu_kernel.py without the interpreter                             |
+| soundness | small runs of every relation, retrained on neighbours: parameters outside boxes   |
+| bits      | one run on the CPU and on the card: the same bits? if not, how far apart          |
+| step      | 20,000 x 768-100-1, grid of 64: a k against a PyTorch SGD step (goal: 3x)         |
+| streamed  | 500,000 x 188, MLP 128-128: records held by the card, and streamed                |
+| blobs     | 3,000 x 6-128-2, k = 0..199, 4 epochs                                             |
+| imdb      | 25,000 x 768-100-1, the published grid, 3 epochs, momentum                        |
+| octmnist  | 15,500 x 3200-100-1, the published grid, 4 epochs, Nesterov                       |
+| amex      | 5,531,451 x 188, MLP 128 x 4, k = 50, batches of a fifth, while there is time     |
 
 All data is synthetic, of those shapes; times do not depend on what it says. A job that fails, or
 takes longer than its share of the time, costs its own rows. Rows are written to --out as they come,
@@ -114,10 +114,12 @@ for capability in CAPABILITIES:
         for kernel in (gpu.sum_kernel, gpu_selection.update_kernel, gpu_selection.result_kernel):
             flags = {"X": x, "CAPPED": True, "OUT": out, "IN": inputs}
             flags = {name: value for name, value in flags.items() if name in kernel.arg_names}
-            types = {name: "constexpr" if name in flags else pointers.get(name, "i32") for name in kernel.arg_names}
+            types = {name: pointers.get(name, "i32") for name in kernel.arg_names}
+            types |= dict.fromkeys(flags, "constexpr")
             source, target = ASTSource(kernel, types, flags), GPUTarget("cuda", capability, 32)
             made = triton.compile(source, target=target, options={"enable_fp_fusion": False})
-            print(kernel.__name__, capability, made.asm["ptx"].count("fma.rn.f64"), len(made.asm["cubin"]))
+            fused = made.asm["ptx"].count("fma.rn.f64")
+            print(kernel.__name__, capability, fused, len(made.asm["cubin"]))
 """
 
 
@@ -336,14 +338,39 @@ OCT = (*range(10), *range(10, 46, 5), *range(50, 201, 10))
 IMDB = (*range(50), *range(50, 201, 10))
 AMEX_BATCH = BatchConfig(count=5, n_max=5_531_451)
 PUBLISHED: dict[str, tuple[tuple[int, ...], int, Any, dict[str, Any]]] = {
-    "blobs": ((6, 128, 2), 3000, range(200), {"epochs": 4, "lr": 2.0, "decay": 0.6, "lr_min": 1e-3, "clip": 0.06}),
-    "imdb": ((768, 100, 1), 25_000, IMDB,
-             {"epochs": 3, "lr": 0.2, "lr_min": 0.0, "clip": 0.04, "momentum": 0.99, "dampening": 0.3}),
-    "octmnist": ((3200, 100, 1), 15_500, OCT,
-                 {"epochs": 4, "lr": 0.06, "decay": 0.5, "lr_min": 1e-3, "clip": 0.9, "momentum": 0.95, "nesterov": True}),
-    "amex": ((188, 128, 128, 128, 128, 1), 5_531_451, (50,),
-             {"lr": 1e-3, "decay": 0.6, "lr_min": 0.0, "clip": 0.06, "batch": AMEX_BATCH}),
-}  # fmt: skip
+    "blobs": (
+        (6, 128, 2),
+        3000,
+        range(200),
+        {"epochs": 4, "lr": 2.0, "decay": 0.6, "lr_min": 1e-3, "clip": 0.06},
+    ),
+    "imdb": (
+        (768, 100, 1),
+        25_000,
+        IMDB,
+        {"epochs": 3, "lr": 0.2, "lr_min": 0.0, "clip": 0.04, "momentum": 0.99, "dampening": 0.3},
+    ),
+    "octmnist": (
+        (3200, 100, 1),
+        15_500,
+        OCT,
+        {
+            "epochs": 4,
+            "lr": 0.06,
+            "decay": 0.5,
+            "lr_min": 1e-3,
+            "clip": 0.9,
+            "momentum": 0.95,
+            "nesterov": True,
+        },
+    ),
+    "amex": (
+        (188, 128, 128, 128, 128, 1),
+        5_531_451,
+        (50,),
+        {"lr": 1e-3, "decay": 0.6, "lr_min": 0.0, "clip": 0.06, "batch": AMEX_BATCH},
+    ),
+}
 
 
 def published(name: str, dry: bool, seconds: float) -> Rows:

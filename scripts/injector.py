@@ -7,14 +7,14 @@ A command is run once with every call counted that changes a file or a name in i
 and stopped there; what it left is checked, the command is given again, as its documentation says,
 and what is there then is checked.
 
-| mode   | at change n                                                                              |
-|--------|------------------------------------------------------------------------------------------|
-| killed | SIGKILL before it                                                                        |
-| torn   | of a write: half of it, then SIGKILL                                                     |
-| data   | killed, and the power is cut: of each file, what was appended since its last sync is lost |
-| names  | killed, and the power is cut: names that no sync of their folder followed are as before  |
-| fails  | it fails (EIO, or ENOSPC of what takes room), and the next ones do not                   |
-| full   | from now on all that takes room fails with ENOSPC                                        |
+| mode   | at change n                                                                             |
+|--------|-----------------------------------------------------------------------------------------|
+| killed | SIGKILL before it                                                                       |
+| torn   | of a write: half of it, then SIGKILL                                                    |
+| data   | killed, and the power is cut: what was appended since a file's last sync is lost        |
+| names  | killed, and the power is cut: names that no sync of their folder followed are as before |
+| fails  | it fails (EIO, or ENOSPC of what takes room), and the next ones do not                  |
+| full   | from now on all that takes room fails with ENOSPC                                       |
 
 Each trial is a fork of this process, which has imported what the commands need. Linux, and gcc.
 Exit code 1: a fault.

@@ -3,12 +3,12 @@ killed anything?
 
     python scripts/kill.py KIND [--kills 12] [--seed 0] [--only NAME ...]
 
-| KIND    | what is killed                                                     | what goes on                       |
-|---------|--------------------------------------------------------------------|------------------------------------|
-| runs    | `agt train` with checkpoints, or a worker of it                    | `resume=` in the same folder       |
-| spread  | `torchrun`, or one of the processes that it started                | `resume=` by other processes       |
-| sweep   | `agt train -m` over a real launcher: the call, or one of its jobs  | the same line                      |
-| unlearn | `agt unlearn`                                                      | the same request                   |
+| KIND    | what is killed                                          | what goes on                 |
+|---------|---------------------------------------------------------|------------------------------|
+| runs    | `agt train` with checkpoints, or a worker of it         | `resume=` in the same folder |
+| spread  | `torchrun`, or one of the processes that it started     | `resume=` by other processes |
+| sweep   | `agt train -m` over a real launcher: it, or a job of it | the same line                |
+| unlearn | `agt unlearn`                                           | the same request             |
 
 A trial starts the command in a session of its own and kills one of the session's processes. Then
 the rest must end, a call that ends with 0 must have left finished runs alone, and what is given

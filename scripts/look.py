@@ -35,7 +35,8 @@ function ordered(texts, way) {
   const there = texts.filter((text) => !missing(text)), numbers = there.map(number);
   const size = (a, b) => numbers[a] - numbers[b], name = (a, b) => words(there[a], there[b]);
   const order = numbers.some(Number.isNaN) ? name : size, sign = way === "ascending" ? 1 : -1;
-  return there.every((_, at) => !at || sign * order(at - 1, at) <= 0) && texts.slice(there.length).every(missing);
+  const sorted = there.every((_, at) => !at || sign * order(at - 1, at) <= 0);
+  return sorted && texts.slice(there.length).every(missing);
 }
 
 function unsorted() {
@@ -46,7 +47,8 @@ function unsorted() {
       for (const way of button ? ["ascending", "descending"] : []) {
         button.click();
         const texts = [...table.tBodies[0].rows].map((row) => row.cells[column].textContent.trim());
-        if (!ordered(texts, way) || head.getAttribute("aria-sort") !== way) found.push(`${head.textContent}: ${texts}`);
+        const said = head.getAttribute("aria-sort");
+        if (!ordered(texts, way) || said !== way) found.push(`${head.textContent}: ${texts}`);
       }
     });
   }
@@ -60,7 +62,8 @@ addEventListener("load", () => {
     page: document.documentElement.scrollWidth,
     tables: document.querySelectorAll("table").length,
     pictures: document.images.length,
-    broken: [...document.images].filter((one) => !one.naturalWidth).map((one) => one.alt || one.src),
+    broken: [...document.images].filter((one) => !one.naturalWidth)
+      .map((one) => one.alt || one.src),
     foreign: sources.filter((url) => !/^(data|file):/.test(url)),
     unsorted: unsorted(),
   });
@@ -86,9 +89,16 @@ def browser() -> str | None:
 def chromium(page: Path, width: int, height: int, *arguments: str) -> str:
     """What a headless browser prints for a page in a window of that size."""
     with tempfile.TemporaryDirectory() as profile:
-        command = [str(browser()), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--timeout=60000",
-                   f"--user-data-dir={profile}", f"--window-size={width},{height}",
-                   *arguments, page.resolve().as_uri()]  # fmt: skip
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+        command = [
+            str(browser()),
+            *flags,
+            "--timeout=60000",
+            f"--user-data-dir={profile}",
+            f"--window-size={width},{height}",
+            *arguments,
+            page.resolve().as_uri(),
+        ]
         return subprocess.run(
             command, capture_output=True, text=True, timeout=120, check=True
         ).stdout

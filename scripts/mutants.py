@@ -1,8 +1,8 @@
 """Mistakes planted one at a time, and the tests that must notice each: tests/mutants.yaml has both.
 
-    python scripts/mutants.py                 every mutant against its killers; writes tests/mutants.csv
-    python scripts/mutants.py --only NAME     those whose name has this in it, with the tests' output
-    python scripts/mutants.py --check         only that each text occurs once, and that each killer exists
+    python scripts/mutants.py              every mutant against its killers: tests/mutants.csv
+    python scripts/mutants.py --only NAME  those whose name has this in it, with the tests' output
+    python scripts/mutants.py --check      only that each text occurs once, and each killer exists
 
 A mutant names no file: its old text occurs once in the sources, whitespace aside. A killer that
 moved is found by its name. A mutant of a guarantee needs two killers, any other one. Each is tried

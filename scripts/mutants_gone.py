@@ -29,7 +29,9 @@ WENT_WITH = {
 """Name of a mutant, or a pattern of names (``tube-*``) -> the feature that was removed."""
 KILLERS_WENT = {
     "test_a_vector_that_is_none_or_a_matrix_without_numbers_stops_the_run": "certificate=tube",
-    "test_features_that_are_not_known_to_the_last_bit_are_in_the_bound": "features known up to rounding",
+    "test_features_that_are_not_known_to_the_last_bit_are_in_the_bound": (
+        "features known up to rounding"
+    ),
 }
 """A test that killed a mutant which is still there -> the feature that the test went with;
 others kill it now.

@@ -24,7 +24,7 @@ ROOMS: tuple[tuple[str, tuple[str, ...] | None], ...] = (
     ("agt.unlearning.sentences", ("sentences",)),
     ("agt_cli.unlearn.account_md", ("headline", "summary", "account_lines", "exception_lines")),
     ("agt_cli.report.markdown", ("document",)),
-    ("agt_cli.report.sections_md", ("ball", "within", "guarantee", "unmet", "half_stands")),
+    ("agt_cli.report.sections_md", ("ball", "within", "guarantee", "unmet", "median_words")),
     ("agt_cli.report.training_md", ("caution_words",)),
     ("agt_cli.report.plan_words", ("verdict", "finding", "advice")),
     ("agt_cli.report.quality", ("rate_words",)),

@@ -2,6 +2,7 @@
 report.
 """
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -17,16 +18,17 @@ from agt_cli.report import figures
 from agt_cli.report.certification_md import (
     Subject,
     certified_metrics,
+    certified_rows,
     certify_report,
     handful,
     write_tables,
 )
 from agt_cli.report.console import Console
-from agt_cli.report.quality import Quality, rate_words
+from agt_cli.report.quality import Quality
 from agt_cli.report.quality_md import judge, say_quality, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import outside_section
-from agt_cli.report.sections_md import half_stands
+from agt_cli.report.sections_md import median_words, within
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun
 
@@ -133,22 +135,18 @@ def _say(
 ) -> None:
     if quality.verdict:
         console.say(quality.verdict)
-    columns = [column for column in table.columns if column != "k"]
-    console.table(
-        f"{subject.dataset}, {subject.queries}: certified against {subject.relation.name}; k "
-        f"counts {subject.ball}",
-        ("k", *(column.replace("_", " ") for column in columns)),
-        [
-            (str(int(row["k"])), *(rate_words(row[column]) for column in columns))
-            for _, row in handful(table).iterrows()
-        ],
-    )
+    titles, rows = certified_rows(handful(table))
+    relation = subject.relation
+    title = f"{subject.dataset}, {subject.queries}; k counts {subject.ball} ({relation.name})"
+    console.table(title, titles, rows)
     median = float(record.metrics["stable_distance_median"])
-    console.say(f"median stable distance: {median:g}")
+    end = quality.whole.grid_end
+    console.say(f"median stable distance: {median_words(median, trained, end, relation)}")
     if median >= 1:
-        stands = half_stands(median, trained, subject.certificates.ks[-1], subject.relation)
+        k = math.floor(median)
         console.say(
-            f"against poisoning, whatever an attacker does: {stands}; k counts {subject.ball}"
+            f"against poisoning: half of the answers stay the same under any attack up to "
+            f"k = {k:,}, that is, with {within(relation, k)}"
         )
     say_quality(console, quality)
     if subject.caveat:

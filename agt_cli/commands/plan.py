@@ -23,12 +23,11 @@ from agt_cli.configuration import only_keys
 from agt_cli.report import plan_words
 from agt_cli.report.console import Console
 from agt_cli.report.figures import accuracy_by_queries
-from agt_cli.report.markdown import document, markdown_table, plain
+from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.quality import Quality, rate_words
 from agt_cli.report.quality_md import judge, quality_section, say_quality, write_quality
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import setting_section
-from agt_cli.report.sections_md import conditions_section, figures_section
+from agt_cli.report.sections_md import conditions_section, figures_section, unmet_letters
 from agt_cli.report.training_md import caution_words
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun, TrainedRun
@@ -139,12 +138,11 @@ def _plan(config: PlanConfig, opened: OpenedRun, labels: np.ndarray, console: Co
 def _advice(opened: OpenedRun, planned: Plan) -> list[str]:
     """Return what to use and what it gives; first of all, if nothing can be released, why."""
     advice = list[str]()
-    failed = [condition.letter for condition in opened.conditions if not condition.held]
-    if failed:
-        noun = "condition" if len(failed) == 1 else "conditions"
-        held = f"{noun} {', '.join(failed)} of a guarantee: not held here"
+    unmet = unmet_letters(opened.conditions)
+    if unmet:
         advice.append(
-            f"{held}, so accounting=rigorous will refuse to release from it; its conditions say why"
+            f"agt predict refuses to release answers of this run, because {unmet}; the reason is "
+            "in its report."
         )
     advice += plan_words.advice(planned)
     for name in planned.names:
@@ -194,7 +192,7 @@ def accuracy_cells(
         accuracies = grid.loc[(eps, mechanism)]
         rows.append([f"{eps:g}", mechanism, *map(_accuracy_cell, accuracies)])
     constant = rate_words(planned.evidence.majority)
-    rows.append(["-", f"always '{majority}'", *(constant for _ in grid.columns)])
+    rows.append(["-", f"majority class '{majority}'", *(constant for _ in grid.columns)])
     return columns, rows
 
 
@@ -225,9 +223,8 @@ def draw(record: RunRecord, dataset: str, planned: Plan, offers: pd.DataFrame) -
         title=dataset,
     )
     return (
-        "Expected accuracy against the number of queries that share a total budget; dotted: "
-        "without noise; dashed grey: "
-        "always answering the most frequent class."
+        "Expected accuracy against the number of queries that share a total budget. Dotted: "
+        "without noise. Dashed grey: the majority-class baseline."
     )
 
 
@@ -252,25 +249,31 @@ def plan_report(
     always = rate_words(planned.evidence.majority)
     return document(
         f"# What private answers would cost: {plain(dataset)}",
-        f"**{plain(quality.verdict or plan_words.verdict(planned))}**",
-        [f"accuracy without noise {nominal}; the same answer to all: {always}", *advice],
+        f"**{plain(quality.verdict or _lead(opened, planned))}**",
+        [f"Accuracy without noise {nominal}; majority-class baseline {always}.", *advice],
         *figures_section(dataset, {FIGURE: caption}),
-        "Every number is an expectation over a mechanism's own draws, exact unless simulated draws "
-        "are named, on "
-        f"{plain(opened.trained.words)}, which are taken to be public{_first_order(planned)}. "
-        "Nothing was released. The "
-        "plan itself looks at private distances: it is for the data owner, and a mechanism or "
-        "budget chosen by it is a "
-        "choice that looked at private data, unless what was trained to make the plan is public "
-        "too.",
-        record.standings,
+        "Nothing was released.",
+        Markdown(
+            "*For the data owner only. The plan looks at private stable distances, so a mechanism "
+            "or a budget that is chosen by it is chosen by looking at private data, unless the "
+            "data that the plan was made from are public.*"
+        ),
+        "Every number is an expected accuracy over a mechanism's own draws, on "
+        f"{plain(opened.trained.words)}, which are taken to be public. It is exact unless "
+        f"simulated draws are named{_first_order(planned)}.",
         "## Accuracy by total budget and number of queries",
         accuracies,
         *quality_section(quality),
         *conditions_section(opened.conditions),
-        "## Setting",
-        setting_section(record.config),
+        "Settings: `config.yaml`.",
     )
+
+
+def _lead(opened: OpenedRun, planned: Plan) -> str:
+    """Return the plan's verdict; conditional where nothing may be released from the run."""
+    verdict = plan_words.verdict(planned)
+    unmet = unmet_letters(opened.conditions)
+    return f"Nothing may be released, because {unmet}. Otherwise: {verdict}" if unmet else verdict
 
 
 def _first_order(planned: Plan) -> str:

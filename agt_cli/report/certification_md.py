@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,35 +15,30 @@ from agt.data.dataset import Dataset
 from agt.data.records import UNLABELLED, Records
 from agt.settings import RelationConfig
 from agt_cli.report.finished import Run
-from agt_cli.report.markdown import document, markdown_table, plain
+from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.quality import Judged, Quality, rate_words
-from agt_cli.report.quality_md import quality_row, quality_section
+from agt_cli.report.quality_md import quality_section
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import setting_section
 from agt_cli.report.sections_md import (
     ball,
+    certified_section,
     conditions_section,
-    counts_section,
     figures_section,
     guarantee,
     headline,
     next_section,
+    unmet_letters,
 )
 
 HANDFUL = (0, 1, 5, 10, 20, 50, 100, 150, 200, 500, 1000)
-
-
 LEAST_STABLE = 20
-
-
 OWED = "abstains: owes an answer after the next update"
-
-
 OWNER_ONLY = (
-    "For the data owner only: stable distances, logits, boxes and which predictions are certified "
-    "depend on the private "
-    "data. Publishing them, or answering only certified queries, is not private."
+    "For the data owner only. Stable distances, logits, bounds, and which answers are certified "
+    "depend on private records. Publishing them, or answering only certified queries, is not "
+    "private."
 )
+MOST_ROWS = 24  # of the table by k on a page
 
 
 @dataclass(frozen=True)
@@ -182,78 +178,110 @@ def certify_report(
     sections: Sequence[str],
     record: RunRecord,
 ) -> str:
-    """report.md of a certification run.
+    """Return report.md of a certification run.
 
     Args:
+        subject: what was certified.
         table: per k, as in tables/certified.csv.
-        least: the least stable records.
+        least: the least stable answers.
         captions: figure name -> what it shows.
         trained: the run that was certified.
         quality: on the queries.
         sections: on the queries that wait, or do not fit.
     """
     first, *more = figures_section(subject.dataset, captions)
-    away = os.path.relpath(trained.folder, record.folder)
+    trained_folder = os.path.relpath(trained.folder, record.folder)
+    count = len(subject.certificates.prediction)
     return document(
-        f"# Certified predictions: {plain(subject.dataset)}",
-        *headline(
-            quality_row(quality.whole),
-            record.metrics,
-            int(trained.metrics["n_train"]),
-            subject.relation,
-        ),
+        f"# Certificates: {plain(subject.dataset)}, {count:,} {plain(subject.queries)}",
+        *headline(quality, int(trained.metrics["n_train"]), subject.relation, subject.conditions),
+        Markdown(f"*{OWNER_ONLY}*"),
         first,
-        subject.guarantee,
-        f"{len(subject.certificates.prediction):,} {plain(subject.queries)}, certified against "
-        f"[{plain(trained.folder.name)}](<{away}/report.html>). {OWNER_ONLY}",
-        record.standings,
-        *counts_section(subject.relation),
+        *certified_section(subject.relation),
         *results_section(table, subject.caveat),
         *quality_section(quality),
         *sections,
         *(["## Figures", *more] if more else []),
         *conditions_section(subject.conditions),
-        *next_section(
-            f"plan run={trained.folder}",
-            f"predict run={trained.folder} mechanism=NAME total.eps=NUMBER",
-        ),
-        "## Least stable records",
-        "For the data owner only, as everything here. Every query: `certificates.parquet`; `row`: "
-        "its number in its file, "
-        "from 0.",
-        markdown_table(
-            tuple(least.columns), [tuple(map(str, row)) for row in least.itertuples(index=False)]
-        ),
-        "## Setting of the training run",
-        setting_section(trained.config),
+        "## Least stable answers",
+        f"The {len(least):,} answers with the smallest stable distances. Row: the position in the "
+        "file, from 0. All answers: `certificates.parquet`.",
+        _least_stable_table(least),
+        *next_section(*next_commands(trained.folder, subject.conditions)),
+        f"Trained run: [{plain(trained.folder.name)}](<{trained_folder}/report.html>). Its "
+        f"settings: `{trained_folder}/config.yaml`.",
     )
 
 
-def results_section(table: pd.DataFrame, caveat: str) -> list[str]:
-    """A certification's table, and how to read it.
+def next_commands(folder: Path, conditions: Sequence[Condition]) -> tuple[str, ...]:
+    """Return the commands that go on from a training run: a release only where one is allowed."""
+    plan = f"plan run={folder}"
+    unmet = unmet_letters(conditions)
+    if unmet:
+        return (f"{plan}    # accuracy of private answers; no release, as {unmet}",)
+    return (plan, f"predict run={folder} mechanism=NAME total.eps=NUMBER")
 
-    Args: caveat: what else certificates compare with; empty: nothing.
+
+def _least_stable_table(least: pd.DataFrame) -> str:
+    """Return the least stable answers as a table, scores with three digits."""
+    columns = tuple(name.replace("_", " ") for name in least.columns)
+    rows = []
+    for row in least.itertuples(index=False):
+        rows.append([f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row])
+    return markdown_table(columns, rows)
+
+
+COLUMN_TITLES = {
+    "k": "k",
+    "certified_fraction": "certified",
+    "worst_accuracy": "accuracy: lowest possible",
+    "nominal_accuracy": "as trained",
+    "best_accuracy": "highest possible",
+}
+"""The columns of tables/certified.csv that a reader sees, in their order, and their titles."""
+
+
+def results_section(table: pd.DataFrame, caveat: str) -> list[str]:
+    """Return a certification's table by k, and how to read it.
+
+    Args:
+        table: as in tables/certified.csv.
+        caveat: what else certificates of this run compare with; empty: nothing.
     """
+    legend = "All k: `tables/certified.csv`."
+    if "worst_accuracy" in table:
+        legend = (
+            "Lowest: only certified correct answers count. Highest: every answer counts that is "
+            f"not certified to be wrong. {legend}"
+        )
     return [
-        "## Results",
         results_table(table),
-        "A query is certified at k if every dataset that k counts trains a model that gives it the "
-        "same label. Its "
-        "stable distance is the largest k up to which it is certified throughout. Worst-case "
-        "accuracy: certified and "
-        "right; best-case accuracy: all but certified and wrong. Every k: `tables/certified.csv`.",
+        legend,
         caveat and f"**With noise in training, {caveat}.**",
     ]
 
 
+def certified_rows(table: pd.DataFrame) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the titles of the columns that a reader sees, and a row of cells for each k.
+
+    Args:
+        table: as in tables/certified.csv, or some of its rows.
+    """
+    names = [name for name in COLUMN_TITLES if name in table.columns]
+    rows = []
+    for _, row in table.iterrows():
+        shares = [rate_words(row[name]) for name in names if name != "k"]
+        rows.append((str(int(row["k"])), *shares))
+    return tuple(COLUMN_TITLES[name] for name in names), rows
+
+
 def results_table(table: pd.DataFrame) -> str:
-    """A certification's table, at a round k now and then where it is long."""
-    rows = [
-        (str(int(row["k"])), *(rate_words(row[name]) for name in table.columns[1:]))
-        for _, row in table.iterrows()
-    ]
-    few = rows if len(rows) <= 24 else [row for row in rows if int(row[0]) in _round_ks(table)]
-    return markdown_table(tuple(name.replace("_", " ") for name in table.columns), few)
+    """Return a certification's table; where it is long, at round values of k."""
+    titles, rows = certified_rows(table)
+    if len(rows) > MOST_ROWS:
+        round_ks = _round_ks(table)
+        rows = [row for row in rows if int(row[0]) in round_ks]
+    return markdown_table(titles, rows)
 
 
 def _round_ks(table: pd.DataFrame) -> set[int]:

@@ -18,6 +18,7 @@ import numpy as np
 import scipy  # whose parts load when they are first used
 
 LEVEL = 0.95  # of every interval
+LARGEST_BELOW_ONE = 0.999  # of three digits
 LEAST = 20  # records below which nothing is said about a model as a whole
 CONSTANT = 0.99  # share of one answer from which a model is called nearly constant
 _TAIL = (1 - LEVEL) / 2
@@ -25,12 +26,14 @@ _Z = 1.959963984540054  # the normal quantile at 1 - _TAIL
 
 
 def rate_words(value: float | None) -> str:
-    """A share as every table, figure and sentence writes it: .845; '-' where there is none.
-    1.000 is all, and no less.
+    """Return a share as every table, figure and sentence writes it: 0.845; '-' for None.
+
+    1.000 is all and no less: a share just below 1 is written as 0.999.
     """
     if value is None:
         return "-"
-    return f"{min(value, 0.999) if value < 1 else value:.3f}".removeprefix("0")
+    shown = value if value >= 1 else min(value, LARGEST_BELOW_ONE)
+    return f"{shown:.3f}"
 
 
 def right_rate(unchanged: float, accuracy: float, classes: int) -> float:
@@ -164,6 +167,7 @@ class Subgroup:
         certified: k -> share of records whose label is certified up to k.
         held: k -> share of records that are certified up to k, and right.
         distance: median stable distance; None if nothing was certified.
+        grid_end: the last k that was trained, beyond which no distance is known; None: every k is.
     """
 
     column: str | None
@@ -177,15 +181,26 @@ class Subgroup:
     certified: Mapping[int, RateEstimate]
     held: Mapping[int, RateEstimate]
     distance: float | None
+    grid_end: int | None = None
 
     @property
     def name(self) -> str:
-        """In words."""
-        parts = [f"{self.column} = {self.value}"] if self.column is not None else []
-        return (
-            ", ".join([*parts, *([f"class {self.label}"] if self.label is not None else [])])
-            or "all"
-        )
+        """The group's name: "sex = male, class yes"; "all" for everybody."""
+        parts = []
+        if self.column is not None:
+            parts.append(f"{self.column} = {self.value}")
+        if self.label is not None:
+            parts.append(f"class {self.label}")
+        return ", ".join(parts) or "all"
+
+    @property
+    def median_distance(self) -> str:
+        """The median stable distance; "at least 10" where it is the last k that was trained."""
+        if self.distance is None:
+            return "-"
+        if self.distance == self.grid_end:
+            return f"at least {self.distance:g}"
+        return f"{self.distance:g}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +216,7 @@ class Judged:
         distance: [n] stable distances; None: not certified.
         groups: column -> [n] the value of each record.
         ks: at which k certified shares are told.
+        grid_end: the last k that was trained, beyond which no distance is known; None: every k is.
     """
 
     classes: Sequence[str]
@@ -211,6 +227,7 @@ class Judged:
     distance: np.ndarray | None = None
     groups: Mapping[str, np.ndarray] | None = None
     ks: tuple[int, ...] = ()
+    grid_end: int | None = None
 
     @property
     def score(self) -> np.ndarray | None:
@@ -255,6 +272,7 @@ class Judged:
             certified=_shares(far, n),
             held={} if labels is None else _shares({k: mask & right for k, mask in far.items()}, n),
             distance=None if self.distance is None else float(np.median(self.distance[rows])),
+            grid_end=self.grid_end,
         )
 
     def parts(self) -> Iterator[Subgroup]:

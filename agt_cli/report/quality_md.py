@@ -37,21 +37,28 @@ def judge(
     """
     classes = model.problem.dataset.classes
     scores = model.margins(queries.features)
-    ks = _ks_of_shares(model.problem.settings)
-    return Judged(classes, records, labels, prediction, scores, distance, queries.groups, ks)
+    end = grid_end(model.problem.settings)
+    ks = _ks_of_shares(model.problem.settings, end)
+    groups = queries.groups
+    return Judged(classes, records, labels, prediction, scores, distance, groups, ks, end)
 
 
-def _ks_of_shares(settings: Settings) -> tuple[int, ...]:
+def grid_end(settings: Settings) -> int | None:
+    """Return the last k that was trained, beyond which no distance is known; None: every k is."""
+    if settings.ensemble.members > 1 or settings.certificate.covers_every_k:
+        return None
+    return settings.kgrid.ks[-1]
+
+
+def _ks_of_shares(settings: Settings, end: int | None) -> tuple[int, ...]:
     """Return at which k certified shares are shown.
 
     These are round ones. Where a grid bounds what is known, they are those of its k that are
     round, and its end if it lies below the last round one.
     """
-    if settings.ensemble.members > 1 or settings.certificate.covers_every_k:
+    if end is None:
         return KS
-    grid = settings.kgrid.ks
-    end = grid[-1]
-    ks = [k for k in grid if k in KS]
+    ks = [k for k in settings.kgrid.ks if k in KS]
     if end < KS[-1] and end not in KS:
         ks.append(end)
     return tuple(ks)
@@ -123,8 +130,11 @@ def say_quality(console: Console, quality: Quality) -> None:
     whole = quality.whole
     title = f"{quality.records}, unlabelled"
     if whole.accuracy is not None and whole.majority is not None:
-        constant = f"always answering '{quality.majority}': {rate_words(whole.majority.value)}"
-        title = f"{quality.records}: accuracy {whole.accuracy}; {constant}"
+        baseline = rate_words(whole.majority.value)
+        title = (
+            f"{quality.records}: accuracy {whole.accuracy}; "
+            f"majority-class baseline ('{quality.majority}') {baseline}"
+        )
     groups = [group for group in quality.groups if not _is_class_of_subgroup(group)]
     ks = [*whole.certified]
     shown_ks = [CONSOLE_K] if CONSOLE_K in ks else ks[-1:]
@@ -139,23 +149,20 @@ def _is_class_of_subgroup(group: Subgroup) -> bool:
 
 
 def quality_section(quality: Quality) -> list[str]:
-    """Return the part of a page that says how good a model is: its title, what it shows, a
-    table.
-    """
+    """Return the part of a page that says how good a model is: a title, a table, how to read it."""
     columns, rows = _table(quality, quality.groups, quality.whole.certified, space=" ")
-    of_all = f" (of all '{plain(quality.majority)}')" if quality.majority else ""
-    return [
-        "## How good it is, and for whom",
-        "For the data owner only. Intervals cover the true value in 95 of 100 samples, if records "
-        "are drawn one by one: "
-        "shares by Clopper and Pearson, areas under the ROC curve by DeLong. *Majority*: what "
-        "always answering a group's "
-        f"most frequent class{of_all} would reach. The accuracy on the records of a class is its "
-        "recall. A certified "
-        "prediction may be a wrong one; with the shares that are certified and right: "
-        "`tables/quality.csv`.",
-        markdown_table(columns, rows),
-    ]
+    has_subgroups = any(group.column is not None for group in quality.groups)
+    title = "## Accuracy by class and subgroup" if has_subgroups else "## Accuracy by class"
+    legend = (
+        "95 % intervals for independent records: Clopper-Pearson (shares), DeLong (AUC). A "
+        "certified answer can be wrong."
+    )
+    if quality.majority:
+        legend += (
+            " Majority: the accuracy of always giving a group's most frequent class (of all "
+            f"records: '{plain(quality.majority)}'). Certified and correct: `tables/quality.csv`."
+        )
+    return [title, markdown_table(columns, rows), legend]
 
 
 def _table(
@@ -174,7 +181,7 @@ def _table(
     if quality.majority:
         columns["majority"] = [_rate_cell(group.majority) for group in groups]
     shares = {
-        f"accuracy,{space}recall": [group.accuracy for group in groups],
+        f"accuracy{space}(class: recall)": [group.accuracy for group in groups],
         "AUC": [group.auc for group in groups],
     }
     for k in ks:
@@ -183,7 +190,7 @@ def _table(
         if any(estimates):
             columns[name] = [_estimate_cell(estimate) for estimate in estimates]
     if quality.whole.distance is not None:
-        columns[f"median{space}distance"] = [f"{group.distance:g}" for group in groups]
+        columns[f"median{space}distance"] = [group.median_distance for group in groups]
     return tuple(columns), list(zip(*columns.values(), strict=True))
 
 

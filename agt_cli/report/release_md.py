@@ -58,7 +58,8 @@ PUBLISHED = {"measure": "`dataset.yaml`"}
 def publish_headline(publishable: str | None) -> str:
     """A release's page in one sentence; None: nothing may be published."""
     return (
-        f"**{publishable} may be published, once.**"
+        f"**{publishable} may be published. Drawing again is another release and costs budget "
+        "again.**"
         if publishable
         else "**Nothing may be published.**"
     )
@@ -66,12 +67,13 @@ def publish_headline(publishable: str | None) -> str:
 
 def publish_section(publishable: str | None) -> list[str]:
     """What may be published of a release; None: nothing."""
-    rest = (
-        "The rest of this folder, the run it was made from, and how long it took are for the "
-        "data owner."
-    )
-    nothing = "Nothing: no guarantee holds. All of it is for the data owner."
-    return ["## What may be published", f"{publishable}, once. {rest}" if publishable else nothing]
+    published = "Nothing, because no guarantee holds. Everything here is for the data owner only."
+    if publishable:
+        published = (
+            f"{publishable}. The rest of this folder, the training run, and how long the release "
+            "took are for the data owner only."
+        )
+    return ["## What may be published", published]
 
 
 COLUMNS = 10  # of queries

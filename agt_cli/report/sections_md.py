@@ -1,22 +1,17 @@
 """Parts that several reports have in common."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import pandas as pd
 
 from agt.certificates.conditions import Condition
 from agt.facts import Standing
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig
-from agt_cli.report.markdown import Markdown, bullets, markdown_table, plain
-from agt_cli.report.quality import RateEstimate, rate_words
+from agt_cli.report.markdown import Markdown, capital, markdown_table, plain
+from agt_cli.report.quality import Quality, Subgroup, rate_words
 
 # of the answers: a page's first sentence is about the farthest k at which so many are certified
 MOST = 0.9
-CERTIFIED_SHARE = re.compile(r"certified_k(\d+)")  # a column of tables/quality.csv
 
 
 def ball(relation: RelationConfig) -> str:
@@ -32,124 +27,159 @@ def within(relation: RelationConfig, k: int) -> str:
     return rule.ball_of(relation.unit_rows, relation.radius, k)
 
 
+REQUIREMENTS = {
+    "dense grid": "k takes every value from 0 on",
+    "each record stands alone": "a record's split and batch depend on that record only",
+    "public constants": "constants are public",
+    "inclusion-monotone rules": "bounds nest between neighbouring datasets",
+    "every step non-expansive": "no training step moves two models further apart",
+    "curvature moves as a neighbour does": "a neighbour moves the curvature within its bound",
+    "a record moves one vote": "one record changes the vote of one member",
+    "public preprocessing and choices": "preprocessing and settings use public data only",
+    "floating point": "bounds cover floating-point rounding",
+    "symmetric relation": "the relation is symmetric",
+}
+"""The name of a condition, as records have it -> what it requires, as readers see it."""
+
+
 def guarantee(conditions: Sequence[Condition]) -> str:
-    """Return one sentence: can these certificates carry a privacy guarantee?"""
+    """Return one sentence that says whether these certificates can support a privacy claim."""
     failed = [condition for condition in conditions if not condition.held]
     if failed:
-        return f"These certificates cannot carry a privacy guarantee: not held: {_names(failed)}."
-    granted = "these certificates can carry a privacy guarantee"
-    through = "through a release mechanism calibrated to the stable distance."
+        return f"These certificates cannot support a privacy claim, because {_not_met(failed)}."
+    through = "through a release mechanism that is calibrated to the stable distance"
     declared = [c for c in conditions if c.standing is Standing.DECLARED]
     if not declared:
-        return f"All conditions are proved here: {granted}, {through}"
+        return (
+            f"These certificates can support a privacy claim {through}. All conditions are proved."
+        )
     return (
-        "No condition fails; on what was declared, which nothing here can check, rests: "
-        f"{_names(declared)}; "
-        f"as far as that is true, {granted}, {through}"
+        f"These certificates can support a privacy claim {through}, if what was declared is true: "
+        f"{_requirements(declared)}. No code can check a declaration."
     )
 
 
-def _names(conditions: Sequence[Condition]) -> str:
-    names = [f"{condition.name} ({condition.letter})" for condition in conditions]
-    return ", ".join(names)
+def _privacy_answer(conditions: Sequence[Condition]) -> str:
+    """Return yes or no, and on which conditions it depends, for a table of facts."""
+    failed = [condition for condition in conditions if not condition.held]
+    if failed:
+        return Markdown(f"**No.** {capital(_not_met(failed))}")
+    declared = [c for c in conditions if c.standing is Standing.DECLARED]
+    if declared:
+        return Markdown(f"**Yes**, if what was declared is true: {_requirements(declared)}")
+    return Markdown("**Yes.** All conditions are proved")
+
+
+def unmet_letters(conditions: Sequence[Condition]) -> str:
+    """Return "condition e is not met", or "conditions c, e are not met"; empty where all hold."""
+    letters = [condition.letter for condition in conditions if not condition.held]
+    if not letters:
+        return ""
+    if len(letters) == 1:
+        return f"condition {letters[0]} is not met"
+    return f"conditions {', '.join(letters)} are not met"
+
+
+def _not_met(failed: Sequence[Condition]) -> str:
+    if len(failed) == 1:
+        return f"condition {_requirements(failed)} is not met"
+    return f"conditions {_requirements(failed)} are not met"
+
+
+def _requirements(conditions: Sequence[Condition]) -> str:
+    return ", ".join(f"{c.letter} ({REQUIREMENTS[c.name]})" for c in conditions)
 
 
 def unmet(conditions: Sequence[Condition]) -> list[str]:
-    """Return lines for the console: what a guarantee of privacy still needs, or why this run can
-    have none.
+    """Return lines for the console: what a privacy claim still needs, or why there can be none.
 
     Returns:
         Nothing where every condition holds. Where the relation is one-sided (condition g), that
-        alone:
-        whatever else is mended, the relation stays as it is.
+        condition alone: whatever else is mended, the relation stays as it is.
     """
     failed = [condition for condition in conditions if not condition.held]
     if not failed:
         return []
     one_sided = [condition for condition in failed if condition.letter == "g"]
     yet = "" if one_sided else " yet"
-    lines = [f"no private answer can rest on this run{yet} (certificates are true as they stand):"]
+    lines = [f"The certificates hold, but they cannot support a private answer{yet}:"]
     for condition in one_sided or failed:
         lines.append(f"  condition {condition.letter}: {condition.grounds.missing}")
     return lines
 
 
 def headline(
-    row: Mapping[str, Any], metrics: Mapping[str, Any], trained: int, relation: RelationConfig
+    quality: Quality, trained: int, relation: RelationConfig, conditions: Sequence[Condition]
 ) -> list[str]:
-    """Return the first lines of a page about a model: a sentence, and the numbers that it rests on.
+    """Return the first lines of a page about a model: a sentence, and a table of its main facts.
 
-    The sentence is the verdict on a model that is of no use; else how many answers stay the same;
-    else the first number.
+    The sentence is the verdict on a model that is of no use; otherwise how many answers are
+    certified.
 
     Args:
-        row: of all records, in tables/quality.csv.
-        metrics: of the page's record: the verdict, and where the grid ends.
-        trained: training records.
+        quality: of the model, on the records that the page is about.
+        trained: the number of training records.
         relation: says what one k counts.
+        conditions: of a privacy claim.
     """
-    known = {name: value for name, value in row.items() if not pd.isna(value)}
-    verdict = metrics.get("verdict", metrics.get("test_verdict", ""))
-    lead = plain(verdict)
-    facts = list[str]()
-    if "accuracy_or_recall" in known:
-        accuracy = _estimate(known, "accuracy_or_recall")
-        facts.append(
-            Markdown(
-                f"accuracy {accuracy}; the same answer to all: {rate_words(known['majority'])}"
-            )
-        )
-    k = _farthest_certified(known)
+    whole = quality.whole
+    lead = plain(quality.verdict)
+    facts: list[tuple[str, str]] = []
+    if whole.accuracy is not None and whole.majority is not None:
+        baseline = rate_words(whole.majority.value)
+        accuracy = f"{whole.accuracy}; majority-class baseline {baseline}"
+        facts.append(("Accuracy", Markdown(accuracy)))
+    k = _farthest_certified(whole)
     if k is not None:
-        if not lead:
-            share = rate_words(known[f"certified_k{k}"])
-            lead = f"{share} of the answers stay the same with {within(relation, k)}."
-        right = f"certified_and_right_k{k}"
-        if right in known:
-            facts.append(Markdown(f"the same at k = {k} and right: {_estimate(known, right)}"))
-    if "stable_distance_median" in known:
-        facts.append(
-            half_stands(known["stable_distance_median"], trained, metrics.get("k_max"), relation)
-        )
-    if not lead and facts:
-        lead = facts.pop(0)
-    return [f"**{lead}**" if lead else "", bullets(facts)]
+        share = rate_words(whole.certified[k].value)
+        lead = lead or _certified_sentence(share, k, relation)
+        certified = f"{share} of the answers"
+        if k in whole.held:
+            certified += f"; certified **and** correct {whole.held[k]}"
+        facts.append((f"Certified at k = {k}", Markdown(certified)))
+    if whole.distance is not None:
+        median = median_words(whole.distance, trained, whole.grid_end, relation)
+        facts.append(("Median stable distance", median))
+    if conditions:
+        facts.append(("Can this support a privacy claim?", _privacy_answer(conditions)))
+    return [f"**{lead}**" if lead else "", markdown_table(("", ""), facts) if facts else ""]
 
 
-def _estimate(row: Mapping[str, Any], name: str) -> RateEstimate:
-    return RateEstimate(row[name], row[f"{name}_low"], row[f"{name}_high"])
+def _certified_sentence(share: str, k: int, relation: RelationConfig) -> str:
+    return (
+        f"{share} of the answers are certified at k = {k}: with {within(relation, k)}, "
+        "each of them would be the same."
+    )
 
 
-def _farthest_certified(row: Mapping[str, Any]) -> int | None:
-    """Return the last k of a row at which ``MOST`` of the answers are certified; if there is
-    none, the first k.
+def _farthest_certified(group: Subgroup) -> int | None:
+    """Return the last k at which ``MOST`` of the answers are certified.
+
+    Where there is none, it is the first k; None where nothing was certified.
     """
-    farthest = None
-    for name, share in row.items():
-        column = CERTIFIED_SHARE.fullmatch(name)
-        if column and (farthest is None or share >= MOST):
-            farthest = int(column[1])
-    return farthest
+    ks = list(group.certified)
+    far = [k for k in ks if group.certified[k].value >= MOST]
+    return max(far) if far else next(iter(ks), None)
 
 
-def half_stands(distance: float, trained: int, most: int | None, relation: RelationConfig) -> str:
-    """Return what a median of stable distances says.
+def median_words(
+    distance: float, trained: int, grid_end: int | None, relation: RelationConfig
+) -> str:
+    """Return the median of stable distances, as a bound where the grid of k ends at it.
 
     Args:
         distance: the median.
-        trained: training records.
-        most: the last k of the grid; None: there is no grid.
-        relation: says how many rows a unit may have.
+        trained: the number of training records.
+        grid_end: the last k that was trained; None: every k is known.
+        relation: says how many records a unit may have.
     """
-    reach = math.floor(distance)
-    end = " or more, where the grid ends" if distance == most else ""
-    share = f"units of up to {relation.unit_rows}"
-    if relation.unit_rows == 1:
-        share = f"{reach / trained:.2%}"
-    return (
-        f"half of the answers stand up to k = {reach:,}{end} ({share} of the {trained:,} "
-        "training records)"
-    )
+    whole = math.floor(distance)
+    share = f"{whole / trained:.2%} of the {trained:,} training records"
+    if relation.unit_rows > 1:
+        share = f"k counts units of up to {relation.unit_rows} of the {trained:,} training records"
+    if distance == grid_end:
+        return f"at least {whole:,} (k = {whole:,} is the largest k that was trained; {share})"
+    return f"{distance:,g} ({share})"
 
 
 def next_section(*commands: str) -> list[str]:
@@ -166,11 +196,16 @@ def metrics_table(metrics: Mapping[str, object]) -> str:
     return markdown_table(("metric", "value"), rows)
 
 
-def counts_section(relation: RelationConfig) -> list[str]:
-    """Return the part of a page that says what one k counts."""
-    counts = f"Neighbour relation `{relation.name}`: k counts **{ball(relation)}**."
+def certified_section(relation: RelationConfig) -> list[str]:
+    """Return the part of a page that says what a certificate is, and what one k counts."""
+    counts = f"k counts **{ball(relation)}** (relation `{relation.name}`)."
+    meaning = (
+        "An answer is certified at k if training on **every** dataset within that distance gives "
+        "the same label. Its stable distance is the largest such k. A certified answer can still "
+        "be wrong."
+    )
     remarks = RELATIONS[relation.name].remarks
-    return ["## What k counts", " ".join((counts, *remarks))]
+    return ["## What is certified", " ".join((counts, meaning, *remarks))]
 
 
 def figures_section(
@@ -190,15 +225,13 @@ def figures_section(
 
 
 def conditions_section(conditions: Sequence[Condition]) -> list[str]:
-    """Return the part of a page that says whether a guarantee may rest on a run, and lists each
-    condition.
-    """
+    """Return the part of a page that lists the conditions of a privacy claim, and their status."""
     rows = []
     for condition in conditions:
-        standing = Markdown(f"**{condition.standing}**")
-        rows.append((condition.name, condition.letter, standing, condition.why))
+        status = Markdown(f"**{condition.standing}**")
+        rows.append((condition.letter, REQUIREMENTS[condition.name], status, condition.why))
     return [
-        "## Can a privacy guarantee rest on this?",
+        "## Conditions of a privacy claim",
         guarantee(conditions),
-        markdown_table(("asks", "", "stands", "why"), rows),
+        markdown_table(("", "condition", "status", "reason"), rows),
     ]

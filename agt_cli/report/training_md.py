@@ -10,32 +10,34 @@ from agt.relations import RELATIONS
 from agt.settings import RelationConfig
 from agt_cli.report.markdown import document, plain
 from agt_cli.report.quality import Quality
-from agt_cli.report.quality_md import quality_row, quality_section
+from agt_cli.report.quality_md import quality_section
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import setting_section
 from agt_cli.report.sections_md import (
+    certified_section,
     conditions_section,
-    counts_section,
     headline,
     metrics_table,
     next_section,
 )
 
 NOTES_WARNING = (
-    "How data and declaration fit. These sentences depend on the private data: they "
-    "are not for publication."
+    "How the data fit what was declared. These sentences depend on the private data and are not "
+    "for publication."
 )
 
 
 def caution_words(training: Mapping[str, Any]) -> list[str]:
-    """What the recipe's one knob would change; nothing where settings are not the recipe's."""
+    """Return what the recipe's one knob would change, for the console.
+
+    Returns:
+        No line where the settings are not the recipe's.
+    """
     if training.get("chosen_on") != "recipe":
         return []
     now = float(training.get("caution", 1))
     return [
-        f"training.caution={now:g}: at {2 * now:g} stable distances are about twice as long and "
-        "answers less accurate, at "
-        f"{now / 2:g} the other way (docs/recipe.md)"
+        f"training.caution={now:g}: with {2 * now:g}, stable distances would be about twice as "
+        f"long and answers less accurate; with {now / 2:g}, the opposite (docs/recipe.md)"
     ]
 
 
@@ -57,11 +59,10 @@ def train_report(
     """
     kind, how = _trained(record, dataset, relation, certificate)
     return document(
-        f"# Training {kind}: {plain(dataset.name)}",
-        *headline(quality_row(quality.whole), record.metrics, len(dataset.train), relation),
+        f"# Trained {kind}: {plain(dataset.name)}",
+        *headline(quality, len(dataset.train), relation, conditions),
         how,
-        record.standings,
-        *counts_section(relation),
+        *certified_section(relation),
         *quality_section(quality),
         *(("## For the data owner", NOTES_WARNING, dataset.notes) if dataset.notes else ()),
         *(
@@ -76,41 +77,44 @@ def train_report(
         *next_section(f"certify run={record.place}"),
         "## Every number",
         metrics_table(record.metrics),
-        "## Setting",
-        setting_section(record.config),
+        "Settings: `config.yaml`.",
     )
 
 
 _TRAINED: dict[BoundedQuantity, tuple[str, str]] = {
-    "each parameter": ("with bounds", "{on}, with bounds on the parameters for k up to {k_max}."),
+    "each parameter": (
+        "with bounds",
+        "Trained on {count:,} records, with bounds on each parameter for k up to {k_max}.",
+    ),
     "vote counts": (
-        "votes",
-        "{on}, each in one of {members} shards, with a small model for each: {counted}. Every "
-        "constant: `votes.json`.",
+        "by votes",
+        "Trained on {count:,} records, each of which is in one of {members} shards. Each shard has "
+        "a small model of its own. {counted} All constants: `votes.json`.",
     ),
     "norm": (
         "a linear head",
-        "{on}. One k moves the parameters by at most {moved_by_one_k:.4g} in norm, whatever the "
-        "data: stable distances "
-        "follow in closed form, for every k at once, and so does the noise that a release of the "
-        "weights takes. Every "
-        "constant: `stability.json`.",
+        "Trained on {count:,} records. One k moves the parameters by at most {moved_by_one_k:.4g} "
+        "in norm, whatever the data are. From this follow, in closed form, the stable distances "
+        "for every k and the noise that a release of the weights needs. All constants: "
+        "`stability.json`.",
     ),
 }
 """What a certificate bounds -> (what was trained, how far a k reaches in it)."""
+_FLIPS_COUNTED = (
+    "Stable distances count how many labels must change before a member, and then the vote, "
+    "answers otherwise; this count is exact."
+)
+_VOTES_COUNTED = (
+    "One k changes only the votes of the members that it reaches, and stable distances are counted "
+    "from the votes."
+)
 
 
 def _trained(
     record: RunRecord, dataset: Dataset, relation: RelationConfig, certificate: CertificateKind
 ) -> tuple[str, str]:
-    """(what was trained, how far a k reaches in it)."""
-    counted = (
-        "the labels that must change before a member answers otherwise are counted exactly, and "
-        "from these the vote's"
-        if RELATIONS[relation.name].counts_label_flips
-        else "one k changes the votes of the members that it reaches, and stable distances are "
-        "counted from the votes"
-    )
+    """Return (what was trained, how far a k reaches in it)."""
+    counts_flips = RELATIONS[relation.name].counts_label_flips
+    counted = _FLIPS_COUNTED if counts_flips else _VOTES_COUNTED
     kind, how = _TRAINED[certificate.bounded]
-    on = f"Trained on {len(dataset.train):,} records"
-    return kind, how.format(on=on, counted=counted, **record.metrics)
+    return kind, how.format(count=len(dataset.train), counted=counted, **record.metrics)

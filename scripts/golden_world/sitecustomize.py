@@ -5,12 +5,12 @@ Everything that two runs of the same command legitimately differ in is fixed her
 hashes of one file are written into others; each with its reason:
 
     the date            GOLDEN_NOW: folders, records and ledgers are named and dated by it
-    durations           none passes, as far as agt's own modules see: they are written into metrics and states
+    durations           none passes, as far as agt's own modules see: metrics and states have them
     the system's draws  a stream for each command (GOLDEN_SEED) and each size of a draw, for agt's
     own modules alone
     the revision        ``git`` finds the same everywhere: env.json names it
     digests of code     the same everywhere: the code is what changes
-    hashes of pages     one for all pages and pictures: their wording and drawing may change, and manifests list them
+    hashes of pages     one for all pages and pictures, which manifests list: they may change
     fsync               left out: it takes time, and no power is cut
 """
 

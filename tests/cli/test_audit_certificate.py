@@ -58,7 +58,7 @@ def test_a_run_as_it_is_and_one_whose_boxes_were_narrowed(agt: Agt, trained: Pat
         "audit.neighbours=0",
         "audit.bounded=0",
     ).ended(3)
-    assert "the record was changed" in said.out
+    assert "VIOLATED" in said.err, "the record alone shows it"
 
 
 def test_data_that_changed_or_is_gone(agt: Agt, tmp_path: Path) -> None:
@@ -83,14 +83,10 @@ def test_data_that_changed_or_is_gone(agt: Agt, tmp_path: Path) -> None:
     said = agt("train", *table, *small, "--json", "-q").ended(0)
     run = said.json["run"]
     rows.assign(x=0.5).to_csv(tmp_path / "rows.csv", index=False)
-    said = agt("audit", "certificate", f"run={run}", *LITTLE).ended(2)
-    assert "not what the run was trained on" in said.err
+    agt("audit", "certificate", f"run={run}", *LITTLE).ended(2, "44 records")
     (tmp_path / "rows.csv").unlink()
     answers = ("mechanism=randomized_response", "mechanism.eps=1")
-    assert (
-        "audits the mechanism by itself"
-        in agt("audit", "mechanism", f"run={run}", *answers).ended(4).err
-    )
+    agt("audit", "mechanism", f"run={run}", *answers).ended(4, "rows.csv")
     assert "rows.csv" in agt("audit", "certificate", f"run={run}", *LITTLE).ended(4).err
     folder = max((tmp_path / "outputs" / "audit").iterdir())
     assert json.loads((folder / "status.json").read_text())["state"] == "failed"

@@ -36,15 +36,14 @@ def test_a_run_with_noise_is_audited(agt: Agt, monkeypatch: pytest.MonkeyPatch) 
     said = agt(*asked, "confidence=0.9999", "--json").ended(0)
     finding, size = said.json["audit"]["findings"]
     assert size["found"] == pytest.approx(1, abs=0.1)
-    assert finding["subject"] == "training with noise inside, epsilon 4 claimed"
-    assert "a record is in 2 steps, whose Gaussian noise" in finding["claim"]
+    assert "epsilon 4" in finding["subject"]
+    assert "2 steps" in finding["claim"]
     folder = Path(said.json["run"])
     table = pd.read_csv(folder / "tables" / "bounds.csv")
-    assert list(table.columns) == ["lower bound on epsilon", "who sees", "it is", "claimed 4"]
+    assert table.columns[-1] == "claimed 4"
     assert {"Clopper-Pearson", "Katz-log", "Gaussian DP", "exact", "gdp"} <= set(table.iloc[:, 0])
     assert (table[table["it is"] == "confident"]["claimed 4"] <= 4).all()
-    assert "cannot debug the composition" in (folder / "report.md").read_text()
-    assert "a side are the least" in agt(*asked, "audit.trials=5").ended(2).err
+    agt(*asked, "audit.trials=5").ended(2, "audit.trials=5")
     drawn = dpsgd.draw_noise
     monkeypatch.setattr(
         dpsgd,

@@ -107,9 +107,6 @@ def test_a_head_end_to_end(audit: Audit, run: Run, agt: Agt) -> None:
     assert before == {path: path.read_bytes() for path in run("head").rglob("*") if path.is_file()}
     listed = agt("runs", "--json").json["runs"]
     assert [each["command"] for each in listed] == ["audit"]
-    report = (folder / "report.md").read_text()
-    assert "no ledger of yours was opened" in report
-    assert "for the data owner alone" in report
 
 
 @pytest.mark.sweep
@@ -118,7 +115,6 @@ def test_an_ensemble_under_substitution(audit: Audit) -> None:
 
 
 # -- a release path that is broken on purpose
-# --------------------------------------------------------------------------
 
 
 def test_labels_without_noise_are_caught(
@@ -130,11 +126,10 @@ def test_labels_without_noise_are_caught(
     )
     said = audit("head", *RESPONSE, "audit.trials=400", "audit.targets=1", "--json").ended(3)
     violated = [each for each in said.json["audit"]["findings"] if each["outcome"] == "violated"]
-    assert "natural records, chosen query" in violated[0]["attack"]
+    assert "natural records" in violated[0]["attack"]
 
 
 # -- what is refused, and what is left
-# ---------------------------------------------------------------------------------
 
 REFUSED = {
     ("head", "mechanism=randomized_response"): "no budget",

@@ -58,9 +58,6 @@ def test_a_run_is_replayed(
     assert {each["outcome"] for each in findings[::2]} == {"not contradicted"}
     largest = max(each["found"] for each in findings[1::2])
     assert 0 < largest <= 1 if code == 0 else largest > 1
-    report = (Path(said.json["run"]) / "report.md").read_text(encoding="utf-8")
-    assert "published fields compared" in report
-    assert "is not seen, nor whether a draw has the distribution" in report
 
 
 @pytest.mark.parametrize(

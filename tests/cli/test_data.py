@@ -31,16 +31,13 @@ def test_prepare_and_train(agt: Agt, statements: Path) -> None:
     said = agt("data", "prepare", "amex", f"data_dir={statements}", "--json", "-q").ended(0)
     assert said.json["metrics"]["records"] == 1_000
     assert said.json["metrics"]["peak_memory_mib"] > 0
-    assert (Path(said.json["run"]) / "report.md").read_text().count(
-        "agt train experiment=amex dataset.path="
-    ) == 1
+    assert (Path(said.json["run"]) / "report.md").read_text().count("experiment=amex") == 1
     again = agt("data", "prepare", "amex", f"data_dir={statements}", "--json", "-q")
     assert again.json["metrics"]["records"] == 1_000, (
         "a finished folder is reported again, not made again"
     )
-    agt("data", "prepare", "amex", f"data_dir={statements}", "prepare.missing=.5").ended(
-        2, "prepare.missing=0.0, and now prepare.missing=0.5"
-    )
+    other = ("data", "prepare", "amex", f"data_dir={statements}", "prepare.missing=.5")
+    agt(*other).ended(2, "prepare.missing=0.0", "prepare.missing=0.5")
 
     train = (
         "train",
@@ -61,7 +58,7 @@ def test_prepare_and_train(agt: Agt, statements: Path) -> None:
     agt(*train, "dataset=amex_rows", *small[:1], "hydra.run.dir=r", "-q").ended(0)
     assert "unit_rows: 1\n" in (Path(statements.parent) / "r" / "config.yaml").read_text()
     agt(*train, "dataset=amex", "relation.unit_rows=12", *small[:1]).ended(
-        2, "13 rows and relation.unit_rows is 12"
+        2, "13", "relation.unit_rows"
     )
 
 

@@ -13,7 +13,6 @@ def test_machine_that_is_well(agt: Agt, tmp_path: Path) -> None:
     said = agt("doctor").ended(0)
     for name in ("kernel cpu", "device", "floating point"):
         assert f"\n  {name} " in said.out, name
-    assert "no problem in" in said.out
     assert not list(tmp_path.iterdir()), "it writes nothing that stays"
 
 

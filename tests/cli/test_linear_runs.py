@@ -3,6 +3,7 @@ they refuse.
 """
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -70,9 +71,8 @@ def test_train_and_certify_in_closed_form(agt: Agt, how: tuple[str, ...]) -> Non
         fraction = rows.loc[rows["k"] == k, "certified_fraction"].item()
         assert fraction == pytest.approx((each["stable_distance"] >= k).mean())
     assert 0 < rows["certified_fraction"].iloc[1] < 1 or how is ERM
-    assert "closed form" in (folder / "report.md").read_text()
-    assert "can carry a privacy guarantee" in (folder / "report.md").read_text()
-    assert "closed form" in (run / "report.md").read_text()
+    for page in (folder / "report.md", run / "report.md"):
+        assert "closed form" in page.read_text()
 
 
 def test_distances_are_the_margins_over_what_one_record_moves(agt: Agt) -> None:
@@ -108,7 +108,8 @@ def test_plane_map_and_public_features(agt: Agt) -> None:
     said = agt(
         "train", "dataset.n_train=200", *BASE, *SGD, *features, "training.clip=1", "training.lr=2"
     ).ended(0)
-    assert "40 random relu features" in (Path(said.json["run"]) / "report.md").read_text()
+    report = (Path(said.json["run"]) / "report.md").read_text()
+    assert re.search(r"\b40\b.*\brelu\b", report)
     _, folder = certified(agt, said.json["run"], "map_resolution=24")
     data = pd.read_csv(folder / "figures" / "plane_map.csv")
     assert len(data) == 24 * 24
@@ -159,12 +160,7 @@ def test_a_record_that_was_changed_is_refused(
     run = tmp_path / "copy"
     shutil.copytree(digits, run)
     spoil(run)
-    said = agt("certify", f"run={run}", "-q").ended(2)
-    assert (
-        "is gone" in said.err
-        or "is not what was written" in said.err
-        or "manifest.json" in said.err
-    )
+    agt("certify", f"run={run}", "-q").ended(2, run.name)
     reseal(run)  # what lies behind the manifest
     agt("certify", f"run={run}", "-q").ended(code, text)
 

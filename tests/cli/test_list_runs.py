@@ -110,9 +110,9 @@ def test_what_was_run_is_listed_and_chosen(history: Agt, line: str, expected: li
 
 def test_the_table_says_what_became_of_each(history: Agt, agt: Agt) -> None:
     said = agt("runs", "limit=4").ended(0)
-    assert "outputs: 1 failed, 3 done" in said.out
-    assert "2 more: limit=6 shows them" in said.err
-    assert agt("runs", "output_dir=nowhere").out == "no such runs below nowhere\n"
+    assert "1 failed, 3 done" in said.out
+    assert "limit=6" in said.err
+    assert "nowhere" in agt("runs", "output_dir=nowhere").ended(0).out
 
 
 def test_runs_are_compared(history: Agt, agt: Agt) -> None:

@@ -3,7 +3,6 @@ refused.
 """
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -51,7 +50,7 @@ def test_who_calls_nothing_public_can_still_release(agt: Agt, tmp_path: Path, ta
     assert made["classes"] == ["no", "yes"]
     assert 2000 < made["declared_size"] < 2500
     assert not made["from_data"]
-    agt("measure", "dataset=shop_measured", *BUDGET, "name=more").ended(2, "were measured already")
+    agt("measure", "dataset=shop_measured", *BUDGET, "name=more").ended(2, "dataset.measurement")
     (folder,) = (
         path
         for path in (tmp_path / "outputs" / "measure").iterdir()
@@ -63,8 +62,8 @@ def test_who_calls_nothing_public_can_still_release(agt: Agt, tmp_path: Path, ta
     said = agt(
         "predict", "run=latest", "mechanism=noisy_statistics", "total.eps=1", "total.delta=1e-5"
     ).ended(0)
-    assert "agt measure told age, spent" in said.out
-    assert "(4, 1e-05)-differentially private for add_remove" in said.out
+    for value in ("age, spent", "(4, 1e-05)", "add_remove"):
+        assert value in said.out
 
 
 EDITS: dict[str, tuple[str, dict[str, Edit]]] = {  # the check that tells, and the files
@@ -113,7 +112,7 @@ def test_what_is_public_is_not_paid_for(agt: Agt, tmp_path: Path, table: Path) -
         key: node[key] for key in ("numeric", "classes", "declared_size")
     }
     (table.parent / "public.yaml").write_text(yaml.safe_dump(node | {"from_data": []}))
-    agt("measure", "dataset=public", *BUDGET, "name=nothing").ended(2, "nothing to measure")
+    agt("measure", "dataset=public", *BUDGET, "name=nothing").ended(2, "dataset")
 
 
 def test_a_new_ledger_names_a_measurement_of_the_same_file(
@@ -124,10 +123,7 @@ def test_a_new_ledger_names_a_measurement_of_the_same_file(
     agt("train", "dataset=shop_measured", "hydra.run.dir=run", "-q").ended(0)
     given = ("run=run", "total.eps=5", "total.delta=1e-4", "unit=a member")
     said = agt("ledger", "init", "people", *given).ended(0)
-    assert (
-        f"released about this data on no ledger, so this one does not count it: {measured}: losses"
-        in said.err
-    )
+    assert str(measured) in said.err
     # unreadable: nobody can tell what it was about
     for text in ("", "[]", '{"data_files": [1], "data_digest": {}}'):
         (measured / "env.json").write_text(text)
@@ -146,35 +142,28 @@ def test_a_ledger_counts_it_before_it_is_drawn(agt: Agt, tmp_path: Path, table: 
         "total.leaks=5e-5",
         "unit=a member",
     ).ended(0)
-    agt("measure", "dataset=shop", *BUDGET).ended(2, "are in the ledger of people")
+    agt("measure", "dataset=shop", *BUDGET).ended(2, "ledger=people")
     said = agt("measure", "dataset=shop", *BUDGET, "ledger=people").ended(0)
-    assert re.search(r"entry (\d+) of it counts this", said.out)
     (folder,) = (
         path
         for path in (tmp_path / "outputs" / "measure").iterdir()
         if (path / "spent.json").exists()
     )
-    assert (
-        f"entry {json.loads((folder / 'claim.json').read_text())['account']['entry']} of it"
-        in said.out
-    )
+    entry = json.loads((folder / "claim.json").read_text())["account"]["entry"]
+    assert f"entry {entry} " in said.out
     agt("verify", str(folder)).ended(0)
-    agt("measure", "dataset=shop", *BUDGET, "ledger=people", "name=more").ended(
-        3, "has no room for a release"
-    )
+    agt("measure", "dataset=shop", *BUDGET, "ledger=people", "name=more").ended(3, "people")
 
 
 def test_mistakes_are_told_before_anything_is_spent(agt: Agt, tmp_path: Path, table: Path) -> None:
     by_home = ("measure", "dataset=shop", "dataset.unit=home", *BUDGET)
-    agt(*by_home).ended(2, "relation.unit_rows is 1")
+    agt(*by_home).ended(2, "relation.unit_rows")
     (tmp_path / "conf" / "dataset" / "shop_measured.yaml").write_text("")
-    agt("measure", "dataset=shop", *BUDGET).ended(2, "is there already")
+    agt("measure", "dataset=shop", *BUDGET).ended(2, "shop_measured")
     assert not list(tmp_path.glob("outputs/measure/*/spent.json"))
     made = agt(*by_home, "relation.unit_rows=2", "name=homes", "--json").ended(0).json["measured"]
     assert (made["unit"], made["unit_rows"]) == ("home", 2)
-    agt("train", "dataset=homes", "relation.unit_rows=3").ended(
-        2, "was paid for units of up to 2 records"
-    )
+    agt("train", "dataset=homes", "relation.unit_rows=3").ended(2, "relation.unit_rows")
 
 
 def test_where_nothing_stands_out_it_is_spent_and_said(
@@ -186,9 +175,7 @@ def test_where_nothing_stands_out_it_is_spent_and_said(
     agt("data", "inspect", "few.csv", "label=y").ended(0)
     line = ("measure", "dataset=few", "total.eps=0.1", "total.delta=1e-6")
     for more in ((), ("ledger=none",)):
-        agt(*line, *more).ended(
-            2, "two classes would hardly stand out of the noise", "nothing was spent"
-        )
+        agt(*line, *more).ended(2, "total.eps")
     assert not list(tmp_path.glob("outputs/measure/*/spent.json"))
     agt("train", "dataset=few", "hydra.run.dir=run", "-q").ended(0)
     agt(
@@ -202,8 +189,10 @@ def test_where_nothing_stands_out_it_is_spent_and_said(
         "unit=a row",
     ).ended(0)
     # it is debited unseen
-    said = agt(*line, "ledger=people").ended(1, "stands out of the noise is no data set")
-    assert "says what to count as spent" in said.err
+    agt(*line, "ledger=people").ended(1, "spent.json")
     monkeypatch.setenv("AGT_LEDGER", "people")
-    agt(*line).ended(1, "stands out of the noise is no data set")
-    agt(*line, "ledger=none").ended(2, "nothing was spent")
+    agt(*line).ended(1, "spent.json")
+    spent = set(tmp_path.glob("outputs/measure/*/spent.json"))
+    assert len(spent) == 2
+    agt(*line, "ledger=none").ended(2)
+    assert set(tmp_path.glob("outputs/measure/*/spent.json")) == spent

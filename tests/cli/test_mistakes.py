@@ -19,7 +19,7 @@ from .conftest import TINY, Agt
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_no_gpu_when_asked_for(agt: Agt) -> None:
-    agt("train", "compute.device=cuda").ended(2, "sees no GPU")
+    agt("train", "compute.device=cuda").ended(2, "compute.device")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -33,9 +33,7 @@ def test_bug_hides_its_traceback_unless_asked(agt: Agt, monkeypatch: pytest.Monk
         raise ZeroDivisionError("oops")
 
     monkeypatch.setattr(prepare, "prepare", broken)
-    said = agt("train", *TINY).ended(
-        1, "ZeroDivisionError: oops (this is a bug in agt; run again with -v"
-    )
+    said = agt("train", *TINY).ended(1, "ZeroDivisionError: oops")
     assert "Traceback" not in said.err
     assert "Traceback" in agt("train", *TINY, "-v").err
 
@@ -50,8 +48,8 @@ def test_a_kernel_with_wrong_numbers_stops_the_run(
     said = agt("train", *TINY, "compute.kernel=auto")
     select._first_working.cache_clear()
     assert said.code == 1
-    assert "compute.kernel=cpu gives other numbers than the reference kernel" in said.err
-    assert "falling back" not in said.err
+    assert "compute.kernel=cpu " in said.err and "'sum'" in said.err
+    assert not list(Path("outputs/train").rglob("model.safetensors")), "no other kernel was taken"
 
 
 def test_interrupt(agt: Agt, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -141,9 +141,10 @@ def test_an_auditor_sees_that_a_claim_beside_votes_leaves_out_the_size(
             == 0
         )
     assert "condition c" not in (home / "less" / "claim.json").read_text()
-    said = agt("verify", "less")
-    assert said.code != 0
-    assert "claim.json is not the claim of this release" in " ".join((said.out + said.err).split())
+    said = agt("verify", "less", "--json", "-q").ended(3)
+    assert {check["check"] for check in said.json["checks"] if check["state"] == "PROBLEM"} == {
+        "claim"
+    }
 
 
 def test_votes_forget_whom_their_run_has_erased(agt: Agt, home: Path) -> None:
@@ -185,9 +186,10 @@ def test_an_auditor_sees_other_noise_than_the_constants_make(
     path = home / "edited" / "released_weights.json"
     path.write_text(json.dumps(read(path) | {noise: 1.0}))
     reseal(home / "edited")
-    said = agt("verify", "edited")
-    assert said.code != 0
-    assert f"{noise} is recorded as 1.0" in " ".join((said.out + said.err).split())
+    said = agt("verify", "edited", "--json", "-q").ended(3)
+    (broken,) = (check for check in said.json["checks"] if check["state"] == "PROBLEM")
+    assert noise in broken["words"]
+    assert "1.0" in broken["words"]
 
 
 @pytest.mark.parametrize(
@@ -264,9 +266,7 @@ def test_other_records_than_those_trained_on_are_refused(
 def test_while_an_erasure_waits_nothing_is_released(agt: Agt, home: Path) -> None:
     (home / "ids.txt").write_text("p111\n")
     assert agt("unlearn", "run=erm", "ids=ids.txt", "method=certificate").code == 0
-    said = agt("predict", "run=erm", "inputs=queries.csv", TILTED, *TOTAL)
-    assert said.code == 2
-    assert "asked to be erased" in said.err
+    agt("predict", "run=erm", "inputs=queries.csv", TILTED, *TOTAL).ended(2, "agt unlearn run=")
 
 
 @pytest.mark.parametrize("run", ["erm", "votes"])
@@ -294,7 +294,7 @@ def test_a_ledger_pays_each_release_and_a_failed_one_stays_spent(
         patched.setattr(objective, "solve", fails)
         said = agt("predict", *paid, "hydra.run.dir=failed")
     assert said.code == 1
-    assert "nothing is released" in said.err
+    assert "at 1: " in said.err
     assert (home / "failed" / "spent.json").exists()
     assert not (home / "failed" / "released_weights.safetensors").exists()
     assert agt("predict", *paid, "hydra.run.dir=paid").code == 0
@@ -326,7 +326,7 @@ def test_a_plan_names_it_beside_the_others(agt: Agt, home: Path) -> None:
         == max(expected.values())
         == pytest.approx(said.json["metrics"]["majority_rate"])
     )
-    assert said.json["recommendation"].startswith("Nothing here is worth a release"), (
+    assert not any(name in said.json["recommendation"] for name in expected), (
         "as good is one answer to all"
     )
     assert expected["noisy_statistics"] > expected["release_weights"]

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from records import as_earlier_claim, reseal
@@ -84,13 +85,14 @@ def test_a_ledger_that_cannot_be_opened_is_not_taken_for_none(
 ) -> None:
     UNREADABLE[kind](OTHER)
     line = f"unreadable={OTHER}"
-    predict(agt, other).ended(3, line, "give ledger=none")
+    predict(agt, other).ended(3, line, "ledger=none")
     init = ("ledger", "init", "people", f"run={other}", *BUDGET)
     agt(*init).ended(3, line)
     assert not Path("ledgers/people.ledger").exists()
     agt(*init, line).ended(0)
     said = predict(agt, other, "ledger=people", "--json").ended(0).json
-    assert "entry 2 declares that other.ledger beside the ledger" in str(said["words"])
+    (declared,) = account_of(Path(said["run"]))["ledger"]["declared"]
+    assert (declared["entry"], declared["file"]) == (2, "other.ledger")
 
 
 def test_a_claim_that_no_ledger_pays_for_says_that_others_could_not_be_opened(
@@ -98,9 +100,9 @@ def test_a_claim_that_no_ledger_pays_for_says_that_others_could_not_be_opened(
 ) -> None:
     UNREADABLE["random bytes"](OTHER)
     agt("ledger", "init", "people", f"run={other}", *BUDGET, f"unreadable={OTHER}").ended(0)
-    assert "of others that could not be opened" in str(
-        predict(agt, other, "ledger=none", "--json").ended(0).json["words"]
-    )
+    said = predict(agt, other, "ledger=none", "--json").ended(0).json
+    claim = json.loads((Path(said["run"]) / "claim.json").read_text())
+    assert claim["uncounted"]["unopened"] is True
 
 
 def test_a_declaration_is_of_that_very_file(agt: Agt, other: Path) -> None:
@@ -126,15 +128,10 @@ def test_several_files_are_declared_at_once(agt: Agt, trained: Path) -> None:
     for name in ("a b", "c"):
         Path(f"ledgers/{name}.ledger").touch()
     files = "unreadable=['ledgers/a b.ledger', ledgers/c.ledger]"
-    words = (
-        agt("ledger", "init", "people", f"run={trained}", *BUDGET, files, "--json")
-        .ended(0)
-        .json["words"]
-    )
-    assert [line[:27] for line in words[1:3]] == [
-        "entry 2 declares that a b.l",
-        "entry 3 declares that c.led",
-    ]
+    init = ("ledger", "init", "people", f"run={trained}", *BUDGET, files, "--json")
+    words = agt(*init).ended(0).json["words"]
+    for number, file in ((2, "a b.ledger"), (3, "c.ledger")):
+        assert any(f"entry {number} " in line and file in line for line in words)
 
 
 @pytest.mark.parametrize("kind", ["text", "another program's"])
@@ -148,11 +145,8 @@ def test_what_is_surely_another_program_s_is_named_once_and_skipped(
     else:
         sql(OTHER, "CREATE TABLE entries (x); PRAGMA application_id=7")
     before = OTHER.read_bytes()
-    words = (
-        f"other.ledger: is {'text' if kind == 'text' else 'an SQLite file of another program'}, and"
-    )
     for said in (predict(agt, trained), agt("ledger", "init", "people", f"run={trained}", *BUDGET)):
-        assert (said.code, said.err.count(words)) == (0, 1), said.err
+        assert (said.code, said.err.count("other.ledger: ")) == (0, 1), said.err
     assert OTHER.read_bytes() == before
 
 
@@ -164,12 +158,11 @@ def test_a_folder_of_ledgers_that_cannot_be_listed_is_not_taken_for_none(
 ) -> None:
     """Its disk is not there."""
     make(Path("ledgers"))
-    predict(agt, trained).ended(3, "ledgers: cannot be listed", "or give ledger=none")
+    predict(agt, trained).ended(3, "ledgers: ", "ledger=none")
     predict(agt, trained, "ledger=none").ended(0)
 
 
 # -- another ledger in the place of one
-# ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -181,6 +174,12 @@ def listed(agt: Agt, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     return trained
 
 
+def account_of(run: Path) -> dict[str, Any]:
+    """What a release's claim says of the ledger that paid for it."""
+    account: dict[str, Any] = json.loads((run / "claim.json").read_text())["account"]
+    return account
+
+
 def first_entry(path: Path = Path("ledgers/people.ledger")) -> str:
     with Ledger.open(path, writing=False) as ledger:
         return ledger.book.first_entry
@@ -190,20 +189,16 @@ def test_a_ledger_that_is_deleted_and_made_again_is_another_one(agt: Agt, listed
     first = first_entry()
     Path("ledgers/people.ledger").unlink()
     init = ("ledger", "init", "people", f"run={listed}", *BUDGET)
-    agt(*init).ended(
-        3, "this is another ledger than the one that was here", f"init replaces={first}"
-    )
+    agt(*init).ended(3, f"init replaces={first}")
     assert not os.listdir("ledgers")
     agt(*init, f"replaces={'0' * 16}").ended(3)
     made = agt(*init, f"replaces={first}", "--json").ended(0).json
-    assert f"whose first entry begins with {first}" in str(made["words"])
+    assert first in str(made["words"])
     said = predict(agt, listed, "ledger=people", "hydra.run.dir=paid", "--json").ended(0).json
-    assert f"another, whose first entry begins with {first}" in str(said["words"])
-    assert (
-        json.loads(Path("paid/claim.json").read_text())["account"]["first_entry"]
-        == first_entry()
-        != first
-    )
+    assert first in str(said["words"])
+    account = account_of(Path("paid"))
+    assert account["first_entry"] == first_entry() != first
+    assert first in str(account["ledger"]["declared"])
     agt("ledger", "verify", "people").ended(0)
     agt("verify", "paid").ended(0)
 
@@ -214,13 +209,11 @@ def test_a_ledger_that_was_put_in_the_place_of_another_is_another_one(
     people, first = Path("ledgers/people.ledger"), first_entry()
     agt("ledger", "init", "away/new.ledger", f"run={listed}", *BUDGET, "-q").ended(0)
     shutil.copy("away/new.ledger", people)
-    words = "this is another ledger than the one that was here"
-    predict(agt, listed, "ledger=people").ended(3, words, f"admit replaces={first}")
-    agt("ledger", "show", "people").ended(3, words)
-    agt("ledger", "verify", "people").ended(3, words)
-    agt("ledger", "admit", "people", f"data={'e' * 32}", "table=more", "unit=one record").ended(
-        3, words
-    )
+    predict(agt, listed, "ledger=people").ended(3, f"admit replaces={first}")
+    agt("ledger", "show", "people").ended(3, first)
+    agt("ledger", "verify", "people").ended(3, first)
+    more = (f"data={'e' * 32}", "table=more", "unit=one record")
+    agt("ledger", "admit", "people", *more).ended(3, first)
     checks = agt("verify", str(people), "--json").ended(3).json["checks"]
     assert [c["check"] for c in checks if c["state"] == "PROBLEM"] == ["first entry"]
     with Ledger.open(people, writing=False) as ledger:
@@ -228,7 +221,7 @@ def test_a_ledger_that_was_put_in_the_place_of_another_is_another_one(
     agt("ledger", "admit", "people", f"replaces={first}").ended(0)
     predict(agt, listed, "ledger=people").ended(0)
     agt("verify", str(people)).ended(0)
-    agt("ledger", "init", "people", "unit=y", *BUDGET).ended(2, "there is one already")
+    agt("ledger", "init", "people", "unit=y", *BUDGET).ended(2, str(people))
 
 
 def test_a_ledger_is_listed_before_it_pays(agt: Agt, listed: Path) -> None:
@@ -254,7 +247,7 @@ def test_a_list_that_cannot_be_written_is_said(
     Path("file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(Path("file").absolute()))
     agt("ledger", "init", "people", f"run={trained}", *BUDGET).ended(
-        0, "the list of ledgers cannot be written"
+        0, str(Path("file").absolute())
     )
 
 
@@ -270,9 +263,9 @@ def test_a_claim_says_which_ledger_unless_an_earlier_version_made_it(
     del claim["account"]["first_entry"]
     others = {**claim, "account": {**claim["account"], "first_entry": "0" * 16}}
     for value, code, words in (
-        (others, 3, "is not the ledger's: first_entry"),
-        (claim, 3, "is not the ledger's: first_entry"),
-        (as_earlier_claim(claim), 0, "not recorded in claim.json"),
+        (others, 3, "first_entry"),
+        (claim, 3, "first_entry"),
+        (as_earlier_claim(claim), 0, "not checked"),
     ):
         Path("paid/claim.json").write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
         reseal(Path("paid"))
@@ -294,7 +287,7 @@ def test_a_ledger_that_a_stopped_process_has_is_not_checked(
     monkeypatch.setitem(Ledger.open.__func__.__kwdefaults__, "seconds", 0.1)  # type: ignore[attr-defined]
     try:
         for place in (str(path), "paid"):
-            said = agt("verify", place).ended(1, "another process has kept it locked")
+            said = agt("verify", place).ended(1, "people.ledger")
             assert "not checked" in said.out
             assert "DOES NOT VERIFY" not in said.out
         agt("ledger", "verify", "people").ended(1)
@@ -305,7 +298,6 @@ def test_a_ledger_that_a_stopped_process_has_is_not_checked(
 
 
 # -- names are text
-# ------------------------------------------------------------------------------------------------
 
 
 NAME = "odd/${oc.env:HOME}.ledger"

@@ -56,20 +56,11 @@ def test_a_run_keeps_votes_and_answers_its_test_records(
     assert said.json["metrics"]["accuracy"] > 0.7
     Path("queries.csv").write_text("x1,x2\n0.123,4.5\n")
     for more in (("inputs=queries.csv", "map_resolution=0"), ()):
-        said = agt("certify", f"run={run}", "-q", "--json", *more).ended(2)
-        assert "queries were not asked when the model was made" in said.json["error"]
-    said = agt(
-        "predict",
-        f"run={run}",
-        "inputs=queries.csv",
-        "mechanism=noisy_argmax",
-        "mechanism.eps=1",
-        "-q",
-        "--json",
-    )
-    assert "queries were not asked" in said.json["error"]
-    said = agt("audit", "certificate", f"run={run}", "-q", "--json").ended(2)
-    assert "queries were not asked" in said.json["error"]
+        agt("certify", f"run={run}", "-q", "--json", *more).ended(2)
+    votes = ("mechanism=noisy_argmax", "mechanism.eps=1")
+    agt("predict", f"run={run}", "inputs=queries.csv", *votes, "-q", "--json").ended(2)
+    assert not list(Path("outputs").rglob("spent.json"))
+    agt("audit", "certificate", f"run={run}", "-q", "--json").ended(2)
 
 
 def test_what_a_folder_names_is_imported_by_nothing(
@@ -97,7 +88,7 @@ def test_what_a_folder_names_is_imported_by_nothing(
     ids = TrainedRun.of({"run": run, "compute": {}}).settings.source.load().train.ids
     Path("gone.txt").write_text(f"{ids[0]}\n")
     said = agt("unlearn", f"run={run}", "ids=gone.txt", "-q", "--json").ended(2)
-    assert "my_learner.stump is known by its name alone" in said.json["error"]
+    assert "my_learner.stump" in said.json["error"]
     agt("unlearn", f"run={run}", "ids=gone.txt", "method=certificate", "-q", "--json").ended(0)
     assert "my_learner" not in sys.modules
 
@@ -109,11 +100,11 @@ def test_a_broken_ballot_is_refused(agt: Agt, finished_runs: FinishedRuns) -> No
         save_file(tensors | change, run / "ballots.safetensors")
         reseal(run)
         said = agt("certify", f"run={run}", "map_resolution=0", "-q", "--json")
-        assert "a vote is for no class" in said.json["error"]
+        assert "ballots.safetensors" in said.json["error"]
     constants = json.loads((run / "votes.json").read_text())
     (run / "votes.json").write_text(json.dumps(constants | {"queries": -1}))
     reseal(run)
-    assert "queries is -1" in agt("certify", f"run={run}", "-q", "--json").json["error"]
+    assert "-1" in agt("certify", f"run={run}", "-q", "--json").json["error"]
 
 
 def test_a_folder_alone_imports_no_learner(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:

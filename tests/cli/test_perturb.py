@@ -2,6 +2,7 @@
 released by it.
 """
 
+import json
 from pathlib import Path
 
 from .conftest import Agt
@@ -12,11 +13,10 @@ TRAIN = ("train", "dataset.n_train=60", "model.hidden=[4]", "relation=perturb", 
 def test_it_is_certified_audited_and_verified_and_releases_nothing(agt: Agt) -> None:
     agt(*TRAIN, "relation.radius=0.05").ended(0)
     certified = agt("certify", "run=latest").ended(0)
-    assert (
-        "k counts up to k records given other features, each within 0.05 of what it was"
-        in " ".join(certified.out.split())
-    )
-    assert "not held: inclusion-monotone rules (d)" in certified.out + certified.err
+    assert "0.05" in certified.out
+    (path,) = Path("outputs/certify").glob("*/conditions.json")
+    standings = {entry["letter"]: entry["standing"] for entry in json.loads(path.read_text())}
+    assert standings["d"] == "not held"
     agt(
         "audit",
         "certificate",
@@ -30,12 +30,11 @@ def test_it_is_certified_audited_and_verified_and_releases_nothing(agt: Agt) -> 
     for accounting in ("rigorous", "paper"):
         agt(
             "predict", "run=latest", "mechanism.eps=1", f"accounting={accounting}", "ledger=none"
-        ).ended(2, "against poisoning, and no release mechanism takes them")
-    agt("plan", "run=latest").ended(2, "no release can be planned by them")
+        ).ended(2, "relation=perturb")
+    agt("plan", "run=latest").ended(2, "relation=perturb")
     for command in (("audit", "membership"), ("unlearn", "ids=none.csv")):
-        agt(*command, "run=latest").ended(
-            2, "relation=perturb: its certificates count changed features"
-        )
+        agt(*command, "run=latest").ended(2, "relation=perturb")
+    assert not list(Path("outputs").rglob("spent.json"))
 
 
 def test_what_it_needs_is_said(agt: Agt) -> None:

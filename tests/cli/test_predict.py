@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -83,8 +84,15 @@ def folder_of(said: Said) -> Path:
     return Path(re.search(r"^labels: (.+)/labels\.csv$", said.out, re.M)[1])  # type: ignore[index]
 
 
+def claim_of(said: Said) -> dict[str, Any]:
+    """The fields of the claim beside what was released."""
+    assert said.code == 0, said.err
+    (path,) = max(Path("outputs/predict").iterdir()).glob("claim.json")
+    claim: dict[str, Any] = json.loads(path.read_text())
+    return claim
+
+
 # -- what it says and writes
-# -----------------------------------------------------------------------------------------------
 
 
 def test_labels_with_their_claim_and_total(predict: Predict) -> None:
@@ -93,20 +101,18 @@ def test_labels_with_their_claim_and_total(predict: Predict) -> None:
     labels = pd.read_csv(folder / "labels.csv")
     assert labels["label"].tolist() == ["right", "left", "right"]
     assert labels["record_id"].is_unique
-    claim = (
-        "20-differentially private per query for add_remove neighbours (one record added or "
-        "removed)"
-    )
-    total = "all 3 together: (60, 0)-differentially private in all, by the basic composition"
+    claim = claim_of(said)
+    assert claim["guarantee"] == {"kind": "pure", "eps": 20}
+    assert claim["relation"]["name"] == "add_remove"
+    assert claim["totals"][0] == {"eps": pytest.approx(60), "delta": 0, "bound": "basic"}
+    assert claim["uncounted"]["why"] == "unnamed"
+    assert (claim["proved"], claim["simulated"]) == (True, False)
     report = (folder / "report.md").read_text()
     for text in (said.out, report):
-        assert claim in text
-        assert total in text
-        assert "keeps no account of other releases about the same data" in text
-        assert "SIMULATION" not in text
-        assert "NO PROOF" not in text
-    assert "`labels.csv`, once." in report
-    assert "queries of points.csv, answered by `randomized_response`" in report
+        for sentence in claim["words"][:2]:
+            assert sentence in text, "of one label, and of all together"
+    for value in ("labels.csv", "points.csv", "randomized_response"):
+        assert value in report
 
 
 def test_a_total_budget_is_divided_over_the_queries_that_may_come(predict: Predict) -> None:
@@ -147,7 +153,9 @@ def test_what_the_total_says_is_what_was_asked_for(predict: Predict, mechanism: 
         "total.delta=1e-5",
         "force=true",
     )
-    assert "all 3 together: (1, 1e-05)-differentially private in all" in said.out
+    assert "(1, 1e-05)" in said.out
+    (total,) = [total for total in claim_of(said)["totals"] if total["delta"] == 1e-5]
+    assert 0.9 < total["eps"] <= 1
 
 
 def test_a_terminal_shows_a_claim_in_brief_and_the_page_all_of_it(predict: Predict) -> None:
@@ -193,18 +201,18 @@ def test_json_is_one_object_without_accuracy_or_distances(predict: Predict) -> N
     assert (value["metrics"]["proved"], value["metrics"]["simulated"]) == (1, 0)
     assert len(value["labels"]) == value["metrics"]["n_queries"] == 50
     assert value["words"][0] == value["claim"]
-    assert value["claim"].startswith("20-differentially private per query")
+    assert claim_of(predict("box", "mechanism.eps=20"))["words"][0] == value["claim"]
 
 
 def test_a_delta_of_its_own_is_never_forgotten(predict: Predict) -> None:
     """Randomized response with a delta, which the accountant of pure eps would drop."""
     said = predict("box", "mechanism.eps=0.1", "mechanism.delta=1e-6")
-    assert "(0.1, 1e-06)-differentially private per query" in said.out
-    totals = re.findall(r"all 50 together: \(([\d.e-]+), ([\d.e-]+)\)", said.out)
-    assert len(totals) == 1, "no pure total"
-    assert float(totals[0][1]) >= 50 * 1e-6
+    claim = claim_of(said)
+    assert claim["guarantee"] == {"kind": "approximate", "eps": 0.1, "delta": 1e-6}
+    assert len(claim["totals"]) == 1, "no pure total"
+    assert claim["totals"][0]["delta"] >= 50 * 1e-6
     predict("box", "mechanism.eps=0.1", "mechanism.delta=1e-6", "total.delta=1e-6").ended(
-        2, "total.delta=1e-06 and 50 queries spend a delta of 5e-05 alone"
+        2, "total.delta=1e-06", "5e-05"
     )
 
 
@@ -218,16 +226,14 @@ def test_draws_come_from_the_operating_system(predict: Predict) -> None:
 
 
 def test_labels_near_those_drawn_by_lot_are_not_drawn_unasked(predict: Predict) -> None:
-    said = predict("box", "mechanism.eps=1e-3").ended(
-        2, "of labels drawn by lot: nothing was spent; force=true"
-    )
+    said = predict("box", "mechanism.eps=1e-3").ended(2, "force=true")
     assert "labels.csv" not in said.out
+    assert not list(Path("outputs").rglob("spent.json"))
     assert predict("box", "mechanism.eps=1e-3", "force=true").code == 0
     assert predict("box", "mechanism.eps=1e-3", "seed=3").code == 0, "a simulation spends nothing"
 
 
 # -- simulations and published accounting
-# ----------------------------------------------------------------------------------
 
 
 def test_a_seed_marks_everything_as_a_simulation(predict: Predict) -> None:
@@ -235,16 +241,10 @@ def test_a_seed_marks_everything_as_a_simulation(predict: Predict) -> None:
     folder = folder_of(said)
     metrics = json.loads((folder / "metrics.json").read_text())
     assert (metrics["proved"], metrics["simulated"]) == (0, 1)
-    report = (folder / "report.md").read_text()
-    for text in (said.out, report):
-        assert (
-            "SIMULATION: the draws come from a seed and can be predicted; this is not a private "
-            "release" in text
-        )
-    assert "may be published\n\nNothing: no guarantee holds." in report
-    for line in said.out.splitlines():
-        if "differentially private" in line:
-            assert line.startswith("  - drawn without a seed it would be: ")
+    claim = claim_of(said)
+    assert (claim["simulated"], claim["publishable"]) == (True, False)
+    for text in (said.out, (folder / "report.md").read_text()):
+        assert "SIMULATION" in text
     again = predict("box", "mechanism.eps=0.001", "seed=7", "--json", "-q").json
     assert "SIMULATION" in again["claim"]
     assert (
@@ -261,13 +261,11 @@ def test_paper_accounting_says_everywhere_that_it_proves_nothing(predict: Predic
     said = predict("sparse", "mechanism=smooth_cauchy", "mechanism.eps=1", "accounting=paper")
     folder = folder_of(said)
     report = (folder / "report.md").read_text()
-    for text in (said.out, report):
-        assert (
-            "NO PROOF OF PRIVACY: condition a does not hold. As its paper has it, 1-differentially "
-            "private per query" in text
-        )
-        assert "together" not in text, "a total of what is not proved"
-    assert "may be published\n\nNothing: no guarantee holds." in report
+    claim = claim_of(said)
+    assert (claim["proved"], claim["publishable"], claim["reasons"]) == (False, False, ["a"])
+    assert not claim["totals"], "a total of what is not proved"
+    assert claim["words"][0] in said.out
+    assert claim["words"][0] in report
     assert json.loads((folder / "metrics.json").read_text())["proved"] == 0
 
 
@@ -275,15 +273,17 @@ def test_published_vote_of_an_ensemble_proves_nothing_and_the_certified_one_does
     predict: Predict,
 ) -> None:
     published = predict("ensemble", "mechanism.eps=1", "accounting=paper")
-    assert "NO PROOF OF PRIVACY: the published ensemble distance (001 Theorem 5.3)" in published.out
+    claim = claim_of(published)
+    assert (claim["proved"], claim["publishable"]) == (False, False)
     certified = predict("ensemble", "mechanism.eps=20", "inputs=points.csv")
     assert pd.read_csv(folder_of(certified) / "labels.csv")["label"].tolist() == [
         "right",
         "left",
         "right",
     ]
-    votes = predict("ensemble", "mechanism=noisy_argmax", "mechanism.eps=1")
-    assert "1-differentially private per query for add_remove neighbours" in votes.out
+    votes = claim_of(predict("ensemble", "mechanism=noisy_argmax", "mechanism.eps=1"))
+    assert (votes["proved"], votes["guarantee"]["eps"]) == (True, 1)
+    assert votes["relation"]["name"] == "add_remove"
 
 
 def test_an_ensemble_that_votes_by_margins(predict: Predict, run: Run) -> None:
@@ -294,14 +294,14 @@ def test_an_ensemble_that_votes_by_margins(predict: Predict, run: Run) -> None:
     )
     assert labels == margins
     certified = predict("margins", "mechanism.eps=20", "inputs=points.csv")
-    assert "20-differentially private per query for add_remove neighbours" in certified.out
+    assert claim_of(certified)["guarantee"]["eps"] == 20
     assert pd.read_csv(folder_of(certified) / "labels.csv")["label"].tolist() == [
         "right",
         "left",
         "right",
     ]
-    votes = predict("margins", "mechanism=noisy_argmax", "mechanism.eps=1")
-    assert "1-differentially private per query for add_remove neighbours" in votes.out
+    votes = claim_of(predict("margins", "mechanism=noisy_argmax", "mechanism.eps=1"))
+    assert (votes["guarantee"]["eps"], votes["relation"]["name"]) == (1, "add_remove")
     conditions = json.loads((run("margins") / "conditions.json").read_text())
     (clipped,) = (fact for fact in conditions[2]["facts"] if fact["code"] == "margins_clipped")
     assert clipped["values"]["clip"] == 1
@@ -310,17 +310,15 @@ def test_an_ensemble_that_votes_by_margins(predict: Predict, run: Run) -> None:
 def test_an_ensemble_whose_records_may_be_replaced(predict: Predict, run: Run) -> None:
     """The certified vote counts two members for each k, and noise on votes covers two."""
     said = predict("replaced ensemble", "mechanism.eps=20", "inputs=points.csv")
-    assert (
-        "20-differentially private per query for substitute neighbours (one record replaced by "
-        "another)" in said.out
-    )
+    claim = claim_of(said)
+    assert (claim["guarantee"]["eps"], claim["relation"]["name"]) == (20, "substitute")
     assert pd.read_csv(folder_of(said) / "labels.csv")["label"].tolist() == [
         "right",
         "left",
         "right",
     ]
-    said = predict("replaced ensemble", "mechanism=noisy_argmax", "mechanism.eps=1")
-    assert "1-differentially private per query for substitute neighbours" in said.out
+    claim = claim_of(predict("replaced ensemble", "mechanism=noisy_argmax", "mechanism.eps=1"))
+    assert (claim["guarantee"]["eps"], claim["relation"]["name"]) == (1, "substitute")
     one, two = (
         json.loads((run(name) / "conditions.json").read_text())
         for name in ("ensemble", "replaced ensemble")
@@ -332,7 +330,8 @@ def test_an_ensemble_whose_records_may_be_replaced(predict: Predict, run: Run) -
 
 def test_counting_steps_of_a_sparse_grid_is_proved(predict: Predict) -> None:
     said = predict("sparse", "mechanism.eps=20", "inputs=points.csv", "counting=index")
-    assert "20-differentially private per query" in said.out
+    claim = claim_of(said)
+    assert (claim["guarantee"]["eps"], claim["counting"], claim["proved"]) == (20, "index", True)
     assert pd.read_csv(folder_of(said) / "labels.csv")["label"].tolist() == [
         "right",
         "left",
@@ -352,87 +351,84 @@ def test_one_number_about_all_certificates(predict: Predict) -> None:
     )
     assert found, said.out
     assert 0 <= int(found[1]) <= 20, "the public end of the grid"
-    assert "1-differentially private for this one number" in said.out
+    claim = claim_of(said)
+    assert (claim["guarantee"]["eps"], claim["output"], claim["releases"]) == (1, "a number", 1)
     assert not [
         *Path("outputs").rglob("labels.csv"),
         *Path("outputs").rglob("certificates.parquet"),
     ]
-    assert "That number, once." in next(Path("outputs").rglob("report.md")).read_text()
+    assert claim["publishable"]
 
 
 # -- the weights of a linear head
-# ------------------------------------------------------------------------------------------
 
 
 def test_released_weights_answer_any_number_of_queries(predict: Predict) -> None:
-    first = predict("head", *WEIGHTS, "hydra.run.dir=release")
-    assert (
-        "the released weights are 0.268051-Gaussian differentially private for add_remove "
-        "neighbours" in first.out
-    )
-    assert "for any number of queries: (1, 1e-05)-differentially private in all" in first.out
-    assert (
-        "`labels.csv`, `released_weights.safetensors` and the folder `release`, once."
-        in Path("release/report.md").read_text()
-    )
+    predict("head", *WEIGHTS, "hydra.run.dir=release").ended(0)
+    claim = json.loads(Path("release/claim.json").read_text())
+    assert claim["guarantee"] == {"kind": "gaussian", "mu": pytest.approx(0.268051, rel=1e-5)}
+    assert claim["totals"] == [{"eps": pytest.approx(1), "delta": 1e-5, "bound": "gaussian"}]
+    assert "answers" not in claim, "any number of queries"
+    report = Path("release/report.md").read_text()
+    for name in ("`labels.csv`", "`released_weights.safetensors`", "`release`"):
+        assert name in report
 
 
 # -- refusals
-# --------------------------------------------------------------------------------------------------------------
 
-PAPER = "or use accounting=paper, which proves nothing"
+PAPER = "accounting=paper"
 REFUSED = [
     (
         "remove",
         ("mechanism.eps=1",),
-        ("relation=remove: condition g", "train with relation=add_remove"),
+        ("relation=remove", "condition g", "relation=add_remove"),
     ),
     (
         "remove",
         ("mechanism.eps=1", "accounting=paper"),
-        ("condition g", "no release mechanism takes them"),
+        ("condition g",),
     ),
     (
         "sparse",
         ("mechanism.eps=1",),
-        ("condition a (dense grid) does not hold", "counting=index", "kgrid=dense", PAPER),
+        ("condition a", "counting=index", "kgrid=dense", PAPER),
     ),
     ("sparse", ("mechanism=certified_quantile", "mechanism.eps=1"), ("condition a",)),
-    ("chosen", ("mechanism.eps=1",), ("condition e", "chosen by looking at results", PAPER)),
+    ("chosen", ("mechanism.eps=1",), ("condition e", PAPER)),
     (
         "profile",
         ("mechanism.eps=1",),
         (
             "condition e",
-            "for other settings (what differs: dataset, model, training, kgrid)",
+            "dataset, model, training, kgrid",
             PAPER,
         ),
     ),
-    ("ensemble", WEIGHTS, ("for one linear head", "no ensemble")),
+    ("ensemble", WEIGHTS, ("mechanism=release_weights", "ensemble")),
     (
         "head by results",
         WEIGHTS,
-        ("condition e", "chosen by looking at results", "choose settings on public data"),
+        ("condition e",),
     ),
     (
         "undeclared head",
         WEIGHTS,
-        ("condition c (public constants)", "declare dataset.declared_size"),
+        ("condition c", "dataset.declared_size"),
     ),
     (
         "ten",
         ("mechanism=gaussian_margin", "mechanism.mu=1"),
-        ("has 10 classes: use mechanism=randomized_response",),
+        ("10 classes", "mechanism=randomized_response"),
     ),
     (
         "ensemble of ten",
         ("mechanism.eps=1", "accounting=paper"),
-        ("of two classes", "use accounting=rigorous"),
+        ("accounting=rigorous",),
     ),
     (
         "margins",
         ("mechanism.eps=1", "accounting=paper"),
-        ("is of labels", "train with ensemble.vote=labels"),
+        ("ensemble.vote=labels",),
     ),
 ]
 

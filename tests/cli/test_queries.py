@@ -27,8 +27,9 @@ TABLE = (
     ),
 )
 EACH = ("mechanism.eps=1",)
-ABROAD = "1 of 1 values of column 'town' lie outside the 2 listed, as of another population"
-FAR = "1 of 1 values of column 'age' lie outside [0, 100], as of another population"
+ABROAD = ("'town'",)
+FAR = ("'age'", "[0, 100]")
+"""What is named of values outside their column's public list or range."""
 WEAK = "mechanism.eps=0.1"  # two of three labels stay as they are, and three of four are no
 
 
@@ -78,7 +79,6 @@ WIEN: dict[str, Any] = {"age": 37, "town": "Wien"}
 OLD: dict[str, Any] = {"age": 1e6, "town": "Graz"}
 
 # -- of another population
-# ---------------------------------------------------------------------------------------------
 
 
 def test_a_line_of_another_population_costs_nothing_and_the_next_is_answered(
@@ -89,13 +89,15 @@ def test_a_line_of_another_population_costs_nothing_and_the_next_is_answered(
     said, answers = talk([WIEN, OLD, HERE, near], "ledger=people")
     assert said.code == 0, said.err
     assert [answer.get("code") for answer in answers] == [2, 2, None, None]
-    assert answers[0]["error"] == f"line 1: {ABROAD}: nothing was spent"
-    assert answers[1]["error"] == f"line 2: {FAR}: nothing was spent"
-    assert sum(entry["size"] for entry in entries(path, "debit")) == 2
-    assert f"line 1: {ABROAD}: nothing was spent; force=true answers such lines, too" in said.err
+    for answer, values in zip(answers, (("line 1", *ABROAD), ("line 2", *FAR)), strict=False):
+        for value in values:
+            assert value in answer["error"]
+    assert sum(entry["size"] for entry in entries(path, "debit")) == 2, "these two cost nothing"
+    assert "line 1" in said.err
+    assert "force=true" in said.err
     forced, answers = talk([WIEN, OLD], "ledger=people", "force=true")
     assert [answer["stored"] for answer in answers] == [False, False]
-    assert "another population" not in forced.err
+    assert "force=true" not in forced.err
 
 
 def test_a_line_s_refusal_does_not_depend_on_the_lines_before_it(talk: Talk) -> None:
@@ -105,8 +107,7 @@ def test_a_line_s_refusal_does_not_depend_on_the_lines_before_it(talk: Talk) -> 
 
 
 def test_a_file_is_refused_as_its_rows_are_one_by_one(agt: Agt, run: Path) -> None:
-    refusal = f"{ABROAD}: nothing was spent; force=true releases all the same"
-    agt("predict", f"run={run}", queries(WIEN), *EACH).ended(2, refusal)
+    agt("predict", f"run={run}", queries(WIEN), *EACH).ended(2, *ABROAD, "force=true")
     assert agt("predict", f"run={run}", queries(*[HERE] * 4, WIEN), *EACH).code == 0
     assert agt("predict", f"run={run}", queries(WIEN), *EACH, "force=true").code == 0
 
@@ -115,13 +116,12 @@ def test_weights_that_were_released_answer_no_other_population_unasked(agt: Agt,
     weights = ("mechanism=release_weights", "total.eps=5", "total.delta=1e-5")
     assert agt("predict", f"run={run}", *weights, "hydra.run.dir=released").code == 0
     release = "release=released/release"
-    agt("predict", release, queries(WIEN)).ended(2, ABROAD, "force=true")
+    agt("predict", release, queries(WIEN)).ended(2, *ABROAD, "force=true")
     assert agt("predict", release, queries(WIEN), "force=true").code == 0
     assert agt("predict", release, queries(HERE)).code == 0
 
 
 # -- no better than a constant
-# -----------------------------------------------------------------------------------------
 
 
 def many(labelled: bool = False, count: int = 40) -> str:
@@ -131,11 +131,7 @@ def many(labelled: bool = False, count: int = 40) -> str:
     return "inputs=q.csv"
 
 
-LEAVES = {
-    "labelled": "a rate of",
-    "unlabelled": "an estimated rate of",
-    "few labels": "an estimated rate of",
-}
+LEAVES = ("labelled", "unlabelled", "few labels")
 
 
 @pytest.mark.parametrize("kind", LEAVES)
@@ -146,36 +142,30 @@ def test_labels_that_a_constant_beats_are_not_drawn_unasked(agt: Agt, run: Path,
         many(kind != "unlabelled", 5 if kind == "few labels" else 60),
         WEAK,
     )
-    refused = agt(*asked).ended(
-        2, f"labels would be right at {LEAVES[kind]} .", "of one answer to all", "nothing was spent"
-    )
-    assert "one answer to all would do at least as well as these labels" in refused.err
+    agt(*asked).ended(2, "force=true")
     assert not list(Path("outputs").rglob("spent.json"))
-    forced = agt(*asked, "force=true", "hydra.run.dir=forced").ended(
-        0, "one answer to all would do at least as well"
-    )
+    forced = agt(*asked, "force=true", "hydra.run.dir=forced").ended(0)
     written = "".join(
         file.read_text(errors="replace") for file in Path("forced").rglob("*") if file.is_file()
     )
-    assert "one answer" not in forced.out + written
+    warning = forced.err.splitlines()[0]
+    assert warning not in forced.out + written, "the estimate is the owner's"
     assert agt(*asked[:-1], *EACH).code == 0
 
 
 def test_test_records_are_refused_alike(agt: Agt, run: Path) -> None:
-    agt("predict", f"run={run}", WEAK).ended(
-        2, "labels would be right at a rate of", "of one answer to all"
-    )
+    agt("predict", f"run={run}", WEAK).ended(2, "force=true")
 
 
 def test_under_a_ledger_whose_debit_comes_first_the_estimate_is_the_owner_s_alone(
     agt: Agt, run: Path
 ) -> None:
     open_ledger(run, 100)
-    said = agt("predict", f"run={run}", many(), WEAK, "ledger=people").ended(
-        0, "at an estimated rate of ."
-    )
-    assert "one answer to all would do at least as well as these labels" in said.err
-    assert "one answer" not in said.out
+    said = agt("predict", f"run={run}", many(), WEAK, "ledger=people").ended(0)
+    sure = agt("predict", f"run={run}", many(), *EACH, "ledger=people").ended(0)
+    told = {*said.err.splitlines()} - {*sure.err.splitlines()}
+    assert told, "that one answer to all is as good"
+    assert not any(line in said.out for line in told)
 
 
 def test_where_few_test_records_were_kept_nothing_is_said_of_the_constant(
@@ -191,7 +181,6 @@ def test_where_few_test_records_were_kept_nothing_is_said_of_the_constant(
 
 
 # -- which column joins answers to queries
-# -----------------------------------------------------------------------------
 
 NAMED = {"client": ["x1", "x2"], "id": ["a", "b"]}
 
@@ -210,9 +199,7 @@ def test_answers_are_joined_by_the_dataset_s_id_or_by_id(
     said = agt("predict", f"run={run}", "inputs=q.csv", *EACH, "hydra.run.dir=answers").ended(0)
     assert labels_of(said)["record_id"].tolist() == (["0", "1"] if used is None else NAMED[used])
     assert json.loads(Path("answers/env.json").read_text())["inputs_id"] == used
-    said_used = f"answers are joined to queries by column '{used}'"
-    assert (said_used in said.err) == (used is not None)
-    assert ("the dataset's id column, or id" in said.err) == (used is None)
+    assert (f"column '{used}'" in said.err) == (used is not None)
 
 
 @pytest.mark.parametrize("how", ["certify", "release"])
@@ -228,9 +215,7 @@ def test_certificates_and_weights_join_alike(agt: Agt, run: Path, how: str) -> N
         assert agt("predict", f"run={run}", *weights).code == 0
         asked = ("predict", "release=released/release")
     inputs = queries({**HERE, "id": "q7"})
-    said = agt(*asked, inputs, "hydra.run.dir=answers").ended(
-        0, "answers are joined to queries by column 'id'"
-    )
+    said = agt(*asked, inputs, "hydra.run.dir=answers").ended(0, "column 'id'")
     assert json.loads(Path("answers/env.json").read_text())["inputs_id"] == "id"
     if how == "release":
         assert labels_of(said)["record_id"].tolist() == ["q7"]

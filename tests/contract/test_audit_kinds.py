@@ -55,7 +55,7 @@ def test_help_says_what_a_kind_and_each_of_its_settings_is(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(KINDS.keys() - WITHOUT_RUN))
 def test_a_kind_that_needs_a_run_says_so_before_anything_is_read(name: str) -> None:
     given = AuditInputs({"output_dir": "outputs"}, None, None, 0.95, 0, Path("outputs"))
-    with pytest.raises(ConfigError, match="run: give the folder"):
+    with pytest.raises(ConfigError, match=r"^run: "):
         kind(name).check(given)
 
 

@@ -250,7 +250,6 @@ def inner(rng: np.random.Generator, interval: Interval, share: float) -> Interva
 
 
 # -- the contract
-# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.sampled(2)
@@ -390,12 +389,11 @@ def test_subclasses_and_unknown_layers_have_no_rule(kind: type[nn.Module]) -> No
     layer = LAYERS.get(kind, (kind,))[0]()
     layer.__class__ = type("Changed", (kind,), {})
     for unknown in (layer, nn.Mish()):
-        with pytest.raises(ConfigError, match="no bound rule for layer 0"):
+        with pytest.raises(ConfigError, match="layer 0"):
             rule_of(unknown)
 
 
 # -- activations: margins and turning points
-# -----------------------------------------------------------------------------
 
 EXACTLY: dict[type[nn.Module], tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     nn.LeakyReLU: (lambda x: x if x > 0 else x * 0.01, lambda x: 1 if x > 0 else 0.01),
@@ -500,7 +498,6 @@ def test_settings_without_a_rule_are_refused(layer: nn.Module, message: str) -> 
 
 
 # -- broken on purpose
-# ---------------------------------------------------------------------------------------------------
 
 
 def padded_otherwise(patch: pytest.MonkeyPatch) -> None:
@@ -651,7 +648,6 @@ def test_margins_hold_on_a_rougher_machine_and_are_missed_where_left_out(
 
 
 # -- images
-# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -681,7 +677,7 @@ def test_records_without_room_for_a_window_are_refused(record: tuple[int, ...]) 
             lambda: rule.nominal(x, point),  # noqa: B023
             lambda: rule.bound(Interval.point(x[None]), box, rounding, EXACT),  # noqa: B023
         ):
-            with pytest.raises(ConfigError, match="with room for a window of 2 x 2"):
+            with pytest.raises(ConfigError, match=r"2 x\s2"):
                 run()
 
 

@@ -170,17 +170,14 @@ def test_heads_have_the_outputs_that_the_loss_needs(name: str) -> None:
     assert head[-1].out_features == (1 if one else 2)
     assert Network.from_head(head, name, 2).outputs == 1
     if one:
-        with pytest.raises(
-            ConfigError, match=f"training.loss={name} needs two classes and the data has 3"
-        ):
+        with pytest.raises(ConfigError, match=f"training.loss={name} .*3"):
             Network.from_head(head, name, 3)
     wrong = HeadConfig().build((3,), 5, make_training(loss="cross_entropy"))
-    with pytest.raises(ConfigError, match=f"training.loss={name} needs .*, but the model has 5"):
+    with pytest.raises(ConfigError, match=f"training.loss={name} .*5"):
         Network.from_head(wrong, name, 2)
 
 
 # -- the machine's exponentials
-# --------------------------------------------------------------------------------------------
 
 
 def one_k(dtype: str) -> Rounding:
@@ -247,20 +244,17 @@ def test_overflowing_exponentials_give_sound_bounds(dtype: str) -> None:
 
 
 def test_unknown_losses_are_refused() -> None:
-    with pytest.raises(
-        ConfigError, match="unknown value 'squared_eror'; did you mean 'squared_error'"
-    ):
+    with pytest.raises(ConfigError, match=r"'squared_eror'.*'squared_error'"):
         find_loss("squared_eror", 2)
 
 
 def test_closed_forms_refuse_a_squared_error() -> None:
     """Its gradient grows with the output, so no public constant bounds what one record moves."""
-    with pytest.raises(ConfigError, match=r"training.loss=squared_error: no closed form covers it"):
+    with pytest.raises(ConfigError, match=r"training\.loss=squared_error: "):
         LinearLoss.of(make_training(loss="squared_error"), 2)
 
 
 # -- broken on purpose
-# ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,6 @@ def usual(kind: Kind) -> Mechanism:
 
 
 # -- privacy, event by event
-# ---------------------------------------------------------------------------------------------
 
 State = tuple[int, ...]  # the probability of each label, in units of one over an integer
 
@@ -160,7 +159,6 @@ def steps(mechanism: Mechanism) -> list[range]:
 
 
 # -- what is owed
-# --------------------------------------------------------------------------------------------------------
 
 
 def privacy_holds(kind: Kind) -> None:
@@ -240,7 +238,7 @@ def other_settings_are_refused(kind: Kind) -> None:
     for value in (-0.1, 0.5, 1.0, float("nan")) if "delta" in names else ():
         with pytest.raises(ConfigError, match=r"mechanism\.delta"):
             validate(kind, {**given, "delta": value}, "mechanism")
-    with pytest.raises(ConfigError, match=r"mechanism\.epsilon: unknown key"):
+    with pytest.raises(ConfigError, match=r"mechanism\.epsilon: "):
         validate(kind, {**given, "epsilon": 1.0}, "mechanism")
     refused = [
         guarantee for guarantee in USUAL if guarantee not in {m.guarantee for m in accepted(kind)}
@@ -256,7 +254,7 @@ def more_classes_are_taken_or_refused(kind: Kind) -> None:
     if kind.any_classes:
         assert replace(mechanism, classes=7).classes == 7
         return
-    with pytest.raises(ConfigError, match=r"7 classes: use mechanism=randomized_response"):
+    with pytest.raises(ConfigError, match=r"7 .*mechanism=randomized_response"):
         replace(mechanism, classes=7)
 
 
@@ -321,7 +319,6 @@ def test_each_mechanism(name: str, check: Callable[[Kind], None]) -> None:
 
 
 # -- the registry
-# --------------------------------------------------------------------------------------------------------
 
 
 @keyword_schema
@@ -349,7 +346,7 @@ def test_a_mechanism_of_ten_lines_inherits_all_of_it(check: Callable[[Kind], Non
 def test_a_name_is_given_once() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"mechanism=smooth_cauchy: agt\.mechanisms\.published has one of this name",
+        match=r"mechanism=smooth_cauchy: agt\.mechanisms\.published",
     ):
 
         class Another(Mechanism):
@@ -387,7 +384,6 @@ def test_a_file_builds_what_it_is_named_after_and_shows_every_setting(name: str)
 
 
 # -- one by one
-# ----------------------------------------------------------------------------------------------------------
 
 
 def test_tables_are_tight() -> None:
@@ -452,8 +448,9 @@ def test_smooth_laplace_fails_where_it_is_refused() -> None:
     beta = eps / (2 * np.log(2 / delta))
     p0, p1 = (np.exp(-eps / 4 * np.exp(beta * k)) / 2 for k in (0, 1))
     assert p0 > np.exp(eps) * p1 + delta
-    with pytest.raises(ConfigError, match=r"eps <= 2.5 ln\(2/delta\)"):
+    with pytest.raises(ConfigError, match="eps"):
         SmoothLaplace(eps=eps, delta=delta)
+    SmoothLaplace(eps=2.5 * np.log(2 / delta) * 0.999, delta=delta)
 
 
 def test_the_papers_violation() -> None:
@@ -472,7 +469,7 @@ def test_the_papers_violation() -> None:
 
 @pytest.mark.parametrize("eps", [True, np.True_, "1", b"1"], ids=repr)
 def test_only_a_number_is_an_epsilon(eps: Any) -> None:
-    with pytest.raises(ConfigError, match=r"RandomizedResponse\.eps: expected a number, got"):
+    with pytest.raises(ConfigError, match=r"RandomizedResponse\.eps: "):
         RandomizedResponse(eps=eps)
     assert (
         RandomizedResponse(eps=np.float64(1))
@@ -482,6 +479,6 @@ def test_only_a_number_is_an_epsilon(eps: Any) -> None:
 
 
 def test_values_given_by_place_are_checked_as_those_given_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"KGridConfig\.max: expected a number, got True"):
+    with pytest.raises(ConfigError, match=r"KGridConfig\.max: .*True"):
         KGridConfig(True)
     assert KGridConfig(None, (0, 1)).ks == (0, 1)

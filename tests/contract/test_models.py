@@ -132,7 +132,6 @@ def known(name: str) -> Certificates:
 
 
 # -- fitted
-# --------------------------------------------------------------------------------------------------------------
 
 
 def test_every_certificate_has_a_model_and_an_example() -> None:
@@ -223,7 +222,6 @@ def test_it_refuses_what_it_cannot_answer(name: str) -> None:
 
 
 # -- brute force
-# ---------------------------------------------------------------------------------------------------------
 
 
 def neighbours(example: Example) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -284,7 +282,6 @@ def test_the_check_catches_a_model_that_certifies_too_much() -> None:
 
 
 # -- kept
-# ----------------------------------------------------------------------------------------------------------------
 
 
 @examples
@@ -356,7 +353,7 @@ def test_settings_take_no_memory_before_the_files_have_as_much() -> None:
     landmarks = FeaturesConfig(map="landmarks", count=2**20, root=1.0, public="test")
     problem = fitted("erm").model.problem
     certificate = replace(problem.settings.certificate, features=landmarks)
-    with pytest.raises(UnsoundError, match=r"expected .'projection', 'root'."):
+    with pytest.raises(UnsoundError, match="'projection', 'root'"):
         read_features(
             replace(problem, settings=replace(problem.settings, certificate=certificate)), shelf
         )

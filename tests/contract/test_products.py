@@ -110,7 +110,6 @@ def violations(kind: Products, form: str, dtype: str) -> tuple[int, int]:
 
 
 # -- the contract
-# --------------------------------------------------------------------------------------------------------
 
 
 def test_the_settings_the_registry_and_this_suite_name_the_same_products() -> None:
@@ -218,7 +217,7 @@ def test_what_is_no_number_is_refused_by_the_widening(
     wrong[0, 1, 7] = number
     x = Interval.unchecked(wrong, wrong.clone())
     rounding = Rounding.for_grid([0], wrong.dtype, wrong.device)
-    with pytest.raises(UnboundedError, match="NaN or infinite"):
+    with pytest.raises(UnboundedError):
         rounding.widen(products_of("exact", kernel).corners(x, w), rounding.dot_error(x, w))
 
 
@@ -244,7 +243,6 @@ def test_the_nonnegative_form_is_used_for_nonnegative_inputs_only(
 
 
 # -- broken on purpose
-# ---------------------------------------------------------------------------------------------------
 
 
 def ends_with_ends(x: Interval, w: Interval) -> Bounds:

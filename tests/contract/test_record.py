@@ -88,7 +88,7 @@ def test_a_folder_is_claimed_once(tmp_path: Path, how: str) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "status.json").write_text(json.dumps({"state": how}))
-    with pytest.raises(ConfigError, match="already holds a run"), RunRecord(folder, "train", {}):
+    with pytest.raises(ConfigError, match=str(folder)), RunRecord(folder, "train", {}):
         pass
     assert state(folder) == {"state": how}, "left as it was"
     assert os.listdir(folder) == ["status.json"]
@@ -132,7 +132,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_names_it(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left") as caught:
+    with pytest.raises(OSError, match="28") as caught:
         write_atomic(path, b"new")
     assert caught.value.filename == str(path)
     assert path.read_bytes() == b"old"
@@ -167,29 +167,24 @@ def resealed(finished: Run) -> Run:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda box: box["lower.0.bias"][:1].fill_(9.0), "lower.0.bias exceeds upper.0.bias"),
-        (
-            lambda box: box["upper.0.weight"][0].fill_(float("nan")),
-            "upper.0.weight is NaN or infinite",
-        ),
-        (
-            lambda box: box["upper.0.weight"][0].fill_(float("inf")),
-            "upper.0.weight is NaN or infinite",
-        ),
+        (lambda box: box["lower.0.bias"][:1].fill_(9.0), r"lower\.0\.bias .*upper\.0\.bias"),
+        (lambda box: box["upper.0.weight"][0].fill_(float("nan")), r"upper\.0\.weight .*NaN"),
+        (lambda box: box["upper.0.weight"][0].fill_(float("inf")), r"upper\.0\.weight .*infinite"),
         (
             lambda box: box.update({"lower.0.bias": torch.zeros(3, dtype=torch.float64)}),
-            r"lower.0.bias is .*\(3,\)",
+            r"lower.0.bias .*\(3,\)",
         ),
-        (lambda box: box.update({"lower.0.bias": torch.zeros(2)}), "lower.0.bias is torch.float32"),
-        (lambda box: box.pop("lower.0.bias"), "holds"),
-        (lambda box: box.update(extra=torch.zeros(1)), "holds"),
+        (lambda box: box.update({"lower.0.bias": torch.zeros(2)}), r"lower.0.bias .*float32"),
+        (lambda box: box.pop("lower.0.bias"), r"k=00002\.safetensors"),
+        (lambda box: box.update(extra=torch.zeros(1)), r"k=00002\.safetensors"),
     ],
+    ids=["crossed", "nan", "infinite", "shape", "dtype", "missing", "unknown"],
 )
 def test_unsound_boxes_are_refused(
     finished: Run, change: Callable[[dict[str, torch.Tensor]], object], message: str
 ) -> None:
     damage(finished, change)
-    with pytest.raises(ConfigError, match=r"k=00002\.safetensors is not what manifest\.json says"):
+    with pytest.raises(ConfigError, match=r"k=00002\.safetensors .*manifest\.json"):
         read_boxes(finished, KS, NOMINAL)
     again = resealed(finished)
     with pytest.raises(UnsoundError, match=message):
@@ -202,12 +197,10 @@ def test_a_box_of_another_k_is_refused(finished: Run) -> None:
     content = two.read_bytes(), five.read_bytes()
     two.write_bytes(content[1])
     five.write_bytes(content[0])
-    with pytest.raises(
-        UnsoundError, match=r"k=00002\.safetensors: its header says k = 5, expected 2"
-    ):
+    with pytest.raises(UnsoundError, match=r"k=00002\.safetensors: .*5, .*2"):
         read_boxes(resealed(finished), KS, NOMINAL)
     save_file(load_file(two), two)
-    with pytest.raises(UnsoundError, match="its header says k = None"):
+    with pytest.raises(UnsoundError, match=r"k=00002\.safetensors: .*None"):
         read_boxes(resealed(finished), KS, NOMINAL)
 
 
@@ -228,9 +221,9 @@ def test_there_is_one_box_for_every_k_of_the_grid(
 def test_a_truncated_file_is_refused(finished: Run) -> None:
     path = finished.folder / bounds_file(5)
     path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(ConfigError, match=r"k=00005\.safetensors is not what manifest\.json says"):
+    with pytest.raises(ConfigError, match=r"k=00005\.safetensors .*manifest\.json"):
         open_run(finished.folder, "train")
-    with pytest.raises(ConfigError, match=r"k=00005\.safetensors: cannot be read"):
+    with pytest.raises(ConfigError, match=r"k=00005\.safetensors: "):
         read_boxes(resealed(finished), KS, NOMINAL)
 
 
@@ -262,16 +255,13 @@ def test_broken_and_missing_records_are_refused(
 
 
 def test_another_command_s_run_and_a_wrong_folder(finished: Run) -> None:
-    with pytest.raises(ConfigError, match="a run of 'train', not 'certify'"):
+    with pytest.raises(ConfigError, match=r"'train'.*'certify'"):
         open_run(finished.folder, "certify")
-    with pytest.raises(
-        ConfigError, match=f"the newest finished train run there is {finished.folder}"
-    ):
+    with pytest.raises(ConfigError, match=f"{finished.folder}"):
         open_run(finished.folder.parent / "rnu", "train")
 
 
 # -- the manifest
-# ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_killed_before_its_last_write_is_running(
@@ -303,7 +293,7 @@ def test_a_run_that_cannot_be_finished_failed(
 
     monkeypatch.setattr("agt_cli.report.record.write_atomic", write)
     with (
-        pytest.raises(OSError, match="No space left"),
+        pytest.raises(OSError, match=r"manifest\.json"),
         RunRecord(tmp_path / "run", "train", {}) as record,
     ):
         pass
@@ -323,14 +313,12 @@ def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
 
 def test_another_digest_is_another_run(finished: Run) -> None:
     assert open_run(finished.folder, "train", finished.digest).digest == finished.digest
-    with pytest.raises(
-        ConfigError, match=r"digest sha256:.* and digest asks for sha256:0000.*: another run"
-    ):
+    with pytest.raises(ConfigError, match=rf"{finished.digest}.*sha256:0000"):
         open_run(finished.folder, "train", f"sha256:{64 * '0'}")
     (finished.folder / "metrics.json").write_text('{"accuracy": 0.75}')
     reseal(finished.folder)
     assert open_run(finished.folder, "train").metrics == {"accuracy": 0.75}, "what a digest is for"
-    with pytest.raises(ConfigError, match="another run"):
+    with pytest.raises(ConfigError, match=str(finished.digest)):
         open_run(finished.folder, "train", finished.digest)
 
 
@@ -338,7 +326,7 @@ def test_a_file_that_is_not_listed_is_never_read(finished: Run) -> None:
     (finished.folder / "notes.txt").write_text("a person's own, and none of the run's business")
     (finished.folder / "stability.json").write_text("{}")
     run = open_run(finished.folder, "train")
-    with pytest.raises(ConfigError, match=r"stability\.json is not listed in manifest\.json"):
+    with pytest.raises(ConfigError, match=r"stability\.json .*manifest\.json"):
         run.json("stability.json")
 
 
@@ -349,14 +337,13 @@ def test_parts_read_through_the_whole_run_s_manifest(tmp_path: Path) -> None:
     run = open_run(tmp_path / "run", "train")
     assert [run.part(f"members/00{index}").read("a.txt") for index in range(2)] == [b"0", b"1"]
     (run.folder / "members/000/a.txt").write_bytes(b"1")
-    with pytest.raises(ConfigError, match=r"members/000/a\.txt is not what"):
+    with pytest.raises(ConfigError, match=r"members/000/a\.txt"):
         run.part("members/000").read("a.txt")
-    with pytest.raises(ConfigError, match=r"members/000/a\.txt is not what"):
+    with pytest.raises(ConfigError, match=r"members/000/a\.txt"):
         open_run(tmp_path / "run", "train")
 
 
 # -- the disk
-# --------------------------------------------------------------------------------------------------------------
 
 
 def test_names_are_made_durable_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -292,7 +292,6 @@ def test_commands_refuse_a_spoilt_run(
     assert not out
     reseal(folder)
     assert main([*arguments, digest, "-q"]) == 2
-    assert re.search(
-        r"manifest\.json has the digest sha256:[0-9a-f]{64} and digest asks for",
-        capsys.readouterr().err,
-    )
+    refused = capsys.readouterr().err
+    assert "manifest.json" in refused
+    assert digest.removeprefix("digest=") in refused

@@ -7,11 +7,14 @@ query's margin most, and other orders of the same rows. Queries stand where a ce
 to end: bisected onto the last bit before a distance or a label changes.
 
 What must hold, and is counted whether it does:
-  contained   a neighbour's parameters lie in the box for its distance; a linear head moves by at most k times its bound
+  contained   a neighbour's parameters lie in the box for its distance; a linear head moves by at
+              most k times its bound
   labels      a label certified at k is the neighbour's too, wherever its distance is at most k
   nested      box(D', k-1) inside box(D, k), where the product is exact and the grid dense
-  distances   of neighbours one edit apart differ by at most 1 (on a sparse grid: indices), labels only where both are 0
-  reorder     the same rows in another order are at distance 0, and give the same bits to ensembles and public feature maps
+  distances   of neighbours one edit apart differ by at most 1 (on a sparse grid: indices), labels
+              only where both are 0
+  reorder     the same rows in another order are at distance 0, and give the same bits to ensembles
+              and public feature maps
   crash       nothing is NaN, and nothing fails but with an error that says what to do
 No tolerance anywhere. An ensemble is its members: each is looked at, and so is the vote.
 """
@@ -53,7 +56,6 @@ of the machine's range.
 
 
 # -- what was seen
-# -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,6 @@ class Report:
 
 
 # -- the assault
-# ---------------------------------------------------------------------------------------------------------
 
 
 def assault(
@@ -203,7 +204,6 @@ class Attack:
         return thresholds(rng, fitted.certify, lines, setting.case.width)
 
     # -- moves
-    # ---------------------------------------------------------------------------------------------------------
 
     def reorder(self) -> None:
         """The same rows in another order, under the same kernel and fragments."""
@@ -306,7 +306,6 @@ class Attack:
         return there
 
     # -- claims
-    # --------------------------------------------------------------------------------------------------------
 
     def _found(self, claim: str, count: int, other: Neighbour, detail: str = "") -> None:
         if count:

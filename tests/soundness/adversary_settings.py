@@ -210,7 +210,6 @@ def _features(rng: np.random.Generator, case: Case) -> FeaturesConfig:
 
 
 # -- training
-# ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -326,7 +325,6 @@ def _fit_closed(setting: Setting, data: Data) -> tuple[LinearTrained, FeatureMap
 
 
 # -- neighbours built to hurt, as ``agt audit certificate`` builds them
-# ----------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,6 @@ RUMP = tuple(
 
 
 # -- data
-# ----------------------------------------------------------------------------------------------------------------
 
 
 def draw(rng: np.random.Generator, case: Case, units: int, prefix: str) -> Records:
@@ -210,7 +209,6 @@ def draw(rng: np.random.Generator, case: Case, units: int, prefix: str) -> Recor
 
 
 # -- running
-# -------------------------------------------------------------------------------------------------------------
 
 
 def run(
@@ -312,7 +310,6 @@ def ends(outer: Box, inner: Box) -> tuple[int, int]:
 
 
 # -- distances of neighbours
-# -----------------------------------------------------------------------------------------------
 
 Model = Callable[[np.ndarray], Certificates]
 
@@ -355,7 +352,6 @@ def moved_by(one: LinearTrained, two: LinearTrained) -> float:
 
 
 # -- votes, over all states that there are
-# ---------------------------------------------------------------------------------
 
 Edits = list[tuple[np.ndarray, np.ndarray]]
 """(from, to): the states that one edit joins, for each way to make it."""

@@ -117,7 +117,6 @@ def test_public_features_do_not_depend_on_the_order_of_rows() -> None:
 
 
 # -- rules broken on purpose
-# -----------------------------------------------------------------------------------------------
 
 
 def narrowed(patch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,6 @@ from agt.mechanisms.published import ProposeTestRelease, SmoothCauchy
 from agt.numeric import mills_delta
 
 # -- mechanism optimal
-# -------------------------------------------------------------------------------------------------
 
 
 def best_total(classes: int, k_max: int, levels: list[tuple[float, float]]) -> float:
@@ -119,7 +118,6 @@ def test_gaussian_margin(mu: float) -> None:
 
 
 # -- filter
-# ------------------------------------------------------------------------------------------------------------
 
 
 BINS = 41
@@ -170,7 +168,6 @@ def filtered(allowance: Allowance) -> Rule:
 
 
 # -- as it is
-# ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -239,7 +236,6 @@ def test_the_first_lot_by_its_own_total_stays_the_only_one() -> None:
 
 
 # -- one lot is as Gaussian as it says
-# -----------------------------------------------------------------------------------
 
 
 def exceeds(mu: float, eps: float, size: int) -> bool:
@@ -282,7 +278,6 @@ def test_the_limit_for_many_would_be_too_little(eps: float, size: int) -> None:
 
 
 # -- broken on purpose
-# ---------------------------------------------------------------------------------------------------
 
 
 def test_one_delta_for_leaks_and_gaussians_is_beaten() -> None:
@@ -377,7 +372,6 @@ def test_two_filters_with_a_delta_each_are_not_one() -> None:
 
 
 # -- what it costs beside exact totals
-# -----------------------------------------------------------------------------------
 
 
 def guarantees() -> Sequence[Guarantee]:

@@ -20,7 +20,6 @@ from agt.unlearning.sentences import Remark
 from agt.unlearning.sisa import answerable, availability, gaps, spread_requests
 
 # -- certified removal
-# -------------------------------------------------------------------------------------------------
 
 
 EXACT = np.longdouble
@@ -156,7 +155,6 @@ def test_a_copy_is_changed_by_itself():
 
 
 # -- broken on purpose
-# ---------------------------------------------------------------------------------------------
 
 
 def tight(strength=2.0, n=80):
@@ -326,7 +324,6 @@ def test_many_records_at_once_are_summed_as_they_are_charged(broken):
 
 
 # -- the factor
-# --------------------------------------------------------------------------------------------------------
 
 
 def test_a_poor_inverse_is_noticed_and_made_anew():
@@ -353,7 +350,7 @@ def test_after_a_step_that_fails_nothing_is_known_until_it_is_measured():
     case = problem("logistic", n=20)
     head, before = case.head, case.head.weight
     head.factors[0] = Factor(BoundedMatrix.of(-np.eye(5), 0.0))
-    with pytest.raises(UnsoundError, match=r"training\.weight_decay is too small"):
+    with pytest.raises(UnsoundError, match=r"training\.weight_decay"):
         head.remove(case.x[:3], case.t[:3])
     assert head.residual == np.inf
     assert np.array_equal(head.weight, before)
@@ -428,7 +425,6 @@ def test_what_does_not_fit_is_refused():
 
 
 # -- removals covered
-# --------------------------------------------------------------------------------------------------
 
 
 N, WAITING = 24, 2
@@ -486,9 +482,10 @@ def test_no_answer_changes_whoever_goes(relation: str, settings: dict[str, Any])
 def test_what_certificates_of_a_run_do_not_say() -> None:
     model = fit(X, Y, ks=4, **HEAD)  # nothing is declared
     settings, conditions = model.model.problem.settings, model.conditions
-    found = " ".join(remark.sentence for remark in gaps(settings, conditions))
-    assert "normaliser 24 was derived from the number of records" in found
-    assert settings.choices.sentence not in found, (
+    missing = [remark.values["fact"] for remark in gaps(settings, conditions)]
+    (size,) = (fact for fact in missing if fact.code == "normaliser_from_records")
+    assert size.values["normaliser"] == N
+    assert settings.choices not in missing, (
         "what settings were chosen on leaves the training what it is"
     )
     assert gaps(settings, trained(np.arange(N), **HEAD).conditions) == []
@@ -525,7 +522,6 @@ def test_what_certificates_of_a_run_do_not_say() -> None:
 
 
 # -- availability
-# ------------------------------------------------------------------------------------------------------
 
 
 def winner(votes: np.ndarray, classes: int) -> int:
@@ -594,5 +590,5 @@ def test_one_request_a_shard_takes_an_ensemble_offline_unless_it_is_certified() 
 def test_counts_that_are_none_are_refused() -> None:
     labels = np.zeros((3, 2), dtype=int)
     for pending in ([1, 1], [1, -1, 0]):
-        with pytest.raises(ValueError, match="one count for each of 3 members"):
+        with pytest.raises(ValueError, match="3 members"):
             answerable(labels, labels, np.array(pending))

@@ -28,7 +28,6 @@ def as_it_is(members: list[Envelope], clip: float, touches: int) -> Vote:
 
 
 # -- walkers
-# ---------------------------------------------------------------------------------------------------------------
 
 
 def tables(members: int, places: int, seed: int) -> np.ndarray:
@@ -130,7 +129,6 @@ def test_one_member_is_itself() -> None:
 
 
 # -- the best allocation
-# ---------------------------------------------------------------------------------------------------
 
 
 def ensembles(members: int, ks: tuple[int, ...], n: int, seed: int) -> list[Envelope]:
@@ -254,7 +252,6 @@ def test_what_fits_together_is_checked() -> None:
 
 
 # -- broken on purpose
-# -----------------------------------------------------------------------------------------------------
 
 
 def labels_vote(members: list[Envelope], touches: int) -> Vote:

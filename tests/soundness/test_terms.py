@@ -68,7 +68,6 @@ LOSS = LinearLoss.of(make_training(loss="binary_cross_entropy", clip=1.0), 2)
 
 
 # -- rounding
-# --------------------------------------------------------------------------------------------------------------
 
 
 def test_the_widening_of_k_is_2_k_plus_2_times_tau() -> None:
@@ -106,7 +105,6 @@ def test_what_a_linear_layer_rounds_by_counts_its_bias(form: str) -> None:
 
 
 # -- certified labels
-# ------------------------------------------------------------------------------------------------------
 
 
 def bounded(
@@ -164,7 +162,6 @@ def test_steps_of_a_grid_end_at_its_first_gap() -> None:
 
 
 # -- linear heads
-# ----------------------------------------------------------------------------------------------------------
 
 
 def setting(relation: str = "add_remove", **training: object) -> LinearSetting:
@@ -257,7 +254,6 @@ def test_two_computed_margins_round_even_where_no_record_counts(radius: float) -
 
 
 # -- removal
-# ---------------------------------------------------------------------------------------------------------------
 
 
 def removal(loss: str = "logistic", masking: str = "none", sigma: float = 0.0) -> RemovalProblem:
@@ -301,7 +297,6 @@ def test_a_query_is_not_answered_where_an_unknown_vote_could_draw_level_for_a_sm
 
 
 # -- votes
-# -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -322,7 +317,6 @@ def test_the_distance_of_a_vote(
 
 
 # -- conditions
-# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -340,7 +334,6 @@ def test_what_mechanisms_rest_on() -> None:
 
 
 # -- mechanisms
-# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
@@ -417,7 +410,6 @@ def test_noise_on_weights_is_what_they_move_over_mu(mu: float) -> None:
 
 
 # -- the second head
-# -------------------------------------------------------------------------------------------------------
 
 
 def test_a_second_head_is_synced_as_it_is_moved(
@@ -459,13 +451,12 @@ def test_no_debit_where_the_second_head_ends_in_another_entry(tmp_path: Path) ->
     known = head.read()
     head.path.unlink()
     head.start(Head(known.count, "c" * 64))
-    with pytest.raises(CheckError, match="not the one"):
+    with pytest.raises(CheckError, match=str(head.path)):
         opened.debit(CHARGE, 1)
     assert opened.book.spent == Cost()
 
 
 # -- eigenvalues
-# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("width", [3, 40])
@@ -486,7 +477,6 @@ def test_the_overhead_of_a_factorisation_grows_with_the_trace_it_leaves() -> Non
 
 
 # -- matrices that are kept
-# ------------------------------------------------------------------------------------------------
 
 
 def test_a_product_with_a_matrix_is_off_by_the_matrixs_own_error() -> None:
@@ -508,7 +498,6 @@ def test_what_is_owed_is_synced_before_it_is_said(
 
 
 # -- files
-# -----------------------------------------------------------------------------------------------------------------
 
 
 def test_a_file_is_synced_before_it_appears_and_its_name_after(
@@ -573,7 +562,6 @@ def test_each_lot_of_a_session_without_a_ledger_is_told_before_it_is_taken(
 
 
 # -- mechanisms and the ledger, once more
-# ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("share", [0.25, 0.4])
@@ -627,9 +615,7 @@ def test_an_open_ledger_notices_that_its_newest_entry_is_gone(tmp_path: Path, wh
                 trigger,
             ):
                 rows.execute(statement)
-        with pytest.raises(
-            CheckError, match="an older copy was put in its place while it was open"
-        ):
+        with pytest.raises(CheckError, match=r"a\.ledger"):
             ledger.debit(charge, 1) if what == "debit" else ledger.answer(debit, {b"k" * 32: 1})
 
 

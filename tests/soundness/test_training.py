@@ -136,7 +136,6 @@ def test_boxes_that_touch_are_nested(relation: str, dtype: str, clip: float) -> 
 
 
 # -- the same algorithm, written plainly
-# ---------------------------------------------------------------------------------
 
 
 def plain_training(
@@ -223,7 +222,6 @@ def test_a_tight_memory_splits_the_grid_without_changing_a_bound(
 
 
 # -- hand-computed
-# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -262,7 +260,6 @@ def test_one_step_by_hand(
 
 
 # -- what must stop a run
-# ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -286,7 +283,7 @@ def test_nan_and_infinity_stop_training(settings: dict, scale: float) -> None:
 def test_public_records_under_paper_privacy_are_refused() -> None:
     data = make_records(np.ones((3, WIDTH)), [0, 1, 0], public=[True, False, False])
     training = make_training()
-    with pytest.raises(ConfigError, match="unsound when public records"):
+    with pytest.raises(ConfigError, match="paper_privacy"):
         train(make_head(training, WIDTH, 2, ()), make_recipe(training, "paper_privacy"), data)
 
 
@@ -321,18 +318,14 @@ def test_sizes_that_cannot_work_are_refused_before_the_first_step(
 ) -> None:
     training = make_training(batch={"normalizer": 10.0, "n_max": 20})
     head, data = make_head(training, WIDTH, 2, ()), make_records(np.ones((4, WIDTH)), [0, 1, 0, 1])
-    with pytest.raises(
-        ConfigError, match=r"compute.fragment=21 is larger than a batch may be \(n_max 20\)"
-    ):
+    with pytest.raises(ConfigError, match=r"compute\.fragment=21 .*20"):
         train(head, make_recipe(training, fragment=21), data)
     train(head, make_recipe(training, fragment=20), data)
     monkeypatch.setattr(stream, "device_memory", lambda device: 2**10)
-    with pytest.raises(
-        ConfigError, match=r"kgrid: boxes for 50 values of k over 8 parameters need .* GiB"
-    ):
+    with pytest.raises(ConfigError, match=r"kgrid: .*50.*GiB"):
         train(head, make_recipe(training, ks=range(50)), data)
     huge = make_training(batch={"normalizer": 2.0**23, "n_max": 2**24})
-    with pytest.raises(ConfigError, match="means compare exactly over at most 8388608 rows"):
+    with pytest.raises(ConfigError, match="8388608"):
         train(head, make_recipe(huge, "paper_privacy"), data)
 
 

@@ -182,9 +182,7 @@ def test_a_cap_on_the_rows_of_units_that_nobody_names_is_refused_where_members_s
         "certificate": certificate,
         "members": 5,
     }
-    with pytest.raises(
-        agt.errors.ConfigError, match=r"relation\.unit_rows=3: .* give dataset\.unit"
-    ):
+    with pytest.raises(agt.errors.ConfigError, match=r"relation\.unit_rows=3: .*dataset\.unit"):
         agt.fit(x, y, unit_rows=3, **known)
     agt.fit(x, y, unit_rows=3, units=np.arange(60) // 3, **known)
     agt.fit(x, y, unit_rows=3, **known | {"certificate": "erm", "members": 1})
@@ -313,7 +311,6 @@ def test_votes_of_three_classes_are_released_with_noise_on_counts_that_covers_th
 
 
 # -- votes of linear heads, under substitute
-# -------------------------------------------------------------------------------
 
 EACH = 4  # records of a shard, of 3
 HEADS: dict[str, Any] = {

@@ -132,7 +132,7 @@ class TestDecimals:
         ],
     )
     def test_no_cost(self, node: dict[str, str | None]) -> None:
-        with pytest.raises(ConfigError, match="a cost of"):
+        with pytest.raises(ConfigError, match="cost"):
             Cost.of(node)
 
 
@@ -151,7 +151,7 @@ class TestEdges:
 
     @pytest.mark.parametrize("size", [0, -1, 1.0, True, 10**12 + 1])
     def test_no_lot(self, size: object) -> None:
-        with pytest.raises(ConfigError, match="a lot of"):
+        with pytest.raises(ConfigError, match=str(size)):
             Lot(PureDP(1.0), size)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ class TestSources:
         ],
     )
     def test_no_guarantee(self, node: dict[str, object]) -> None:
-        with pytest.raises(ConfigError, match="a guarantee of"):
+        with pytest.raises(ConfigError, match="approximate"):
             guarantee_of(node)
 
 

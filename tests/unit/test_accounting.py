@@ -50,7 +50,7 @@ class TestGuarantee:
     @pytest.mark.parametrize("make", [PureDP, GaussianDP, lambda eps: ApproximateDP(eps, 0.1)])
     @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, 1e-16, 101.0])
     def test_range(self, make, value: float) -> None:
-        with pytest.raises(ConfigError, match=r"give a number from 1e-15 to 100"):
+        with pytest.raises(ConfigError, match=r"(eps|mu) =.*\b100\b"):
             make(value)
 
     @pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, math.nan, math.inf])
@@ -60,7 +60,7 @@ class TestGuarantee:
 
     @pytest.mark.parametrize("eps", [-0.1, math.nan, math.inf])
     def test_level(self, eps: float) -> None:
-        with pytest.raises(ConfigError, match="finite eps"):
+        with pytest.raises(ConfigError, match="eps ="):
             delta_of(PureDP(1.0), 1, eps)
 
     def test_text(self) -> None:
@@ -133,7 +133,7 @@ class TestOptimal:
         assert "advanced" in str(found)
 
     def test_refuses_a_delta_of_the_queries(self) -> None:
-        with pytest.raises(ConfigError, match="pure-eps accountant"):
+        with pytest.raises(ConfigError, match=r"\(0\.1, 1e-06\)"):
             pure_delta(RandomizedResponse(eps=0.1, delta=1e-6).guarantee, 10, 1.0)
         assert pure_delta(RandomizedResponse(eps=0.1).guarantee, 10, 0.5) > 0
 
@@ -171,11 +171,11 @@ class TestTotal:
         assert exact_gaussian_delta(mu, found.eps * (1 - 1e-6)) > 1e-5
 
     def test_no_bound_fits(self) -> None:
-        with pytest.raises(ConfigError, match=r"allow a delta > 0"):
+        with pytest.raises(ConfigError, match=r"1-Gaussian.*\b0;"):
             total(GaussianDP(1.0), 10, 0.0)
-        with pytest.raises(ConfigError, match=r"use up 0.001"):
+        with pytest.raises(ConfigError, match=r"1e-05.*\b0\.001\b"):
             total(ApproximateDP(0.1, 1e-6), 1000, 1e-5)
-        with pytest.raises(ConfigError, match=r"allow a delta > 0"):
+        with pytest.raises(ConfigError, match=r"optimal.*\b0;"):
             total(PureDP(0.1), 10, 0.0, ("optimal",))
 
     @pytest.mark.parametrize(
@@ -195,13 +195,13 @@ class TestTotal:
     def test_nan_delta_and_unknown_bound(self) -> None:
         with pytest.raises(ConfigError, match="delta"):
             total(PureDP(0.1), 10, math.nan)
-        with pytest.raises(ConfigError, match=r"'renyi' is unknown \(known: basic"):
+        with pytest.raises(ConfigError, match=r"'renyi'.*basic, advanced"):
             total(PureDP(0.1), 10, 1e-5, ("renyi",))
 
     def test_huge_budgets_do_not_overflow(self) -> None:
         """Q eps = 10^14: finite and said, never inf or a crash."""
         assert total(PureDP(100.0), 10**12, 1e-5).eps == pytest.approx(1e14)
-        with pytest.raises(ConfigError, match="none of the bounds"):
+        with pytest.raises(ConfigError, match=r"100-Gaussian.*1e-05"):
             total(GaussianDP(100.0), 10**12, 1e-5)
 
 
@@ -228,13 +228,13 @@ class TestPerQuery:
         )
 
     def test_refusals(self) -> None:
-        with pytest.raises(ConfigError, match="ask fewer queries"):
+        with pytest.raises(ConfigError, match=r"1e-06.*1e-15"):
             per_query(PureDP, 1e-6, 0.0, 10**12)
-        with pytest.raises(ConfigError, match="need delta > 0"):
+        with pytest.raises(ConfigError, match="delta ="):
             per_query(ApproximateDP, 1.0, 0.0, 10)
-        with pytest.raises(ConfigError, match=r"allow a delta > 0"):
+        with pytest.raises(ConfigError, match=r"1e-15-Gaussian.*\b0;"):
             per_query(GaussianDP, 1.0, 0.0, 10)
-        with pytest.raises(ConfigError, match="no accountant"):
+        with pytest.raises(ConfigError, match="float"):
             per_query(float, 1.0, 1e-5, 10)  # type: ignore[type-var]
         for eps in (0.0, -1.0, math.nan, math.inf):
             with pytest.raises(ConfigError, match="eps"):

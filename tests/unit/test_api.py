@@ -162,47 +162,47 @@ HOOKED, FROZEN = deepcopy(OWN), deepcopy(OWN)
 HOOKED[0].register_forward_hook(lambda layer, x, y: -y)
 FROZEN[0].weight.requires_grad = False
 NETWORKS = [
-    (Twisted(nn.Linear(3, 2)), "an nn.Sequential, layer by layer"),
+    (Twisted(nn.Linear(3, 2)), "Twisted"),
     (HOOKED, "has hooks"),
-    (FROZEN, "0.weight is frozen"),
+    (FROZEN, "0.weight"),
     (
         nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 2)),
-        "no bound rule for layer 1 (LayerNorm)",
+        "layer 1 (LayerNorm)",
     ),
-    (nn.Sequential(nn.Linear(3, 5)), "needs 2 outputs, but the model has 5"),
-    (nn.Sequential(nn.Linear(4, 2)), "the network given takes no records of (3,) features"),
+    (nn.Sequential(nn.Linear(3, 5)), "training.loss=cross_entropy"),
+    (nn.Sequential(nn.Linear(4, 2)), "(3,)"),
 ]
 SETTINGS: list[tuple[dict[str, Any], str]] = [
-    ({"lr_rate": 1.0}, "training.lr_rate: unknown key"),
+    ({"lr_rate": 1.0}, "training.lr_rate"),
     ({"lr": -1.0}, "training.lr"),
-    ({"certificate": "boxes"}, "certificate.name: unknown value 'boxes'"),
-    ({"relation": "replace"}, "relation.name: unknown value 'replace'"),
+    ({"certificate": "boxes"}, "'boxes'"),
+    ({"relation": "replace"}, "'replace'"),
     ({"network": (4,), "certificate": "stability"}, "model.hidden=[4]"),
-    ({"network": OWN, "certificate": "erm"}, "model: a network of your own"),
-    ({"members": 2, "declared": None}, "give declared.size"),
+    ({"network": OWN, "certificate": "erm"}, "certificate=erm"),
+    ({"members": 2, "declared": None}, "declared.size"),
     ({"chosen_on": "public"}, "declared=agt.Declared(settings=True)"),
-    ({"network": (4,)}, "use a linear head (network=()), or give epochs=, lr=, clip="),
-    ({"network": OWN, "epochs": 4}, "use a linear head (network=()), or give lr=, clip="),
-    ({"network": (4,), "activation": "swish"}, "network.activation: unknown value 'swish'"),
+    ({"network": (4,)}, "epochs=, lr=, clip="),
+    ({"network": OWN, "epochs": 4}, "give lr=, clip="),
+    ({"network": (4,), "activation": "swish"}, "'swish'"),
     ({"ks": -1}, "ks.max"),
-    ({"ks": True}, "ks.max: expected a number"),
-    ({"compute": {"gpu": 1}}, "compute.gpu: unknown key"),
-    ({"ks": []}, "values is empty"),
+    ({"ks": True}, "ks.max"),
+    ({"compute": {"gpu": 1}}, "compute.gpu"),
+    ({"ks": []}, "ks: values"),
 ]
 DATA: list[tuple[Any, Any, dict[str, Any], str]] = [
-    (X[:, 0], Y, {}, "of shape [records, ...]"),
+    (X[:, 0], Y, {}, "(60,)"),
     (X.astype(str), Y, {}, "expected numbers"),
-    (np.where(np.arange(60)[:, None] == 4, np.nan, X), Y, {}, "NaN or infinite feature"),
-    (X, Y[:-1], {}, "y has the shape (59,), and there are 60 records"),
-    (X, np.where(np.arange(60) == 5, 2, Y), {}, "y: row 5 has the label"),
-    (X, np.zeros(60, dtype=int), {"declared": None}, "at least two are needed"),
-    (np.tile(X, (2, 1)), RNG.normal(size=120), {"declared": None}, "is this a regression target?"),
-    (X, np.where(Y, np.nan, 1.0), {"declared": None}, "y: row 1 has no value"),
-    (X, Y, {"ids": np.zeros(60, dtype=int)}, "occurs 60 times"),
-    (X, Y, {"public": Y}, "expected True or False"),
+    (np.where(np.arange(60)[:, None] == 4, np.nan, X), Y, {}, "number 5 of 60"),
+    (X, Y[:-1], {}, "(59,)"),
+    (X, np.where(np.arange(60) == 5, 2, Y), {}, "y: row 5"),
+    (X, np.zeros(60, dtype=int), {"declared": None}, "class '0'"),
+    (np.tile(X, (2, 1)), RNG.normal(size=120), {"declared": None}, "declared.classes"),
+    (X, np.where(Y, np.nan, 1.0), {"declared": None}, "y: row 1"),
+    (X, Y, {"ids": np.zeros(60, dtype=int)}, "id '0'"),
+    (X, Y, {"public": Y}, "public: "),
     (X, Y, {"units": np.arange(60) // 2}, "relation.unit_rows"),
-    (X[:0], Y[:0], {}, "the train split is empty"),
-    (X, Y, {"declared": agt.Declared(classes=[0])}, "two distinct values"),
+    (X[:0], Y[:0], {}, "train split"),
+    (X, Y, {"declared": agt.Declared(classes=[0])}, "declared.classes"),
 ]
 
 
@@ -248,16 +248,16 @@ def test_another_model_than_the_digest_names_is_refused(tmp_path: Path) -> None:
     digest = fit(**KINDS["boxes"]).save(tmp_path / "model")
     other = fit(**KINDS["boxes"], seed=1)
     other.save(tmp_path / "other")
-    with pytest.raises(agt.ConfigError, match="another run"):
+    with pytest.raises(agt.ConfigError, match=r"manifest\.json.*sha256:"):
         agt.load(tmp_path / "other", digest)
-    with pytest.raises(agt.ConfigError, match="something is there already"):
+    with pytest.raises(agt.ConfigError, match="/model: "):
         other.save(tmp_path / "model")
 
 
 def test_a_folder_that_holds_no_model_says_so(tmp_path: Path) -> None:
-    with pytest.raises(agt.ConfigError, match=r"nowhere: there is no such folder"):
+    with pytest.raises(agt.ConfigError, match="/nowhere"):
         agt.load(tmp_path / "nowhere")
-    with pytest.raises(agt.ConfigError, match=r"manifest\.json is missing"):
+    with pytest.raises(agt.ConfigError, match=r"manifest\.json"):
         agt.load(tmp_path)
 
 
@@ -285,7 +285,7 @@ def test_members_of_units_that_nothing_names_are_not_loaded(tmp_path: Path) -> N
     del node["units"]
     (tmp_path / "model" / "model.json").write_text(json.dumps(node))
     reseal(tmp_path / "model")
-    with pytest.raises(agt.ConfigError, match="nothing says whose they are"):
+    with pytest.raises(agt.ConfigError, match=r"relation\.unit_rows=2"):
         agt.load(tmp_path / "model")
 
 
@@ -293,10 +293,16 @@ def test_layers_are_described_and_built_again() -> None:
     shared = nn.ReLU()
     network = nn.Sequential(
         OrderedDict(
-            flat=nn.Flatten(), a=nn.Linear(6, 5, bias=False), r=shared, b=nn.Linear(5, 5), r2=shared,
-            s=nn.Softplus(2.0, 9.0), g=nn.GELU(approximate="tanh"), last=nn.Linear(5, 2),
+            flat=nn.Flatten(),
+            a=nn.Linear(6, 5, bias=False),
+            r=shared,
+            b=nn.Linear(5, 5),
+            r2=shared,
+            s=nn.Softplus(2.0, 9.0),
+            g=nn.GELU(approximate="tanh"),
+            last=nn.Linear(5, 2),
         )
-    )  # fmt: skip
+    )
     again = from_layers(json.loads(json.dumps(layers_of(network))))
     assert repr(again) == repr(network)
     assert [name for name, _ in again.state_dict().items()] == [
@@ -308,24 +314,22 @@ def test_released_labels_carry_their_guarantee_and_what_it_rests_on() -> None:
     release = fit().release(QUERIES, agt.RandomizedResponse(eps=2.0))
     assert release.claim.proved
     assert set(release.labels) <= {0, 1}
-    assert release.words[0].startswith("2-differentially private per query")
+    assert release.claim.guarantee == agt.RandomizedResponse(eps=2.0).guarantee
     assert any("declared.features=True" in line for line in release.words)
     assert any("declared.size" in line for line in release.words)
 
 
 def test_no_release_without_what_the_guarantee_rests_on() -> None:
-    with pytest.raises(
-        agt.ConfigError, match=r"condition b \(each record stands alone\) does not hold"
-    ):
+    with pytest.raises(agt.ConfigError, match="condition b"):
         agt.fit(X, Y).release(QUERIES, agt.RandomizedResponse(eps=2.0))
     published = agt.fit(X, Y).release(QUERIES, agt.RandomizedResponse(eps=2.0), accounting="paper")
     assert not published.claim.proved
-    assert published.words[0].startswith("NO PROOF OF PRIVACY")
+    assert "b" in published.claim.reasons
 
 
 def test_what_was_not_held_when_saved_is_not_held_when_loaded(tmp_path: Path) -> None:
     agt.fit(X, Y).save(tmp_path / "model")
-    with pytest.raises(agt.ConfigError, match="does not hold"):
+    with pytest.raises(agt.ConfigError, match="condition b"):
         agt.load(tmp_path / "model").release(QUERIES, agt.RandomizedResponse(eps=2.0))
 
 
@@ -339,7 +343,7 @@ def test_a_simulation_says_so_and_repeats() -> None:
 def test_the_mechanism_must_fit_the_model() -> None:
     with pytest.raises(agt.ConfigError, match=r"mechanism\.classes=3"):
         fit().release(QUERIES, agt.RandomizedResponse(eps=1.0, classes=3))
-    with pytest.raises(agt.ConfigError, match="an ensemble's votes"):
+    with pytest.raises(agt.ConfigError, match=r"mechanism=noisy_argmax.*ensemble\.members"):
         fit().release(QUERIES, agt.NoisyArgmax(eps=1.0))
     budget = agt.Budget(eps=5.0, delta=1e-5, queries=9)
     assert fit().release(QUERIES, agt.afford(agt.GaussianMargin, budget, 2)).claim.proved
@@ -348,7 +352,7 @@ def test_the_mechanism_must_fit_the_model() -> None:
 def test_everything_the_package_offers_is_there() -> None:
     assert {name for name in agt.__all__ if not hasattr(agt, name)} == set()
     assert set(agt.__all__) <= set(dir(agt))
-    with pytest.raises(AttributeError, match="no attribute 'train'"):
+    with pytest.raises(AttributeError, match="'train'"):
         agt.train  # noqa: B018
 
 
@@ -362,7 +366,7 @@ def mapped(path: Path, rows: np.ndarray = X) -> np.memmap:
     return kept
 
 
-EDITED = "memory-mapped records were edited"
+EDITED = "memory-mapped"
 MAPPED: dict[str, dict[str, Any]] = {
     "linear": {},
     "boxes": {"network": (3,), "ks": 2, **STEPS},
@@ -428,7 +432,7 @@ def test_a_checkpoint_of_records_that_were_edited_is_not_gone_on_from(tmp_path: 
     with pytest.raises(KeyboardInterrupt):
         fit(x=x, on_progress=kill, **settings)
     x[0] = 1
-    with pytest.raises(agt.ConfigError, match="data was"):
+    with pytest.raises(agt.ConfigError, match=r"\bdata\b.*[0-9a-f]{32}"):
         fit(x=x, **settings)
 
 
@@ -470,5 +474,5 @@ def test_people_are_asked_for_by_whole_numbers_and_by_text() -> None:
 
 
 def test_a_missing_label_among_text_is_no_class() -> None:
-    with pytest.raises(DataError, match="y: row 59 has no value"):
+    with pytest.raises(DataError, match=r"y: .*\b59\b"):
         agt.fit(X, ["a", "b"] * 29 + ["a", np.nan])  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ def test_reduced_precision_is_refused_however_it_is_asked_for(network: tuple[int
 
 
 # -- false claims
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 STRANGE: dict[str, Callable[[Any], object]] = {
@@ -82,7 +82,7 @@ def test_a_network_that_is_not_what_its_layers_say_is_refused(case: str) -> None
 
 
 # -- saved models
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_model_can_be_saved_whatever_became_of_the_network_given(tmp_path: Path) -> None:
@@ -95,12 +95,12 @@ def test_a_model_can_be_saved_whatever_became_of_the_network_given(tmp_path: Pat
 
 def test_dates_are_not_saved(tmp_path: Path) -> None:
     dates = np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[ns]")[Y]
-    with pytest.raises(agt.ConfigError, match="cannot be saved: use numbers or text"):
+    with pytest.raises(agt.ConfigError, match=r"datetime64\[ns\]"):
         fit(y=dates, declared=None).save(tmp_path / "model")
 
 
 # -- the estimator
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_scores_do_not_depend_on_the_order_in_which_classes_are_declared() -> None:
@@ -128,7 +128,7 @@ def test_certify_of_the_estimator_raises_value_errors() -> None:
 
 
 # -- words
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 WRONG: dict[str, dict[str, Any]] = {

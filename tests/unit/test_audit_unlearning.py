@@ -27,9 +27,15 @@ def gaussians(
         return Served(np.array([mean, 0.0]), noise=lambda n: rng.normal(size=n))
 
     attacks = [Attack(f"{place}", (lambda seen: np.arange(3),)) for place in range(looks)]
-    return audit_unlearning("two "
-                            "laws", lambda: (None, lambda rows: served(shift)), lambda rows: served(0.0), attacks,
-                            lambda: claimed, TrialPlan(releases))[0][0]  # fmt: skip
+    findings, _ = audit_unlearning(
+        "two laws",
+        lambda: (None, lambda rows: served(shift)),
+        lambda rows: served(0.0),
+        attacks,
+        lambda: claimed,
+        TrialPlan(releases),
+    )
+    return findings[0]
 
 
 def test_a_claim_that_is_exactly_right_is_seldom_called_violated() -> None:
@@ -60,13 +66,13 @@ def test_what_is_not_claimed_is_reported() -> None:
 
 def test_a_refused_request_is_listed_with_its_reason() -> None:
     def refuse(rows: np.ndarray) -> Served:
-        raise CheckError("one class would be left")
+        raise CheckError("one class left")
 
     (finding,), (trial,) = audit_unlearning(
         "refuses", lambda: (None, refuse), refuse, [request()], lambda: EXACT, DRAWS
     )
     assert finding.outcome is Outcome.UNTESTED
-    assert "one class would be left" in finding.meaning
+    assert "one class left" in finding.meaning
     assert trial.found is None
 
 
@@ -118,7 +124,7 @@ def test_forget_sets_name_private_records_once_and_the_last_of_copies() -> None:
 
 
 def test_forget_sets_refuse_what_cannot_be_forgotten() -> None:
-    with pytest.raises(ConfigError, match="nothing to forget"):
+    with pytest.raises(ConfigError, match="public"):
         forget_sets(public=True)
-    with pytest.raises(ConfigError, match=r"audit\.records=58: 59 training records may go"):
+    with pytest.raises(ConfigError, match=r"audit\.records=58.*\b59\b.*\b57\b"):
         forget_sets(records=58)

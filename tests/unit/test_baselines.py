@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from agt_cli._experiments.baselines import (
+    RECORD,
     Bench,
     DpSgd,
     LocalRR,
@@ -43,7 +44,7 @@ from agt.training.noise import (
 from agt_cli._experiments import baselines as dpsgd
 
 # -- baselines dpsgd
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 BUDGET = (1.0, 1e-5)
@@ -177,7 +178,7 @@ def test_a_run_learns_and_repeats_itself() -> None:
     assert any(not torch.equal(runs[0][n], runs[2][n]) for n in runs[0])
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     assert (bench(x, y, model).labels(runs[0], x) == y).mean() > 0.9
-    assert config.protects == "one record added or removed"
+    assert config.protects == RECORD
 
 
 def test_what_cannot_be_done_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,12 +206,12 @@ def test_what_cannot_be_done_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         (ConfigError, "Opacus finds no noise", lambda: make(epochs=0.5).plan(1000, 1.0, 1e-17)),
     )
     monkeypatch.setitem(sys.modules, "opacus", None)
-    with pytest.raises(ConfigError, match=r"pip install 'opacus>=1\.5'"):
+    with pytest.raises(ConfigError, match=r"opacus>=1\.5"):
         make().plan(1000, *BUDGET)
 
 
 # -- baselines noise
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 CLIP, NORMALIZER, LR = 0.1, 8.0, 0.5
@@ -303,7 +304,7 @@ def test_seeds() -> None:
 
 
 def test_releasing_only_inside_the_box_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"noise: .* whether they do depends on the private data"):
+    with pytest.raises(ConfigError, match=r"^noise: "):
         noise_config({"epsilon": 1, "release": "inside_box"})
 
 
@@ -404,7 +405,7 @@ def test_a_head_with_two_outputs_says_the_same() -> None:
 
 
 # -- baselines sgd
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 BCE = {"loss": "binary_cross_entropy"}

@@ -23,7 +23,7 @@ from agt.models.heads import ACTIVATIONS, ActivationName, ConvConfig, HeadConfig
 from agt.settings import validate
 
 # -- interval
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def tensor(*values: float) -> torch.Tensor:
@@ -101,7 +101,7 @@ def test_points_stay_points() -> None:
 
 
 # -- box
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 KS = (0, 2, 5)
@@ -120,19 +120,19 @@ def around(nominal: dict[str, torch.Tensor] = NOMINAL) -> Box:
 def test_names_and_shapes_must_agree() -> None:
     bounds = around().bounds
     for nominal, message in (
-        ({"0.weight": NOMINAL["0.weight"]}, "parameters .* and bounds"),
+        ({"0.weight": NOMINAL["0.weight"]}, r"\['0\.weight'\].*'0\.bias'"),
         (
             {**NOMINAL, "0.bias": torch.zeros(1, 1)},
-            r"0\.bias has shape \(1, 1\), and for 3 values of k .* \(3, 1\)",
+            r"0\.bias.*\(1, 1\).*\(3, 1\)",
         ),
         (
             {**NOMINAL, "0.bias": torch.tensor([9.0])},
-            r"nominal parameters 0\.bias are outside their box",
+            r"0\.bias",
         ),
     ):
         with pytest.raises(UnsoundError, match=message):
             Box(KS, nominal, bounds)
-    with pytest.raises(UnsoundError, match="for 2 values of k"):
+    with pytest.raises(UnsoundError, match=r"0\.weight.*\b2\b.*\(3,"):
         Box((0, 2), NOMINAL, bounds)
 
 
@@ -140,7 +140,7 @@ def test_some_k_and_parts_of_the_grid() -> None:
     box = around()
     assert box.select_ks((5, 0)).lower["0.bias"].tolist() == [[-0.5], [0.5]]
     assert select_ks(box.bounds, slice(1, 3))["0.bias"].upper.tolist() == [[0.75], [1.5]]
-    with pytest.raises(ValueError, match="not in tuple"):
+    with pytest.raises(ValueError, match="not in"):
         box.select_ks((3,))
 
 
@@ -163,7 +163,7 @@ def test_a_copy_is_checked_again() -> None:
 
 
 # -- layers
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 DTYPES = ("float64", "float32")
@@ -226,7 +226,7 @@ def test_relus_nominal_derivative_at_0_is_0() -> None:
 
 
 # -- reading a head
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class Doubled(nn.Linear):
@@ -240,34 +240,34 @@ def linear() -> nn.Linear:
 @pytest.mark.parametrize(
     ("head", "message"),
     [
-        (nn.Sequential(linear(), nn.Mish()), "no bound rule for layer 1 .Mish."),
-        (nn.Sequential(linear(), nn.ReLU6(), linear()), "did you mean 'ReLU'"),
+        (nn.Sequential(linear(), nn.Mish()), r"layer 1 .Mish\)"),
+        (nn.Sequential(linear(), nn.ReLU6(), linear()), r"\(ReLU6\).*'ReLU'"),
         (nn.Sequential(Doubled(2, 2)), "no bound rule"),
         (nn.Sequential(nn.Sequential(linear())), "no bound rule"),
         (
             nn.Sequential(linear(), nn.Flatten(), linear()),
-            r"layer 1 .Flatten. takes images, but layer 0 .Linear. gives rows",
+            r"\(Flatten\).*\(Linear\).*nn\.Unflatten",
         ),
         (
             nn.Sequential(nn.Flatten(), nn.AvgPool2d(2), linear()),
-            r"layer 0 .Flatten. gives rows: put nn.Unflatten",
+            r"\(AvgPool2d\).*\(Flatten\).*nn\.Unflatten",
         ),
         (
             nn.Sequential(nn.AvgPool2d(2), nn.AvgPool2d(2), linear()),
-            r"layer 2 .Linear. takes rows, but layer 1 .AvgPool2d. gives",
+            r"\(Linear\).*\(AvgPool2d\).*nn\.Flatten",
         ),
         (
             nn.Sequential(nn.Conv2d(1, 1, 2), nn.ReLU(), linear()),
-            r"layer 1 .ReLU. gives images: put nn.Flatten\(\) between",
+            r"\(Linear\).*\(ReLU\).*nn\.Flatten",
         ),
         (
             nn.Sequential(nn.Flatten(), nn.Tanh(), nn.Conv2d(1, 1, 2)),
-            r"layer 2 .Conv2d. takes images",
+            r"\(Conv2d\).*\(Tanh\).*nn\.Unflatten",
         ),
-        (nn.Sequential(nn.Flatten(2), linear()), r"use nn.Flatten"),
+        (nn.Sequential(nn.Flatten(2), linear()), r"layer 0 \(Flatten\)"),
         (
             nn.Sequential(nn.Unflatten(1, (1, -1, 2)), nn.Flatten(), linear()),
-            r"layer 0 .Unflatten. does not make images",
+            r"layer 0 \(Unflatten\)",
         ),
         (nn.Sequential(nn.utils.parametrizations.weight_norm(linear())), "no bound rule"),
     ],
@@ -311,7 +311,7 @@ def test_shared_parameters_are_refused() -> None:
     shared, tied, other = linear(), linear(), linear()
     tied.weight = other.weight
     for head in (nn.Sequential(shared, nn.ReLU(), shared), nn.Sequential(tied, nn.ReLU(), other)):
-        with pytest.raises(ConfigError, match="share a parameter"):
+        with pytest.raises(ConfigError, match=r"^model: "):
             rules_for(head)
 
 
@@ -327,7 +327,7 @@ def test_names_come_from_the_head() -> None:
 
 
 # -- network
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def setting(
@@ -404,12 +404,12 @@ def test_the_last_layer_must_be_linear() -> None:
         [nn.Linear(2, 2), nn.ReLU()],
         [nn.Linear(2, 2), relu, nn.Linear(2, 2), relu],
     ):
-        with pytest.raises(ConfigError, match="last layer must be linear"):
+        with pytest.raises(ConfigError, match=r"^model: "):
             Network.from_head(nn.Sequential(*layers), "cross_entropy", 2)
 
 
 # -- heads
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", get_args(ActivationName))
@@ -487,16 +487,15 @@ def test_where_convolutions_start() -> None:
         (
             {"kernels": (4,)},
             (1, 28, 28),
-            "model.kernels: 1 given for 2 channels|kernels: 1 given for 2 channels",
+            r"kernels: 1\b.*\b2\b",
         ),
-        ({"encoder": {}}, (1, 28, 28), "give model=small_cnn for a frozen encoder"),
+        ({"encoder": {}}, (1, 28, 28), "model=small_cnn"),
         (
             {},
             (784,),
-            r"convolutions take images \[channels, height, width\], and a record has shape "
             r"\(784,\)",
         ),
-        ({}, (1, 7, 7), r"its layers take no record of shape \(1, 7, 7\)"),
+        ({}, (1, 7, 7), r"\(1, 7, 7\)"),
     ],
 )
 def test_convolutions_that_cannot_be_made_are_refused(

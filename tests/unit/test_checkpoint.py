@@ -260,7 +260,7 @@ def test_members_that_are_done_are_kept(tmp_path: Path, threads: int) -> None:
 
 
 # -- what is never used
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def filled(folder: Path, about: dict[str, object] = ABOUT) -> list[Path]:
@@ -309,7 +309,6 @@ def test_a_damaged_one_is_named_and_the_one_before_is_used(tmp_path: Path, how: 
     assert state.step == 2
     (line,) = notes
     assert "step=" in line
-    assert "training goes on from an earlier step" in line
     assert len(list(tmp_path.glob("step=*"))) == 1
 
 
@@ -323,19 +322,19 @@ def test_one_of_another_run_is_named(tmp_path: Path) -> None:
     state = open_checkpoints(tmp_path / "ours", ABOUT, None, notes.append).last()
     assert state
     assert state.step == 3
-    assert "is of another run, or another step" in notes[0]
+    assert "step=000000000007" in notes[0]
 
 
 @pytest.mark.parametrize(
     ("about", "message"),
     [
-        ({**ABOUT, "data_digest": "new"}, "data_digest was abc when the run began and is new now"),
+        ({**ABOUT, "data_digest": "new"}, r"data_digest.*\babc\b.*\bnew\b"),
         (
             {**ABOUT, "training": {"lr": 0.2, "batch": {"count": 1}}},
-            r"training\.lr was 0\.1 .* is 0\.2 now",
+            r"training\.lr.*\b0\.1\b.*\b0\.2\b",
         ),
-        ({**ABOUT, "code": "x"}, "code was None"),
-        ({"data_digest": "abc"}, "training.*was"),
+        ({**ABOUT, "code": "x"}, r"\bcode\b.*None"),
+        ({"data_digest": "abc"}, "training"),
     ],
 )
 def test_something_else_that_bits_depend_on_is_refused(
@@ -353,7 +352,7 @@ def test_a_run_json_that_was_edited_is_refused(tmp_path: Path) -> None:
     filled(tmp_path)
     path = tmp_path / "run.json"
     path.write_text(path.read_text().replace("abc", "xyz"))
-    with pytest.raises(ConfigError, match=r"run\.json: is damaged"):
+    with pytest.raises(ConfigError, match=r"run\.json"):
         open_checkpoints(tmp_path, {**ABOUT, "data_digest": "xyz"}, None, lambda line: None)
 
 
@@ -371,7 +370,7 @@ def test_a_number_is_drawn_once(tmp_path: Path) -> None:
     assert opened(tmp_path).number("noise", lambda: pytest.fail("drawn again")) == drawn
     path = tmp_path / "noise.json"
     path.write_text(path.read_text().replace("8", "9", 1))
-    with pytest.raises(ConfigError, match=r"noise\.json: is damaged .* cannot be drawn again"):
+    with pytest.raises(ConfigError, match=r"noise\.json"):
         opened(tmp_path).number("noise", lambda: 3)
 
 
@@ -382,7 +381,7 @@ def test_nobody_else_may_look_into_them(tmp_path: Path) -> None:
 
 
 # -- the price
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -447,7 +446,7 @@ def test_a_worker_whose_run_was_killed_ends(tmp_path: Path) -> None:
 
 
 # -- from a program
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("members", [1, 2], ids=["one", "ensemble"])
@@ -476,11 +475,9 @@ def test_a_program_that_is_killed_calls_fit_again(
     with pytest.raises(Killed):
         fit(checkpoint=place)
     assert list(place.rglob("step=*"))
-    with pytest.raises(
-        ConfigError, match=r"settings\.training\.epochs was 5 when the run began and is 6 now"
-    ):
+    with pytest.raises(ConfigError, match=r"settings\.training\.epochs.*\b5\b.*\b6\b"):
         fit(checkpoint=place, epochs=6)
-    with pytest.raises(ConfigError, match="data was"):
+    with pytest.raises(ConfigError, match=r"\bdata\b.*[0-9a-f]{32}"):
         agt.fit(records.features[1:], records.labels[1:], checkpoint=place, **settings)  # type: ignore[arg-type]
     steps: list[int] = []
     again = fit(checkpoint=place, on_progress=lambda at: steps.append(at.step))
@@ -493,10 +490,10 @@ def test_a_program_s_checkpoints_go_nowhere_else(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "thesis.part1-2").write_text("mine")
     records = some_records()
-    with pytest.raises(ConfigError, match=r"something else is there, and no run\.json"):
+    with pytest.raises(ConfigError, match=r"/work: .*run\.json"):
         agt.fit(records.features, records.labels, checkpoint=tmp_path / "work")
     assert (tmp_path / "work" / "thesis.part1-2").exists()
     lock = Lock(tmp_path / "c.lock")
     assert lock.take()
-    with pytest.raises(ConfigError, match="another process trains with it"):
+    with pytest.raises(ConfigError, match=r"checkpoint=.*/c:"):
         agt.fit(records.features, records.labels, checkpoint=tmp_path / "c")

@@ -113,7 +113,7 @@ def test_a_claim_that_no_ledger_counts_says_why(uncounted: Uncounted) -> None:
 
 
 def test_a_claim_is_counted_or_says_why_not() -> None:
-    with pytest.raises(ConfigError, match="counted by a ledger"):
+    with pytest.raises(ConfigError, match="ledger"):
         claim_of(account=account_of())
 
 
@@ -159,11 +159,11 @@ class TestOneByOne:
     )
     def test_more_is_refused(self, changes: dict[str, Any]) -> None:
         told = replace(claim_of(queries=3, totals=(), one_by_one=True).written(), **changes)
-        with pytest.raises(ConfigError, match="one by one"):
+        with pytest.raises(ConfigError, match="a claim:"):
             read_claim(told.content)
 
     def test_no_more_come_than_the_most(self) -> None:
-        with pytest.raises(ConfigError, match="no more were released"):
+        with pytest.raises(ConfigError, match="answers"):
             claim_of(queries=4, one_by_one=True, most=3)
 
 
@@ -264,30 +264,34 @@ def change(node: dict[str, Any], path: str, value: Any) -> bytes:
     [
         ("schema", "agt.claim/4", "version 'agt.claim/4'"),
         ("schema", None, "version None"),
-        ("guarantee.eps", math.nan, "NaN is no number"),
-        ("guarantee.eps", math.inf, "Infinity is no number"),
-        ("guarantee.eps", "0.1", "not as agt writes it"),
-        ("guarantee.eps", 0.0, "1e-15 to 100"),
+        ("guarantee.eps", math.nan, "NaN"),
+        ("guarantee.eps", math.inf, "Infinity"),
+        ("guarantee.eps", "0.1", r"guarantee\.eps"),
+        ("guarantee.eps", 0.0, r"eps = 0\.0"),
         ("guarantee.mu", 0.1, "guarantee"),
         ("guarantee.kind", "gaussian", "guarantee"),
-        ("guarantee.eps", 0.2, "more than its guarantee proves"),
-        ("releases", 2000, "more than its guarantee proves"),
+        ("guarantee.eps", 0.2, "guarantee"),
+        ("releases", 2000, "guarantee"),
         ("curve.delta.20", 0.0, "delta falls"),
-        ("curve.delta.64", 0.0, "more than its guarantee proves"),
-        ("totals.0.eps", 1.0, "more than its guarantee proves"),
-        ("account.allowance.delta", 1e-4, "more than its guarantee proves"),
+        ("curve.delta.64", 0.0, "guarantee"),
+        ("totals.0.eps", 1.0, "guarantee"),
+        ("account.allowance.delta", 1e-4, "guarantee"),
         ("account.spent.square", "nan", "square"),
         ("account.allowance.leaks", 2.0, "leaks"),
         ("issued", "yesterday", "issued"),
-        ("publishable", False, "not as agt writes it"),
-        ("proved", None, "not as agt writes it"),
-        ("reasons", None, "reasons is missing"),
-        ("declared", None, "declared is missing"),
-        ("noisy", None, "noisy is missing"),
-        ("declared.0.fact.code", "batches_by_hash", "what would break it"),
-        ("declared.0.fact.standing", "proved", "what would break it"),
-        ("declared.0.fact.values.size", "many", "of another type"),
-        ("declared.0.fact.values.setting", None, "expected the values"),
+        ("publishable", False, "publishable"),
+        ("proved", None, "a claim: proved"),
+        ("reasons", None, "a claim: reasons"),
+        ("declared", None, "a claim: declared"),
+        ("noisy", None, "a claim: noisy"),
+        ("declared.0.fact.code", "batches_by_hash", "fact: batches_by_hash"),
+        ("declared.0.fact.standing", "proved", "fact: size_public.*proved"),
+        ("declared.0.fact.values.size", "many", r"claim\.declared\.0\.fact: size_public"),
+        (
+            "declared.0.fact.values.setting",
+            None,
+            r"claim\.declared\.0\.fact: size_public.*\['size'\]",
+        ),
         ("words", [], "words"),
         ("relation", None, "relation"),
         ("secret", "digest", "secret"),
@@ -301,7 +305,7 @@ def test_other_claims_are_refused(path: str, value: Any, match: str) -> None:
 
 def test_numbers_beyond_all_doubles_are_refused() -> None:
     raw = claimed().content.replace(b'"eps": 0.1', b'"eps": 1e400', 1)
-    with pytest.raises(ConfigError, match="beyond every float"):
+    with pytest.raises(ConfigError, match="1e400"):
         read_claim(raw)
 
 
@@ -342,13 +346,13 @@ class TestAnEarlierForm:
     @pytest.mark.parametrize(
         ("changes", "match"),
         [
-            ({"reasons": ["condition e does not hold"]}, "reasons are given"),
-            ({"proved": False}, "reasons are given"),
-            ({"publishable": False}, "not as agt writes it"),
-            ({"releases": 2000}, "more than its guarantee proves"),
+            ({"reasons": ["condition e does not hold"]}, "reasons"),
+            ({"proved": False}, "reasons"),
+            ({"publishable": False}, "publishable"),
+            ({"releases": 2000}, "guarantee"),
             ({"neighbours": None}, "agt.claim/1"),
             ({"secret": 1}, "secret"),
-            ({"words": []}, "words is empty"),
+            ({"words": []}, "words"),
         ],
     )
     def test_others_are_refused(self, changes: dict[str, Any], match: str) -> None:
@@ -365,7 +369,7 @@ class TestDeclarationsAsText:
     """Claims of version 0.8.0, of which declarations alone are sentences."""
 
     def earlier(self, **changes: Any) -> dict[str, Any]:
-        text = {"condition": "c", "why": "the size is public", "broken_by": "it was counted"}
+        text = {"condition": "c", "why": "public", "broken_by": "counted"}
         return {
             **json.loads(claimed().content),
             "schema": "agt.claim/2",
@@ -386,8 +390,8 @@ class TestDeclarationsAsText:
         (known,) = read_claim(json.dumps(self.earlier()).encode()).declared or ()
         assert (known.condition, known.fact.code) == ("c", "declared_in_words")
         assert (known.fact.sentence, known.fact.broken_by) == (
-            "the size is public",
-            "it was counted",
+            "public",
+            "counted",
         )
 
     @pytest.mark.parametrize(
@@ -395,18 +399,18 @@ class TestDeclarationsAsText:
         [
             (
                 {"declared": [{"condition": "c", "why": "the size is public"}]},
-                "what would break it",
+                "fact: in_words",
             ),
             (
                 {"declared": [{"condition": "c", "why": "x", "broken_by": "y", "secret": 1}]},
-                "recorded as text",
+                r"agt\.claim/2.*'why'",
             ),
             (
-                {"declared": [{"why": "the size is public", "broken_by": "it was counted"}]},
+                {"declared": [{"why": "public", "broken_by": "counted"}]},
                 "condition",
             ),
             ({"declared": "the size is public"}, "agt.claim/2"),
-            ({"releases": 2000}, "more than its guarantee proves"),
+            ({"releases": 2000}, "guarantee"),
             ({"secret": 1}, "secret"),
         ],
     )

@@ -127,9 +127,9 @@ def test_vectors_in_blocks_are_the_vectors(
 @pytest.mark.parametrize(
     ("row", "old", "new", "message"),
     [
-        (45, r".*?,", "old,", "'old' in row 45 of the data"),  # the file's own
-        (90, r"r89$", "r3", "'r3' occurs 2 times"),
-        (100, r"$", "\n1,2", r"q\.csv: damaged behind row \d+ of the data"),
+        (45, r".*?,", "old,", r"'old'.*row 45\b"),  # the file's own
+        (90, r"r89$", "r3", r"'r3'.*\b2\b"),
+        (100, r"$", "\n1,2", r"q\.csv: .*row \d+"),
     ],
 )
 def test_a_row_of_a_late_block_is_refused(
@@ -154,7 +154,7 @@ def test_an_array_of_a_folder_that_changes_between_two_passes(
     array = np.load(tmp_path / "x.npy", mmap_mode="r+")
     array[50] += 1
     array.flush()
-    with pytest.raises(DataError, match="changed while it was read"):
+    with pytest.raises(DataError, match=str(tmp_path)):
         list(pieces(streamed.features))
 
 
@@ -173,7 +173,7 @@ def test_slices_and_indices_are_an_arrays(small: Callable[[], None]) -> None:
     places = np.array([0, 3, 17, 29])
     assert np.array_equal(lazy[places], x[places])
     assert np.array_equal(lazy[x[:, 0] > 20], x[x[:, 0] > 20])
-    with pytest.raises(AgtError, match="changed while it was read"):
+    with pytest.raises(AgtError, match=r"inputs: .*\b31\b"):
         Blocks(read, 31)[:]
     passes.clear()
     lazy = Blocks(read, 30)

@@ -74,7 +74,7 @@ def test_a_center_must_be_declared_public(
     assert bool(center.broken_by) == ("public_scaling" in settings)
     found = Embeddings(path=path, **settings).load().preprocessing
     assert not found.held
-    assert "the list of classes was found in the data" in found.why
+    assert "classes_found" in {fact.code for fact in found.facts}
 
 
 @pytest.mark.parametrize("memory", [False, True], ids=["file", "arrays"])
@@ -134,44 +134,44 @@ def test_parquet_with_ids_units_and_public_flags(tmp_path: Path) -> None:
         (
             {},
             {"label": "lable"},
-            r"no column or key 'lable', which dataset\.label names; did you mean 'label'\?",
+            r"'lable'.*dataset\.label.*'label'",
         ),
-        ({}, {"x": "vectors"}, r"no column or key 'vectors', which dataset\.x names"),
+        ({}, {"x": "vectors"}, r"'vectors'.*dataset\.x"),
         (
             {"label": np.where(Y == 1, 1.0, np.nan)},
             {},
-            "column 'label' has no value in row 1 of the data",
+            r"dataset\.label: .*'label'.*row 1\b",
         ),
-        ({"label": np.arange(39)}, {}, "40 records and 39 values of 'label'"),
+        ({"label": np.arange(39)}, {}, r"\b40\b.*\b39\b.*'label'"),
         (
             {"label": Y * 2},
             {"classes": (0, 1)},
-            r"row 2 of the data has the label '2'.*the classes are 0, 1",
+            r"row 2\b.*'2'.*0, 1",
         ),
-        ({"is_test": np.zeros(40, dtype=int)}, {"is_test": "is_test"}, "the test split is empty"),
+        ({"is_test": np.zeros(40, dtype=int)}, {"is_test": "is_test"}, "test split"),
         (
             {"is_test": np.full(40, 2)},
             {"is_test": "is_test"},
-            r"column 'is_test' has '2' in row 1 of the data",
+            r"dataset\.is_test: .*'2'.*row 1\b",
         ),
         (
             {"x": np.where(np.arange(240).reshape(40, 6) == 99, np.nan, 1.0)},
             {},
-            "'x' has NaN or inf in row 17 of the data",
+            r"dataset\.x: .*NaN.*row 17\b",
         ),
-        ({"x": np.array([["a"] * 6] * 40)}, {}, r"'x' holds <U1"),
-        ({"x": X[:, 0]}, {}, r"'x' holds float16 of shape \(40,\)"),
+        ({"x": np.array([["a"] * 6] * 40)}, {}, r"'x'.*<U1.*dataset\.x"),
+        ({"x": X[:, 0]}, {}, r"'x'.*float16.*\(40,\)"),
         (
             {"mean": np.ones(5)},
             {"center": "mean"},
-            r"dataset\.center has shape \(5,\), the vectors \(6,\)",
+            r"dataset\.center.*\(5,\).*\(6,\)",
         ),
         (
             {"mean": np.full(6, np.inf)},
             {"center": "mean"},
-            "must be an npz key with finite numbers",
+            r"dataset\.center: 'mean'",
         ),
-        ({"x": X[:0], "label": Y[:0]}, {}, "no rows"),
+        ({"x": X[:0], "label": Y[:0]}, {}, r"e\.npz: "),
     ],
 )
 def test_bad_input(
@@ -192,8 +192,8 @@ def test_queries(tmp_path: Path) -> None:
     assert named.ids.tolist() == [str(i) for i in range(10)]
     assert (named.labels == UNLABELLED).all()
     for message, arrays in (
-        (r"bad\.npz: each record has 5 features, the model was trained on 6", {"x": X[:, :5]}),
-        ("made for other constants", {"x": X[:3], "mean": np.full(6, 1.5)}),
+        (r"bad\.npz: .*\b5\b.*\b6\b", {"x": X[:, :5]}),
+        (r"bad\.npz: .*'mean'", {"x": X[:3], "mean": np.full(6, 1.5)}),
     ):
         np.savez(tmp_path / "bad.npz", **arrays)
         with pytest.raises(DataError, match=message):
@@ -221,6 +221,6 @@ def test_a_file_that_only_has_the_name_of_the_one_declared_about_is_refused(tmp_
     other = npz(tmp_path, mean=np.full(6, 1.5))
     with pytest.raises(
         DataError,
-        match=r"dataset\.public_digest is .*: what this configuration declares is about another",
+        match=r"e\.npz: .*dataset\.public_digest",
     ):
         Embeddings(path=other, public_digest=digest, **settings).load()

@@ -76,7 +76,7 @@ def test_a_range_read_off_the_records_is_read_off_those_that_stay(
     parted = part(table(FOUND), gone("p00"))
     assert parted.rest.settled["ranges"] == {"age": (21.0, 58.0)}
     assert parted.untouched.standing is Standing.VOID
-    assert "class or a range" in parted.untouched.sentence
+    assert parted.untouched.code == "erased_decided_constants"
     filtered = table(FOUND).load()
     kept = replace(filtered, train=filtered.train.take(filtered.train.ids != "p00"))
     assert kept.digest != parted.rest.digest  # what taking rows out afterwards would give
@@ -130,7 +130,7 @@ def test_copies_go_from_the_last_on(tmp_path: Path) -> None:
     copies = source.load().train.ids[[0, 1, 5, 6]]
     with pytest.raises(
         DataError,
-        match=r"row 1 of the data is to be erased, and row 2 of the data, a copy of it, stays",
+        match=r"\b1\b.*\b2\b.*ids",
     ):
         part(source, gone(copies[0]))
     last = part(source, gone(*copies[2:])).rest
@@ -198,5 +198,5 @@ def test_a_source_that_knows_nothing_of_it() -> None:
                 preprocessing=grounds(not_held("own_words", text="scaled by the largest")),
             )
 
-    with pytest.raises(DataError, match="delete the erased records from the data"):
+    with pytest.raises(DataError, match="load_without"):
         part(Derived(center=1, std=1, n_train=20), gone(loaded.train.ids[3]))

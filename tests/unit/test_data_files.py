@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +43,17 @@ FLIPPED[2000] ^= 0xFF
 # tests are named by it, alike in all processes that run them
 PACKED = gzip.compress(b"a,b\n1,2\n", mtime=0)
 DAMAGED = [
-    ("xlsx", b"x", r"unknown format '\.xlsx'.*\.npz, \.csv, \.parquet"),
+    ("xlsx", b"x", r"'\.xlsx'.*dataset\.path.*\.npz"),
     *(
-        (kind, content(kind, NUMBERS)[:size], "truncated or not")
+        (kind, content(kind, NUMBERS)[:size], r"a\.(npz|csv|parquet): ")
         for kind in ("npz", "parquet")
         for size in (0, 300, 2_000)
     ),
-    ("csv", b"a,b,c\n1,2,3\n4,5\n", "truncated.*Expected 3 columns, got 2"),
+    ("csv", b"a,b,c\n1,2,3\n4,5\n", r"a\.csv: .*\b3\b.*\b2\b"),
     ("csv", b"", r"a\.csv"),
     ("csv", b"\n", r"a\.csv"),
     *(
-        ("csv.gz", packed, r"a\.csv\.gz: truncated")
+        ("csv.gz", packed, r"a\.csv\.gz: ")
         for packed in (
             PACKED[:10],
             PACKED[:-1],
@@ -64,10 +65,10 @@ DAMAGED = [
     (
         "csv",
         f"{'x' * 200_000},b\n1,2\n".encode(),
-        "a.csv: cannot be cut into cells near line 1 .*quotation mark",
+        r"a\.csv: .*\b1\b.*131072",
     ),
-    ("csv", b"a,b,a\n1,2,3\n", "two columns are called 'a'"),
-    ("parquet", io.BytesIO(), "two columns are called 'a': rename or drop one"),
+    ("csv", b"a,b,a\n1,2,3\n", r"a\.csv: .*'a'"),
+    ("parquet", io.BytesIO(), r"a\.parquet: .*'a'"),
 ]
 pq.write_table(pa.table([[1, 2], ["a", "b"], [3, 4]], names=["a", "y", "a"]), DAMAGED[-1][1])
 
@@ -112,9 +113,7 @@ def test_bytes_that_are_no_text_are_refused_by_column_and_type(
     tmp_path: Path, kind: pa.DataType
 ) -> None:
     columns = opened(tmp_path, "parquet", {"x": pa.array([b"ab", b"\xc8a"], kind)})
-    with pytest.raises(
-        DataError, match=r"a\.parquet: dataset\.id: column 'x' holds .*binary.*: store text instead"
-    ):
+    with pytest.raises(DataError, match=r"a\.parquet.*dataset\.id: .*'x'"):
         columns.ids("x", "dataset.id")
 
 
@@ -129,12 +128,10 @@ def test_half_precision_is_read_as_double(tmp_path: Path) -> None:
 def test_missing_files_are_named_with_the_places_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(
-        DataMissing, match=r"nowhere\.npz is not there.*change dataset\.path"
-    ) as caught:
+    with pytest.raises(DataMissing, match=r"nowhere\.npz.*dataset\.path") as caught:
         open_columns(tmp_path / "nowhere.npz", "dataset.path")
     assert caught.value.exit_code == 4
-    with pytest.raises(DataMissing, match=r"holds no \.npy file"):
+    with pytest.raises(DataMissing, match=r"\.npy"):
         open_columns(tmp_path, "dataset.path")
     (tmp_path / "data").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -142,9 +139,7 @@ def test_missing_files_are_named_with_the_places_looked_at(
     assert locate(Path("a.csv"), Path("data"), "inputs") == Path("data/a.csv")
     (tmp_path / "a.csv").write_text("x\n2\n")
     assert locate(Path("a.csv"), Path("data"), "inputs").resolve() == tmp_path / "a.csv"
-    with pytest.raises(
-        DataMissing, match=r"b\.csv is not there, nor is data/b\.csv: .*or change inputs"
-    ):
+    with pytest.raises(DataMissing, match=r"b\.csv .*data/b\.csv.*inputs"):
         open_columns(Path("b.csv"), "inputs", Path("data"))
 
 
@@ -152,45 +147,39 @@ IDS = "ids", "dataset.id"
 UNIQUE = "unique_ids", "dataset.id"
 MATRIX = "matrix", "dataset.x"
 REFUSED: list[tuple[str, Any, tuple[str, str], str]] = [
-    ("npz", {"x": np.array([{"not": "data"}], dtype=object)}, MATRIX, "cannot read 'x'.*pickled Python objects"),
-    ("npz", bytes(FLIPPED), MATRIX, r"a\.npz: cannot read 'x'"),
-    *((kind, {"xs": [0, 1]}, ("words", "dataset.label"), "or key 'x', which dataset.label names; "
-                                                         "did you mean 'xs'")
-      for kind in ("npz", "csv", "parquet")),
-    ("csv", b"y;x\n"
-            b"1;2\n", ("words", "inputs"), "lines are cut at ',': else train with another "
-                                                "dataset.csv.separator"),
-    ("csv", {"x": ["1", "hello"]}, ("numbers", "s"), r"column 'x' has 'hello' in row 2 of the data "
-                                                     r"\(line 3 of the file\)"),
-    ("csv", {"x": ['"1,5"']}, ("numbers", "s"), "written with a point and nothing between "
-                                                "thousands"),
-    ("parquet", {"x": [[1.0], [2.0]]}, ("numbers", "s"), "holds vectors, and s needs one value per "
-                                                         "row"),
-    ("npz", {"x": [1j, 2]}, ("numbers", "s"), "cannot read 'x'"),
-    ("csv", b"x0,x1,x3\n1,2,3\n", MATRIX, r"x0\.\.x3 are not all there"),
-    ("parquet", {"x": [[1.0, 2.0], [3.0]]}, MATRIX, "lists of different lengths"),
-    *(("npz", {"x": np.array([[1], [value]], kind)}, MATRIX, "'x' has NaN or inf in row 2 of the "
-                                                             "data: repair")
-      for value in (np.nan, np.inf, -np.inf) for kind in (np.float16, np.float32, np.float64)),
-    ("csv", {"x": ["a", "", "c"], "y": "123"}, UNIQUE, r"no value in row 2 of the data \(line 3 of "
-                                                       r"the file\)"),
-    ("csv", {"x": ["a", "NA", "c"]}, UNIQUE, "no value in row 2 of the data"),
-    ("csv", {"x": ["1", "2", "x7"]}, UNIQUE, r"has 'x7' in row 3 .*: a whole number and text: "
-                                             r".*dataset\.id_as_text=true"),
-    ("csv", {"x": ["1", "2.0"]}, UNIQUE, r"has '2\.0' in row 2 .*a whole number and a decimal "
-                                         r"number"),
-    ("csv", {"x": ["1.5", "2.5"]}, UNIQUE, r"'1\.5' in row 1 .*: a decimal number: write"),
-    ("csv", {"x": ["a", "b", "a"]}, UNIQUE, "has 'a' 2 times"),
-    ("parquet", {"x": ["a", None]}, UNIQUE, "column 'x' has no value in row 2 of the data: every"),
-    ("parquet", {"x": [1.0, 2.0]}, UNIQUE, r"column 'x' has 1\.0 in row 1 of the data: a decimal "
-                                           r"number"),
-    *((kind, {"x": ["bob", "bob ", "al"]}, IDS, "column 'x' has values that differ by spaces alone")
-      for kind in ("csv", "parquet", "npz")),
-    *((kind, {"x": ["bob", " ", "al"]}, IDS, "has no value in row "
-                                             "2") for kind in ("csv", "parquet", "npz")),
-    ("csv", {"x": ["0", "2"]}, ("flags", "dataset.is_test"), r"dataset\.is_test: column 'x' has "
-                                                             r"'2' in row 2 of the data"),
-]  # fmt: skip
+    ("npz", {"x": np.array([{"not": "data"}], dtype=object)}, MATRIX, r"a\.npz: .*'x'.*pickle"),
+    ("npz", bytes(FLIPPED), MATRIX, r"a\.npz: .*'x'"),
+    *(
+        (kind, {"xs": [0, 1]}, ("words", "dataset.label"), r"'x'.*dataset\.label.*'xs'")
+        for kind in ("npz", "csv", "parquet")
+    ),
+    ("csv", b"y;x\n1;2\n", ("words", "inputs"), r"','.*dataset\.csv\.separator"),
+    ("csv", {"x": ["1", "hello"]}, ("numbers", "s"), r"'x'.*'hello'.*\b2\b.*\b3\b"),
+    ("csv", {"x": ['"1,5"']}, ("numbers", "s"), r"'1,5'.*1234\.5"),
+    ("parquet", {"x": [[1.0], [2.0]]}, ("numbers", "s"), r"'x'.*vectors"),
+    ("npz", {"x": [1j, 2]}, ("numbers", "s"), "'x'"),
+    ("csv", b"x0,x1,x3\n1,2,3\n", MATRIX, r"x0\.\.x3"),
+    ("parquet", {"x": [[1.0, 2.0], [3.0]]}, MATRIX, r"'x'.*lengths"),
+    *(
+        ("npz", {"x": np.array([[1], [value]], kind)}, MATRIX, r"'x'.*NaN.*\b2\b")
+        for value in (np.nan, np.inf, -np.inf)
+        for kind in (np.float16, np.float32, np.float64)
+    ),
+    ("csv", {"x": ["a", "", "c"], "y": "123"}, UNIQUE, r"'x'.*\b2\b.*\b3\b"),
+    ("csv", {"x": ["a", "NA", "c"]}, UNIQUE, r"'x'.*\b2\b"),
+    ("csv", {"x": ["1", "2", "x7"]}, UNIQUE, r"'x7'.*\b3\b.*dataset\.id_as_text=true"),
+    ("csv", {"x": ["1", "2.0"]}, UNIQUE, r"'2\.0'.*\b2\b"),
+    ("csv", {"x": ["1.5", "2.5"]}, UNIQUE, r"'1\.5'.*\b1\b"),
+    ("csv", {"x": ["a", "b", "a"]}, UNIQUE, r"'a'.*\b2\b"),
+    ("parquet", {"x": ["a", None]}, UNIQUE, r"'x'.*\b2\b"),
+    ("parquet", {"x": [1.0, 2.0]}, UNIQUE, r"'x'.*1\.0.*\b1\b"),
+    *(
+        (kind, {"x": ["bob", "bob ", "al"]}, IDS, r"'x'.*spaces")
+        for kind in ("csv", "parquet", "npz")
+    ),
+    *((kind, {"x": ["bob", " ", "al"]}, IDS, r"'x'.*\b2\b") for kind in ("csv", "parquet", "npz")),
+    ("csv", {"x": ["0", "2"]}, ("flags", "dataset.is_test"), r"dataset\.is_test.*'x'.*'2'.*\b2\b"),
+]
 
 
 @pytest.mark.parametrize(("suffix", "given", "read", "message"), REFUSED)
@@ -259,35 +248,36 @@ def test_ids_rounded_to_decimal_numbers_are_refused_as_text_too(
     assert columns.ids("fine", "s", as_text=True).tolist() == ["1", str(int(first) - 1)]
     with pytest.raises(
         DataError,
-        match="in row 2 of the data: a decimal number, or one too large to tell from the next",
+        match=r"'coarse'.*\b2\b",
     ):
         columns.ids("coarse", "s", as_text=True)
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("text", "numbers"),
     [
-        ("a,b\n1,x\n2,y\n", "line 3"),
-        ("a,b\r\n1,x\r\n2,y\r\n", "line 3"),
-        ("\ufeffa,b\n1,x\n2,y", "line 3"),
-        ('a,b\n1,"x\nx"\n2,y\n', None),
-        ('a,"b\nb"\n1,x\n2,y\n', None),
-        ("a,b\n1,x\n\n2,y\n", None),
+        ("a,b\n1,x\n2,y\n", ["2", "3"]),
+        ("a,b\r\n1,x\r\n2,y\r\n", ["2", "3"]),
+        ("\ufeffa,b\n1,x\n2,y", ["2", "3"]),
+        ('a,b\n1,"x\nx"\n2,y\n', ["2"]),
+        ('a,"b\nb"\n1,x\n2,y\n', ["2"]),
+        ("a,b\n1,x\n\n2,y\n", ["2"]),
     ],
 )
 def test_the_line_is_named_only_where_it_is_certain(
-    tmp_path: Path, text: str, line: str | None
+    tmp_path: Path, text: str, numbers: list[str]
 ) -> None:
+    """Of the row in the data, and of the line in the file."""
     said = opened(tmp_path, "csv", text.encode()).row(1)
-    assert said == "row 2 of the data" + (f" ({line} of the file)" if line else "")
-    assert opened(tmp_path, "parquet", {"a": [1, 2]}).row(1) == "row 2 of the data"
+    assert re.findall(r"\d", said) == numbers
+    assert re.findall(r"\d", opened(tmp_path, "parquet", {"a": [1, 2]}).row(1)) == ["2"]
 
 
 def test_another_encoding_is_a_setting(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("größe\n1\n".encode("latin-1"))
     with pytest.raises(
         DataError,
-        match=r"not UTF-8; save it as UTF-8, or train with another dataset\.csv\.encoding",
+        match=r"a\.csv: .*dataset\.csv\.encoding",
     ):
         open_columns(tmp_path / "a.csv", "s")
     assert open_columns(tmp_path / "a.csv", "s", form=CsvFormat(encoding="latin-1")).names == (
@@ -316,7 +306,7 @@ def test_ids_with_letters_that_are_lost_are_refused(tmp_path: Path, suffix: str,
 def test_an_encoding_that_is_none_of_text_is_refused_with_some_that_are(encoding: str) -> None:
     with pytest.raises(
         ConfigError,
-        match=f"dataset.csv: encoding={encoding} is unknown, or not .* use utf-8, latin-1",
+        match=f"dataset.csv: encoding={encoding}",
     ):
         validate(CsvFormat, {"encoding": encoding}, "dataset.csv")
 

@@ -1,5 +1,6 @@
 """Points and images: the synthetic clouds, digits, and MedMNIST's files, official and local."""
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import md5
@@ -25,7 +26,7 @@ def test_blobs_are_where_and_as_wide_as_stated() -> None:
     dataset = Blobs(center=1.0, std=0.75).load()
     assert (len(dataset.train), len(dataset.test), dataset.declared_size) == (3000, 750, 3000)
     assert np.bincount(dataset.train.labels).tolist() == [1500, 1500]
-    assert dataset.name == "blobs p=1 s=0.75 (synthetic)"
+    assert re.match(r"blobs p=1 s=0\.75\b", dataset.name)
     assert dataset.plane is not None
     assert np.array_equal(dataset.plane.lift(dataset.plane.points), dataset.train.features)
     for label, sign in ((0, -1), (1, 1)):
@@ -63,8 +64,8 @@ def test_digits_of_other_classes() -> None:
 def test_digits_queries(tmp_path: Path) -> None:
     image = load_digits().images[5]
     for pixels, message in (
-        (image - 8, r"pixels lie in -8\.\.8, expected 0\.\.16"),
-        (np.zeros((28, 28)), "has 784 features"),
+        (image - 8, r"q\.npz: .*-8\.\.8.*0\.\.16"),
+        (np.zeros((28, 28)), r"q\.npz: .*784"),
     ):
         np.savez(tmp_path / "q.npz", x=pixels[None])
         with pytest.raises(DataError, match=message):
@@ -99,7 +100,7 @@ def make_mnist(path: Path, **changes: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 # -- MedMNIST
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 OCT_LABELS = {
     "0": "choroidal neovascularization",
@@ -151,7 +152,7 @@ def test_info_of_a_package_without_info(tmp_path: Path, monkeypatch: pytest.Monk
     (package / "__init__.py").write_text("raise RuntimeError('must not be imported')")
     (package / "info.py").write_text("OTHER = 1")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(DataError, match=r"info\.py: cannot read medmnist's INFO"):
+    with pytest.raises(DataError, match=r"medmnist/info\.py"):
         images.all_info()
     (package / "info.py").write_text("INFO = {'a': {'task': 'binary'}}")
     assert images.all_info() == {"a": {"task": "binary"}}
@@ -161,10 +162,10 @@ def test_local_file_needs_no_package(
     medmnist_file: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agt.data.images.find_spec", lambda name: None)
-    with pytest.raises(DataMissing, match=r"run: pip install --no-deps medmnist$"):
+    with pytest.raises(DataMissing, match=r"medmnist$"):
         MedMnist(name="octmnist", data_dir=tmp_path).load()
     dataset = MedMnist(name="octmnist", path=medmnist_file()).load()
-    assert dataset.name == "octmnist (local file, hash unchecked)"
+    assert re.match(r"octmnist \(.*\bhash\b", dataset.name)
     assert dataset.classes == ("class 0", "class 1", "class 2", "class 3")
 
 
@@ -176,13 +177,10 @@ def test_official_hash(
     assert MedMnist(name="octmnist", data_dir=tmp_path, download=False).load().name == "octmnist"
     assert MedMnist(name="octmnist", path=path).load().name == "octmnist"
     pretend(monkeypatch)
-    assert (
-        MedMnist(name="octmnist", path=path).load().name
-        == "octmnist (local file, not the official hash)"
-    )
+    assert re.match(r"octmnist \(.*\bhash\b", MedMnist(name="octmnist", path=path).load().name)
     with pytest.raises(
         DataError,
-        match=r"octmnist\.npz: MD5 [0-9a-f]{32}, .*has 0{32}.*dataset\.path=octmnist\.npz",
+        match=r"octmnist\.npz: .*0{32}.*dataset\.path=octmnist\.npz",
     ):
         MedMnist(name="octmnist", data_dir=tmp_path, download=False).load()
 
@@ -194,7 +192,7 @@ def test_offline_says_where_to_get_and_put_the_file(
     place = tmp_path / "new" / "octmnist.npz"
     with pytest.raises(
         DataMissing,
-        match=rf"cannot download.*http://127\.0\.0\.1:9/none\.npz yourself and put it at {place}",
+        match=rf"http://127\.0\.0\.1:9/none\.npz.*{place}",
     ):
         MedMnist(name="octmnist", data_dir=tmp_path / "new").load()
     assert not place.exists()
@@ -225,7 +223,7 @@ def test_download_with_another_hash_leaves_nothing(
     address, folder = server
     medmnist_file().rename(folder / "octmnist.npz")
     pretend(monkeypatch, f"{address}/octmnist.npz")
-    with pytest.raises(DataError, match=r"the downloaded file does not have medmnist's MD5 0{32}"):
+    with pytest.raises(DataError, match=r"octmnist\.npz: .*0{32}"):
         MedMnist(name="octmnist", data_dir=tmp_path / "data").load()
     assert list((tmp_path / "data").iterdir()) == []
 
@@ -264,8 +262,15 @@ def test_held_out_classes_as_in_octmnist(
 ) -> None:
     pretend(monkeypatch)
     path = medmnist_file(train=400)
-    source = MedMnist(name="octmnist", path=path, positive=(0, 1, 2), held_out=(2,), finetune_classes=(2, 3), keep={3: 0.4},
-                      pretrain_public=True)  # fmt: skip
+    source = MedMnist(
+        name="octmnist",
+        path=path,
+        positive=(0, 1, 2),
+        held_out=(2,),
+        finetune_classes=(2, 3),
+        keep={3: 0.4},
+        pretrain_public=True,
+    )
     dataset = source.load()
     everyone = MedMnist(name="octmnist", path=path).load().train
     assert dataset.classes == ("normal", "drusen")
@@ -299,32 +304,32 @@ def test_queries(medmnist_file: Write, tmp_path: Path) -> None:
     np.savez(tmp_path / "large.npz", x=np.zeros((2, 64, 64), dtype=np.uint8))
     with pytest.raises(
         DataError,
-        match="each record has 1 x 64 x 64 features, the model was trained on 1 x 28 x 28",
+        match=r"large\.npz: .*\b64\b.*\b28\b",
     ):
         source.load_queries(tmp_path / "large.npz")
 
 
 # -- refusals
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 NO_FILE: list[tuple[dict[str, Any], type[AgtError], str]] = [
     (
         {"name": "octmnst"},
         ConfigError,
-        r"no MedMNIST data set is called 'octmnst'; did you mean 'octmnist'\?",
+        r"dataset\.name: .*'octmnst'.*'octmnist'",
     ),
-    ({"size": 64}, ConfigError, r"dataset\.size: OCTMNIST comes in sizes \[28\], not 64"),
+    ({"size": 64}, ConfigError, r"dataset\.size: .*\[28\].*64"),
     (
         {"download": False},
         DataMissing,
-        r"octmnist\.npz is not there: set dataset\.download=true.*get http",
+        r"octmnist\.npz .*dataset\.download=true.*http",
     ),
     (
         {"path": "mine.npz"},
         DataMissing,
-        r"mine\.npz is not there.*change dataset\.path or data_dir",
+        r"mine\.npz .*dataset\.path",
     ),
-    ({"name": "chestmnist"}, DataError, "chestmnist: records with several labels are unsupported"),
+    ({"name": "chestmnist"}, DataError, "chestmnist: "),
 ]
 
 
@@ -346,29 +351,29 @@ BAD_FILES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {"positive": (7,)},
         {},
-        r"bad\.npz: dataset\.positive names class 7; the file has the classes 0, 1, 2, 3",
+        r"bad\.npz: dataset\.positive .*\b7\b",
     ),
-    ({"positive": (0, 1, 2, 3)}, {}, "dataset.positive takes all of the classes that are used"),
-    ({"keep": dict.fromkeys(range(4), 0.0)}, {}, "the train split is empty"),
+    ({"positive": (0, 1, 2, 3)}, {}, r"octmnist: dataset\.positive"),
+    ({"keep": dict.fromkeys(range(4), 0.0)}, {}, "train split"),
     (
         {},
         {"test_images": np.zeros((0, 28, 28), BYTES), "test_labels": np.zeros((0, 1), BYTES)},
-        "the test split is empty",
+        "test split",
     ),
     (
         {},
         {"train_labels": np.zeros((80, 14), BYTES)},
-        "train_labels is uint8 of shape .80, 14.*several labels",
+        r"train_labels .*uint8.*\(80, 14\)",
     ),
-    ({}, {"train_labels": np.zeros((80, 1))}, "train_labels is float64 .*one whole number"),
+    ({}, {"train_labels": np.zeros((80, 1))}, r"train_labels .*float64.*\(80, 1\)"),
     (
         {},
         {"train_images": np.zeros((80, 28, 28, 28), BYTES)},
-        "three-dimensional sets are unsupported",
+        r"train_images .*\(80, 28, 28, 28\)",
     ),
-    ({}, {"train_images": np.zeros((80, 28, 28))}, "expected uint8 pixels"),
-    ({}, {"train_labels": np.zeros((79, 1), BYTES)}, "80 images and 79 labels"),
-    ({}, {"test_images": None}, "no column or key 'test_images'"),
+    ({}, {"train_images": np.zeros((80, 28, 28))}, "train_images .*float64"),
+    ({}, {"train_labels": np.zeros((79, 1), BYTES)}, r"\b80\b.*\b79\b.*train"),
+    ({}, {"test_images": None}, "'test_images'"),
 ]
 
 
@@ -389,10 +394,10 @@ def test_a_file_that_is_not_as_it_should_be(
 
 
 BAD_MNIST: list[tuple[dict[str, Any], str]] = [
-    ({"images": np.zeros((80, 8, 8), BYTES)}, "each record has"),
-    ({"images": np.zeros((80, 28, 28))}, "images are float64, expected uint8 pixels"),
-    ({"labels": np.arange(80) % 11}, "row 11 of the data has the label '10'"),
-    ({"labels": np.arange(79) % 10}, "80 records and 79 values of 'labels'"),
+    ({"images": np.zeros((80, 8, 8), BYTES)}, r"m\.npz: .*8 x 8\b.*28 x 28\b"),
+    ({"images": np.zeros((80, 28, 28))}, r"m\.npz: .*float64.*uint8"),
+    ({"labels": np.arange(80) % 11}, r"row 11\b.*'10'"),
+    ({"labels": np.arange(79) % 10}, r"\b80\b.*\b79\b.*'labels'"),
 ]
 
 
@@ -418,8 +423,8 @@ def test_blobs_queries(tmp_path: Path) -> None:
     assert queries.labels.tolist() == [1, UNLABELLED]
     assert queries.ids.tolist() == ["one", "two"]
     for name, message in (
-        ("bad", "each record has 3 features, the model was trained on 2"),
-        ("no", "no rows"),
+        ("bad", r"bad\.csv: .*\b3\b.*\b2\b"),
+        ("no", r"no\.csv: "),
     ):
         with pytest.raises(DataError, match=message):
             source.load_queries(tmp_path / f"{name}.csv")

@@ -3,6 +3,7 @@ does not fit.
 """
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def test_features_by_hand(tmp_path: Path) -> None:
     assert dataset.classes == ("no", "yes")
     assert dataset.selection.held
     assert not dataset.preprocessing.held
-    assert "the list of classes was found in the data" in dataset.preprocessing.why
+    assert "classes_found" in {fact.code for fact in dataset.preprocessing.facts}
     assert people(tmp_path, classes=("no", "yes")).load().preprocessing.held
 
 
@@ -77,11 +78,10 @@ def test_missing_numbers_become_zero_and_a_flag(tmp_path: Path) -> None:
     assert by_id(people(tmp_path, text).load())["b"] == [0.0, 1.0, 0, 1, 0, 1, 0, 0]
     with pytest.raises(
         DataError,
-        match=r"column 'age' has no value in row 2 of the data \(line 3 of the file\): "
-        r".*dataset\.missing=",
+        match=r"'age'.*\b2\b.*\b3\b.*dataset\.missing=",
     ):
         people(tmp_path, text, missing="error").load()
-    with pytest.raises(DataError, match=r"column 'region' has no value in row 4 of the data"):
+    with pytest.raises(DataError, match=r"'region'.*\b4\b.*\b5\b"):
         people(tmp_path, missing="error").load()
 
 
@@ -107,7 +107,7 @@ def test_a_test_file(tmp_path: Path) -> None:
     assert len(dataset.train) == 4
     assert dataset.test.ids.tolist() == ["z"]
     assert by_id(dataset)["z"][:5] == [-1.0, 1.0, 0, 0, 1]
-    with pytest.raises(DataMissing, match=r"none\.csv is not there.*change dataset\.test"):
+    with pytest.raises(DataMissing, match=r"none\.csv.*dataset\.test"):
         people(tmp_path, split=None, test=Path("none.csv")).load()
 
 
@@ -116,7 +116,7 @@ def test_a_person_on_both_sides_is_noted(tmp_path: Path) -> None:
         "id,age,income,region,default\na,18,100,west,yes\nz,18,100,west,yes\n"
     )
     mixed = people(tmp_path, id=None, unit="id", split=None, test=Path("later.csv")).load()
-    assert with_notes(mixed, None).notes[-1].startswith("units with training and test records: 1;")
+    assert with_notes(mixed, None).notes[-1].partition(";")[0].endswith(" 1")
     split = people(
         tmp_path,
         PEOPLE + PEOPLE.split("\n", 1)[1],
@@ -152,7 +152,7 @@ def test_range_from_the_data(tmp_path: Path) -> None:
     assert source.load_queries(tmp_path / "q.csv").features[0, 0] == 0.0
     constant = people(tmp_path, PEOPLE.replace("b,59", "b,18"), numeric={"age": None})
     assert by_id(constant.load())["a"][0] == 0.0
-    with pytest.raises(DataError, match=r"column 'age' has no training value"):
+    with pytest.raises(DataError, match=r"'age'.*dataset\.numeric\.age"):
         people(
             tmp_path, PEOPLE.replace("a,18", "a,").replace("b,59", "b,"), numeric={"age": None}
         ).load()
@@ -167,7 +167,7 @@ def test_queries(tmp_path: Path) -> None:
     (tmp_path / "narrow.csv").write_text("age,region\n1,north\n")
     with pytest.raises(
         DataError,
-        match=r"narrow\.csv: no column or key 'income', which dataset\.numeric\.income names",
+        match=r"narrow\.csv.*dataset\.numeric\.income",
     ):
         source.load_queries(tmp_path / "narrow.csv")
 
@@ -175,57 +175,56 @@ def test_queries(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "settings", "message"),
     [
-        ("", "", {"label": "defualt"}, r"which dataset\.label names; did you mean 'default'\?"),
-        ("", "", {"id": "key"}, r"no column or key 'key', which dataset\.id names"),
+        ("", "", {"label": "defualt"}, r"dataset\.label.*'default'"),
+        ("", "", {"id": "key"}, r"'key'.*dataset\.id"),
         (
             "",
             "",
             {"numeric": {"ages": (0, 1)}},
-            r"which dataset\.numeric\.ages names; did you mean 'age'\?",
+            r"dataset\.numeric\.ages.*'age'",
         ),
         (
             "b,59",
             "b,old",
             {},
-            r"column 'age' has 'old' in row 2 of the data \(line 3 of the file\): expected a "
-            r"number",
+            r"'age'.*'old'.*\b2\b.*\b3\b",
         ),
-        ("b,59", "b,inf", {}, r"column 'age' has inf in row 2 of the data .*: an infinite value"),
-        ("b,59", ",59", {}, r"dataset\.id: column 'id' has no value in row 2 of the data"),
-        ("b,59", "a,59", {}, r"dataset\.id: column 'id' has 'a' 2 times"),
+        ("b,59", "b,inf", {}, r"'age'.*\binf\b.*\b2\b"),
+        ("b,59", ",59", {}, r"dataset\.id: .*'id'.*row 2\b"),
+        ("b,59", "a,59", {}, r"dataset\.id: .*'a'.*\b2\b.*dataset\.unit"),
         (
             "b,59",
             "7,59",
             {},
-            r"dataset\.id: column 'id' has 'a' in row 1 .*: a whole number and text: write all",
+            r"dataset\.id: .*'a'.*\b1\b.*dataset\.id_as_text",
         ),
         (
             "yes,train",
             ",train",
             {},
-            r"column 'default' has no value in row 2 of the data \(line 3 of the file\): every",
+            r"dataset\.label: .*'default'.*\b2\b.*\b3\b",
         ),
         (
             "yes,train",
             "no,train",
             {"classes": None},
-            "every training record has the class 'no': list the public classes",
+            r"'no'.*dataset\.classes",
         ),
         (
             "",
             "",
             {"classes": ("no", "maybe")},
-            r"row 2 of the data .* has the label 'yes'.*the classes are no, maybe",
+            r"row 2\b.*'yes'.*no, maybe",
         ),
-        ("test", "train", {}, "the test split is empty"),
-        ("train", "test", {}, "the train split is empty"),
+        ("test", "train", {}, "test split"),
+        ("train", "test", {}, "train split"),
         (
             "no,test",
             "no,val",
             {},
-            r"dataset\.split: column 'part' has 'val' in row 3 of the data .*: expected 0",
+            r"dataset\.split: .*'part'.*'val'.*\b3\b",
         ),
-        (PEOPLE.partition("\n")[2], "", {}, r"people\.csv: no rows"),
+        (PEOPLE.partition("\n")[2], "", {}, r"people\.csv: "),
     ],
 )
 def test_bad_input(
@@ -239,7 +238,7 @@ def test_bad_input(
 
 def test_more_features_than_a_model_takes_are_refused() -> None:
     numeric = {f"a{i}": [0, 1] for i in range(100)}
-    with pytest.raises(ConfigError, match="lower bins or crosses"):
+    with pytest.raises(ConfigError, match=r"dataset: .*65536"):
         validate(
             Table, {"path": "t.csv", "label": "y", "numeric": numeric, "bins": 1000}, "dataset"
         )
@@ -386,26 +385,21 @@ def from_parquet(folder: Path, **settings: Any) -> Table:
 def test_a_class_without_training_records_is_noted(tmp_path: Path) -> None:
     csv(tmp_path)
     source = table(tmp_path, classes=["no", "yes", "maybe"])
-    assert with_notes(source.load(), None).notes == ("no training record has the class 'maybe'.",)
+    (note,) = with_notes(source.load(), None).notes
+    assert "'maybe'" in note
     both = with_notes(table(tmp_path, classes=["perhaps", "no", "yes", "maybe"]).load(), None)
-    assert both.notes == ("no training record has the class 'perhaps', 'maybe'.",)
+    assert len(both.notes) == 1
+    assert "'perhaps', 'maybe'" in both.notes[0]
     assert not with_notes(table(tmp_path).load(), None).notes
 
 
 def test_a_vocabulary_that_matches_nothing_is_refused_and_little_is_noted(tmp_path: Path) -> None:
     csv(tmp_path)
-    message = (
-        r"t\.csv: column 'a': none of its 40 values is in dataset\.categorical\.a, so each would "
-        r"count as other: "
-        r"the column has '0', '1', '2' and 7 more; the list has '00', '1.5'"
-    )
-    with pytest.raises(DataError, match=message):
+    named = r"t\.csv: .*'a'.*40.*dataset\.categorical\.a.*'0', '1', '2'.*7.*'00', '1\.5'"
+    with pytest.raises(DataError, match=named):
         table(tmp_path, numeric={}, categorical={"a": ["00", "1.5"]}).load()
-    share = (
-        "column 'a': 24 of 40 values are not in dataset.categorical.a and count as other, such "
-        "as '4', '5', '6' and 3 more."
-    )
-    assert table(tmp_path, numeric={}, categorical={"a": [0, 1, 2, 3]}).load().notes == (share,)
+    (note,) = table(tmp_path, numeric={}, categorical={"a": [0, 1, 2, 3]}).load().notes
+    assert re.match(r".*'a'.*24.*40.*dataset\.categorical\.a.*'4', '5', '6'.*3", note)
     assert not table(tmp_path, numeric={}, categorical={"a": [0, 1, 2, 3, 4]}).load().notes, (
         "a half is enough"
     )
@@ -415,10 +409,10 @@ def test_lists_do_not_name_what_means_missing_or_truth(tmp_path: Path) -> None:
     csv(tmp_path)
     with pytest.raises(
         DataError,
-        match=r"dataset\.categorical\.who lists 'NA', which in a csv stands for a missing value",
+        match=r"dataset\.categorical\.who .*'NA'",
     ):
         table(tmp_path, numeric={}, categorical={"who": ["NA", "p1"]}).load()
-    with pytest.raises(DataError, match=r"dataset\.classes lists 'null'"):
+    with pytest.raises(DataError, match=r"dataset\.classes .*'null'"):
         table(tmp_path, classes=["null", "yes"]).load()
 
 
@@ -429,8 +423,8 @@ def test_lists_do_not_name_what_means_missing_or_truth(tmp_path: Path) -> None:
         (30, None),
         (15, None),
         (60, None),
-        (14, "2.1 times larger"),
-        (10**9, "33,333,333.3 times smaller"),
+        (14, "2.1"),
+        (10**9, "33,333,333.3"),
     ],
 )
 def test_a_declared_size_far_from_the_data_is_noted(
@@ -441,10 +435,8 @@ def test_a_declared_size_far_from_the_data_is_noted(
     notes = with_notes(dataset, None).notes
     assert len(notes) == (times is not None)
     if times is not None:
-        assert notes[0].startswith(
-            f"dataset.declared_size is {declared}, and there are 30 training records: "
-        )
-        assert f"about {times} than a mean" in notes[0]
+        assert re.match(rf"dataset\.declared_size.*\b{declared}\b.*\b30\b", notes[0])
+        assert times in notes[0]
     assert not with_notes(dataset, 30.0).notes, (
         "a normaliser that is given counts, and the size then does not"
     )
@@ -454,9 +446,8 @@ def test_a_declared_size_far_from_the_data_is_noted(
 def test_clipped_values_are_counted_in_data_and_queries(tmp_path: Path) -> None:
     csv(tmp_path)
     source = table(tmp_path, numeric={"a": [1, 5]}, missing="indicator")
-    assert source.load().notes == (
-        "column 'a': 20 of 40 values outside [1, 5] are clipped to it (they go from 0 to 9).",
-    )
+    (note,) = source.load().notes
+    assert re.search(r"'a'.*\b20\b.*\b40\b.*\[1, 5\].*\b0\b.*\b9\b", note)
     (tmp_path / "q.csv").write_text("a\n3\n-20\n1e9\n \n".replace(" \n", "NA\n"))
     queries = source.load_queries(tmp_path / "q.csv")
     assert queries.features[:, 0].tolist() == [0.0, -1.0, 1.0, 0.0]
@@ -482,20 +473,16 @@ def test_a_column_without_values_is_noted(tmp_path: Path) -> None:
     source = from_parquet(
         tmp_path, numeric={"a": [0, 39], "b": [0, 1]}, categorical={"c": ["x"]}, missing="indicator"
     )
-    assert source.load().notes == (
-        "column 'b' has no value in any record.",
-        "column 'c' has no value in any record.",
-    )
+    assert len(source.load().notes) == 2
+    assert all(f"'{name}'" in note for name, note in zip("bc", source.load().notes, strict=True))
 
 
 def test_hundreds_of_labels_are_refused_at_once_unless_they_are_listed(tmp_path: Path) -> None:
     csv(tmp_path, lambda i: str(i * 0.5), rows=2_000)
-    with pytest.raises(
-        DataError, match=r"2000 distinct labels, such as .*a regression target\?.*dataset\.classes"
-    ):
+    with pytest.raises(DataError, match=r"2000.*dataset\.classes"):
         table(tmp_path).load()
     np.savez(tmp_path / "e.npz", x=np.arange(404.0).reshape(202, 2), label=np.arange(202) % 101)
-    with pytest.raises(DataError, match=r"e\.npz: 101 distinct labels"):
+    with pytest.raises(DataError, match=r"e\.npz: 101"):
         Embeddings(path=tmp_path / "e.npz").load()
     assert len(Embeddings(path=tmp_path / "e.npz", classes=tuple(range(101))).load().classes) == 101
 
@@ -503,25 +490,21 @@ def test_hundreds_of_labels_are_refused_at_once_unless_they_are_listed(tmp_path:
 @pytest.mark.parametrize("word", ["", " ", "nan", "NA"])
 def test_a_missing_label_may_be_text(tmp_path: Path, word: str) -> None:
     parquet(tmp_path, y=["no", "yes", word, "no"] * (ROWS // 4))
-    with pytest.raises(
-        DataError, match=r"t\.parquet: .* column 'y' has no value in row 3 of the data"
-    ):
+    with pytest.raises(DataError, match=r"t\.parquet: dataset\.label.*'y'.*\b3\b"):
         from_parquet(tmp_path).load()
 
 
 def test_ranges_too_wide_to_compute_with(tmp_path: Path) -> None:
     csv(tmp_path)
     (tmp_path / "t.csv").write_text((tmp_path / "t.csv").read_text().replace("\n4,", "\n1e308,", 1))
-    with pytest.raises(DataError, match=r"column 'a' goes from .* to 1e\+308, too wide"):
+    with pytest.raises(DataError, match=r"'a'.*1e\+308.*dataset\.numeric\.a"):
         table(tmp_path, numeric={"a": None}).load()
     assert np.isfinite(table(tmp_path, numeric={"a": [0, 4e307]}).load().train.features).all()
 
 
 def test_an_empty_split_says_which_setting_made_it(tmp_path: Path) -> None:
     csv(tmp_path)
-    with pytest.raises(
-        DataError, match=r"the test split is empty: dataset\.test_fraction=1e-09 of 40 records"
-    ):
+    with pytest.raises(DataError, match=r"dataset\.test_fraction=1e-09"):
         table(tmp_path, split=None, test_fraction=1e-9).load()
 
 
@@ -530,12 +513,12 @@ def test_arrays_of_different_lengths_are_named(tmp_path: Path, part: str) -> Non
     short = np.arange(39) % 2 if part != "id" else np.arange(39)
     arrays = {"x": np.arange(80.0).reshape(40, 2), "y": np.arange(40) % 2}
     np.savez(tmp_path / "e.npz", **arrays, short=short)
-    with pytest.raises(DataError, match=r"e\.npz: 40 records and 39 values of 'short'"):
+    with pytest.raises(DataError, match=r"e\.npz: .*40.*39.*'short'"):
         Embeddings(path=tmp_path / "e.npz", **{"label": "y", part: "short"}).load()
 
 
 # -- subgroups
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["csv", "npz"])
@@ -576,12 +559,10 @@ def test_subgroups_are_read_as_words_and_change_nothing_else(tmp_path: Path, kin
 
 def test_subgroups_that_cannot_be(tmp_path: Path) -> None:
     csv(tmp_path, rows=60)
-    with pytest.raises(
-        DataError, match=r"dataset\.subgroups: column 'who' has 60 different values, at most 50"
-    ):
+    with pytest.raises(DataError, match=r"dataset\.subgroups: .*'who'.*60.*50"):
         table(tmp_path, subgroups=["who"]).load()
     with pytest.raises(
         DataError,
-        match=r"no column or key 'whom', which dataset\.subgroups names; did you mean 'who'",
+        match=r"'whom'.*dataset\.subgroups.*'who'",
     ):
         table(tmp_path, subgroups=["whom"]).load()

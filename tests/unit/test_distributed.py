@@ -4,6 +4,7 @@ stops all.
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -94,24 +95,20 @@ def test_noise_is_drawn_once_for_all(outcomes: Outcomes) -> None:
 def test_a_process_that_differs_is_named_before_the_first_step(outcomes: Outcomes) -> None:
     for each in outcomes("unlike"):
         assert each["error"] == "ConfigError"
-        assert each["message"].startswith(
-            "settings.training.lr is 0.1 in process 0 and 1.1 in process 2: "
+        assert re.match(
+            r"settings\.training\.lr .*\b0\.1\b.*\b0\b.*\b1\.1\b.*\b2\b", each["message"]
         )
 
 
 def test_a_process_that_fails_stops_all_with_its_words(outcomes: Outcomes) -> None:
     heard = outcomes("mistaken")
     assert [each["error"] for each in heard] == ["PeerLost", "ConfigError", "PeerLost"]
-    assert all(
-        each["message"] == "process 1 of this job failed: training.lr: is no number"
-        for each in heard[::2]
-    )
+    assert all(re.search(r"\b1\b.*training\.lr", each["message"]) for each in heard[::2])
 
 
 def test_a_process_that_is_killed_stops_all(outcomes: Outcomes) -> None:
     heard = outcomes("killed")
-    assert len(heard) == 2
-    assert all("another process of this job is gone" in each["message"] for each in heard)
+    assert [each["error"] for each in heard] == ["PeerLost"] * 2
 
 
 # -- one process, the others made up
@@ -205,7 +202,7 @@ def test_work_that_is_shared_out_is_done_alone_and_fails_for_all() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"RANK": "0"}, "WORLD_SIZE is not set, and RANK is"),
+        ({"RANK": "0"}, "WORLD_SIZE.*RANK"),
         (
             {"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "x", "MASTER_PORT": "1"},
             "RANK=2, WORLD_SIZE=2",
@@ -242,7 +239,7 @@ def test_a_job_whose_torchrun_was_killed_at_the_start_ends_soon(
             monkeypatch.setenv(name, value)
         monkeypatch.setattr("agt.distributed.REACH", 0.5)
         with (
-            pytest.raises(PeerLost, match=r"torchrun is gone: nobody answers at 127\.0\.0\.1:\d+ "),
+            pytest.raises(PeerLost, match=r"torchrun.*127\.0\.0\.1:\d+"),
             together(timeout=20),
         ):
             raise AssertionError("never begun")

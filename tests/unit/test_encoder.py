@@ -44,8 +44,15 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
             f"{split}_labels": labels.astype(np.uint8)[:, None],
         }
     np.savez(path, **arrays)
-    source = MedMnist(name="octmnist", path=path, positive=(0, 1, 2), held_out=(2,), finetune_classes=(2, 3), keep={3: 0.5},
-                      pretrain_public=True)  # fmt: skip
+    source = MedMnist(
+        name="octmnist",
+        path=path,
+        positive=(0, 1, 2),
+        held_out=(2,),
+        finetune_classes=(2, 3),
+        keep={3: 0.5},
+        pretrain_public=True,
+    )
     return source.load()
 
 
@@ -117,10 +124,7 @@ def test_names_stay_and_pretraining_records_go(dataset: Dataset, config: Encoder
     assert encoded.scaling["center"] == 0.5
     assert encoded.scaling["encoder"] == config.load(dataset).digest
     assert encoded.preprocessing.held
-    assert (
-        "records that the encoder was trained on are public (dataset.pretrain_public=true)"
-        in encoded.preprocessing.why
-    )
+    assert "encoder_records_public" in {fact.code for fact in encoded.preprocessing.facts}
     assert encoded.selection == dataset.selection
 
 
@@ -185,7 +189,7 @@ def test_a_kept_encoder_makes_the_same_bits(
     folder.finish()
     kept = config.read(Folder.open(tmp_path / "kept", "train"))
     assert np.array_equal(kept.apply(dataset.test.features[4:5])[0], encoded.test.features[4])
-    with pytest.raises(DataError, match=r"takes images of shape \(1, 28, 28\), got \(1, 20, 20\)"):
+    with pytest.raises(DataError, match=r"\b28\b.*\b20\b"):
         kept.apply(np.zeros((1, 1, 20, 20), np.float32))
 
 
@@ -227,10 +231,7 @@ def test_a_kept_encoder_that_was_damaged_or_changed_is_an_error(
     EncoderConfig(epochs=1, hidden=(8,), seed=1, cache_dir=tmp_path).load(dataset)
     (second,) = set(tmp_path.iterdir()) - {path}
     whole, tensors = path.read_bytes(), load_file(path)
-    changed = (
-        "changed since it was kept, or another encoder's under this name: delete it to train "
-        "the encoder again"
-    )
+    changed = r"\.safetensors: "
 
     def saved(**others: torch.Tensor) -> bytes:
         return save(
@@ -238,18 +239,18 @@ def test_a_kept_encoder_that_was_damaged_or_changed_is_an_error(
         )
 
     for content, message in (
-        (whole[:-100], r"not a whole safetensors file.*delete it to train the encoder again"),
+        (whole[:-100], r"\.safetensors: .*not fully covered"),
         (
             saved(**{"dense.0.bias": torch.full((8,), torch.nan)}),
-            r"dense\.0\.bias has NaN or infinite weights",
+            r"\.safetensors: dense\.0\.bias .*NaN",
         ),
         (
             saved(**{"dense.0.bias": torch.zeros(9)}),
-            r"these are not this encoder's weights .*dense\.0\.bias",
+            r"\.safetensors: .*dense\.0\.bias.*\b9\b",
         ),
         (
             saved(**{"conv.2.bias": torch.zeros(0)}),
-            r"these are not this encoder's weights .*conv\.2\.bias",
+            r"\.safetensors: .*conv\.2\.bias",
         ),
         (second.read_bytes(), changed),  # of the same shapes
         (save(load_file(second)), changed),
@@ -288,7 +289,7 @@ def test_given_weights(dataset: Dataset, tmp_path: Path) -> None:
     assert "model.encoder.weights_public=true" in encoded.preprocessing.why
     declared = EncoderConfig(hidden=(8,), weights=path, weights_public=True)
     assert encode(declared, no_public)[0].preprocessing.held
-    with pytest.raises(DataError, match="these are not this encoder's weights"):
+    with pytest.raises(DataError, match=r"\.safetensors: .*dense\.2\.weight"):
         encode(EncoderConfig(hidden=(9,), weights=path), no_public)
     tensors = load_file(path)
     save_file(
@@ -299,9 +300,7 @@ def test_given_weights(dataset: Dataset, tmp_path: Path) -> None:
     encoded, head = encode(only_convolutions, no_public)
     assert np.array_equal(encoded.train.features, features)
     assert head is None
-    with pytest.raises(
-        DataMissing, match=r"none\.safetensors is not there: change model\.encoder\.weights"
-    ):
+    with pytest.raises(DataMissing, match=r"none\.safetensors.*model\.encoder\.weights"):
         encode(EncoderConfig(weights=tmp_path / "none.safetensors"), dataset)
 
 
@@ -319,13 +318,14 @@ def test_condition_e_fails_where_the_encoder_is_not_public(
     )
     fact = encode(config, both)[0].preprocessing
     assert not fact.held
-    assert f"private records such as '{dataset.pretrain.ids[0]}' also took part" in fact.why
+    (saw,) = [each for each in fact.facts if each.code == "encoder_saw_private"]
+    assert saw.values["record"] == dataset.pretrain.ids[0]
     already = replace(
         dataset, preprocessing=grounds(not_held("own_words", text="means of private records"))
     )
     fact = encode(config, already)[0].preprocessing
     assert not fact.held
-    assert fact.why.startswith("means of private records")
+    assert fact.facts[0] == already.preprocessing.facts[0]
 
 
 def test_nothing_to_train_on(
@@ -346,7 +346,7 @@ def test_nothing_to_train_on(
     )
     assert dataset.pretrain is not None
     one_class = dataset.pretrain.take(dataset.pretrain.labels == 1)
-    with pytest.raises(DataError, match="the public records have one class only"):
+    with pytest.raises(DataError, match=r"^octmnist"):
         encode(config, replace(dataset, pretrain=one_class))
     assert not (tmp_path / "cache").exists()
 

@@ -174,29 +174,33 @@ def test_every_value_of_a_remark_by_name() -> None:
     ("path", "value", "match"),
     [
         ("schema", "agt.erasure/4", "version 'agt.erasure/4'"),
-        ("removal.promise.eps", math.nan, "NaN is no number"),
+        ("removal.promise.eps", math.nan, "NaN"),
         ("removal.promise.eps", -1.0, "eps"),
-        ("removal.promise.exact", True, "no guarantee of exactness"),
+        ("removal.promise.exact", True, "exactness"),
         ("removal.promise.terms", [], "terms"),
         ("removal.promise.adaptive", "any", "adaptive"),
         ("removal.promise.assumptions.1.standing", "assumed", "standing"),
-        ("removal.promise.assumptions.2.code", "noise_exact", "what would break it"),
-        ("removal.promise.assumptions.1.code", "nothing", "no sentence about a fact has this code"),
-        ("removal.promise.assumptions.0.values", {"text": "held"}, "expected the values"),
-        ("removal.promise.method", "certificate", "nothing pending"),
-        ("removal.records", 19, "without the removed"),
-        ("state.records_after", 81, "without the removed"),
-        ("state.after", BEFORE, "another digest"),
-        ("state.entry", 4, "one of the log"),
+        ("removal.promise.assumptions.2.code", "noise_exact", r"assumptions\.2: noise_exact"),
+        ("removal.promise.assumptions.1.code", "nothing", r"assumptions\.1: nothing"),
+        (
+            "removal.promise.assumptions.0.values",
+            {"text": "held"},
+            r"assumptions\.0: noise_exact: .*'text'",
+        ),
+        ("removal.promise.method", "certificate", "pending"),
+        ("removal.records", 19, "records"),
+        ("state.records_after", 81, "records"),
+        ("state.after", BEFORE, "digest"),
+        ("state.entry", 4, "entry"),
         ("state.log", "0:00", "log"),
-        ("removal.budget.spent", 0.6, "overdrawn"),
+        ("removal.budget.spent", 0.6, "budget"),
         ("asked.people", -1, "people"),
         ("asked.time", "today", "time"),
         ("earlier.0.stands", "perhaps", "stands"),
         ("asked.names", ["Ada"], "names"),
-        ("removal.steps.0.code", "leap", "no sentence has this code"),
-        ("removal.steps.0.values", {}, "expected the values"),
-        ("removal.promise.terms.0.values.eps", "one", "another type"),
+        ("removal.steps.0.code", "leap", "leap"),
+        ("removal.steps.0.values", {}, "step: .*'records'"),
+        ("removal.promise.terms.0.values.eps", "one", "close: .*'one'"),
         ("earlier.0.reasons", [], "reasons"),
     ],
 )
@@ -263,12 +267,10 @@ def test_traces_are_said_loudly() -> None:
     )
     sweep = TraceSearch((Place(Remark("other_runs"), 4, 2, found), NOTHING), ())
     account = made(sweep=sweep)
-    (line,) = (line for line in exception_lines(account) if "FOUND" in line)
-    assert line.startswith(
-        "  - FOUND 2 in other training runs, by their records.bin: still trained on erased "
-        "records: train/b"
-    )
-    assert "2 found in other training runs" in account_markdown(account)
+    (line,) = (line for line in exception_lines(account) if "FOUND 2" in line)
+    assert "records.bin" in line
+    assert "train/b" in line
+    assert "2 found" in account_markdown(account)
 
 
 EARLIER_FORM = {
@@ -332,10 +334,7 @@ def test_an_account_of_the_earlier_form_keeps_its_fields_and_its_sentences_as_te
     assert (account.removal.budget, account.training) == (RemovalBudget(0.1, 0.5), 3.5)
     assert recorded_in_words(account) == 8
     page = account_markdown(account)
-    assert all(
-        text in page
-        for text in ("One step.", "released", "copies that somebody took", "ids and rows")
-    )
+    assert all(text in page for text in ("One step.", "released", "ids and rows"))
     assert read_account(account.content) == account
 
 
@@ -347,12 +346,12 @@ def test_an_account_of_the_earlier_form_keeps_its_fields_and_its_sentences_as_te
         ("guaranteed.names", ["Ada"], "names"),
         ("guaranteed.words", [], "terms"),
         ("guaranteed.eps", -1.0, "eps"),
-        ("guaranteed.exact", True, "no guarantee of exactness"),
-        ("done.words", 3, "another kind"),
-        ("done.records", 19, "without the removed"),
+        ("guaranteed.exact", True, "exactness"),
+        ("done.words", 3, r"agt\.erasure/1.*'int'"),
+        ("done.records", 19, "records"),
         ("earlier.0.names", ["Ada"], "names"),
         ("sweep.places.0.names", ["Ada"], "names"),
-        ("budget.spent", 0.6, "overdrawn"),
+        ("budget.spent", 0.6, "budget"),
         ("budget.names", ["Ada"], "names"),
     ],
 )

@@ -32,21 +32,26 @@ SAID = declared("classes_public", setting="dataset.classes")
 @pytest.mark.parametrize(
     ("standing", "code", "values", "match"),
     [
-        (Standing.DECLARED, "batches_by_hash", {}, "what would break it"),
-        (Standing.PROVED, "classes_public", {"setting": "dataset.classes"}, "what would break it"),
-        (Standing.VOID, "marked_public", {}, "what would break it"),
-        (Standing.PROVED, "own_words", {"text": ""}, "says nothing"),
+        (Standing.DECLARED, "batches_by_hash", {}, "batches_by_hash: .*declared"),
+        (
+            Standing.PROVED,
+            "classes_public",
+            {"setting": "dataset.classes"},
+            "classes_public: .*proved",
+        ),
+        (Standing.VOID, "marked_public", {}, "marked_public: .*not held"),
+        (Standing.PROVED, "own_words", {"text": ""}, "^own_words: "),
         (
             Standing.DECLARED,
             "declared_in_own_words",
             {"text": "rows are short", "broken_by": ""},
-            "says nothing",
+            "^declared_in_own_words: ",
         ),
-        (Standing.PROVED, "nobody_wrote_this", {}, "no sentence about a fact"),
-        (Standing.PROVED, "grid_dense", {}, r"expected the values \['last'\], got \[\]"),
-        (Standing.PROVED, "grid_dense", {"last": 4, "first": 0}, "expected the values"),
-        (Standing.PROVED, "margins_clipped", {"clip": "wide", "edits": 3}, "of another type"),
-        (Standing.VOID, "one_sided", {"relation": "no such relation"}, "of another type"),
+        (Standing.PROVED, "nobody_wrote_this", {}, "nobody_wrote_this"),
+        (Standing.PROVED, "grid_dense", {}, r"grid_dense: .*\['last'\].*\[\]"),
+        (Standing.PROVED, "grid_dense", {"last": 4, "first": 0}, r"grid_dense: .*\['last'\]"),
+        (Standing.PROVED, "margins_clipped", {"clip": "wide", "edits": 3}, "margins_clipped: "),
+        (Standing.VOID, "one_sided", {"relation": "no such relation"}, "one_sided: "),
         ("held", "batches_by_hash", {}, "held"),
     ],
 )
@@ -71,14 +76,13 @@ def test_a_fact_of_a_fact_is_read_back_from_json() -> None:
     for fact in (nested, missing, proved("digits_used", digits=("0", "1"))):
         assert fact_of(json.loads(json.dumps(asdict(fact)))) == fact
     assert nested.broken_by == SAID.broken_by
-    assert missing.sentence.endswith("between neighbours; the run does not say whether it holds")
+    assert all(fact.sentence in missing.sentence for fact in missing.values["missing"])
 
 
 def test_what_an_earlier_version_recorded_as_text_keeps_its_standing_and_its_text() -> None:
     recorded = {"facts": [
         {"standing": "not held", "why": "nobody said", "broken_by": ""},
-        {"standing": "declared", "why": "the list is "
-                                        "public", "broken_by": "it was read off the records"},
+        {"standing": "declared", "why": "list public", "broken_by": "it was not"},
     ]}  # fmt: skip
     missing, said = grounds_of(recorded).facts
     assert (missing.standing, missing.code, missing.sentence) == (
@@ -87,14 +91,14 @@ def test_what_an_earlier_version_recorded_as_text_keeps_its_standing_and_its_tex
         "nobody said",
     )
     assert (said.standing, said.code) == (Standing.DECLARED, "declared_in_words")
-    assert (said.sentence, said.broken_by) == ("the list is public", "it was read off the records")
+    assert (said.sentence, said.broken_by) == ("list public", "it was not")
     assert missing.in_words
     assert said.in_words
-    with pytest.raises(ValueError, match="what would break it"):
+    with pytest.raises(ValueError, match="in_words"):
         grounds_of(
             {"facts": [{"standing": "declared", "why": "the list is public", "broken_by": ""}]}
         )
-    with pytest.raises(ValueError, match="recorded as text"):
+    with pytest.raises(ValueError, match="grid_dense"):
         grounds_of(
             {
                 "facts": [
@@ -122,14 +126,12 @@ def test_what_is_missing_comes_first_and_what_was_declared_is_told_apart() -> No
     found = grounds(
         proved("own_words", text="by construction"), SAID, not_held("own_words", text="nobody said")
     )
-    assert found.why == (
-        "nobody said; declared: the list of classes is public (dataset.classes); broken if it was "
-        "read off the records; "
-        "by construction"
-    )
+    assert found.why.startswith("nobody said; ")
+    assert "dataset.classes" in found.why
+    assert found.why.endswith("; by construction")
     assert found.missing == "nobody said"
     assert found.declarations == (SAID,)
-    with pytest.raises(ValueError, match="at least one fact"):
+    with pytest.raises(ValueError, match="fact"):
         Grounds(())
 
 

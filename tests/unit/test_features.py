@@ -140,7 +140,7 @@ def test_whitening_makes_the_public_rows_round() -> None:
         spread = np.cov((unit @ fm.whitening).T, bias=True)
         assert spread / spread[0, 0] == pytest.approx(np.eye(6), abs=1e-5)
         assert [fact.standing for fact in fm.public] == [Standing.PROVED, Standing.DECLARED]
-        assert "are public without their labels" in fm.public[1].sentence
+        assert fm.public[1].code == "whitening_rows_public"
 
 
 FEW = FeaturesConfig(whiten=0.75, public="test", ridge=1e-9)
@@ -220,11 +220,11 @@ def test_the_covariance_is_that_of_the_rounded_rows() -> None:
 def test_public_rows_that_cannot_be_summed_are_refused() -> None:
     config = FeaturesConfig(whiten=1.0, public="test")
     many = np.broadcast_to(np.ones(1, dtype=np.float32), (PUBLIC_ROWS + 1, 1))
-    with pytest.raises(ConfigError, match=r"certificate\.features\.public: 67108865 public rows"):
+    with pytest.raises(ConfigError, match=r"certificate\.features\.public.*67108865.*67108864"):
         _whitening(many, config)
     broken = public_rows(5, 3)
     broken[2, 1] = np.nan
-    with pytest.raises(UnsoundError, match="not finite"):
+    with pytest.raises(UnsoundError, match=r"certificate\.features\.public: "):
         _whitening(broken, config)
 
 
@@ -234,7 +234,7 @@ def test_a_recorded_map_is_the_map() -> None:
     again = FeatureMap(config, 6).with_matrices(made.matrices)
     assert again(data.train.features).tobytes() == made(data.train.features).tobytes()
     broken = {name: matrix + 0.5 for name, matrix in made.matrices.items()}
-    with pytest.raises(UnsoundError, match="exact product"):
+    with pytest.raises(UnsoundError, match=r"certificate\.features: "):
         FeatureMap(config, 6).with_matrices(broken)
 
 
@@ -269,9 +269,7 @@ def test_public_rows_that_leave_a_direction_empty_need_a_ridge() -> None:
     every order of the rows.
     """
     few = np.random.default_rng(3).normal(size=(4, 6))
-    with pytest.raises(
-        ConfigError, match=r"features\.ridge=0: the 4 public rows do not fill all 6 directions"
-    ):
+    with pytest.raises(ConfigError, match=r"features\.ridge=0:.*\b4\b.*\b6\b"):
         _whitening(few, FeaturesConfig(whiten=0.5, public="test", ridge=0.0))
     assert np.isfinite(_whitening(few, FeaturesConfig(whiten=0.5, public="test", ridge=1e-3))).all()
 
@@ -294,7 +292,7 @@ def with_test(data: Dataset, rows: np.ndarray) -> Dataset:
 
 
 # -- exponentials
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_exponentials_are_close_and_the_same_bits_wherever_they_stand() -> None:
@@ -341,7 +339,7 @@ def test_a_vector_unit_s_own_last_digits_would_be_caught(monkeypatch: pytest.Mon
 
 
 # -- landmarks
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def distances_are_exact(rounded: Callable[[np.ndarray], np.ndarray]) -> bool:
@@ -443,9 +441,7 @@ def test_landmarks_that_cannot_be_had_are_refused() -> None:
     )
     made = FeatureMap.of(LANDMARKS, tabled())
     longer = {name: matrix * 4 for name, matrix in made.matrices.items()}
-    with pytest.raises(
-        UnsoundError, match="projection matrix has entries that no exact product can take"
-    ):
+    with pytest.raises(UnsoundError, match=r"certificate\.features: "):
         FeatureMap(LANDMARKS, 5).with_matrices(longer)
 
 
@@ -453,13 +449,13 @@ def test_a_claim_says_that_landmarks_are_public_rows_and_are_published() -> None
     for config in (LANDMARKS, replace(LANDMARKS, whiten=0.5)):
         facts = FeatureMap.of(config, tabled()).public
         (said,) = [fact for fact in facts if fact.standing is Standing.DECLARED]
-        assert "the test records" in said.sentence
-        assert "some of which are landmarks and published with weights" in said.sentence
+        assert said.values["public"] == "test"
+        assert said.code.endswith("landmark_rows_public")
         assert ("whitens" in said.sentence) == bool(config.whiten)
 
 
 # -- asking for them
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", USUAL_COUNTS)
@@ -499,18 +495,18 @@ def test_arrays_take_the_same_maps(tmp_path: Any) -> None:
     [
         (
             {"features": "landmarks"},
-            r"features: map=landmarks takes its landmarks from rows that are declared public",
+            "features: map=landmarks",
         ),
         (
             {"features": {"map": "landmarks", "public": "test"}},
-            r"public=test: landmarks needs rows, and there are 0 such",
+            r"public=test.*\b0\b",
         ),
-        ({"features": "reluu"}, r"features\.map: unknown value 'reluu'; did you mean 'relu'"),
-        ({"features": {"map": "none", "count": 4}}, r"with map=none it must be null"),
-        ({"features": 5}, "expected a mapping"),
+        ({"features": "reluu"}, r"features\.map: .*'reluu'"),
+        ({"features": {"map": "none", "count": 4}}, "features: count.*map=none"),
+        ({"features": 5}, r"features: .*\b5\b"),
         (
             {"features": "relu", "network": (4,)},
-            r"features: public features stand in front of a linear head",
+            "features: .*certificate=stability",
         ),
         (
             {"features": "relu", "certificate": {"name": "erm", "features": {"bias": 0.5}}},
@@ -584,7 +580,8 @@ def test_tuning_leaves_out_landmarks_that_nobody_asked_for_where_rows_are_few() 
     ]
     tried = choices(composed("train", line), None, public="test")
     landmarks = next(choice for choice in tried if "landmarks" in choice.words)
-    assert landmarks.words == "certificate.features=map landmarks count 256 public test"
+    features = landmarks.config["certificate"]["features"]
+    assert (features["map"], features["count"], features["public"]) == ("landmarks", 256, "test")
     for choice in tried:
         assert TuningData("test", Console(quiet=True)).able(choice) == (choice is not landmarks), (
             choice.words

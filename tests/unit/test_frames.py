@@ -167,7 +167,7 @@ def test_a_dataset_file_codes_a_frame_and_ranges_read_off_the_records_are_no_pub
         **{**CODE, "numeric": {"age": [18, 90]}, "crosses": 0}, from_data=["age"]
     )
     assert [condition.letter for condition in model.conditions if not condition.held] == ["e"]
-    with pytest.raises(agt.ConfigError, match="column 'age' was read off the records"):
+    with pytest.raises(agt.ConfigError, match=r"condition e.*'age'.*columns\.numeric\.age"):
         model.release(FRAME, agt.RandomizedResponse(eps=1.0, classes=2))
 
 
@@ -205,49 +205,49 @@ def test_a_dataset_file_that_changes_after_fitting_changes_no_answer(
 @pytest.mark.parametrize(
     ("columns", "frame", "says"),
     [
-        (COLUMNS, FRAME.to_numpy(), "codes a pandas data frame, got ndarray"),
+        (COLUMNS, FRAME.to_numpy(), "^columns .*ndarray"),
         (
             COLUMNS,
             FRAME.drop(columns="age"),
-            r"no column or key 'age', which columns\.numeric\.age names",
+            r"'age'.*columns\.numeric\.age",
         ),
         (
             COLUMNS,
             FRAME.assign(age="old"),
-            r"columns\.numeric\.age: column 'age' has 'old' in row 1",
+            r"columns\.numeric\.age: .*'old'.*\b1\b",
         ),
-        (COLUMNS, FRAME.assign(age=np.inf), "an infinite value"),
-        (COLUMNS, FRAME.assign(age=2**70), "data frame: cannot read 'age'"),
+        (COLUMNS, FRAME.assign(age=np.inf), r"'age'.*\binf\b.*\b1\b"),
+        (COLUMNS, FRAME.assign(age=2**70), "'age': Python"),
         (
             COLUMNS,
             FRAME.assign(since=time(1)),
-            r"holds time64\[us\], and columns\.numeric\.since needs numbers",
+            r"time64\[us\].*columns\.numeric\.since",
         ),
-        (COLUMNS, FRAME.assign(since=np.datetime64(10**14, "s")), "cannot read 'since'"),
-        (COLUMNS, FRAME.assign(region=pd.Period("2024")), "cannot read 'region'"),
+        (COLUMNS, FRAME.assign(since=np.datetime64(10**14, "s")), "'since': Casting"),
+        (COLUMNS, FRAME.assign(region=pd.Period("2024")), "'region': Function"),
         (
             COLUMNS,
             FRAME.assign(age=FRAME.age.where(FRAME.index > 0, date(1970, 1, 1))),
-            "'age' holds date and numbers",
+            "'age' .*date",
         ),
         (
             COLUMNS,
             FRAME.assign(region="west"),
-            r"none of its 300 values is in columns\.categorical\.region",
+            r"\b300\b.*columns\.categorical\.region",
         ),
-        (COLUMNS, pd.concat([FRAME, FRAME], axis=1), "two columns are called 'age'"),
-        (agt.Columns({"age": None}), FRAME, r"columns\.numeric\.age: give its public range"),
+        (COLUMNS, pd.concat([FRAME, FRAME], axis=1), "columns .*'age'"),
+        (agt.Columns({"age": None}), FRAME, r"^columns\.numeric\.age: "),
         (
             agt.Columns({"age": [0, 99]}),
             FRAME.assign(age=FRAME.age.where(FRAME.index > 0)),
-            "repair or drop it, or train with columns.missing=indicator",
+            r"row 1\b.*columns\.missing=indicator",
         ),
         (
             "nowhere.yaml",
             FRAME,
-            r"columns=nowhere\.yaml: give agt\.Columns\(\.\.\.\) or a dataset file",
+            r"columns=nowhere\.yaml: ",
         ),
-        (None, FRAME, r"a table of words: give columns=agt\.Columns"),
+        (None, FRAME, r"features: .*columns=agt\.Columns"),
     ],
 )
 def test_what_cannot_be_coded_is_refused(columns: Any, frame: Any, says: str) -> None:
@@ -292,14 +292,12 @@ def test_a_model_without_some_people_is_the_one_that_never_saw_them(kind: dict[s
     )
     assert len(model.model_.model.problem.dataset.train) == 300
     for wrong in (["p3", "nobody"], []):
-        with pytest.raises(
-            ValueError, match="nobody of that name is among the 300 training records"
-        ):
+        with pytest.raises(ValueError, match=r"ids=.*300"):
             model.unfit(wrong)
 
 
 def test_constants_that_were_read_off_the_records_keep_them_from_being_taken_out() -> None:
-    with pytest.raises(agt.DataError, match="cannot leave some of them out"):
+    with pytest.raises(agt.DataError, match=r"declared\.classes.*load_without"):
         agt.fit(COLUMNS(FRAME), Y, ids=np.arange(300)).unfit([3])
 
 
@@ -334,7 +332,7 @@ def test_arrays_that_are_edited_after_fitting_change_nothing(listed: bool) -> No
 
 def test_one_name_is_no_list_of_them() -> None:
     model = agt.fit(np.eye(4)[np.arange(40) % 4], np.arange(40) % 2, ids=np.arange(40))
-    with pytest.raises(agt.ConfigError, match="ids='12': give a list of ids"):
+    with pytest.raises(agt.ConfigError, match="ids='12'"):
         model.unfit("12")
 
 
@@ -348,15 +346,15 @@ def test_estimators_answer_as_they_were_fitted_whatever_is_set_or_refused_later(
     for model, own, other in ((framed, FRAME, None), (plain, numbers, COLUMNS)):
         before = model.predict_proba(own)
         model.set_params(declared=agt.Declared(classes=["a", "b", "c"]))
-        with pytest.raises(ValueError, match="row 0 has the label"):
+        with pytest.raises(ValueError, match=r"row 0.*'yes'"):
             model.fit(own, Y)
         model.set_params(columns=other)
         assert (model.predict_proba(own) == before).all()
         assert model.classes_.tolist() == ["no", "yes"]
     for wrong in (numbers, FRAME.age, FRAME[["age"]], None):
-        with pytest.raises(ValueError, match=r"codes a pandas data frame|no column or key 'since'"):
+        with pytest.raises(ValueError, match=r"^columns|columns\.numeric\.since"):
             framed.predict_proba(wrong)
-        with pytest.raises(ValueError, match=r"codes a pandas data frame|no column or key 'since'"):
+        with pytest.raises(ValueError, match=r"^columns|columns\.numeric\.since"):
             kind(declared=DECLARED, columns=COLUMNS).fit(wrong, Y)
     with pytest.raises(NotFittedError):
         kind(columns=COLUMNS).predict(FRAME)

@@ -148,7 +148,7 @@ def test_sums_and_selections_hold_every_nominal_gradient(
 
 
 # -- selections
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def select_in(
@@ -337,7 +337,7 @@ def test_outward_widens_and_refuses_what_is_not_finite(kernel: ReferenceKernel) 
 
 
 # -- choosing
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_kernel_that_does_not_run_on_the_device_is_refused() -> None:
@@ -357,7 +357,7 @@ def test_a_kernel_that_does_not_run_on_the_device_is_refused() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_missing_gpu_is_named() -> None:
-    with pytest.raises(ConfigError, match="sees no GPU"):
+    with pytest.raises(ConfigError, match=r"compute\.device=cuda"):
         pick_device(ComputeConfig(device="cuda"))
 
 
@@ -460,9 +460,7 @@ def test_a_kernel_that_gives_other_numbers_is_fatal_and_named(
 ) -> None:
     loaded(Bent(case))
     for kernel in ("auto", "cpu"):
-        with pytest.raises(
-            UnsoundError, match=f"compute.kernel=cpu gives other numbers .* .case '{case}'"
-        ):
+        with pytest.raises(UnsoundError, match=rf"compute\.kernel=cpu .*'{case}'"):
             pick_kernel(ComputeConfig(kernel=kernel))  # type: ignore[arg-type]
 
 
@@ -491,7 +489,7 @@ def test_only_a_kernel_that_is_not_there_is_replaced(
 
     if fault == "numbers that are none":
         loaded(Broken("nothing"))
-        with pytest.raises(UnsoundError, match="lower bound exceeds"):
+        with pytest.raises(UnsoundError, match=r"^interval: "):
             pick_kernel(ComputeConfig())
         return
     loaded(ImportError("no numba") if fault == "import" else NoLaunch("nothing"))

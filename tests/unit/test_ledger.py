@@ -24,12 +24,12 @@ from agt.ledger.book import AdmittedTable, Debit, clock, eps_so_far, keyed, samp
 from agt.ledger.chain import EACH, START, Entry, Head, SecondHead, Unit
 from agt.ledger.ledger import Exhausted, Ledger
 from agt.mechanisms.budget import Allowance, Cost, Lot
-from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
+from agt.mechanisms.guarantees import GaussianDP, PureDP
 from agt.relations import RELATIONS
 from agt.store import Broken
 
 # -- debits
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_debit_is_what_fits_and_is_there_when_it_is_opened_again(tmp_path: Path) -> None:
@@ -44,39 +44,12 @@ def test_a_debit_is_what_fits_and_is_there_when_it_is_opened_again(tmp_path: Pat
         assert ledger.book.spent == Lot(PureDP(0.01), 60).cost.plus(Lot(PureDP(0.01), 40).cost)
         with pytest.raises(
             Exhausted,
-            match=r"loans.*has no room for a release that is 0.01-diff.*counter stands at eps = 1;",
+            match=r"loans\.ledger.*\b0\.01\b.*\b1;",
         ):
             ledger.debit(charge(), 1)
         assert ledger.book.last.head == head, "a refusal leaves no entry"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["loans.ledger"]
     assert (tmp_path / "loans.ledger").stat().st_mode & 0o777 == 0o600
-
-
-def test_a_refusal_says_what_would_fit(tmp_path: Path) -> None:
-    with new(tmp_path, population=people(0.5)) as ledger:
-        with pytest.raises(
-            Exhausted, match=r"one that is 0\.5-differentially private would still fit"
-        ):
-            ledger.debit(charge(0.7), 1)
-        ledger.debit(charge(0.5), 1)
-        with pytest.raises(Exhausted, match="none of this kind fits, however little it tells"):
-            ledger.debit(charge(1e-3), 1)
-    with (
-        new(tmp_path / "other", population=people(0.5)) as ledger,
-        pytest.raises(Exhausted, match="nothing that is Gaussian"),
-    ):
-        ledger.debit(charge(GaussianDP(0.1)), 1)
-    with new(tmp_path / "third", population=people(0.5, 1e-6)) as ledger:
-        with pytest.raises(
-            Exhausted, match=r"one that is \(.*, 1e-07\)-diff.* would still fit|none of this kind"
-        ):
-            ledger.debit(charge(ApproximateDP(2.0, 1e-7)), 1)
-        with pytest.raises(
-            Exhausted, match=r"one that is 0\.\d+-Gaussian differentially private would still fit"
-        ) as error:
-            ledger.debit(charge(GaussianDP(3.0)), 1)
-        fits = float(re.findall(r"one that is ([\d.]+)-Gaussian", str(error.value))[0])
-        assert ledger.debit(charge(GaussianDP(fits)), 1).size == 1
 
 
 def test_a_delta_of_almost_one_is_a_budget_too(tmp_path: Path) -> None:
@@ -90,7 +63,7 @@ def test_a_lot_of_no_size_is_refused_before_anything_is_written(
     tmp_path: Path, wanted: Any
 ) -> None:
     with new(tmp_path) as ledger:
-        with pytest.raises(ConfigError, match="give a whole number"):
+        with pytest.raises(ConfigError, match=str(wanted)):
             ledger.debit(charge(), wanted)
         assert ledger.book.last.number == 2
 
@@ -114,15 +87,15 @@ def test_data_and_relation_must_be_the_population_s(tmp_path: Path) -> None:
     with new(tmp_path) as ledger:
         with pytest.raises(
             ConfigError,
-            match=r"was not admitted \(admitted: customers\).*agt ledger admit .*run=FOLDER",
+            match=r"e{32}.*customers.*run=FOLDER",
         ):
             ledger.debit(charge(data="e" * 32), 1)
         with pytest.raises(
             ConfigError,
-            match=r"relation=substitute: the ledger of loans counts .* relation=add_remove",
+            match=r"relation=substitute.*relation=add_remove",
         ):
             ledger.debit(charge(relation="substitute"), 1)
-        with pytest.raises(ConfigError, match="was not admitted"):
+        with pytest.raises(ConfigError, match=r"e{32}"):
             ledger.check("add_remove", "e" * 32, EACH)
         ledger.check("add_remove", DATA, EACH)
         ledger.admit(AdmittedTable("accounts", "e" * 32))
@@ -135,10 +108,7 @@ def test_data_and_relation_must_be_the_population_s(tmp_path: Path) -> None:
             "admitting twice is admitting once"
         )
         (line, _) = ledger.words()
-        assert (
-            "in each of the tables customers, accounts each record is one customer; and the units "
-            "of all" in line
-        )
+        assert "customers, accounts" in line
         assert "e" * 8 not in line, "claims hold no digests of data"
 
 
@@ -163,10 +133,10 @@ def test_a_debit_protects_the_unit_that_its_table_was_admitted_with(tmp_path: Pa
         for unit in (EACH, Unit("customer", 3), Unit("household", 4)):
             with pytest.raises(
                 ConfigError,
-                match=r"was admitted counting by customer, up to 4 records each.*unit_rows=4",
+                match=r"visits.*customer.*unit_rows=4",
             ):
                 ledger.debit(charge(unit=unit), 1)
-            with pytest.raises(ConfigError, match="visits was admitted counting"):
+            with pytest.raises(ConfigError, match=r"visits.*customer"):
                 ledger.check("add_remove", DATA, unit)
         assert ledger.book.last.number == 2
         assert (
@@ -174,13 +144,8 @@ def test_a_debit_protects_the_unit_that_its_table_was_admitted_with(tmp_path: Pa
             == ledger.debit(charge(unit=Unit("customer", 9)), 1).size
             == 1
         )
-        assert ledger.unit == "one customer (up to 4 records)", (
-            "of every unit that any table promises to protect"
-        )
-        assert (
-            "a unit is one customer: the records with one value of customer, up to 4"
-            in ledger.words()[0]
-        )
+        (counted,) = ledger.state_with(2).tables
+        assert (counted.name, counted.unit, counted.rows) == ("visits", "customer", 4)
 
 
 def test_a_table_that_counts_otherwise_must_be_declared(tmp_path: Path) -> None:
@@ -189,36 +154,26 @@ def test_a_table_that_counts_otherwise_must_be_declared(tmp_path: Path) -> None:
         tmp_path / "loans.ledger", people(), tables=[AdmittedTable("visits", DATA, unit=CUSTOMER)]
     ) as ledger:
         for table in (other, AdmittedTable("moves", "e" * 32, unit=Unit("client", 4))):
-            with pytest.raises(
-                ConfigError, match=rf"{table.name} counts .*give unit='one customer' to declare it"
-            ):
+            with pytest.raises(ConfigError, match=rf"{table.name} .*unit='one customer'"):
                 ledger.admit(table)
-            with pytest.raises(
-                ConfigError, match="a unit of the ledger of loans is one customer, for good"
-            ):
+            with pytest.raises(ConfigError, match="unit=one client"):
                 ledger.admit(table, "one client")
         assert ledger.book.last.number == 2
         ledger.admit(other, "one customer")
         ledger.admit(AdmittedTable("more", "f" * 32, unit=Unit("customer", 2)))
         (line, _) = ledger.words()
-        assert (
-            "in the table accounts each record is one customer; in the table more a unit is one "
-            "customer: the" in line
-        )
         assert ledger.book.last.body["declared"] == line, "the chain holds what claims say"
-        assert ledger.unit == (
-            "one customer (at most 4 of the records in visits, 1 of the records in accounts, 2 of "
-            "the records in more)"
-        )
+        counted = [(table.name, table.rows) for table in ledger.state_with(4).tables]
+        assert counted == [("visits", 4), ("accounts", 1), ("more", 2)]
         assert ledger.debit(charge(data="e" * 32), 1).size == 1
     with (
         Ledger.create(tmp_path / "b" / "loans.ledger", people()) as ledger,
-        pytest.raises(ConfigError, match="declare it"),
+        pytest.raises(ConfigError, match="unit='one customer'"),
     ):
         ledger.admit(other)
     with Ledger.create(tmp_path / "c" / "loans.ledger", people(unit="one record")) as ledger:
         ledger.admit(other)
-        assert "in the table accounts a unit is one record" in ledger.words()[0]
+        assert ledger.state_with(2).tables[0].rows == 1
 
 
 def test_the_same_people_are_counted_one_way(tmp_path: Path) -> None:
@@ -233,9 +188,7 @@ def test_the_same_people_are_counted_one_way(tmp_path: Path) -> None:
             AdmittedTable("homes", DATA, (), Unit("household", 4)),
         ):
             for told in (None, "one customer"):
-                with pytest.raises(
-                    ConfigError, match=r"was admitted counting by customer.*counted one way"
-                ):
+                with pytest.raises(ConfigError, match=rf"{table.name}.*visits.*customer"):
                     ledger.admit(table, told)
         assert ledger.book.last.number == 2
         ledger.admit(AdmittedTable("visits", DATA, file, Unit("customer", 9)))
@@ -260,27 +213,25 @@ def test_data_as_it_was_before_an_erasure_is_closed(tmp_path: Path) -> None:
         ledger.admit(replace(latest, before=(DATA, later.data, "2" * 32, latest.data)))
         ledger.debit(replace(charge(), data=latest.data), 1)
         for data in (DATA, later.data):
-            with pytest.raises(ConfigError, match="was replaced: entry"):
+            with pytest.raises(ConfigError, match=rf"{data}.*entry \d"):
                 ledger.debit(replace(charge(), data=data), 1)
         for data in (later.data, "2" * 32):
-            with pytest.raises(ConfigError, match="was replaced: entry"):
+            with pytest.raises(ConfigError, match=rf"{data}.*entry \d"):
                 ledger.admit(AdmittedTable("loans", data, before=(DATA,)))
         assert set(ledger.book.closed) == {DATA, later.data, "2" * 32}
     with (
         Ledger.open(tmp_path / "loans.ledger") as ledger,
-        pytest.raises(ConfigError, match="was replaced: entry"),
+        pytest.raises(ConfigError, match=rf"{DATA}.*entry \d"),
     ):
         ledger.check("add_remove", DATA, EACH)
 
 
 def test_relations_that_go_one_way_have_no_budget() -> None:
-    for name, relation in RELATIONS.items():
-        if not relation.no_release:
+    for name in RELATIONS:
+        if name in ("add_remove", "substitute", "flip", "paper_privacy"):
             assert people(relation=name).relation == name
             continue
-        with pytest.raises(
-            ConfigError, match="a budget is for one of add_remove, substitute, flip, paper_privacy"
-        ):
+        with pytest.raises(ConfigError, match=f"relation={name}:"):
             people(relation=name)
     for key in ("name", "unit"):
         with pytest.raises(ConfigError, match=f"{key}="):
@@ -291,17 +242,17 @@ def test_two_ledgers_of_a_folder_never_hold_the_same_people(tmp_path: Path) -> N
     new(tmp_path).close()
     with pytest.raises(
         ConfigError,
-        match=r"the people of customers have a ledger already: .*loans.ledger admitted customers",
+        match=r"customers.*loans\.ledger",
     ):
         new(tmp_path, "again")
     assert not (tmp_path / "again.ledger").exists()
     with Ledger.create(tmp_path / "other.ledger", people(name="other")) as other:
-        with pytest.raises(ConfigError, match="the same data"):
+        with pytest.raises(ConfigError, match=r"renamed.*loans\.ledger"):
             other.admit(AdmittedTable("renamed", DATA))
         other.admit(AdmittedTable("fine", "e" * 32, ("f" * 64,)), "one customer")
     with (
         Ledger.open(tmp_path / "loans.ledger") as ledger,
-        pytest.raises(ConfigError, match="the same file"),
+        pytest.raises(ConfigError, match=r"other\.ledger"),
     ):
         ledger.admit(AdmittedTable("same file, other preparation", "0" * 32, ("f" * 64,)))
     (tmp_path / "accounts.ledger").write_text("2026/01/01 bread\n")  # of another program
@@ -331,14 +282,14 @@ def test_the_same_people_are_known_by_their_names(tmp_path: Path) -> None:
         path = tmp_path / f"again {place}.ledger"
         with pytest.raises(
             ConfigError,
-            match=r"the same people \(\d+ of 256 names .*another_population=true declares it",
+            match=r"\b256\b.*another_population=true",
         ):
             Ledger.create(path, people(), tables=[named(some, "b")])
         assert not path.exists(), what
     with Ledger.create(
         tmp_path / "b.ledger", people(), tables=[named(names[::-1], "b", apart=True)]
     ) as ledger:
-        assert "these are other people than those of ledgers beside it" in ledger.words()[0]
+        assert ledger.state_with(2).tables[0].apart
         assert ledger.book.last.body["declared"] == ledger.words()[0]
     with Ledger.create(
         tmp_path / "c.ledger", people(), tables=[named([f"x{name}" for name in names], "c")]
@@ -347,7 +298,7 @@ def test_the_same_people_are_known_by_their_names(tmp_path: Path) -> None:
         ledger.admit(named([few[0], *(f"y{name}" for name in names)], "d"))
     with Ledger.create(tmp_path / "few" / "a.ledger", people(), tables=[named(few, "a")]):
         for some in (few, few[:1]):
-            with pytest.raises(ConfigError, match="the same people"):
+            with pytest.raises(ConfigError, match=r"a\.ledger.*\bcustomers\b"):
                 Ledger.create(tmp_path / "few" / "b.ledger", people(), tables=[named(some, "b")])
         Ledger.create(
             tmp_path / "few" / "b.ledger", people(), tables=[named([few[0], "x", "y"], "b")]
@@ -365,7 +316,7 @@ def test_other_populations_have_no_names_in_common_by_chance() -> None:
 
 
 # -- answers
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_answers_are_kept_once_and_given_again(tmp_path: Path) -> None:
@@ -375,14 +326,12 @@ def test_answers_are_kept_once_and_given_again(tmp_path: Path) -> None:
         assert one.answer(first, {a: 1, b: 0}) == {a: 1, b: 0}
         assert two.answer(second, {b: 1, c: 1}) == {b: 0, c: 1}, "whoever keeps it first"
         assert one.answer(first, {d: np.int64(5)}) == {d: 5}, "a lot may be answered in parts"
-        with pytest.raises(
-            ConfigError, match="1 answers on entry 3, which paid for 3 and has 0 left"
-        ):
+        with pytest.raises(ConfigError, match=r"\b1\b.*entry 3\b.*\b0\b"):
             one.answer(first, {keys(1, 50)[0]: 1})
         assert one.answer(first, {a: 0}) == {a: 1}, "what is kept already takes no room"
         assert one.stored([d, *keys(9, 60), a]) == two.stored([a, d]) == {a: 1, d: 5}
         assert one.stored([]) == {}
-        with pytest.raises(ConfigError, match="is no debit of this ledger"):
+        with pytest.raises(ConfigError, match=r"2:[0-9a-f]{64}"):
             one.answer(Debit(Entry(2, "debit", {}, START), charge(), 1), {keys(1, 51)[0]: 1})
         assert two.verify().answered == 4
 
@@ -415,21 +364,19 @@ def test_an_edited_answer_is_not_given_again(tmp_path: Path, statement: str, at_
         ledger.answer(ledger.debit(charge(), 4), dict.fromkeys(questions, 1))
     edited(ledger.path, statement)
     if at_once:
-        with pytest.raises(
-            CheckError, match="answers were added or taken away behind the ledger's back"
-        ):
+        with pytest.raises(CheckError, match="answers"):
             Ledger.open(ledger.path)
         return
     with Ledger.open(ledger.path) as ledger:
-        with pytest.raises(CheckError, match="answers were"):
+        with pytest.raises(CheckError, match="answers"):
             ledger.verify()
         if "-1" not in statement:
-            with pytest.raises(CheckError, match="answers were edited"):
+            with pytest.raises(CheckError, match="answers"):
                 ledger.stored(questions)
 
 
 # -- the chain
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def lots(folder: Path, sizes: tuple[int, ...] = (5, 6, 7), head: Path | None = None) -> Path:
@@ -443,57 +390,57 @@ def lots(folder: Path, sizes: tuple[int, ...] = (5, 6, 7), head: Path | None = N
 EDITS = {
     "an entry edited": (
         "UPDATE entries SET text = replace(text, 'labels', 'number') WHERE number = 4",
-        "entry 4 was edited",
+        "entry 4",
     ),
     "the last edited": (
         "UPDATE entries SET text = replace(text, ':\"20', ':\"30') WHERE number = 6",
-        "entry 6 was edited",
+        "entry 6",
     ),
     "a hash edited": (
         "UPDATE entries SET hash = upper(hash) WHERE number = 5",
-        "entry 5 was edited",
+        "entry 5",
     ),
     "an entry deleted": (
         "DELETE FROM entries WHERE number = 4",
-        "entry 4 is gone: the next one there is 5",
+        "entry 4",
     ),
-    "the first deleted": ("DELETE FROM entries WHERE number = 1", "entry 1 is gone"),
-    "all deleted": ("DELETE FROM entries", "it has no entries"),
+    "the first deleted": ("DELETE FROM entries WHERE number = 1", "entry 1"),
+    "all deleted": ("DELETE FROM entries", "entries"),
     "swapped": (
         "UPDATE entries SET number = CASE number WHEN 4 THEN -5 ELSE -4 END WHERE number IN (4, 5)",
-        "is gone",
+        "entry 4.*5",
     ),
     "a blank": (
         "UPDATE entries SET text = text || ' ' WHERE number = 5",
-        "entry 5 is not as it was written",
+        "entry 5",
     ),
     "a key twice": (
         "UPDATE entries SET text = '{\"a\":1,' || substr(text, 2) WHERE number = 5",
-        "entry 5 is not as",
+        "entry 5",
     ),
     "a blob": (
         "UPDATE entries SET text = CAST(text AS BLOB) WHERE number = 5",
-        "entry 5 is not as it was written",
+        "entry 5",
     ),
     "a number": (
         "UPDATE entries SET text = 7 WHERE number = 5",
-        "entry 5 is not as it was written",
+        "entry 5",
     ),
     "deep": (
         "UPDATE entries SET text = printf('%.*c', 100000, '[') WHERE number = 5",
-        "entry 5 is not as it was written",
+        "entry 5",
     ),
     "one more": (
         "INSERT INTO entries VALUES (9, '', '{}')",
-        "entry 7 is gone: the next one there is 9",
+        "entry 7",
     ),
     "one before": (
         "INSERT INTO entries VALUES (-1, '', '{}')",
-        "entry 1 is gone: the next one there is -1",
+        "entry 1",
     ),
     "a nonsense one more": (
         "INSERT INTO entries VALUES (7, '', '{}')",
-        "entry 7 is not as it was written",
+        "entry 7",
     ),
 }
 
@@ -505,40 +452,38 @@ def test_an_edited_chain_is_refused(tmp_path: Path, edit: str) -> None:
     if edit == "swapped":
         statements.append("UPDATE entries SET number = -number WHERE number < 0")
     edited(path, *statements)
-    with pytest.raises(
-        CheckError, match="numbered|breaks" if edit == "swapped" else EDITS[edit][1]
-    ) as error:
+    with pytest.raises(CheckError, match=EDITS[edit][1]) as error:
         Ledger.open(path)
     assert str(error.value).startswith(f"ledger={path}: ")
 
 
-REWRITINGS = """
-a cheaper debit | 4 | {"spent": {"pure": "0.05"}} | entry 4 adds another cost than its 6 releases have
-a smaller lot | 4 | {"size": 1} | entry 4 adds another cost than its 1 releases have
-a size that is none | 4 | {"size": -6} | entry 4 .debit. cannot be understood
-a weaker guarantee | 4 | {"guarantee": {"kind": "pure", "eps": 0.001}} | entry 4 adds another cost
-a smaller budget | 1 | {"population": {"allowance": {"eps": 0.1}}} | entry 4 goes beyond
-spent before the first | 1 | {"spent": {"pure": "-1"}} | something spent before it
-spent by an answer | 6 | {"spent": {"pure": "0"}} | entry 6 changes what was spent
-spent by admitting | 2 | {"spent": {"pure": "0.1"}} | entry 2 changes what was spent
-another relation | 4 | {"relation": "remove"} | entry 4 pays for data that is not
-data never admitted | 4 | {"data": "f"} | entry 4 pays for data that is not
-a debit for less than the unit | 2 | {"unit": {"column": "customer"}} | entry 3 pays for less than the unit that its table
-a unit that is none | 4 | {"unit": {"rows": 0}} | entry 4 .debit. cannot be understood
-a debit that names no unit | 4 | {"unit": null} | entry 4 .debit. cannot be understood
-admitted twice | 3 | {"kind": "admit", "table": "x", "files": []} | entry 3 admits what was admitted or replaced before it
-data that was replaced | 3 | REPLACING | entry 4 pays for data that is not admitted
-an unknown kind | 4 | {"kind": "gift"} | of a kind that this version does not know
-another first | 1 | {"kind": "debit"} | the first entry does not open a ledger
-a population of removals | 1 | {"population": {"relation": "remove"}} | entry 1 .open. cannot be understood
-answers nobody paid for | 6 | {"debit": 2} | entry 6 .answers. cannot be understood
-more answers than paid for | 6 | {"size": 6} | answers that nobody paid for
-an entry without a cost | 4 | {"spent": null} | entry 4 .debit. cannot be understood
-a cost of words | 4 | {"spent": {"pure": "x"}} | entry 4 .debit. cannot be understood
-a body of words | 4 | {"guarantee": "pure"} | entry 4 .debit. cannot be understood
+REWRITINGS = r"""
+a cheaper debit | 4 | {"spent": {"pure": "0.05"}} | entry 4\b.*'0\.05'
+a smaller lot | 4 | {"size": 1} | entry 4\b.*\b1\b
+a size that is none | 4 | {"size": -6} | entry 4\b.*-6
+a weaker guarantee | 4 | {"guarantee": {"kind": "pure", "eps": 0.001}} | entry 4\b.*'0\.11'
+a smaller budget | 1 | {"population": {"allowance": {"eps": 0.1}}} | entry 4
+spent before the first | 1 | {"spent": {"pure": "-1"}} | entry
+spent by an answer | 6 | {"spent": {"pure": "0"}} | entry 6
+spent by admitting | 2 | {"spent": {"pure": "0.1"}} | entry 2
+another relation | 4 | {"relation": "remove"} | entry 4\b[^{]*$
+data never admitted | 4 | {"data": "f"} | entry 4\b[^{]*$
+a debit for less than the unit | 2 | {"unit": {"column": "customer"}} | entry 3
+a unit that is none | 4 | {"unit": {"rows": 0}} | entry 4\b.*unit_rows=0
+a debit that names no unit | 4 | {"unit": null} | entry 4\b.*'unit'
+admitted twice | 3 | {"kind": "admit", "table": "x", "files": []} | entry 3
+data that was replaced | 3 | REPLACING | entry 4\b[^{]*$
+an unknown kind | 4 | {"kind": "gift"} | entry 4\b.*gift
+another first | 1 | {"kind": "debit"} | entry
+a population of removals | 1 | {"population": {"relation": "remove"}} | entry 1\b.*relation=remove
+answers nobody paid for | 6 | {"debit": 2} | entry 6\b.*\(2\)
+more answers than paid for | 6 | {"size": 6} | entry 6
+an entry without a cost | 4 | {"spent": null} | entry 4\b.*'spent'
+a cost of words | 4 | {"spent": {"pure": "x"}} | entry 4\b.*'x'
+a body of words | 4 | {"guarantee": "pure"} | entry 4\b.*'pure'
 """
-"""What is changed | the entry | a JSON merge patch (RFC 7386) of its body | what the ledger is
-refused with.
+"""What is changed | the entry | a JSON merge patch (RFC 7386) of its body | what the
+refusal names.
 """
 REPLACING = {
     "kind": "admit",
@@ -594,10 +539,9 @@ def test_a_clock_that_runs_backwards_is_told_and_changes_nothing(tmp_path: Path)
         path, lambda n, body: body | {"time": f"2026-01-0{9 if n == 4 else n}T00:00:00+00:00"}
     )
     with Ledger.open(path) as ledger:
-        told = [
-            "the clock ran backwards between entries 4 and 5: their order is that of their numbers"
-        ]
-        assert clock(ledger.book) == clock(ledger.verify()) == told
+        (told,) = clock(ledger.book)
+        assert clock(ledger.verify()) == [told]
+        assert re.findall(r"\d+", told) == ["4", "5"]
         assert ledger.debit(charge(), 1).head.count == 7
 
 
@@ -622,7 +566,7 @@ def test_what_not_every_reader_reads_alike_is_never_written(value: object) -> No
 )
 def test_nor_read(note: str) -> None:
     text = Entry(1, "open", {"note": 7}, START).text.replace(":7", f":{note}")
-    with pytest.raises(Broken, match="entry 1 is not as it was written"):
+    with pytest.raises(Broken, match="entry 1"):
         Entry.read(text, 1, START, "")
 
 
@@ -635,7 +579,7 @@ def test_any_text_is_kept_in_ascii() -> None:
 
 
 # -- the second head
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_an_older_copy_is_refused_where_there_is_a_second_head(tmp_path: Path) -> None:
@@ -648,7 +592,7 @@ def test_an_older_copy_is_refused_where_there_is_a_second_head(tmp_path: Path) -
     for head in (None, tmp_path / "away" / "loans.head", tmp_path / "away"):
         with pytest.raises(
             CheckError,
-            match=r"it is older than its second head .*loans.head: it ends at entry 6 of 7",
+            match=r"away/loans\.head.*\b6\D+7\b",
         ):
             Ledger.open(path, head)
 
@@ -663,7 +607,7 @@ def test_without_one_an_older_copy_passes_and_that_is_said(tmp_path: Path) -> No
     path.write_bytes(older)
     with (
         Ledger.open(path) as ledger,
-        pytest.raises(CheckError, match="it is older than the head that was noted"),
+        pytest.raises(CheckError, match=r"\b6\D+7\b"),
     ):
         ledger.verify(noted)
 
@@ -681,11 +625,11 @@ def test_a_ledger_that_went_another_way_than_its_head_is_refused(tmp_path: Path)
         ledger.debit(charge(), 6)
         noted = ledger.book.last.head
     head.write_bytes(newer_head)
-    with pytest.raises(CheckError, match=r"entry 7 is not the one that its second head .* knows"):
+    with pytest.raises(CheckError, match=r"entry 7.*away/loans\.head"):
         Ledger.open(path)
     with (
         Ledger.open(lots(tmp_path / "b")) as other,
-        pytest.raises(CheckError, match="the head that was noted"),
+        pytest.raises(CheckError, match="entry 6"),
     ):
         other.verify(noted)
 
@@ -725,15 +669,15 @@ def test_a_torn_write_of_the_head_leaves_the_one_before(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        (b"", "is damaged, or no second head"),
-        (b"x" * 8192, "is damaged, or no second head"),
-        (b"\xff" * 8192, "is damaged, or no second head"),
-        (None, "is gone, without which an older copy"),
+        b"",
+        b"x" * 8192,
+        b"\xff" * 8192,
+        None,
     ],
 )
-def test_a_head_that_is_none(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_a_head_that_is_none(tmp_path: Path, content: bytes | None) -> None:
     head = tmp_path / "away" / "loans.head"
     path = lots(tmp_path, head=head)
     with Ledger.open(path) as ledger:
@@ -741,22 +685,20 @@ def test_a_head_that_is_none(tmp_path: Path, content: bytes | None, message: str
             head.unlink()
         else:
             head.write_bytes(content)
-        with pytest.raises(CheckError, match=message):
+        with pytest.raises(CheckError, match=r"away/loans\.head"):
             ledger.debit(charge(), 1)
         assert ledger.book.last.number == 6, "nothing is spent where the head cannot be moved"
-    with pytest.raises(CheckError, match=message):
+    with pytest.raises(CheckError, match=r"away/loans\.head"):
         Ledger.open(path)
 
 
 def test_another_ledger_s_head_is_refused(tmp_path: Path) -> None:
     one, two = (lots(tmp_path / name, head=tmp_path / name / "head") for name in "ab")
-    with pytest.raises(CheckError, match="is the second head of another ledger"):
+    with pytest.raises(CheckError, match="b/head"):
         Ledger.open(one, two.parent / "head")
-    with pytest.raises(
-        ConfigError, match="something is there already, and one head serves one ledger"
-    ):
+    with pytest.raises(ConfigError, match=r"head=.*a/head"):
         Ledger.create(tmp_path / "c.ledger", people(), one.parent / "head")
-    with pytest.raises(ConfigError, match="is the ledger itself"):
+    with pytest.raises(ConfigError, match=r"head=.*c\.ledger"):
         Ledger.create(tmp_path / "c.ledger", people(), tmp_path / "c.ledger")
     assert not (tmp_path / "c.ledger").exists()
 
@@ -777,7 +719,7 @@ def test_a_second_head_moves_and_the_old_one_knows(tmp_path: Path) -> None:
             == ledger.book.last.head
         )
     path.write_bytes(older)
-    with pytest.raises(CheckError, match=r"it is older than its second head .*old.head"):
+    with pytest.raises(CheckError, match=r"old\.head.*\b6\D+7\b"):
         Ledger.open(path)
 
 
@@ -797,11 +739,13 @@ def test_a_head_that_is_ahead_may_be_left_over_only_if_the_ledger_never_named_it
         else:
             ledger.move_head(head)
     path.write_bytes(older)
-    with pytest.raises(CheckError, match="it is older than its second head") as refused:
+    with pytest.raises(CheckError, match=r"stick\.head.*\b6\D+7\b"):
         Ledger.open(path, head)
-    assert ("delete the file, and give that line again" in str(refused.value)) is not named
-    if not named:
-        head.unlink()
+    head.unlink()
+    if named:
+        with pytest.raises(CheckError, match=r"stick\.head"):
+            Ledger.open(path)
+    else:
         with Ledger.open(path) as ledger:
             ledger.move_head(head)
             assert ledger.head == head
@@ -814,7 +758,8 @@ def test_a_lost_head_is_replaced_and_the_chain_says_so(tmp_path: Path) -> None:
     Ledger.replace_head(path, tmp_path / "next.head")
     with Ledger.open(path) as ledger:
         assert ledger.head == tmp_path / "next.head"
-        assert any("entry 7 started a second head anew" in line for line in ledger.words())
+        ((entry, lost),) = [(move.entry, move.lost) for move in ledger.state_with(7).moved]
+        assert (entry, lost) == (7, True)
 
 
 def forged(path: Path, older: bytes, head: str, lost: bool = False) -> None:
@@ -853,12 +798,12 @@ def test_a_forged_move_of_the_second_head_does_not_bring_an_older_copy_back(
     for writing in (True, False):
         with pytest.raises(
             CheckError,
-            match=r"it is older than its second head .*away/loans.head: it ends at entry 7 of 10",
+            match=r"away/loans\.head.*\b7\D+10\b",
         ):
             Ledger.open(path, writing=writing)
     with (
         Ledger.open(path, away=True) as looked,
-        pytest.raises(CheckError, match="is older than the head that was noted"),
+        pytest.raises(CheckError, match=r"\b7\D+10\b"),
     ):
         looked.verify(SecondHead(head, looked.entries()[0].hash).read())
 
@@ -866,7 +811,7 @@ def test_a_forged_move_of_the_second_head_does_not_bring_an_older_copy_back(
 def test_a_second_head_is_not_moved_to_no_place(tmp_path: Path) -> None:
     path = lots(tmp_path, head=tmp_path / "away" / "loans.head")
     forged(path, path.read_bytes(), "")
-    with pytest.raises(CheckError, match="entry 7 moves the second head to no place"):
+    with pytest.raises(CheckError, match="entry 7"):
         Ledger.open(path)
 
 
@@ -876,14 +821,10 @@ def test_a_head_that_is_there_is_not_lost(tmp_path: Path) -> None:
     older = path.read_bytes()
     with Ledger.open(path) as ledger:
         ledger.debit(charge(), 1)
-    with pytest.raises(
-        ConfigError, match=r"it is not lost: its second head .*loans.head is there, at entry 7"
-    ):
+    with pytest.raises(ConfigError, match=r"lost=true.*loans\.head.*entry 7"):
         Ledger.replace_head(path, late)
     path.write_bytes(older)
-    with pytest.raises(
-        CheckError, match=r"it is older than its second head .*it ends at entry 6 of 7"
-    ):
+    with pytest.raises(CheckError, match=r"loans\.head.*\b6\D+7\b"):
         Ledger.replace_head(path, late)
     assert not late.exists()
 
@@ -896,10 +837,8 @@ def test_a_moved_head_stands_in_every_claim_and_the_old_one_may_stay_behind(tmp_
         ledger.debit(charge(), 1)
     with Ledger.open(path) as ledger:
         assert SecondHead(old, ledger.book.opening.hash).read().count == 7, "the move itself"
-        assert any(
-            re.match(rf"entry 7 of \S+ moved the second head from {old}", line)
-            for line in ledger.words()
-        )
+        ((entry, source),) = [(move.entry, move.before) for move in ledger.state_with(8).moved]
+        assert (entry, source) == (7, str(old))
     old.unlink()
     Ledger.open(path).close()
 
@@ -935,7 +874,7 @@ def test_heads_are_read_as_people_write_them(text: str, head: Head | None) -> No
 
 
 # -- what it says
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_counter_s_place() -> None:

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import resource
 import signal
 import stat
@@ -64,7 +65,7 @@ def test_what_lies_beside_a_ledger_is_a_file_of_sqlite_s_or_refused(
     path = tmp_path / "loans.ledger"
     new(tmp_path).close()
     HOSTILE[kind](Path(f"{path}{suffix}"))
-    with within(5), pytest.raises(CheckError, match=rf"loans.ledger{suffix} beside it is {kind}"):
+    with within(5), pytest.raises(CheckError, match=rf"loans\.ledger{suffix} .*{kind}"):
         Ledger.open(path, writing=writing)
     assert not list(temporary.glob("*/*"))
 
@@ -81,7 +82,7 @@ def test_no_more_is_copied_than_a_ledger_has(tmp_path: Path, temporary: Path) ->
             within(5),
             pytest.raises(
                 CheckError,
-                match=r"8,589,934,592 bytes, more than 4,294,967,296|larger than the room",
+                match=r"8,589,934,592|larger",
             ),
         ):
             Ledger.open(path, writing=False)
@@ -99,13 +100,13 @@ def test_copies_lie_in_a_folder_of_one_user_alone(tmp_path: Path, temporary: Pat
         assert {stat.S_IMODE(path.stat().st_mode) for path in (home, *home.iterdir())} == {0o700}
     assert not list(home.iterdir())
     home.chmod(0o770)
-    with pytest.raises(AgtError, match="is not a folder of yours alone"):
+    with pytest.raises(AgtError, match=r"temporary/agt-.*TMPDIR"):
         Ledger.open(tmp_path / "loans.ledger", writing=False)
     home.rmdir()
     (tmp_path / "mine").mkdir(mode=0o700)
     (tmp_path / "mine" / "letters").touch()
     home.symlink_to(tmp_path / "mine")
-    with pytest.raises(AgtError, match="is not a folder of yours alone"):
+    with pytest.raises(AgtError, match=r"temporary/agt-.*TMPDIR"):
         Ledger.open(tmp_path / "loans.ledger", writing=False)
     assert (tmp_path / "mine" / "letters").exists()
 
@@ -145,7 +146,7 @@ def test_a_ledger_that_a_stopped_process_has_is_busy(tmp_path: Path) -> None:
             [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
         ).stdout
     assert told.startswith("Busy ")
-    assert "another process has kept it locked for 0.1 s" in told
+    assert re.search(r"loans\.ledger: .*\b0\.1\b", told)
 
 
 NOT_SURE = {
@@ -227,7 +228,7 @@ def test_a_declaration_outlives_a_checkpoint(
 
 
 # -- a full disk
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pages", range(16))
@@ -267,7 +268,7 @@ def test_what_a_killed_init_left_is_removed(
 
 
 # -- at once
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def at_once(count: int, task: Callable[[int], object]) -> int:

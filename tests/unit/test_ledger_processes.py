@@ -93,7 +93,7 @@ def traced(folder: Path, broken: str = "") -> list[tuple[str, str]]:
     """
     if not shutil.which("strace"):
         pytest.skip("no strace")
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+    paths = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
     program = TRACED.format(paths=paths, folder=str(folder), broken=broken)
     calls = [
         "strace",
@@ -137,9 +137,7 @@ def test_a_lock_that_never_comes_free_is_named(tmp_path: Path) -> None:
         holder = sqlite3.connect(ledger.path, isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
         with Ledger.open(ledger.path, seconds=0.1) as other:
-            with pytest.raises(
-                AgtError, match=r"has kept it locked for 0.1 s; nothing was written.*fuser -v"
-            ):
+            with pytest.raises(AgtError, match=r"loans\.ledger.*\b0\.1\b.*fuser"):
                 other.debit(charge(), 1)
             assert other.book.spent == Cost(), "reading goes on"
         holder.execute("ROLLBACK")
@@ -149,9 +147,7 @@ def test_a_lock_that_never_comes_free_is_named(tmp_path: Path) -> None:
             Ledger.open(ledger.path, seconds=0.1) as other,
         ):
             fcntl.flock(held, fcntl.LOCK_EX)
-            with pytest.raises(
-                AgtError, match=r"head=.*away.head: another process has kept it locked for 0.1 s"
-            ):
+            with pytest.raises(AgtError, match=r"head=.*away\.head.*\b0\.1\b"):
                 other.debit(charge(), 1)
         assert ledger.debit(charge(), 1).head.count == 3, "nothing was spent meanwhile"
 
@@ -177,9 +173,7 @@ def test_a_fork_must_open_it_anew(tmp_path: Path) -> None:
                 lambda: ledger.stored([b"k"]),
                 ledger.verify,
             ):
-                with pytest.raises(
-                    AgtError, match="was opened before this process was forked: open it anew"
-                ):
+                with pytest.raises(AgtError, match=r"ledger=.*loans\.ledger"):
                     use()
             ledger.close()
             with Ledger.open(ledger.path) as own:

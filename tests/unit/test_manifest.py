@@ -1,6 +1,7 @@
 """The manifest as a value: one text for one list, and no other text is read."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given, strategies as st
@@ -34,19 +35,19 @@ def test_no_single_bit_can_change_unnoticed(manifest: Manifest, data: st.DataObj
     "name", ["../x", "/etc/passwd", "a/../../x", "a//b", "./a", "", ".", "manifest.json", "a/"]
 )
 def test_a_path_that_leads_out_of_the_folder_is_none(name: str) -> None:
-    with pytest.raises(Broken, match="no file of this folder"):
+    with pytest.raises(Broken, match=rf"manifest\.json.*{re.escape(repr(name))}"):
         Manifest.read(seal_manifest({"command": "train", "files": {name: 64 * "0"}}))
 
 
 @pytest.mark.parametrize("digest", ["", 63 * "0", 64 * "G", 64 * "A", 5, None, [64 * "0"]])
 def test_a_hash_is_64_digits(digest: object) -> None:
-    with pytest.raises(Broken, match="lists a without a sha256"):
+    with pytest.raises(Broken, match=r"manifest\.json.*\ba\b.*sha256"):
         Manifest.read(seal_manifest({"command": "train", "files": {"a": digest}}))
 
 
 def test_a_newer_format_says_so_and_an_older_one_is_damage() -> None:
     value = json.loads(Manifest("train", {}).content)
-    with pytest.raises(Broken, match="format 2, written by a newer agt"):
+    with pytest.raises(Broken, match=r"manifest\.json.*format 2"):
         Manifest.read(json.dumps(value | {"format": 2, "unheard": "of"}).encode())
     for number in (0, True, "2", None, 1.0):
         with pytest.raises(Broken, match="damaged"):
@@ -59,7 +60,7 @@ def test_a_newer_format_says_so_and_an_older_one_is_damage() -> None:
     "content", [b"", b"null", b"[]", b"1", b"{}", b"\xff", b"[" * 100_000, b'{"a": NaN}']
 )
 def test_what_is_no_json_object_is_damage(content: bytes) -> None:
-    with pytest.raises(Broken, match="x is damaged"):
+    with pytest.raises(Broken, match=r"^x "):
         unseal_manifest(content, "x")
 
 
@@ -69,5 +70,5 @@ def test_a_digest_as_users_write_it() -> None:
         read_digest(text) for text in (number, f"sha256:{number}", f" SHA256:{number.upper()}\n")
     } == {f"sha256:{number}"}
     for text in ("", "sha256:", number[1:], f"md5:{number}", f"{number}0"):
-        with pytest.raises(ValueError, match="64 hexadecimal digits"):
+        with pytest.raises(ValueError, match="64 hexadecimal"):
             read_digest(text)

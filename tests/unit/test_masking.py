@@ -52,27 +52,20 @@ def test_each_masking_says_what_it_does_not_hold():
     assert not of_loss.adaptive
     assert not of_loss.proved
     assert of_loss.terms[0] == Remark("close_as_published", {"eps": 1.0, "delta": 1e-4})
-    assert any(
-        fact.standing is Standing.VOID and "independent" in fact.sentence
-        for fact in of_loss.assumptions
-    )
+    void = {fact.code for fact in of_loss.assumptions if fact.standing is Standing.VOID}
+    assert "residual_depends_on_noise" in void
     assert Remark("proof_has_gap") in of_loss.terms
     of_output = promise(OUTPUT, removal_budget(OUTPUT, 5.0), 5.0)
     assert of_output.adaptive
     assert of_output.proved
     assert {fact.standing for fact in of_output.assumptions} == {Standing.PROVED}
     assert of_output.terms[0] == Remark("close", {"eps": 1.0, "delta": 1e-4})
-    assert not any(
-        "independent of the random term" in fact.sentence for fact in of_output.assumptions
-    )
-    assert any(
-        "drawn anew" in fact.sentence and fact.standing is Standing.PROVED
-        for fact in of_output.assumptions
-    )
+    assert "residual_depends_on_noise" not in {fact.code for fact in of_output.assumptions}
+    assert "noise_drawn_anew" in {fact.code for fact in of_output.assumptions}
     squares = promise(SQUARES, 1e-9, 5.0)
     assert squares.exact
     assert [term.code for term in squares.terms] == ["near_retrained", "near_minimiser"]
-    assert "within 2.01e-10 of the exact minimiser" in squares.sentences[1]
+    assert "2.01e-10" in squares.sentences[1]
 
 
 @pytest.mark.parametrize("spent", [1.0, 0.3, 0.01, 0.0])
@@ -160,13 +153,9 @@ def test_verify_takes_no_promise_beyond_what_is_left(config, told, fine):
         json=lambda name: {"strength": 5.0, "residual": residual},
     )
     said = {**asdict(promise(config, residual, strength)), **told}
-    with (
-        nullcontext()
-        if fine
-        else pytest.raises(Broken, match="method=newton under these settings promises")
-    ):
+    with nullcontext() if fine else pytest.raises(Broken, match=r"method=newton.*'exact'"):
         check_promise(said, run, "newton", residual)
-    with pytest.raises(Broken, match="beyond what its promise may rest on"):
+    with pytest.raises(Broken, match=r"method=newton.*\b9\.0\b"):
         check_promise(said, run, "newton", 9.0)
 
 
@@ -177,7 +166,7 @@ def test_a_seed_is_a_simulation():
             "simulation" in fact.sentence and fact.standing is Standing.VOID
             for fact in made.assumptions
         )
-        assert not any("drawn anew" in fact.sentence for fact in made.assumptions)
+        assert "noise_drawn_anew" not in {fact.code for fact in made.assumptions}
         assert not made.proved
         assert made.terms[0].code == (
             "close_as_published" if masking == "loss" else "close_without_seed"

@@ -52,9 +52,7 @@ def test_without_a_budget_the_mechanism_s_own_parameters_are_named(
     ],
 )
 def test_two_budgets_are_refused(kind: type[Any], settings: dict[str, float]) -> None:
-    with pytest.raises(
-        ConfigError, match=f"total.eps and mechanism.{next(iter(settings))} both state a budget"
-    ):
+    with pytest.raises(ConfigError, match=rf"total\.eps.*mechanism\.{next(iter(settings))}\b"):
         config(kind, WHOLE, **settings)
 
 
@@ -62,7 +60,7 @@ def test_two_budgets_are_refused(kind: type[Any], settings: dict[str, float]) ->
     "kind", [GaussianMargin, ReleaseWeights, ObjectivePerturbation, NoisyStatistics]
 )
 def test_a_guarantee_that_is_not_pure_needs_a_delta_of_the_total(kind: type[Any]) -> None:
-    with pytest.raises(ConfigError, match=f"mechanism={kind.name} needs a delta"):
+    with pytest.raises(ConfigError, match=rf"mechanism={kind.name}.*total\.delta"):
         config(kind, TotalConfig(eps=2.0))
     assert (
         config(RandomizedResponse, TotalConfig(eps=2.0)).mechanism(2, 5).guarantee.parameters["eps"]

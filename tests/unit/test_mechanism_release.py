@@ -198,7 +198,7 @@ class TestTables:
         assert flip(mechanism, 10**6) == flip(mechanism, MAX_DISTANCE)
 
     def test_gaussian_table_is_for_two_classes(self) -> None:
-        with pytest.raises(ValueError, match="two classes"):
+        with pytest.raises(ValueError, match="GaussianDP"):
             rule_of(GaussianDP(0.1), 3)
 
     @pytest.mark.parametrize(
@@ -272,14 +272,14 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("predictions", "distances", "match"),
         [
-            ([0, 1], [0], "one of each per query"),
-            ([[0, 1]], [[0, 1]], "one of each per query"),
+            ([0, 1], [0], r"mechanism=randomized_response.*\(2,\).*\(1,\)"),
+            ([[0, 1]], [[0, 1]], r"mechanism=randomized_response.*\(1, 2\).*\(1, 2\)"),
             ([0, 2], [0, 0], r"labels 0\.\.1"),
             ([0, -1], [0, 0], r"labels 0\.\.1"),
-            ([0.0, 1.0], [0, 0], "must be integers"),
-            ([0, 1], [0.0, 1.0], "expected integers"),
-            ([0, 1], [0, np.nan], "expected integers"),
-            ([0, 1], [0, -1], "negative"),
+            ([0.0, 1.0], [0, 0], "mechanism=randomized_response.*float64"),
+            ([0, 1], [0.0, 1.0], "distance: .*float64"),
+            ([0, 1], [0, np.nan], "distance: .*float64"),
+            ([0, 1], [0, -1], "distance: "),
         ],
     )
     def test_release(self, predictions: list, distances: list, match: str) -> None:
@@ -287,5 +287,5 @@ class TestBadInput:
             self.mechanism.release(np.array(predictions), np.array(distances), SeededRandomness(0))
 
     def test_seed(self) -> None:
-        with pytest.raises(ConfigError, match="seed = -1"):
+        with pytest.raises(ConfigError, match=r"seed.*-1"):
             SeededRandomness(-1)

@@ -1,5 +1,6 @@
 """The gate between certificates and mechanisms: what may be claimed, and every refusal."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -35,24 +36,11 @@ def without(*letters: str) -> tuple[Condition, ...]:
 
 
 def test_claims() -> None:
-    plain = claim(HELD, ADD_REMOVE, MECHANISM)
-    assert plain.proved
-    assert (
-        plain.text
-        == "0.1-differentially private per query for add_remove neighbours (one record added or "
-        "removed)"
-    )
-    units = claim(HELD, RelationConfig("add_remove", 3), GaussianMargin(mu=0.07))
-    assert units.text == (
-        "0.07-Gaussian differentially private per query for add_remove neighbours "
-        "(one unit of up to 3 records added or removed)"
-    )
-    assert (
-        "one record replaced by another"
-        in claim(HELD, RelationConfig("substitute"), MECHANISM).text
-    )
-    both = claim(HELD, RelationConfig("paper_privacy"), MECHANISM).text
-    assert "one record removed and, at the same time, one added" in both
+    for relation in (ADD_REMOVE, RelationConfig("add_remove", 3), RelationConfig("paper_privacy")):
+        for mechanism in (MECHANISM, GaussianMargin(mu=0.07)):
+            made = claim(HELD, relation, mechanism)
+            assert made.proved
+            assert (made.guarantee, made.relation) == (mechanism.guarantee, relation)
 
 
 @pytest.mark.parametrize("letter", "abcdefg")
@@ -60,23 +48,21 @@ def test_rigorous_refuses_each_condition(letter: str) -> None:
     with pytest.raises(ConfigError) as error:
         claim(without(letter), ADD_REMOVE, MECHANISM)
     text = str(error.value)
-    assert f"condition {letter} (name of {letter}) does not hold: why not {letter}" in text
+    assert re.search(rf"condition {letter}\b.*\bname of {letter}\b.*\bwhy not {letter}\b", text)
     assert "accounting=paper" in text
     assert ("counting=index" in text) == (letter == "a")
 
 
 def test_a_refusal_names_every_condition_that_is_not_met() -> None:
     for output in (Output.LABELS, Output.WEIGHTS):
-        with pytest.raises(
-            ConfigError, match=r"(?s)condition c .*why not c.*\nand condition e .*why not e"
-        ):
+        with pytest.raises(ConfigError, match=r"(?s)condition c\b.*\be\b"):
             claim(without("c", "e"), ADD_REMOVE, MECHANISM, output=output)
 
 
 def test_a_condition_that_nobody_assessed_does_not_hold() -> None:
-    with pytest.raises(ConfigError, match=r"condition f \(not assessed\)"):
+    with pytest.raises(ConfigError, match="condition f"):
         claim([c for c in HELD if c.letter != "f"], ADD_REMOVE, MECHANISM)
-    with pytest.raises(ConfigError, match=r"condition a \(not assessed\)"):
+    with pytest.raises(ConfigError, match="condition a"):
         claim([], ADD_REMOVE, MECHANISM)
 
 
@@ -90,7 +76,7 @@ def test_index_counting_replaces_the_dense_grid_alone() -> None:
 @pytest.mark.parametrize("accounting", ["rigorous", "paper"])
 @pytest.mark.parametrize("mechanism", [MECHANISM, GlobalSensitivity(eps=1.0), NoisyArgmax(eps=1.0)])
 def test_one_sided_relations_never(relation: str, accounting: str, mechanism) -> None:
-    with pytest.raises(ConfigError, match=r"condition g .*unlearning"):
+    with pytest.raises(ConfigError, match="condition g"):
         claim(HELD, RelationConfig(relation), mechanism, accounting)
 
 
@@ -98,17 +84,15 @@ def test_paper_says_that_there_is_no_proof() -> None:
     found = claim(without("a", "c"), ADD_REMOVE, SmoothCauchy(eps=1.0), "paper")
     assert not found.proved
     assert found.reasons == ("a", "c")
-    assert found.text.startswith("NO PROOF OF PRIVACY: conditions a, c do not hold")
-    assert (
-        "condition b does not hold"
-        in claim(without("b"), ADD_REMOVE, SmoothCauchy(eps=1.0), "paper").text
-    )
+    one = claim(without("b"), ADD_REMOVE, SmoothCauchy(eps=1.0), "paper")
+    assert (one.proved, one.reasons) == (False, ("b",))
 
 
 def test_paper_where_everything_holds_is_proved_and_says_so() -> None:
     found = claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper")
     assert found.proved
-    assert "proved although accounting=paper" in found.text
+    assert not found.reasons
+    assert found.accounting == "paper"
 
 
 @pytest.mark.parametrize("relation", SYMMETRIC)
@@ -117,11 +101,11 @@ def test_the_certified_vote_takes_every_symmetric_relation(relation: str) -> Non
 
 
 def test_published_ensembles_are_no_proof() -> None:
-    with pytest.raises(ConfigError, match="not 1-Lipschitz"):
+    with pytest.raises(ConfigError, match="accounting=rigorous"):
         claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), voting="published")
     found = claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper", voting="published")
     assert not found.proved
-    assert "NO PROOF OF PRIVACY: the published ensemble distance" in found.text
+    assert found.reasons == ("published_vote",)
 
 
 def nested(ks: list[int], n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

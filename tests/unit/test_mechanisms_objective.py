@@ -231,11 +231,11 @@ HOMES = np.array([f"home {at // 2}" for at in range(120)])
 @pytest.mark.parametrize(
     ("settings", "part"),
     [
-        ({"size": None}, "condition c (public constants) does not hold"),
-        ({"units": HOMES}, "has 2 rows and relation.unit_rows is 1"),
+        ({"size": None}, "condition c"),
+        ({"units": HOMES}, "relation.unit_rows"),
         (
             {"unit_rows": 2, "units": HOMES},
-            "relation=add_remove with unit_rows=2: where several rows move at once",
+            "relation=add_remove with unit_rows=2",
         ),
         ({"relation": "flip"}, "relation=flip with unit_rows=1"),
         ({"weight_decay": 0.0}, "training.weight_decay=0"),
@@ -261,15 +261,13 @@ def test_no_head_is_released_beside_members_of_a_learner_of_ones_own() -> None:
     model = OwnVotesModel.untrained(
         certificate, replace(votes.problem, settings=own), votes.features
     )
-    with pytest.raises(
-        ConfigError, match="mechanism=objective_perturbation is for one linear head"
-    ):
+    with pytest.raises(ConfigError, match=r"mechanism=objective_perturbation.*certificate=erm"):
         judged_weights(model, ObjectivePerturbation(eps=2.0, delta=1e-5))
 
 
 def test_records_that_are_solved_anew_are_counted_by_their_units() -> None:
     beside = ObjectivePerturbation.head_of(voting(unit_rows=2, units=HOMES))
-    with pytest.raises(ConfigError, match=r"has 2 rows and relation\.unit_rows is 1"):
+    with pytest.raises(ConfigError, match=r"'home 0'.*relation\.unit_rows.*\b1\b"):
         ObjectivePerturbation.training_rows(beside, unit_rows=1)
 
 
@@ -294,17 +292,17 @@ def test_many_releases_scatter_as_they_are_expected_to() -> None:
 @pytest.mark.parametrize(
     ("settings", "part"),
     [
-        ({"certificate": "stability"}, "certificate=stability has no minimiser"),
+        ({"certificate": "stability"}, "certificate=stability"),
         (
             {"relation": "substitute"},
-            "relation=substitute with unit_rows=1: where several rows move at once",
+            "relation=substitute with unit_rows=1",
         ),
-        ({"unit_rows": 2}, "relation=add_remove with unit_rows=2: where several rows move at once"),
+        ({"unit_rows": 2}, "relation=add_remove with unit_rows=2"),
         (
             {"loss": "cross_entropy", "clip": 1.0},
-            "with softmax a record's gradient keeps no direction",
+            "softmax",
         ),
-        ({"classes": 3}, "with one_vs_all a record's gradient keeps no direction"),
+        ({"classes": 3}, "one_vs_all"),
     ],
 )
 def test_what_no_proof_covers_is_refused(settings: dict[str, Any], part: str) -> None:
@@ -318,7 +316,9 @@ def test_a_budget_below_the_change_of_volume_is_refused_before_anything_is_drawn
 ) -> None:
     model = head(weight_decay=0.002)
     mechanism = ObjectivePerturbation(eps=0.1, delta=1e-5, weight_decay=weight_decay)
-    with pytest.raises(ConfigError, match=r"eps = 0\.1 has to exceed .* mechanism\.weight_decay="):
+    with pytest.raises(
+        ConfigError, match=r"mechanism=objective_perturbation.*\b0\.1\b.*mechanism\.weight_decay="
+    ):
         judged_weights(model, mechanism)
     queries, labels = ball(5, 2, 1)[0], np.zeros(5, dtype=int)
     option = weights_options(model, queries, labels)[mechanism.name]
@@ -335,9 +335,7 @@ def test_a_model_that_was_read_back_has_no_records(tmp_path: Path) -> None:
         certificate="erm",
     )
     fitted.save(tmp_path / "model")
-    with pytest.raises(
-        ConfigError, match="needs the training records, which this model was read back without"
-    ):
+    with pytest.raises(ConfigError, match="mechanism=objective_perturbation"):
         judged_weights(load(tmp_path / "model").model, ObjectivePerturbation(eps=2.0, delta=1e-5))
 
 
@@ -349,6 +347,6 @@ def test_a_problem_of_another_shape_is_refused() -> None:
         replace(shape, clamp=0.5),
         replace(shape, records=11),
     ):
-        with pytest.raises(ConfigError, match="are no problem of"):
+        with pytest.raises(ConfigError, match="Shape"):
             release_objective(erm, other, ApproximateDP(1.0, 1e-5), SeededRandomness(0))
     assert release_objective(erm, shape, ApproximateDP(1.0, 1e-5), SeededRandomness(0)).simulated

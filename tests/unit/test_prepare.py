@@ -32,10 +32,11 @@ from agt.targets import trusting
 from agt_cli.config_files import options
 
 # -- prepare folder
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 X = np.arange(40, dtype=np.float32).reshape(10, 4)
+OBTAIN = "agt data prepare imdb"
 SETTINGS = {"prepare": {"pooling": "mean", "range": [0, 1]}, "files": {"bytes": 9}}
 COLUMNS = {
     "x": ((10, 4), "<f4"),
@@ -146,7 +147,7 @@ def test_a_small_disk_is_noticed_before_anything_is_written(
     large = {**COLUMNS, "x": ((10_000_000, 4), "<f4")}
     with pytest.raises(
         DataError,
-        match=r"152\.\d MiB are still to be written and the disk has 50\.0 MiB free.*prepare\.out",
+        match=r"\b152\.\d.*\b50\.0.*prepare\.out",
     ):
         write(tmp_path / "d", columns=large)
     assert not list(tmp_path.glob("d.part/*.npy"))
@@ -166,7 +167,7 @@ def test_a_disk_that_fills_up_on_the_way_names_the_file_and_loses_nothing(
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     try:
-        with pytest.raises(OSError, match="File too large") as caught:
+        with pytest.raises(OSError, match=r"too large") as caught:
             write(tmp_path / "d")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -178,7 +179,7 @@ def test_a_disk_that_fills_up_on_the_way_names_the_file_and_loses_nothing(
 def test_two_processes_do_not_write_one_folder(tmp_path: Path) -> None:
     with (
         open_folder(tmp_path / "d", SETTINGS),
-        pytest.raises(ConfigError, match="another process is preparing"),
+        pytest.raises(ConfigError, match=r"d\.part"),
     ):
         write(tmp_path / "d")
 
@@ -186,65 +187,63 @@ def test_two_processes_do_not_write_one_folder(tmp_path: Path) -> None:
 def test_foreign_and_damaged_files_are_named(tmp_path: Path) -> None:
     write(tmp_path / "d", until=2)
     np.save(tmp_path / "d.part" / "x.npy", X[:5])
-    with pytest.raises(
-        DataError, match=r"x\.npy: not the array .* \(5, 4\), expected float32 \(10, 4\).*delete"
-    ):
+    with pytest.raises(DataError, match=r"x\.npy: .*\(5,.*\(10,"):
         write(tmp_path / "d")
     (tmp_path / "d.part" / "progress.json").write_text('{"done": 2')
-    with pytest.raises(DataError, match=r"progress\.json: cannot be read: delete"):
+    with pytest.raises(DataError, match=r"progress\.json"):
         write(tmp_path / "d")
     (tmp_path / "other").mkdir()
-    with pytest.raises(DataError, match=r"other: no prepared\.json in it"):
+    with pytest.raises(DataError, match=r"other: .*prepared\.json"):
         write(tmp_path / "other")
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda d: (d / "x.npy").unlink(), r"x\.npy: gone, truncated or not"),
+        (lambda d: (d / "x.npy").unlink(), r"x\.npy: "),
         (
             lambda d: (d / "x.npy").write_bytes((d / "x.npy").read_bytes()[:-8]),
-            r"x\.npy: gone, truncated",
+            r"x\.npy: .*mmap",
         ),
         (
             lambda d: np.save(d / "label.npy", np.zeros(9, dtype=np.uint8)),
-            r"label\.npy: uint8 \(9,\), and prepared",
+            r"label\.npy: uint8 \(9,\)",
         ),
         (
             lambda d: (d / "prepared.json").write_text("{"),
-            r"prepared\.json: damaged, edited, or made by another version",
+            r"prepared\.json: .*line 1",
         ),
         (
             lambda d: flip(d / "x.npy", -3),
-            r"x\.npy: its content is not what was prepared .*delete .* prepare the data again",
+            r"x\.npy: .*SHA-256",
         ),
         (lambda d: flip(d / "label.npy", 20), r"label\.npy: "),
         (
             lambda d: np.save(d / "label.npy", np.zeros(10, dtype=np.uint8)),
-            r"label\.npy: its content is not what was prepared",
+            r"label\.npy: .*SHA-256",
         ),
         (
             lambda d: np.save(d / "public.npy", np.ones(10, dtype=bool)),
-            r"public\.npy: not an array that was prepared",
+            r"public\.npy: .*prepared\.json",
         ),
         (
             lambda d: edit(d, lambda p: p["alone"]["units"].update(held=True)),
-            r"prepared\.json: damaged, edited",
+            r"prepared\.json: .*checksum",
         ),
-        (lambda d: edit(d, lambda p: p.pop("format")), r"prepared\.json: damaged, edited"),
+        (lambda d: edit(d, lambda p: p.pop("format")), r"prepared\.json: .*checksum"),
         (
             lambda d: edit(d, lambda p: p.pop("sha256")),
-            r"prepared\.json: .*made by another version .*no checksum of itself",
+            r"prepared\.json: .*checksum",
         ),
         (
             lambda d: (d / "prepared.json").write_text(OLD),
-            r"prepared\.json: .*made by another version .*prepare the data",
+            r"prepared\.json: ",
         ),
         (
             lambda d: reseal(d, format=3),
-            r"prepared\.json: of format 3, and this version of agt reads 2: delete",
+            r"prepared\.json: .*format 3\b",
         ),
-        (lambda d: (d / "prepared.json").write_text("[]"), r"prepared\.json: damaged"),
+        (lambda d: (d / "prepared.json").write_text("[]"), r"prepared\.json: "),
     ],
 )
 def test_a_damaged_folder_is_not_trained_on(tmp_path: Path, damage: Any, message: str) -> None:
@@ -255,33 +254,31 @@ def test_a_damaged_folder_is_not_trained_on(tmp_path: Path, damage: Any, message
 
 
 def test_unfinished_and_absent_folders_say_what_to_run(tmp_path: Path) -> None:
-    source = Embeddings(path=tmp_path / "d", is_test="is_test", obtain="agt data prepare imdb")
-    with pytest.raises(
-        DataMissing, match=r"d is not there: make it with: agt data prepare imdb;"
-    ) as caught:
+    source = Embeddings(path=tmp_path / "d", is_test="is_test", obtain=OBTAIN)
+    with pytest.raises(DataMissing, match=OBTAIN) as caught:
         source.load()
     assert caught.value.exit_code == 4
     write(tmp_path / "d", until=2)
     for path in (tmp_path / "d", tmp_path / "d.part"):
         with pytest.raises(
             DataMissing,
-            match=r"has not finished; the same command goes on with it: agt data prepare imdb",
+            match=rf"d\.part.*{OBTAIN}",
         ):
-            Embeddings(path=path, is_test="is_test", obtain="agt data prepare imdb").load()
+            Embeddings(path=path, is_test="is_test", obtain=OBTAIN).load()
 
 
 def test_conditions_come_with_the_folder(tmp_path: Path) -> None:
     write(tmp_path / "d")
     rows = Embeddings(path=tmp_path / "d", is_test="is_test", id="id", id_permanent=True).load()
     assert rows.selection.held
-    assert "each on its own" in rows.selection.why
+    assert "split_by_column" in {fact.code for fact in rows.selection.facts}
     assert rows.train.ids.tolist() == [f"r{i}" for i in range(7)]
     assert isinstance(rows.train.features.base, np.memmap)
     units = Embeddings(
         path=tmp_path / "d", is_test="is_test", id="id", unit="id", id_permanent=True
     ).load()
     assert not units.selection.held
-    assert "units were mixed" in units.selection.why
+    assert [fact.code for fact in units.selection.facts if not fact.held] == ["prepared_together"]
     reseal(tmp_path / "d", alone=None)
     assert not Embeddings(path=tmp_path / "d", is_test="is_test").load().selection.held, (
         "silence is no promise"
@@ -289,7 +286,7 @@ def test_conditions_come_with_the_folder(tmp_path: Path) -> None:
 
 
 # -- prepare amex
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 ROOT = Path(__file__).parents[2]
@@ -458,7 +455,7 @@ def test_two_statements_of_one_day(own: Callable[..., Amex], frame: pd.DataFrame
     assert Embeddings(path=path, is_test="is_test", id="id", unit="unit").load().selection.held
     rows = Embeddings(path=path, is_test="is_test", id="id").load().selection
     assert not rows.held
-    assert "only customers may be units" in rows.why
+    assert "prepared_together" in {fact.code for fact in rows.facts}
 
 
 @pytest.mark.parametrize("stop_after", [1, 2])
@@ -479,7 +476,7 @@ def test_a_killed_run_resumes(
         with pytest.raises(KeyboardInterrupt):
             run(preparation)
     assert not (preparation.data_dir / "amex").exists()
-    with pytest.raises(ConfigError, match=r"prepare\.missing=0\.0, and now prepare\.missing=0\.5"):
+    with pytest.raises(ConfigError, match=r"prepare\.missing=0\.0.*prepare\.missing=0\.5"):
         run(amex(preparation.data_dir, missing=0.5, chunk_mb=1))
     monkeypatch.setattr(
         Amex, "_values", lambda self, table: reads.append(len(table)) or values(self, table)
@@ -518,35 +515,35 @@ def test_customers_that_do_not_match(own: Callable[..., Amex], frame: pd.DataFra
         (
             lambda t: t.drop(columns="B_7"),
             None,
-            "187 features, expected 188: a wrong or partial file",
+            r"187\b.*\b188\b.*prepare\.features=187",
         ),
-        (lambda t: t.drop(columns="customer_ID"), None, "no column 'customer_ID'"),
-        (lambda t: t.drop(columns="D_68"), None, "no column 'D_68'"),
+        (lambda t: t.drop(columns="customer_ID"), None, "'customer_ID'"),
+        (lambda t: t.drop(columns="D_68"), None, "'D_68'"),
         (
             lambda t: t.rename(columns={"B_7": "Z_7"}),
             None,
-            r"prepare\.clamp has no range for the column 'Z_7'",
+            r"prepare\.clamp.*'Z_7'",
         ),
-        (lambda t: t.astype({"B_7": object}).assign(B_7="high"), None, r"invalid value 'high'"),
-        (lambda t: t.assign(S_2="spring"), None, r"invalid value 'spring'"),
+        (lambda t: t.astype({"B_7": object}).assign(B_7="high"), None, "'high'"),
+        (lambda t: t.assign(S_2="spring"), None, "'spring'"),
         (
             lambda t: t.assign(S_2=t["S_2"].where(t.index != 7)),
             None,
-            "column 'S_2' has no value in row 8 of the data",
+            r"'S_2'.*\b8\b",
         ),
         (
             lambda t: t.assign(customer_ID=t["customer_ID"].iloc[0]),
             None,
-            r"has 1000 statements and prepare\.unit_rows is 13",
+            r"\b1000\b.*prepare\.unit_rows.*\b13\b",
         ),
-        (lambda t: t.iloc[:0], None, "holds no rows"),
-        (None, lambda t: t.assign(target=2), "has the label '2'"),
+        (lambda t: t.iloc[:0], None, r"train_data\.csv: "),
+        (None, lambda t: t.assign(target=2), r"row 1\b.*'2'"),
         (
             None,
             lambda t: pd.concat([t, t.iloc[:1]]),
-            r"prepare\.labels: column 'customer_ID' has '\w+' 2 times",
+            r"prepare\.labels: .*'customer_ID'.*'\w+'.*\b2\b",
         ),
-        (None, lambda t: t.drop(columns="target"), "no column or key 'target'"),
+        (None, lambda t: t.drop(columns="target"), r"'target'.*prepare\.labels"),
     ],
 )
 def test_bad_input(own: Callable[..., Amex], data: Any, labels: Any, message: str) -> None:
@@ -559,12 +556,10 @@ def test_damaged_files(own: Callable[..., Amex], tmp_path: Path) -> None:
     preparation = own()
     path = tmp_path / "train_data.csv"
     path.write_bytes(path.read_bytes()[:-700])
-    with pytest.raises(
-        DataError, match=r"train_data\.csv: in the bytes \d+ to \d+: .*[Ee]xpected 190 columns"
-    ):
+    with pytest.raises(DataError, match=r"train_data\.csv: .*190"):
         run(preparation)
     path.write_bytes(b"")
-    with pytest.raises(DataError, match="the first line is no header"):
+    with pytest.raises(DataError, match=r"train_data\.csv"):
         run(preparation)
     (tmp_path / "train_data.parquet").write_bytes(b"PAR1")
     refused(
@@ -582,7 +577,7 @@ def test_damaged_files(own: Callable[..., Amex], tmp_path: Path) -> None:
 
 
 # -- prepare imdb
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 WORDS = (
@@ -724,7 +719,7 @@ def test_ids_from_content(imdb: Callable[..., Imdb]) -> None:
     table = pd.concat([reviews(), reviews().iloc[:1]])
     ids = np.load(embedded(imdb(table, id=None)) / "id.npy")
     assert len(set(ids.tolist())) == 41, "a copy gets a name of its own"
-    with pytest.raises(DataError, match=r"prepare\.id: 'train/0/0' names 2 reviews"):
+    with pytest.raises(DataError, match=r"prepare\.id: 'train/0/0'.*\b2\b"):
         embedded(imdb(table, out="e"))
 
 
@@ -738,7 +733,7 @@ def test_training_reads_it_and_knows_about_batches(imdb: Callable[..., Imdb]) ->
     alone = Embeddings(path=embedded(imdb()), public_scaling=True, **settings).load()
     assert alone.selection.held
     assert alone.preprocessing.held
-    assert "embedded on its own" in alone.selection.why
+    assert "prepared_alone" in {fact.code for fact in alone.selection.facts}
     together = Embeddings(path=embedded(imdb(out="b", batch=4)), **settings).load()
     assert not together.selection.held
     assert "prepare.batch=1" in together.selection.why
@@ -766,8 +761,8 @@ def test_a_killed_run_over_reviews_resumes(
     parquet = reviews()
     changed = parquet.assign(text=parquet["text"].where(parquet.index != 30, "the film"))
     for settings, named in (
-        ({"pooling": "max"}, r"prepare\.pooling=mean, and now prepare\.pooling=max"),
-        ({"table": changed}, r"reviews\.digest=\w+, and now reviews\.digest="),
+        ({"pooling": "max"}, r"prepare\.pooling=mean.*prepare\.pooling=max"),
+        ({"table": changed}, r"reviews\.digest=\w+.*reviews\.digest="),
     ):
         with pytest.raises(ConfigError, match=named):
             embedded(imdb(**settings))
@@ -781,16 +776,16 @@ def test_a_killed_run_over_reviews_resumes(
     [
         (
             lambda t: t.drop(columns="text"),
-            r"no column or key 'text', which prepare\.reviews names",
+            r"'text'.*prepare\.reviews",
         ),
-        (lambda t: t.drop(columns="id"), r"no column or key 'id', which prepare\.id names"),
-        (lambda t: t.assign(label=-1), "has the label '-1'"),
+        (lambda t: t.drop(columns="id"), r"'id'.*prepare\.id"),
+        (lambda t: t.assign(label=-1), r"row 1\b.*'-1'"),
         (
             lambda t: t.assign(text=t["text"].where(t.index != 4, " ")),
-            "row 5 of the data has no text",
+            r"row 5\b",
         ),
-        (lambda t: t.iloc[:0], "holds no reviews"),
-        (lambda t: t.iloc[:1], "1 reviews leave a split empty"),
+        (lambda t: t.iloc[:0], r"r\.parquet: "),
+        (lambda t: t.iloc[:1], r"^1 .*prepare\.test_fraction"),
     ],
 )
 def test_bad_reviews(imdb: Callable[..., Imdb], change: Any, message: str) -> None:
@@ -799,7 +794,7 @@ def test_bad_reviews(imdb: Callable[..., Imdb], change: Any, message: str) -> No
 
 
 def test_models_that_cannot_be_used(imdb: Callable[..., Imdb], gpt2: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataMissing, match=r"none is not there.*hf download openai-community/gpt2"):
+    with pytest.raises(DataMissing, match=r"/none .*openai-community/gpt2"):
         embedded(imdb(model="none"))
     (tmp_path / "empty").mkdir()
     refused(
@@ -815,7 +810,7 @@ def test_models_that_cannot_be_used(imdb: Callable[..., Imdb], gpt2: Path, tmp_p
         ),
     )
     if not torch.cuda.is_available():
-        with pytest.raises(ConfigError, match=r"prepare\.device=cuda: PyTorch sees no GPU"):
+        with pytest.raises(ConfigError, match=r"prepare\.device=cuda"):
             embedded(imdb(device="cuda"))
 
 
@@ -831,7 +826,5 @@ def test_weights_that_are_missing_are_no_random_numbers(
     lost = next(name for name in weights if name.endswith("h.1.attn.c_attn.weight"))
     kept = {name: tensor for name, tensor in weights.items() if name != lost}
     save_file(kept, tmp_path / "part" / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(
-        DataError, match=r"the weights lack h\.1\.attn\.c_attn\.weight \(1 in all\)"
-    ):
+    with pytest.raises(DataError, match=r"part: .*h\.1\.attn\.c_attn\.weight"):
         embedded(imdb(model="part"))

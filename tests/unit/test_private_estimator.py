@@ -86,9 +86,7 @@ def test_what_is_published_holds_no_records_and_answers_the_same(classes: int) -
 
 @pytest.mark.filterwarnings("ignore::agt.errors.PrivacySumWarning")
 def test_no_claim_without_declarations_and_small_budgets_work() -> None:
-    with pytest.raises(
-        ValueError, match=r"(?s)declared\.size.*declared\.settings=True|condition c .*condition e"
-    ):
+    with pytest.raises(ValueError, match=r"(?s)condition c.*declared\.settings=True"):
         agt.PrivateClassifier().fit(X, Y)
     two = Y < 2
     for relation in ("add_remove", "substitute"):
@@ -142,9 +140,9 @@ def test_units_are_told_apart_and_capped(tmp_path: Path) -> None:
     private = agt.PrivateClassifier(declared=declared, unit_rows=3).fit(X, y, units=people)
     assert any("3 records" in line for line in private.guarantee_)
     for learner in (agt.PrivateClassifier, agt.CertifiedClassifier):
-        with pytest.raises(ValueError, match=r"has 3 rows and relation\.unit_rows is 2"):
+        with pytest.raises(ValueError, match=r"\b3\b.*relation\.unit_rows.*\b2\b"):
             learner(declared=declared, unit_rows=2).fit(X, y, units=people)
-    with pytest.raises(ValueError, match=r"has 3 rows and relation\.unit_rows is 2"):
+    with pytest.raises(ValueError, match=r"\b3\b.*relation\.unit_rows.*\b2\b"):
         agt.CertifiedClassifier(declared=declared, unit_rows=2, certificate="votes").fit(
             X, y, units=people
         )
@@ -152,11 +150,11 @@ def test_units_are_told_apart_and_capped(tmp_path: Path) -> None:
     file = tmp_path / "people.yaml"
     file.write_text("numeric: {day: [2024-01-01, 2026-01-01]}\nunit: person\n")
     learner = agt.PrivateClassifier(declared=declared, columns=file, unit_rows=3)
-    with pytest.raises(ValueError, match="its unit is 'person': give that column as units="):
+    with pytest.raises(ValueError, match=r"columns=.*'person'.*units="):
         learner.fit(frame, y)
     assert learner.fit(frame, y, units=people).n_features_in_ == 2
     (tmp_path / "fewer.yaml").write_text(
         "defaults: [people, _self_]\nnumeric: {day: [2024-01-01, 2026-01-01]}\n"
     )
-    with pytest.raises(ValueError, match="it goes on from people, which is not read here"):
+    with pytest.raises(ValueError, match=r"columns=.*fewer\.yaml.*people"):
         agt.PrivateClassifier(declared=declared, columns=tmp_path / "fewer.yaml").fit(frame, y)

@@ -66,7 +66,7 @@ def debits(ledger: agt.Ledger) -> list[int]:
 
 
 # -- no ledger
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_second_fit_about_the_same_people_warns_with_the_total_of_all() -> None:
@@ -141,7 +141,7 @@ def test_strict_accounting_refuses_the_second_and_draws_nothing(
         monkeypatch.setattr(
             "agt.mechanisms.labelling.Labelling.drawn", lambda *given: pytest.fail("it was drawn")
         )
-        with pytest.raises(agt.PrivacySumError, match=r"\(1, 0\).*refuses another"):
+        with pytest.raises(agt.PrivacySumError, match=r"\(1, 0\).*ledger=agt"):
             model.release(X[:1], RESPONSE)
         assert len(account.noted) == 1
     assert account.mode == "warn"
@@ -153,7 +153,7 @@ def test_a_search_raises_at_its_second_fit_with_the_total_so_far(account: Proces
     search = GridSearchCV(private(), {"epsilon": [1.0, 4.0]}, cv=3)
     with pytest.raises(
         agt.PrivacySumError,
-        match=r"\(1, 1e-05\)-differentially private over 1 release .*public=True",
+        match=r"\(1, 1e-05\).*public=True",
     ):
         search.fit(X, Y)
     assert len(account.noted) == 1
@@ -164,7 +164,7 @@ def test_a_cross_validation_raises_at_its_second_fit(
     account: ProcessAccount, wrapped: bool
 ) -> None:
     estimator = make_pipeline(FunctionTransformer(), private()) if wrapped else private()
-    with pytest.raises(agt.PrivacySumError, match="over 1 release"):
+    with pytest.raises(agt.PrivacySumError, match=r"\(4, 1e-05\).*\b1\b"):
         cross_val_score(estimator, X, Y, cv=3)
     assert len(account.noted) == 1
 
@@ -181,7 +181,7 @@ def test_a_worker_process_of_a_search_refuses_its_first_fit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(process, "parent_process", lambda: object())
-    with pytest.raises(ValueError, match="All the 3 fits failed"):
+    with pytest.raises(ValueError, match="PrivacySumError"):
         GridSearchCV(private(), {}, cv=3, refit=False).fit(X, Y)
 
 
@@ -261,14 +261,14 @@ def test_a_thread_of_a_search_refuses_its_first_fit(account: ProcessAccount, sca
     estimator = make_pipeline(StandardScaler(), private()) if scaled else private()
     with (
         parallel_backend("threading", n_jobs=2),
-        pytest.raises(ValueError, match="All the 3 fits failed"),
+        pytest.raises(ValueError, match="PrivacySumError"),
     ):
         cross_val_score(estimator, X, Y, cv=3)
     assert not account.noted
 
 
 def test_a_calibration_that_fits_again_raises_at_its_second_fit(account: ProcessAccount) -> None:
-    with pytest.raises(agt.PrivacySumError, match="over 1 release"):
+    with pytest.raises(agt.PrivacySumError, match=r"\(4, 1e-05\).*\b1\b"):
         CalibratedClassifierCV(make_pipeline(StandardScaler(), private()), cv=3).fit(X, Y)
     assert len(account.noted) == 1
 
@@ -336,7 +336,7 @@ def test_a_loop_over_one_model_keeps_one_entry(model: agt.Fitted, account: Proce
 
 
 # -- on a ledger
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_what_a_ledger_pays_is_debited_before_it_is_drawn(
@@ -369,7 +369,7 @@ def test_a_repeated_question_is_answered_as_before_and_costs_nothing(
 def test_a_budget_that_does_not_hold_all_pays_for_none(
     ledger: agt.Ledger, model: agt.Fitted
 ) -> None:
-    with pytest.raises(Exhausted, match=r"holds 10 of 11 labels"):
+    with pytest.raises(Exhausted, match=r"\b10\D+11\b"):
         model.release(X[:11], RESPONSE, ledger=ledger)
     assert debits(ledger) == []
     with pytest.raises(ValueError, match="ledger"):
@@ -438,7 +438,7 @@ def test_two_ledgers_beside_each_other_do_not_count_the_same_people(
 ) -> None:
     private(ledger=ledger).fit(X, Y)
     other = agt.Ledger.create(tmp_path / "copy.ledger", unit="one record", eps=10, delta=1e-5)
-    with pytest.raises(ValueError, match="have a ledger already"):
+    with pytest.raises(ValueError, match=r"people\.ledger.*arrays"):
         private(ledger=other).fit(X, Y)
 
 
@@ -463,7 +463,7 @@ def test_what_is_refused_is_admitted_to_no_ledger(ledger: agt.Ledger, tmp_path: 
 
 
 def test_a_simulation_is_no_business_of_a_ledger(ledger: agt.Ledger, model: agt.Fitted) -> None:
-    with pytest.raises(agt.ConfigError, match="seed and ledger"):
+    with pytest.raises(agt.ConfigError, match=r"seed.*ledger"):
         model.release(X[:1], RESPONSE, seed=1, ledger=ledger)
 
 
@@ -473,7 +473,7 @@ def test_who_was_erased_is_not_released_on_the_ledger_again(
     model.release(X[:1], RESPONSE, ledger=ledger)
     rest, _ = model.unfit([model.model.problem.dataset.train.units[0]])
     rest.release(X[:1], RESPONSE, ledger=ledger)
-    with pytest.raises(agt.ConfigError, match="was replaced"):
+    with pytest.raises(agt.ConfigError, match=r"[0-9a-f]{32}.*entry \d"):
         model.release(X[5:6], RESPONSE, ledger=ledger)
 
 
@@ -511,7 +511,7 @@ def test_a_model_without_records_that_nothing_is_known_of_is_refused(
     model.save(tmp_path / "model")
     read_back = agt.load(tmp_path / "model")
     for given in (ledger, None):
-        with pytest.raises(agt.ConfigError, match="whose data"):
+        with pytest.raises(agt.ConfigError, match=r"^model: "):
             replace(model, model=read_back.model).release(X[:1], RESPONSE, ledger=given)
     assert replace(read_back, model=model.model).owner.people == model.owner.people
 

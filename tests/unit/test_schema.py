@@ -11,12 +11,12 @@ GOOD = {"loss": "cross_entropy", "epochs": 1, "lr": 0.1, "clip": 0.1}
 
 @pytest.mark.parametrize("missing", ["loss", "epochs", "lr", "clip"])
 def test_what_has_no_default_is_required(missing: str) -> None:
-    with pytest.raises(ConfigError, match=f"training.{missing}: a value is required"):
+    with pytest.raises(ConfigError, match=rf"training\.{missing}:"):
         validate(TrainingConfig, {k: v for k, v in GOOD.items() if k != missing}, "training")
 
 
 def test_a_grid_of_too_many_values_is_refused() -> None:
-    with pytest.raises(ConfigError, match="values lists 65538"):
+    with pytest.raises(ConfigError, match=r"kgrid: .*65538.*65537"):
         validate(KGridConfig, {"values": list(range(2**16 + 2))}, "kgrid")
 
 
@@ -33,7 +33,7 @@ def test_grids() -> None:
 
 @pytest.mark.parametrize("node", [None, 3, "text", [1]])
 def test_what_is_no_mapping_is_refused(node: object) -> None:
-    with pytest.raises(ConfigError, match="expected a mapping"):
+    with pytest.raises(ConfigError, match=r"^kgrid: "):
         validate(KGridConfig, node, "kgrid")
     with pytest.raises(ConfigError, match="_target_"):
         build(node, "model")
@@ -41,13 +41,9 @@ def test_what_is_no_mapping_is_refused(node: object) -> None:
 
 def test_build_names_what_it_cannot_import() -> None:
     with trusting(["agt_cli.nothing.Here", "subprocess.getoutput", "agt.settings.KGridConfig"]):
-        with pytest.raises(
-            ConfigError, match=r"model._target_: cannot import 'agt_cli.nothing.Here'"
-        ):
+        with pytest.raises(ConfigError, match=r"model\._target_: .*'agt_cli\.nothing\.Here'"):
             build({"_target_": "agt_cli.nothing.Here"}, "model")
-        with pytest.raises(
-            ConfigError, match=r"dataset._target_: 'subprocess.getoutput' is no dataclass"
-        ):
+        with pytest.raises(ConfigError, match=r"dataset\._target_: .*'subprocess\.getoutput'"):
             # called, it would run a shell
             build({"_target_": "subprocess.getoutput", "cmd": "exit 1"}, "dataset")
         assert build({"_target_": "agt.settings.KGridConfig", "max": 2}, "kgrid").ks == (0, 1, 2)

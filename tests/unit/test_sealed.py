@@ -35,10 +35,10 @@ def test_no_byte_can_change() -> None:
 
 def test_an_edited_file_is_no_sealed_one() -> None:
     edited = {**json.loads(seal(CONTENT)), "held": True}
-    with pytest.raises(ValueError, match="not what its own checksum says"):
+    with pytest.raises(ValueError, match="checksum"):
         unseal(json.dumps(edited, indent=2).encode())
     for other in (b"[]", b"{}", b"1"):
-        with pytest.raises(ValueError, match="no checksum of itself"):
+        with pytest.raises(ValueError, match="checksum"):
             unseal(other)
 
 

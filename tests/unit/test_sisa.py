@@ -160,15 +160,13 @@ def test_members_of_other_code_are_told_of(tmp_path: Path, monkeypatch: pytest.M
 def test_what_depends_on_more_than_its_shard_is_refused(tmp_path: Path) -> None:
     kept = Kept.of("stability", tmp_path)
     alone = replace(kept.whole, settings=replace(kept.whole.settings, ensemble=EnsembleConfig()))
-    with pytest.raises(CheckError, match="the run is one model"):
+    with pytest.raises(CheckError, match=r"ensemble\.members=1\b"):
         retrain_affected(alone, kept.shelf)
     (kept.folder / "members/001/shard.json").unlink()
     manifest = NewFolder(tmp_path / "bare", "test")
     fit(kept.whole).save(manifest)
     manifest.finish()
-    with pytest.raises(
-        CheckError, match=r"tells not what each member was trained on .*: use method=retrain"
-    ):
+    with pytest.raises(CheckError, match=r"method=sisa: .*shard\.json"):
         retrain_affected(kept.whole, Folder.open(tmp_path / "bare", "test"))
 
 
@@ -182,9 +180,7 @@ def test_features_whitened_by_rows_that_are_others_now_are_refused(tmp_path: Pat
     now = kept.without(people().units != "u5")
     assert len(retrain_affected(now, kept.shelf).trained) == 1
     fewer = now.on(replace(now.dataset, test=now.dataset.test.take(np.arange(30))))
-    with pytest.raises(
-        CheckError, match=r"the public rows that the features are made from .* are others now"
-    ):
+    with pytest.raises(CheckError, match=r"method=sisa: .*certificate\.features\.public"):
         retrain_affected(fewer, kept.shelf)
 
 
@@ -205,5 +201,5 @@ def test_slices_of_an_earlier_version_are_refused_and_one_slice_is_none() -> Non
     assert validate(EnsembleConfig, {"members": 4, "slices": 1}, "ensemble") == EnsembleConfig(
         members=4
     )
-    with pytest.raises(ConfigError, match="slices=2: a setting of earlier versions of agt"):
+    with pytest.raises(ConfigError, match="slices=2"):
         validate(EnsembleConfig, {"members": 4, "slices": 2}, "ensemble")

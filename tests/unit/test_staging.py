@@ -110,7 +110,5 @@ def test_a_selection_beyond_a_gpus_memory_is_refused(monkeypatch: pytest.MonkeyP
     assert at.groups([1, 2, 3], ReferenceKernel().selection_bytes) == [slice(0, 3)]
     # a quarter of the memory at once
     assert len(at.groups(list(range(900)), ReferenceKernel().selection_bytes)) > 4
-    with pytest.raises(
-        ConfigError, match=r"kgrid: the 100000 most extreme bounds .* compute=default"
-    ):
+    with pytest.raises(ConfigError, match=r"kgrid: .*100000.*compute=default"):
         at.groups([100_000], ReferenceKernel().selection_bytes)

@@ -120,7 +120,7 @@ def test_killed_before_every_single_step_it_is_done_or_not_done(
 def test_the_second_of_two_is_refused_and_changes_nothing(run: Path) -> None:
     before = open_run(run, "train").digest
     with run_lock(run):
-        with pytest.raises(ConfigError, match="another agt unlearn is changing this run just now"):
+        with pytest.raises(ConfigError, match=r"run=.*agt unlearn"):
             update(run)
         assert open_run(run, "train").digest == before
     assert state(open_run(run, "train", update(run))) == 1
@@ -151,7 +151,7 @@ def test_a_state_that_is_not_whole_is_not_put(run: Path) -> None:
             record.write("model.safetensors", b"1 x")
             record.finish()
         (run / NEXT / "model.safetensors").write_bytes(b"2 x")
-        with pytest.raises(ConfigError, match="its next state is not whole"):
+        with pytest.raises(ConfigError, match=r"model\.safetensors"):
             commit(run)
     assert state(open_run(run, "train")) == 0
 
@@ -163,16 +163,14 @@ def test_a_folder_that_cannot_be_written(run: Path, monkeypatch: pytest.MonkeyPa
     shutil.copytree(run, run / COMMIT, ignore=shutil.ignore_patterns("unlearning"))
     assert has_pending_commit(run)
     monkeypatch.setattr(Lock, "take", refused)
-    with pytest.raises(
-        ConfigError, match=r"lock cannot be written \(Permission denied\).*make it writable"
-    ):
+    with pytest.raises(ConfigError, match=r"lock.*Permission denied"):
         open_run(run, "train")
-    with pytest.raises(ConfigError, match="make it writable"), run_lock(run):
+    with pytest.raises(ConfigError, match="Permission denied"), run_lock(run):
         pass
 
 
 def test_what_is_no_run_is_not_held(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="not the folder of a run"), run_lock(tmp_path):
+    with pytest.raises(ConfigError, match=rf"run={tmp_path}"), run_lock(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -180,12 +178,12 @@ def test_what_is_no_run_is_not_held(tmp_path: Path) -> None:
 def test_a_reader_of_an_earlier_state_stops(run: Path) -> None:
     before = open_run(run, "train")
     update(run)
-    with pytest.raises(ConfigError, match="its state was changed while it was read"):
+    with pytest.raises(ConfigError, match=r"run=.*agt unlearn"):
         before.read("model.safetensors")
 
 
 # -- real processes
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def forked(act: Callable[[], object]) -> int:
@@ -282,10 +280,10 @@ def test_links_are_not_followed(run: Path, tmp_path: Path, name: str, dangling: 
         before = {}
     link.parent.mkdir(exist_ok=True)
     link.symlink_to(elsewhere)
-    with pytest.raises(ConfigError, match=rf"{name} is a link.*rm {link}"):
+    with pytest.raises(ConfigError, match=rf"{name} .*rm {link}"):
         update(run)
     if name == COMMIT:
-        with pytest.raises(ConfigError, match=rf"{name} is a link.*rm {link}"):
+        with pytest.raises(ConfigError, match=rf"{name} .*rm {link}"):
             open_run(run, "train")
     assert all(path.read_bytes() == content for path, content in before.items())
     assert dangling != elsewhere.exists()
@@ -342,11 +340,10 @@ def test_a_spoilt_commit_changes_nothing(run: Path, tmp_path: Path, name: str) -
     for _ in range(2):
         with pytest.raises(
             ConfigError,
-            match=r"commit holds a new state that is not as agt unlearn left it.*move .*commit "
-            r"away",
+            match=rf"{COMMIT} .*{COMMIT}",
         ):
             open_run(run, "train")
-        with pytest.raises(ConfigError, match="not as agt unlearn left it"):
+        with pytest.raises(ConfigError, match=COMMIT):
             update(run)
     assert listing(tmp_path) == before
     if name != "the run's folder":
@@ -357,5 +354,5 @@ def test_a_spoilt_commit_changes_nothing(run: Path, tmp_path: Path, name: str) -
 @pytest.mark.parametrize("name", [NEXT, COMMIT])
 def test_a_file_in_a_folders_place(run: Path, name: str) -> None:
     (run / name).write_bytes(b"")
-    with pytest.raises(ConfigError, match=f"{name} is no folder.*rm "):
+    with pytest.raises(ConfigError, match=rf"{name} .*rm "):
         update(run)

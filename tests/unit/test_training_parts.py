@@ -30,7 +30,7 @@ from agt.training.sgd import Sgd, descend, learning_rate
 from agt.training.spectral import largest_eigenvalue, proved
 
 # -- batches
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def plan(count: int = 4, epochs: int = 3, key: str = "agt", n_max: int = 1000) -> BatchPlan:
@@ -102,9 +102,7 @@ def test_empty_batches_are_kept_and_no_records_are_fine() -> None:
 
 def test_a_batch_above_n_max_stops_before_the_first_step() -> None:
     batches = plan(count=1, n_max=10).batches(names(11))
-    with pytest.raises(
-        ConfigError, match=r"a batch holds 11 records and training.batch.n_max is 10"
-    ):
+    with pytest.raises(ConfigError, match=r"\b11\b.*training\.batch\.n_max.*\b10\b"):
         next(iter(batches))
     assert len(next(iter(plan(count=1, n_max=10).batches(names(10))))) == 10
 
@@ -131,7 +129,7 @@ def test_where_the_normaliser_comes_from(
 
 
 def test_n_max_below_its_floor_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"n_max=10 is below"):
+    with pytest.raises(ConfigError, match=r"n_max=10\b.*\b11\b"):
         BatchPlan.of(BatchConfig(normalizer=10.0, n_max=10), 1, None, 5)
 
 
@@ -139,12 +137,12 @@ def test_the_cap_on_a_units_rows() -> None:
     units = np.array(["a", "b", "b"])
     check_unit_rows(units, 2)
     check_unit_rows(np.array([], dtype=str), 1)
-    with pytest.raises(ConfigError, match=r"unit 'b' has 2 rows and relation.unit_rows is 1"):
+    with pytest.raises(ConfigError, match=r"'b'.*\b2\b.*relation\.unit_rows.*\b1\b"):
         check_unit_rows(units, 1)
 
 
 # -- ensemble
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 SEVEN = EnsembleConfig(members=7)
@@ -204,9 +202,9 @@ def test_members_get_their_shards_in_order(threads: int) -> None:
 def test_a_vote_of_margins_comes_with_its_clip_and_of_two_classes() -> None:
     assert EnsembleConfig(members=3) == EnsembleConfig(3, "agt", "labels", None)
     for given in ({"vote": "margins"}, {"margin_clip": 1.0}):
-        with pytest.raises(ConfigError, match="vote=margins needs margin_clip, a public constant"):
+        with pytest.raises(ConfigError, match=r"vote=margins.*margin_clip"):
             EnsembleConfig(members=3, **given)
-    with pytest.raises(ConfigError, match="greater than or equal to"):
+    with pytest.raises(ConfigError, match=r"EnsembleConfig\.margin_clip"):
         EnsembleConfig(members=3, vote="margins", margin_clip=0.0)
     x, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 3
     three = agt.Declared(classes=[0, 1, 2], size=60)
@@ -279,7 +277,7 @@ def test_records_on_their_way_to_other_processes_lie_in_no_file(
 
 
 # -- optimizer
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 SETTINGS = [
@@ -344,7 +342,7 @@ def test_groups_of_k_keep_their_own_buffers() -> None:
 
 
 # -- spectral
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def hidden():
@@ -407,7 +405,7 @@ def test_a_matrix_whose_last_eigenpair_alone_lapack_does_not_find() -> None:
 
 
 # -- training tilted
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 CLAMPS = (1.0, 0.5, 0.3)
@@ -452,7 +450,7 @@ def test_the_gradients_norm_is_bounded_above_rounding_included(clamp: float) -> 
 
 def test_a_tolerance_that_rounding_forbids_releases_nothing() -> None:
     x, y = ball(500, 3)
-    with pytest.raises(AgtError, match="nothing is released"):
+    with pytest.raises(AgtError, match=r"tolerance=1e-16"):
         solve(TiltedErm.of(x, y, 1.0, 1.0), 1e-16)
 
 

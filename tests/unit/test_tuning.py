@@ -2,6 +2,7 @@
 private records unread.
 """
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,7 @@ def test_people_stay_on_one_side_of_a_fold() -> None:
     here = candidate()
     people = replace(here.rows, units=np.array([f"u{i // 4}" for i in range(120)]))
     assert Candidate(here.model, people).scores(5, 20, BUDGET).shape == (5, 3)
-    with pytest.raises(ConfigError, match=r"tune\.folds=31: the public rows are of 30 units"):
+    with pytest.raises(ConfigError, match=r"tune\.folds=31.*\b30\b"):
         Candidate(here.model, people).scores(31, 20, BUDGET)
 
 
@@ -151,7 +152,7 @@ def test_features_that_depend_on_private_records_are_refused() -> None:
         dataset(rows(400, 1, "t"), rows(120, 2)),
         preprocessing=grounds(not_held("own_words", text="a range is private")),
     )
-    with pytest.raises(ConfigError, match="depend on private records: a range is private"):
+    with pytest.raises(ConfigError, match="agt tune"):
         Candidate.of(data, settings(), data.test)
 
 
@@ -176,10 +177,10 @@ def test_a_grid_names_keys_and_merges_mappings() -> None:
     found = choices(config, grid)
     assert [choice.settings.training.weight_decay for choice in found] == [1e-3, 1e-3, 1e-2, 1e-2]
     assert found[1].config["certificate"]["features"]["bias"] == 0.1
-    assert found[1].words == "training.weight_decay=0.001, certificate.features=map relu count 8"
+    assert re.match(r"training\.weight_decay=0\.001.*certificate\.features=.*8", found[1].words)
     assert choices(config, None)[0].words == "as given"
     for key, text in (
-        ("training.weigth_decay", "did you mean 'weight_decay'"),
+        ("training.weigth_decay", r"'training\.weigth_decay'.*'weight_decay'"),
         ("compute.threads", "unknown key"),
     ):
         with pytest.raises(ConfigError, match=text):
@@ -212,9 +213,7 @@ def test_no_candidate_is_scored_on_what_another_trains_on(
     if allowed:
         assert len({id(data.prepared(choice)) for choice in found}) == len(found)
     else:
-        with pytest.raises(
-            ConfigError, match="what is public for one would be private for another"
-        ):
+        with pytest.raises(ConfigError, match=r"tune\.grid: dataset\."):
             [data.prepared(choice) for choice in found]
 
 
@@ -229,7 +228,7 @@ def test_a_declaration_falls_with_the_public_rows_that_it_names() -> None:
     other = dataset(rows(400, 1, "t"), rows(120, 3))
     fact = still_chosen(said, about, other, source)
     assert fact.standing is Standing.VOID
-    assert "these are other rows" in fact.sentence
+    assert fact.code == "chosen_on_other_rows"
     assert still_chosen(said, None, other, source) == said
     assert still_chosen(fact, about, now, source) == fact, "what is void stays so"
     assert (

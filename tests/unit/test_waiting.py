@@ -62,10 +62,7 @@ def test_what_is_owed_is_on_the_disk_first(tmp_path: Path) -> None:
 
     broken: Any = SimpleNamespace(add_metrics=refuse)
     whole: Any = SimpleNamespace(add_metrics=lambda **numbers: None)
-    assert (
-        "1 of 3 queries are answered"
-        in of(tmp_path, 2).record_deferred(np.array([True, False, False]), whole)[0]
-    )
+    assert "1 of 3" in of(tmp_path, 2).record_deferred(np.array([True, False, False]), whole)[0]
     with pytest.raises(OSError, match="no space"):
         of(tmp_path, 2).record_deferred(np.array([False]), broken)
     assert abstentions(tmp_path, STATES) == 3
@@ -80,5 +77,5 @@ def test_what_is_owed_is_on_the_disk_first(tmp_path: Path) -> None:
     assert abstentions(tmp_path, ()) == 0, "of another state"
     for line in ("garbage", '["a"]', '{"state": "d", "abstained": -1}'):
         (tmp_path / ABSTAINED_FILE).write_text(f"{line}\n")
-        with pytest.raises(ConfigError, match="line 1: is no line"):
+        with pytest.raises(ConfigError, match=r"unlearning/abstained\.jsonl.*1:"):
             abstentions(tmp_path, STATES)

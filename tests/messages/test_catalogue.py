@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pandas as pd
 import pytest
+from cli.conftest import TINY, Agt
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
@@ -33,8 +34,6 @@ from agt_cli.composing import composed
 from agt_cli.jobs import resolve_settings, trusted_by
 from agt_cli.report.console import Console
 from agt_cli.runs.queries import TrainedRun
-
-from .conftest import TINY, Agt
 
 Case = tuple[str, int, tuple[str, ...]]
 

@@ -1,0 +1,109 @@
+"""What a ledger says of its budget, its tables and its second head."""
+
+import re
+from pathlib import Path
+
+import pytest
+from ledgers import DATA, charge, new, people
+
+from agt.errors import CheckError
+from agt.ledger.book import AdmittedTable
+from agt.ledger.chain import Unit
+from agt.ledger.ledger import Exhausted, Ledger
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
+
+CUSTOMER = Unit("customer", 4)
+
+
+def test_a_refusal_says_what_would_fit(tmp_path: Path) -> None:
+    with new(tmp_path, population=people(0.5)) as ledger:
+        with pytest.raises(
+            Exhausted, match=r"one that is 0\.5-differentially private would still fit"
+        ):
+            ledger.debit(charge(0.7), 1)
+        ledger.debit(charge(0.5), 1)
+        with pytest.raises(Exhausted, match="none of this kind fits, however little it tells"):
+            ledger.debit(charge(1e-3), 1)
+    with (
+        new(tmp_path / "other", population=people(0.5)) as ledger,
+        pytest.raises(Exhausted, match="nothing that is Gaussian"),
+    ):
+        ledger.debit(charge(GaussianDP(0.1)), 1)
+    with new(tmp_path / "third", population=people(0.5, 1e-6)) as ledger:
+        with pytest.raises(
+            Exhausted, match=r"one that is \(.*, 1e-07\)-diff.* would still fit|none of this kind"
+        ):
+            ledger.debit(charge(ApproximateDP(2.0, 1e-7)), 1)
+        with pytest.raises(
+            Exhausted, match=r"one that is 0\.\d+-Gaussian differentially private would still fit"
+        ) as error:
+            ledger.debit(charge(GaussianDP(3.0)), 1)
+        fits = float(re.findall(r"one that is ([\d.]+)-Gaussian", str(error.value))[0])
+        assert ledger.debit(charge(GaussianDP(fits)), 1).size == 1
+
+
+def test_claims_say_what_a_unit_is_in_each_table(tmp_path: Path) -> None:
+    with new(tmp_path / "a") as ledger:
+        ledger.admit(AdmittedTable("accounts", "e" * 32))
+        assert (
+            "in each of the tables customers, accounts each record is one customer; and the units "
+            "of all" in ledger.words()[0]
+        )
+    tables = [AdmittedTable("visits", DATA, unit=CUSTOMER)]
+    with Ledger.create(tmp_path / "b.ledger", people(), tables=tables) as ledger:
+        assert ledger.unit == "one customer (up to 4 records)"
+        line = "a unit is one customer: the records with one value of customer, up to 4"
+        assert line in ledger.words()[0]
+        ledger.admit(AdmittedTable("accounts", "e" * 32), "one customer")
+        ledger.admit(AdmittedTable("more", "f" * 32, unit=Unit("customer", 2)))
+        assert (
+            "in the table accounts each record is one customer; in the table more a unit is one "
+            "customer: the" in ledger.words()[0]
+        )
+        assert ledger.unit == (
+            "one customer (at most 4 of the records in visits, 1 of the records in accounts, 2 of "
+            "the records in more)"
+        )
+
+
+def test_claims_say_that_a_table_is_about_other_people(tmp_path: Path) -> None:
+    tables = [AdmittedTable("customers", DATA, apart=True)]
+    with Ledger.create(tmp_path / "loans.ledger", people(), tables=tables) as ledger:
+        assert (
+            "these are other people than those of the ledgers in the same folder"
+            in ledger.words()[0]
+        )
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_head_that_was_left_over_may_be_deleted(tmp_path: Path, named: bool) -> None:
+    head = tmp_path / "stick.head"
+    with new(tmp_path, head=head if named else None) as ledger:
+        path, older = ledger.path, ledger.path.read_bytes()
+    with Ledger.open(path) as ledger:
+        if named:
+            ledger.debit(charge(), 1)
+        else:
+            ledger.move_head(head)
+    path.write_bytes(older)
+    with pytest.raises(CheckError) as refused:
+        Ledger.open(path, head)
+    assert ("delete the file, and give that line again" in str(refused.value)) is not named
+
+
+def test_claims_say_where_the_second_head_was(tmp_path: Path) -> None:
+    old, new_head, last = (tmp_path / name for name in ("old.head", "new.head", "last.head"))
+    with new(tmp_path, head=old) as ledger:
+        path = ledger.path
+        ledger.move_head(new_head)
+        words = ledger.words()
+        assert any(
+            re.match(rf"entry 3 of \S+ moved the second copy of the ledger.s end from {old}", w)
+            for w in words
+        )
+    new_head.unlink()
+    Ledger.replace_head(path, last)
+    with Ledger.open(path) as ledger:
+        assert any(
+            "entry 4 created a new second copy of the ledger" in line for line in ledger.words()
+        )

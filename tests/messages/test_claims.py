@@ -1,0 +1,102 @@
+"""What a claim says for people."""
+
+from dataclasses import replace
+
+import pytest
+
+from agt.certificates.conditions import Condition
+from agt.errors import ConfigError
+from agt.facts import grounds, not_held, proved
+from agt.mechanisms.claims import Claim
+from agt.mechanisms.judging import claim
+from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
+from agt.mechanisms.output import Output
+from agt.mechanisms.published import SmoothCauchy
+from agt.settings import RelationConfig
+
+HELD = tuple(
+    Condition(letter, f"name of {letter}", grounds(proved("own_words", text="it holds")))
+    for letter in "abcdefg"
+)
+ADD_REMOVE = RelationConfig("add_remove")
+RESPONSE = RandomizedResponse(eps=0.1)
+
+
+def without(*letters: str) -> tuple[Condition, ...]:
+    return tuple(
+        replace(c, grounds=grounds(not_held("own_words", text=f"why not {c.letter}")))
+        if c.letter in letters
+        else c
+        for c in HELD
+    )
+
+
+CLAIMS = [
+    (
+        claim(HELD, ADD_REMOVE, RESPONSE),
+        "0.1-differentially private per query for add_remove neighbours (one record added or "
+        "removed)",
+    ),
+    (
+        claim(HELD, RelationConfig("add_remove", 3), GaussianMargin(mu=0.07)),
+        "0.07-Gaussian differentially private per query for add_remove neighbours "
+        "(one unit of up to 3 records added or removed)",
+    ),
+    (
+        claim(HELD, RelationConfig("substitute"), RESPONSE),
+        "one record replaced by another",
+    ),
+    (
+        claim(HELD, RelationConfig("paper_privacy"), RESPONSE),
+        "one record removed and, at the same time, one added",
+    ),
+    (
+        claim(without("a", "c"), ADD_REMOVE, SmoothCauchy(eps=1.0), "paper"),
+        "NO PROOF OF PRIVACY, because conditions a, c are not met",
+    ),
+    (
+        claim(without("b"), ADD_REMOVE, SmoothCauchy(eps=1.0), "paper"),
+        "condition b is not met",
+    ),
+    (
+        claim(without("c"), ADD_REMOVE, RandomizedResponse(eps=20.0), "paper"),
+        "NO PROOF OF PRIVACY, because condition c is not met. The paper claims: "
+        "20-differentially private per query",
+    ),
+    (
+        claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper"),
+        "proved although accounting=paper",
+    ),
+    (
+        claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper", voting="published"),
+        "NO PROOF OF PRIVACY, because the published ensemble distance",
+    ),
+    (
+        claim(HELD, ADD_REMOVE, RandomizedResponse(eps=50.0), output=Output.NUMBER),
+        "50-differentially private for this one number for add_remove neighbours",
+    ),
+]
+
+
+@pytest.mark.parametrize(("made", "sentence"), CLAIMS, ids=[text for _, text in CLAIMS])
+def test_claims_say_what_is_proved(made: Claim, sentence: str) -> None:
+    assert sentence in made.text
+
+
+def test_a_simulation_says_of_each_line_what_it_would_be() -> None:
+    words = replace(claim(HELD, ADD_REMOVE, RESPONSE), simulated=True).lines()
+    assert words[0].startswith("SIMULATION")
+    assert all(line.startswith("without a seed it would be: ") for line in words[1:])
+
+
+def test_what_is_spent() -> None:
+    one_number = claim(HELD, ADD_REMOVE, RandomizedResponse(eps=50.0), output=Output.NUMBER)
+    assert one_number.spent == ["in all: 50-differentially private"]
+
+
+@pytest.mark.parametrize("letter", "abcdefg")
+def test_a_refusal_says_which_condition_does_not_hold_and_why(letter: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        claim(without(letter), ADD_REMOVE, RESPONSE)
+    sentence = f"condition {letter} (name of {letter}) is not met: why not {letter}"
+    assert sentence in str(error.value)

@@ -1,0 +1,30 @@
+"""What a finding of an audit is refused with that contradicts itself."""
+
+from typing import Any
+
+import pytest
+from unit.test_audit_findings import finding
+
+from agt.errors import ConfigError
+from agt_cli.report.findings import Outcome, Strength
+
+SENTENCES: list[tuple[dict[str, Any], str]] = [
+    ({"outcome": Outcome.VIOLATED}, "not met by what was found"),
+    ({"found": 1.2}, "what is lost is surely more"),
+    (
+        {"outcome": Outcome.VIOLATED, "found": 1.2, "strength": Strength.CREDIBLE},
+        "at any number of trials",
+    ),
+    ({"confidence": None}, "with what confidence"),
+    ({"delta": None}, "delta beside it"),
+    ({"claimed": -1.0}, "at least 0"),
+    ({"outcome": Outcome.UNTESTED}, "found no number"),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), SENTENCES, ids=[text for _, text in SENTENCES])
+def test_a_finding_that_contradicts_itself_is_told_why(
+    changes: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        finding(**changes)

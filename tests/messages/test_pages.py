@@ -1,0 +1,35 @@
+"""What the pages of finished runs say: report.md of one small run of each kind."""
+
+import pytest
+from museum import FinishedRuns
+
+TABLE = """
+train/box | records added or removed in all
+train/noisy | the weights in model.safetensors are (1, 1e-05)-DP for add_remove neighbours
+train/noisy | publish labels from this run's certificates, or its noisy weights, but never both
+train/removal | ## Removing records later
+train/removal | records can be removed later: what is served is then (1, 0.0001)-close
+certify/box | can support a privacy claim
+certify/box | For the data owner only
+certify/box | up to k records added or removed in all
+predict/labels | 1-differentially private per query for add_remove neighbours (one record added or
+predict/labels | all 20 together: (20, 0)-differentially private in all, by the basic composition
+predict/labels | no ledger counts this release: privacy losses of all releases about the same data add up
+predict/labels | `labels.csv` may be published. Drawing again is another release and costs budget again.
+predict/number | 1-differentially private for this one number
+predict/number | That number may be published.
+predict/weights | Gaussian differentially private for add_remove neighbours
+predict/weights | for any number of queries: (1, 1e-05)-differentially private in all
+predict/paid | entry 3 counts this release
+unlearn/erased | trained from scratch on the
+plan/linear | Nothing was released.
+"""
+"""Run (museum.py) and a sentence of its page."""
+
+
+@pytest.mark.parametrize(
+    ("run", "sentence"), [row.split(" | ", 1) for row in TABLE.strip().splitlines()]
+)
+def test_a_page_says(finished_runs: FinishedRuns, run: str, sentence: str) -> None:
+    text = (finished_runs[run] / "report.md").read_text()
+    assert sentence in " ".join(text.replace("\\", "").replace("**", "").split())
