@@ -171,9 +171,8 @@ def gradient_bounds(at: Setting, d: Interval, x: Interval, rounding: Rounding) -
             else Interval(*corners(part.d[..., None], part.x[..., None, :]))
         )
         shape = (*bound.shape[:2], *at.box[part.parameter].shape[1:])
-        parts.setdefault(part.parameter, []).append(
-            bound.rearranged(lambda end: end.reshape(shape))
-        )  # noqa: B023
+        reshaped = bound.rearranged(lambda end: end.reshape(shape))  # noqa: B023
+        parts.setdefault(part.parameter, []).append(reshaped)
     return {
         name: Interval(
             *(torch.cat([getattr(b, end) for b in blocks], dim=1) for end in ("lower", "upper"))
