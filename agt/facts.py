@@ -14,6 +14,7 @@ from typing import Any, Union
 
 from agt import fact_sentences, sentences
 from agt.fact_sentences import BROKEN_BY, DECLARED_IN_WORDS, TEMPLATES
+from agt.messages import Message, SettingNames, joined
 from agt.templates import FORMATS, IN_WORDS, add_new, check_values, fill
 
 LAST_IN_WORDS = "0.8.0"
@@ -21,6 +22,13 @@ LAST_IN_WORDS = "0.8.0"
 ones.
 """
 Value = Union[bool, int, float, str, tuple[str, ...], "Fact", tuple["Fact", ...]]
+
+
+class FactMessage(Message):
+    """What a fact says, by a template whose formats are those of agt/templates.py."""
+
+    def fill(self, values: Mapping[str, Any], names: SettingNames) -> str:
+        return fill(self.template, values, names)
 
 
 class Standing(StrEnum):
@@ -92,9 +100,14 @@ class Fact:
         return self.code in (IN_WORDS, DECLARED_IN_WORDS)
 
     @property
+    def message(self) -> Message:
+        """What a reader sees, with the settings that it names."""
+        return FactMessage(TEMPLATES[self.code], **self.values)
+
+    @property
     def sentence(self) -> str:
         """What a reader sees."""
-        return fill(TEMPLATES[self.code], self.values)
+        return str(self.message)
 
     @property
     def broken_by(self) -> str:
@@ -212,7 +225,12 @@ class Grounds:
     @property
     def missing(self) -> str:
         """What is not held, in words; empty if nothing is."""
-        return "; ".join(fact.sentence for fact in self.facts if fact.standing is Standing.VOID)
+        return str(self.missing_message)
+
+    @property
+    def missing_message(self) -> Message:
+        """What is not held, with the settings that it names."""
+        return joined((fact.message for fact in self.facts if not fact.held), "; ")
 
     @property
     def declarations(self) -> tuple[Fact, ...]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from agt.bounds.interval import Interval
 from agt.bounds.rounding import Rounding
 from agt.errors import ConfigError, nearest
+from agt.messages import Message
 
 _SIGMOID_ERROR = 8.0  # units of roundoff; Lemma 1 of docs/proofs/losses.md
 
@@ -165,11 +166,21 @@ def find_loss(name: str, classes: int) -> Loss:
         ConfigError: no loss has this name, or it has one output and there are not two classes.
     """
     if name not in LOSSES:
-        raise ConfigError(f"training.loss: unknown value '{name}'{nearest(name, LOSSES)}")
+        raise ConfigError(
+            Message(
+                "{config:training.loss}: unknown value '{name}'{hint}",
+                name=name,
+                hint=nearest(name, LOSSES),
+            )
+        )
     loss = LOSSES[name]
     if loss.one_output and classes != 2:
         raise ConfigError(
-            f"training.loss={name} needs two classes and the data has {classes}: "
-            "use training.loss=cross_entropy, or map the classes to two"
+            Message(
+                "{config:training.loss}={name} needs two classes and the data has {classes}: "
+                "use {config:training.loss}=cross_entropy, or map the classes to two",
+                name=name,
+                classes=classes,
+            )
         )
     return loss

@@ -21,6 +21,7 @@ from agt.bounds.products import EXACT, Bounds, Products
 from agt.bounds.rounding import Rounding
 from agt.bounds.rules import TRAINED_RULES, rules_for
 from agt.errors import ConfigError
+from agt.messages import Message
 from agt.numeric import labels_of
 
 CLASS_PAIRS_AT_ONCE = 1024  # differences of two classes' logits that are bounded together
@@ -83,7 +84,14 @@ class Network:
         needed = 1 if gradient.one_output else classes
         if outputs != needed:
             expected = "one output" if needed == 1 else f"{needed} outputs"
-            raise ConfigError(f"training.loss={loss} needs {expected}, but the model has {outputs}")
+            raise ConfigError(
+                Message(
+                    "{config:training.loss}={loss} needs {expected}, but the model has {outputs}",
+                    loss=loss,
+                    expected=expected,
+                    outputs=outputs,
+                )
+            )
         if classes == 2 and gradient.difference is not None:
             return cls(rules, gradient.difference, True, products, 1)
         return cls(rules, gradient, False, products, outputs)

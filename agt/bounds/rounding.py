@@ -11,6 +11,7 @@ from torch import Tensor
 
 from agt.bounds.interval import Interval
 from agt.errors import ConfigError
+from agt.messages import Message
 
 WidenBy = Callable[[Tensor, Tensor, Tensor], Interval]
 # Roundings around a dot product: midpoints, radii, their difference, the bias, the widening itself.
@@ -35,9 +36,12 @@ def check_precision(dtype: torch.dtype, device: torch.device) -> None:
     """
     if dtype == torch.float32 and _multiplies_at_reduced_precision():
         raise ConfigError(
-            "training.dtype=float32 does not work with PyTorch's reduced-precision matrix "
-            "products, because bounds would not hold: call "
-            "torch.set_float32_matmul_precision('highest'), or use training.dtype=float64"
+            Message(
+                "{config:training.dtype}=float32 does not work with PyTorch's reduced-precision "
+                "matrix products, because bounds would not hold: call "
+                "torch.set_float32_matmul_precision('highest'), or use "
+                "{config:training.dtype}=float64",
+            )
         )
     if torch.is_autocast_enabled(device.type):
         raise ConfigError(
@@ -98,8 +102,12 @@ class Rounding:
         check_precision(dtype, device)
         if 2 * (max(ks) + 1) * precision.eps > 1e-3:
             raise ConfigError(
-                f"training.dtype={str(dtype)[6:]} is too coarse for k = {max(ks)}: use "
-                "training.dtype=float64"
+                Message(
+                    "{config:training.dtype}={name} is too coarse for k = {largest}: use "
+                    "{config:training.dtype}=float64",
+                    name=str(dtype)[6:],
+                    largest=max(ks),
+                )
             )
         # The factor is that of Lemma 1 of docs/proofs/rounding.md (containment) and of
         # Lemma 2 of docs/proofs/rounding.md (nesting).

@@ -10,6 +10,7 @@ from agt.errors import AgtError, ConfigError
 from agt.kernels.memory import keep_freed_memory
 from agt.kernels.reference import ReferenceKernel
 from agt.kernels.selftest import check_kernel
+from agt.messages import Message
 from agt.settings import ComputeConfig
 
 # Device -> its kernels, the fastest first. The last one always works.
@@ -26,13 +27,20 @@ def pick_device(compute: ComputeConfig) -> torch.device:
     kernels = FASTEST[compute.device]
     if compute.kernel not in ("auto", *kernels):
         raise ConfigError(
-            f"compute.kernel={compute.kernel} does not run on compute.device={compute.device}: use "
-            f"{' or '.join(kernels)}"
+            Message(
+                "{config:compute.kernel}={kernel} does not run on "
+                "{config:compute.device}={device}: use {usable}",
+                kernel=compute.kernel,
+                device=compute.device,
+                usable=" or ".join(kernels),
+            )
         )
     if compute.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
-            "compute.device=cuda: this PyTorch sees no GPU (torch.cuda.is_available() is False); "
-            "use compute.device=cpu"
+            Message(
+                "{config:compute.device}=cuda: this PyTorch sees no GPU "
+                "(torch.cuda.is_available() is False); use {config:compute.device}=cpu",
+            )
         )
     return torch.device(compute.device)
 

@@ -9,6 +9,7 @@ from agt.bounds.interval import Interval
 from agt.bounds.products import linear_point
 from agt.errors import UnsoundError
 from agt.kernels.reference import ReferenceKernel
+from agt.messages import Message
 from agt.settings import QUANTA
 
 
@@ -165,9 +166,13 @@ def check_kernel(kernel: ReferenceKernel, device: str) -> None:
         expected = case(reference, Probe(device))
         if not all(_is_equal(a, b) for a, b in zip(computed, expected, strict=True)):
             raise UnsoundError(
-                f"compute.kernel={kernel.name} gives other numbers than the reference kernel on "
-                f"this machine (case '{name}'), so its sums cannot be trusted: use "
-                "compute.kernel=reference, and please report it"
+                Message(
+                    "{config:compute.kernel}={kernel} gives other numbers than the reference "
+                    "kernel on this machine (case '{name}'), so its sums cannot be trusted: use "
+                    "{config:compute.kernel}=reference, and please report it",
+                    kernel=kernel.name,
+                    name=name,
+                )
             )
 
 

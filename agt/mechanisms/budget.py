@@ -29,8 +29,8 @@ Formal guarantees
     2. Concurrency. So answers of a lot may be drawn one by one, with other lots, other processes
        and other admissions in between, and each query chosen with all of that known: coins do not
        wait for questions. What is not drawn of a lot stays spent; giving it back would make its
-       size depend on answers. For mechanisms that keep a state between answers this is Haney,
-       Shoemate, Tian, Vadhan, Vyrros, Xu and Zhang 2023; none here does.
+       size depend on answers. For mechanisms that keep a state between answers this is
+       Haney, Shoemate, Tian, Vadhan, Vyrros, Xu and Zhang 2023; none here does.
     3. Gaussian (Smith and Thakurta 2022, by another way). Without leaks, let the lots' squares sum
        to at most M^2 on every transcript. Take a Brownian motion with drift b on [0, M^2], and let
        each lot read its increment over the next m^2 of time. The lot was chosen from what came
@@ -85,6 +85,7 @@ from agt.mechanisms.composition import MAX_QUERIES, least, total
 from agt.mechanisms.enclosures import DOWN
 from agt.mechanisms.gaussian_equivalent import squared_mu
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, leftover
+from agt.messages import Message
 from agt.numeric import bisect, midpoint, mills_delta, next_up, whole_midpoint, written
 from agt.settings import STRICT
 
@@ -253,16 +254,28 @@ class Allowance:
     def __post_init__(self) -> None:
         if not 0 < self.eps <= MOST_EPS:
             raise ConfigError(
-                f"total.eps={self.eps!r}: give the budget as a positive number, up to {MOST_EPS:g}"
+                Message(
+                    "{config:total.eps}={eps!r}: give the budget as a positive number, up to "
+                    "{most_eps:g}",
+                    eps=self.eps,
+                    most_eps=MOST_EPS,
+                )
             )
         if not 0 <= self.delta < 1:
             raise ConfigError(
-                f"total.delta={self.delta!r}: give a number from 0 to below 1, far below one over "
-                "the records"
+                Message(
+                    "{config:total.delta}={delta!r}: give a number from 0 to below 1, far "
+                    "below one over the records",
+                    delta=self.delta,
+                )
             )
         if not 0 <= self.leaks <= 1:
             raise ConfigError(
-                f"total.leaks={self.leaks!r}: give the share of total.delta, from 0 to 1"
+                Message(
+                    "{config:total.leaks}={leaks!r}: give the share of {config:total.delta}, from 0 "
+                    "to 1",
+                    leaks=self.leaks,
+                )
             )
 
     @property

@@ -38,6 +38,7 @@ from agt import sentences
 from agt.errors import ConfigError
 from agt.mechanisms.gaussian_equivalent import squared_mu
 from agt.mechanisms.guarantees import GREATEST, LEAST, ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.messages import Message
 from agt.numeric import UP, bisect, midpoint, mills_delta, written
 from agt.settings import STRICT, NonNegative
 
@@ -135,7 +136,13 @@ def per_query(
     """
     _check(queries, delta, bounds)
     if not LEAST <= eps < math.inf:
-        raise ConfigError(f"eps = {eps!r}: give the total budget as a number of at least {LEAST:g}")
+        raise ConfigError(
+            Message(
+                "{config:eps} = {eps!r}: give the total budget as a number of at least {least:g}",
+                eps=eps,
+                least=LEAST,
+            )
+        )
     if kind not in (PureDP, ApproximateDP, GaussianDP):
         raise ConfigError(f"{kind!r}: no accountant for this kind of guarantee")
     if kind is ApproximateDP and not delta:

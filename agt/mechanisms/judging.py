@@ -35,6 +35,7 @@ from agt.mechanisms.claims import Accounting, Claim, Counting, Reason
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.mechanism import Need
 from agt.mechanisms.output import Output
+from agt.messages import Message, joined
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, check_choice
 
@@ -93,16 +94,19 @@ def claim(
     needed = _needed(conditions, mechanism, counting)
     failed = [condition for condition in needed if not condition.held]
     reasons = [cast(Reason, condition.letter) for condition in failed]
-    refusals = [refusal_of(condition) for condition in failed]
+    refusals: list[str | Message] = [refusal_of(condition) for condition in failed]
     if voting == "published" and mechanism.needs == "distance":
         reasons.append("published_vote")
         refusals.append(sentences.vote_refusal())
-    listed = "\nand ".join(refusals)  # all of them, so that one more training mends them
+    listed = joined(refusals, "\nand ")  # all of them, so that one more training mends them
     if reasons and output is Output.WEIGHTS:  # no paper publishes them without a proof
-        raise ConfigError(f"mechanism={mechanism.name}: {listed}")
+        raise ConfigError(Message("mechanism={name}: {listed}", name=mechanism.name, listed=listed))
     if reasons and accounting == "rigorous":
         raise ConfigError(
-            f"accounting=rigorous: {listed}; or use accounting=paper, which proves nothing"
+            Message(
+                "accounting=rigorous: {listed}; or use accounting=paper, which proves nothing",
+                listed=listed,
+            )
         )
     return Claim(
         guarantee=mechanism.guarantee,
@@ -118,9 +122,10 @@ def claim(
     )
 
 
-def refusal_of(condition: Condition) -> str:
+def refusal_of(condition: Condition) -> Message:
     """Why a condition that does not hold stops a release, and what to do about it."""
-    return sentences.condition_refusal(condition.letter, condition.name, condition.grounds.missing)
+    missing = condition.grounds.missing_message
+    return sentences.condition_refusal(condition.letter, condition.name, missing)
 
 
 def _needed(

@@ -25,6 +25,7 @@ from agt.mechanisms.claims import Accounting, Claim, Counting
 from agt.mechanisms.judging import Voting, claim
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.published import check_published_vote, published_vote
+from agt.messages import Message
 from agt.models.model import Model
 from agt.numeric import Randomness
 from agt.relations import RELATIONS
@@ -87,9 +88,12 @@ class Labelling:
             )
         if mechanism.classes != classes:
             raise ConfigError(
-                f"mechanism.classes={mechanism.classes} and the model has {classes}: give "
-                f"classes={classes}, or, in a "
-                "configuration, leave it null"
+                Message(
+                    "{config:mechanism.classes}={classes} and the model has {known}: give "
+                    "classes={known}, or, in a configuration, leave it null",
+                    classes=mechanism.classes,
+                    known=classes,
+                )
             )
         voting = _voting(settings.ensemble, mechanism, accounting, classes)
         mechanism = mechanism.covering(RELATIONS[settings.relation.name].touches)
@@ -166,7 +170,11 @@ def _voting(
     ensemble = config.members > 1
     if mechanism.needs == "votes" and not ensemble:
         raise ConfigError(
-            f"mechanism={mechanism.name} counts an ensemble's votes: train with ensemble.members=T"
+            Message(
+                "mechanism={name} counts an ensemble's votes: train with "
+                "{config:ensemble.members}=T",
+                name=mechanism.name,
+            )
         )
     if not (ensemble and accounting == "paper" and mechanism.needs == "distance"):
         return "certified" if ensemble else "none"

@@ -81,6 +81,7 @@ from agt.mechanisms.composition import delta_of, least
 from agt.mechanisms.enclosures import DOWN, FARTHEST, ROUND_UP, exp_lower, normal
 from agt.mechanisms.guarantees import GREATEST, LEAST, ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.output import Output
+from agt.messages import Message
 from agt.numeric import Draw, Randomness, answered, written
 from agt.settings import NonNegative, keyword_schema, schema, validate
 
@@ -265,9 +266,12 @@ class Mechanism:
     def __post_init__(self) -> None:
         if self.classes > 2 and not self.any_classes:
             raise ConfigError(
-                f"mechanism={self.name} releases one of two labels and the model has "
-                f"{self.classes} classes: "
-                "use mechanism=randomized_response"
+                Message(
+                    "mechanism={name} releases one of two labels and the model has "
+                    "{classes} classes: use {config:mechanism=randomized_response}",
+                    name=self.name,
+                    classes=self.classes,
+                )
             )
 
     @property

@@ -72,6 +72,7 @@ from agt.mechanisms.weights_mechanism import (
     ReleasedWeights,
     WeightsMechanism,
 )
+from agt.messages import Message
 from agt.models.linear import LinearModel
 from agt.numeric import COVER, Randomness, gaussian_mu, next_up, noisy, step_of
 from agt.relations import RELATIONS
@@ -270,20 +271,28 @@ class ObjectivePerturbation(WeightsMechanism):
         certificate.check_tilted(cls.name)
         if loss.kind != "binary":
             raise ConfigError(
-                f"{refused}: with {loss.kind} a record's gradient keeps no direction and its "
-                "Hessian is of no rank one, "
-                "so that the proof is lost: two classes and training.loss=binary_cross_entropy, or "
-                "mechanism=release_weights"
+                Message(
+                    "{refused}: with {kind} a record's gradient keeps no direction and its "
+                    "Hessian is of no rank one, so that the proof is lost: two classes and "
+                    "{config:training.loss}=binary_cross_entropy, or "
+                    "{config:mechanism=release_weights}",
+                    refused=refused,
+                    kind=loss.kind,
+                )
             )
         one_unit = RELATIONS[relation.name].is_one_unit_either_way
         if not one_unit or relation.unit_rows != 1:
             raise ConfigError(
-                f"{refused}: relation={relation.name} with unit_rows={relation.unit_rows}: where "
-                "several rows move at "
-                "once the ratio of determinants grows like a power of their number, and their "
-                "gradients have no "
-                "direction in common: only relation=add_remove with unit_rows=1 is proved; or use "
-                "mechanism=release_weights"
+                Message(
+                    "{refused}: relation={name} with unit_rows={unit_rows}: where several "
+                    "rows move at once the ratio of determinants grows like a power of "
+                    "their number, and their gradients have no direction in common: only "
+                    "relation=add_remove with unit_rows=1 is proved; or use "
+                    "{config:mechanism=release_weights}",
+                    refused=refused,
+                    name=relation.name,
+                    unit_rows=relation.unit_rows,
+                )
             )
         cls.training_rows(head)  # called because it raises where the records are not there
 
@@ -300,11 +309,17 @@ class ObjectivePerturbation(WeightsMechanism):
             size = head.plan.normalizer
             least, now = least_strength(shape.clamp, self.eps) / size, shape.strength / size
             raise ConfigError(
-                f"mechanism={self.name}: eps = {self.eps:g} has to exceed ln(1 + "
-                "beta/(weight_decay B)) = "
-                f"{shape.determinant_loss:.4g}, what the change of volume costs at weight_decay = "
-                f"{now:g}: give "
-                f"more, or mechanism.weight_decay={least:.4g} at least, the release's own"
+                Message(
+                    "mechanism={name}: eps = {eps:g} has to exceed ln(1 + "
+                    "beta/(weight_decay B)) = {determinant_loss:.4g}, what the change of "
+                    "volume costs at weight_decay = {now:g}: give more, or "
+                    "{config:mechanism.weight_decay}={least:.4g} at least, the release's own",
+                    name=self.name,
+                    eps=self.eps,
+                    determinant_loss=shape.determinant_loss,
+                    now=now,
+                    least=least,
+                )
             ) from None
 
     def noise(self, head: LinearModel) -> dict[str, float]:

@@ -26,6 +26,7 @@ from agt.mechanisms.labelling import evidence_of
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.published import PUBLISHED
 from agt.mechanisms.weights_mechanism import AccuracyMethod, WeightsMechanism, weights_mechanisms
+from agt.messages import Message
 from agt.models.model import Model
 from agt.numeric import bisect, whole_midpoint
 from agt.relations import RELATIONS
@@ -97,8 +98,11 @@ class Evidence:
             return mechanism.expected_accuracy(self.prediction, self.distance, self.labels)
         if self.tally is None or self.votes is None:
             raise ConfigError(
-                f"mechanism={mechanism.name} needs an ensemble's votes: train with "
-                "ensemble.members=T"
+                Message(
+                    "mechanism={name} needs an ensemble's votes: train with "
+                    "{config:ensemble.members}=T",
+                    name=mechanism.name,
+                )
             )
         return mechanism.covering(self.touches).expected_accuracy(
             self.votes, self.tally, self.labels

@@ -56,6 +56,7 @@ from agt.errors import ConfigError
 from agt.mechanisms.link import ReleasedSums, link_slope
 from agt.mechanisms.weights import GaussianWeights
 from agt.mechanisms.weights_mechanism import AccuracyMethod, ReleasedWeights
+from agt.messages import Message
 from agt.models.features import bring, integers, product
 from agt.models.linear import LinearModel
 from agt.numeric import UNIT, Randomness, labels_of, noisy, step_of
@@ -247,9 +248,12 @@ def sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
     rows = relation.unit_rows
     if not RELATIONS[relation.name].sums_proved:
         raise ConfigError(
-            f"mechanism={NoisyStatistics.name}: relation={relation.name}: what it moves sums by is "
-            "proved for add_remove "
-            "and substitute; or use mechanism=release_weights"
+            Message(
+                "mechanism={name}: relation={relation_name}: what it moves sums by is proved for "
+                "add_remove and substitute; or use {config:mechanism=release_weights}",
+                name=NoisyStatistics.name,
+                relation_name=relation.name,
+            )
         )
     moved = RELATIONS[relation.name].moved
     return rows * moved, rows * math.sqrt(moved), rows * moved
@@ -286,8 +290,11 @@ class NoisyStatistics(GaussianWeights):
             )
         if not head.features.config.bias:
             raise ConfigError(
-                f"mechanism={cls.name} shifts features, which takes a bias: raise "
-                "certificate.features.bias"
+                Message(
+                    "mechanism={name} shifts features, which takes a bias: raise "
+                    "{config:certificate.features.bias}",
+                    name=cls.name,
+                )
             )
         # called because it raises for relations without a proof
         sensitivities(head.settings.relation)
@@ -333,9 +340,9 @@ class NoisyStatistics(GaussianWeights):
         weight = self.carried(head, centre, released.solved(noises))
         step = step_of(noises.sums)
         weight = np.rint(weight / step) * step
-        slope = released.link_slope(noises)
+        link = partial(released.link_slope, noises)
         return ReleasedWeights(
-            weight, self.guarantee, self.noise(head), source.simulated, self.name, slope
+            weight, self.guarantee, self.noise(head), source.simulated, self.name, link
         )
 
     @classmethod

@@ -6,6 +6,7 @@ from agt.errors import ConfigError
 from agt.mechanisms.claims import SHOWN_DELTA, Claim
 from agt.mechanisms.composition import Total, total
 from agt.mechanisms.guarantees import ApproximateDP, Guarantee, PureDP
+from agt.messages import Message
 
 
 def claim_of_labels(claim: Claim, queries: int, delta: float) -> Claim:
@@ -38,9 +39,13 @@ def totals_of_labels(guarantee: Guarantee, queries: int, delta: float) -> tuple[
     leaks = queries * guarantee.delta if isinstance(guarantee, ApproximateDP) else 0.0
     if delta and leaks >= delta:
         raise ConfigError(
-            f"total.delta={delta:g} and {queries} queries spend a delta of {leaks:g} alone: lower "
-            "mechanism.delta, or "
-            "raise total.delta"
+            Message(
+                "{config:total.delta}={delta:g} and {queries} queries spend a delta of "
+                "{leaks:g} alone: lower {config:mechanism.delta}, or raise {config:total.delta}",
+                delta=delta,
+                queries=queries,
+                leaks=leaks,
+            )
         )
     shown = total(guarantee, queries, delta or max(SHOWN_DELTA, min(0.5, 2 * leaks)))
     if not isinstance(guarantee, PureDP):

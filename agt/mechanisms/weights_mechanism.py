@@ -15,6 +15,7 @@ Formal guarantees
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import ClassVar, Literal, Self
@@ -28,6 +29,7 @@ from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.mechanism import GuaranteeKind, Need, register
 from agt.mechanisms.output import Output
+from agt.messages import Message
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import Randomness
@@ -47,7 +49,7 @@ class ReleasedWeights:
         noise: what was drawn with, by name (``WeightsMechanism.noise``).
         simulated: drawn from a seeded generator: no guarantee.
         mechanism: the name of what drew them.
-        slope: softmax(slope * scores) are probabilities; None: the mechanism releases nothing to
+        link: returns ``slope``, from what was released; None: the mechanism releases nothing to
             compute it from.
     """
 
@@ -56,7 +58,12 @@ class ReleasedWeights:
     noise: Mapping[str, float]
     simulated: bool
     mechanism: str
-    slope: float | None = None
+    link: Callable[[], float] | None = None
+
+    @cached_property
+    def slope(self) -> float | None:
+        """softmax(slope * scores) are probabilities; worked out when it is first asked for."""
+        return None if self.link is None else self.link()
 
     @property
     def described(self) -> dict[str, float]:
@@ -129,8 +136,12 @@ class WeightsMechanism:
         if head is None:
             certificate = "erm" if cls.reads_records else "stability"
             raise ConfigError(
-                f"mechanism={cls.name} is for one linear head: train with model=linear "
-                f"certificate={certificate}, no ensemble"
+                Message(
+                    "mechanism={name} is for one linear head: train with "
+                    "{config:model=linear} certificate={certificate}, no ensemble",
+                    name=cls.name,
+                    certificate=certificate,
+                )
             )
         return head
 

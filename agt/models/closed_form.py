@@ -17,6 +17,7 @@ from agt.data.arrays import ROWS, gathered
 from agt.data.dataset import Dataset
 from agt.distributed import group
 from agt.errors import ConfigError
+from agt.messages import Message
 from agt.models.features import FeatureMap
 from agt.models.kind import BoundedQuantity, CertificateKind, UnreadReason
 from agt.models.model import Trained
@@ -75,17 +76,24 @@ class ClosedFormKind(CertificateKind):
         self._check_head(settings)
         if settings.compute.device != "cpu":
             raise ConfigError(
-                f"compute.device={settings.compute.device}: certificate={self.name} runs on the "
-                "CPU: use compute=default"
+                Message(
+                    "{config:compute.device}={device}: certificate={name} runs on the CPU: "
+                    "use {config:compute=default}",
+                    device=settings.compute.device,
+                    name=self.name,
+                )
             )
         relation.check_closed_form()
         check_optimizer(settings.training)
         self.check_own(settings)
         if settings.noise is not None:
             raise ConfigError(
-                f"noise.epsilon: certificate={self.name} trains without noise in its steps; agt "
-                "predict "
-                "mechanism=release_weights adds it once, at the end, and needs less"
+                Message(
+                    "noise.epsilon: certificate={name} trains without noise in its steps; "
+                    "agt predict {config:mechanism=release_weights} adds it once, at the end, "
+                    "and needs less",
+                    name=self.name,
+                )
             )
 
     def covers_changed_labels(self) -> bool:
@@ -101,12 +109,18 @@ class ClosedFormKind(CertificateKind):
         if not settings.model.linear:
             hidden = getattr(settings.model, "hidden", None)
             shown = (
-                "model: a network of your own" if hidden is None else f"model.hidden={list(hidden)}"
+                Message("{config:model}: a network of your own")
+                if hidden is None
+                else Message("{config:model.hidden}={hidden}", hidden=list(hidden))
             )
             raise ConfigError(
-                f"{shown}: certificate={self.name} is proved for linear heads alone (no hidden "
-                "layers), which "
-                "it trains itself: use model=linear, or certificate=box"
+                Message(
+                    "{shown}: certificate={name} is proved for linear heads alone (no "
+                    "hidden layers), which it trains itself: use {config:model=linear}, or "
+                    "certificate=box",
+                    shown=shown,
+                    name=self.name,
+                )
             )
 
     def resolve(

@@ -70,6 +70,7 @@ from agt.data.arrays import Mapped, as_array
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Fact, declared, proved
+from agt.messages import Message
 from agt.models.scattering import outputs_of, scattering
 from agt.numeric import UNIT, check_norms
 from agt.settings import FeaturesConfig
@@ -126,7 +127,13 @@ def inverse_root(matrix: np.ndarray, power: float, ridge: float, fault: str) -> 
         values, vectors = np.linalg.eigh(matrix)
         values = np.maximum(values, 0.0) + ridge * max(float(values.mean()), 1e-12)
         if values.min() <= _SINGULAR * values.max():
-            raise ConfigError(f"certificate.features.ridge={ridge:g}: {fault}")
+            raise ConfigError(
+                Message(
+                    "{config:certificate.features.ridge}={ridge:g}: {fault}",
+                    ridge=ridge,
+                    fault=fault,
+                )
+            )
         return group().sent(integers((vectors * values ** (-power / 2)) @ vectors.T))
 
 
@@ -143,14 +150,22 @@ def choose(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
         UnsoundError: a row is not finite.
     """
     if not bool(np.isfinite(rows).all()):
-        raise UnsoundError("certificate.features.public: a public row is not finite")
+        raise UnsoundError(
+            Message(
+                "{config:certificate.features.public}: a public row is not finite",
+            )
+        )
     key = f"landmarks/{seed}".encode()
     distinct = {row.tobytes() for row in rows.astype("<i8")}
     if len(distinct) < count:
         raise ConfigError(
-            f"certificate.features.count={count}: landmarks are public rows, and there are "
-            f"{len(distinct)} different ones: "
-            "use fewer, or declare more records public"
+            Message(
+                "{config:certificate.features.count}={count}: landmarks are public rows, and "
+                "there are {different} different ones: use fewer, or declare more records "
+                "public",
+                count=count,
+                different=len(distinct),
+            )
         )
     chosen = sorted(distinct, key=lambda row: (blake2b(row, digest_size=8, key=key).digest(), row))[
         :count
@@ -228,20 +243,28 @@ class FeatureMap:
                 and float(np.linalg.norm(matrix, axis=0).max()) < 2.0**longest
             ):
                 raise UnsoundError(
-                    f"certificate.features: the {name} matrix has entries that no exact product "
-                    "can take"
+                    Message(
+                        "{config:certificate.features}: the {name} matrix has entries that no "
+                        "exact product can take",
+                        name=name,
+                    )
                 )
         if self.config.map == "scattering" and not outputs_of(self.width):
             raise ConfigError(
-                f"certificate.features.map=scattering: records of {self.width} numbers are no "
-                "square images, gray or in "
-                "three colours, of a side that is a multiple of 4 and at least 8: use relu or "
-                "landmarks, or bring them to "
-                "such a size"
+                Message(
+                    "{config:certificate.features.map}=scattering: records of {width} numbers "
+                    "are no square images, gray or in three colours, of a side that is a "
+                    "multiple of 4 and at least 8: use relu or landmarks, or bring them to "
+                    "such a size",
+                    width=self.width,
+                )
             )
         if max(self.width, self.outputs) * UNIT >= 2.0**-10:
             raise ConfigError(
-                f"certificate.features: {max(self.width, self.outputs)} coordinates are too many"
+                Message(
+                    "{config:certificate.features}: {largest} coordinates are too many",
+                    largest=max(self.width, self.outputs),
+                )
             )
 
     @classmethod
@@ -438,9 +461,15 @@ def _public_rows(config: FeaturesConfig, dataset: Dataset) -> np.ndarray:
     if len(records) < 2:
         needs = ("a covariance", "whiten=0") if config.whiten else ("landmarks", "map=relu")
         raise ConfigError(
-            f"certificate.features.public={config.public}: {needs[0]} needs rows, and there are "
-            f"{len(records)} such: "
-            f"mark training records public (dataset.public), or use certificate.features.{needs[1]}"
+            Message(
+                "{config:certificate.features.public}={public}: {map} needs rows, and there "
+                "are {count} such: mark training records public ({config:dataset.public}), or "
+                "use {config:certificate.features}.{instead}",
+                public=config.public,
+                map=needs[0],
+                count=len(records),
+                instead=needs[1],
+            )
         )
     return records.features.reshape(len(records), -1)
 
@@ -479,9 +508,12 @@ def _covariance(rows: np.ndarray, block: int) -> np.ndarray:
     count, width = rows.shape
     if count > PUBLIC_ROWS:
         raise ConfigError(
-            f"certificate.features.public: {count} public rows, and sums are exact over at most "
-            f"{PUBLIC_ROWS}: declare "
-            "fewer records public"
+            Message(
+                "{config:certificate.features.public}: {count} public rows, and sums are "
+                "exact over at most {public_rows}: declare fewer records public",
+                count=count,
+                public_rows=PUBLIC_ROWS,
+            )
         )
     total, products = np.zeros(width, dtype=np.int64), np.zeros((width, width), dtype=np.int64)
     for start in range(0, count, block):
@@ -489,7 +521,11 @@ def _covariance(rows: np.ndarray, block: int) -> np.ndarray:
             np.ldexp(bring(rows[start : start + block].astype(np.float64), 0.0, 1.0), PUBLIC_GRAIN)
         )
         if not bool(np.isfinite(unit).all()):
-            raise UnsoundError("certificate.features.public: a public row is not finite")
+            raise UnsoundError(
+                Message(
+                    "{config:certificate.features.public}: a public row is not finite",
+                )
+            )
         total += unit.sum(axis=0).astype(np.int64)
         products += (unit.T @ unit).astype(np.int64)
     mean = np.ldexp(total / count, -PUBLIC_GRAIN)

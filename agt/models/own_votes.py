@@ -31,6 +31,7 @@ from agt.data.arrays import pieces
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Fact, declared, proved
+from agt.messages import Message
 from agt.models.closed_form import read_features
 from agt.models.features import FeatureMap
 from agt.models.kind import UnreadReason
@@ -144,10 +145,12 @@ class OwnVotesModel(Votes):
     def _learner(self) -> Learner:
         if self.settings.learner is None:
             raise ConfigError(
-                f"certificate.learner: {self.config.learner['_target_']} is known by its name "
-                "alone here, and what a "
-                "record names is not imported: agt train takes it from its own line, agt.fit from "
-                "learner="
+                Message(
+                    "{config:certificate.learner}: {learner} is known by its name alone here, "
+                    "and what a record names is not imported: agt train takes it from its "
+                    "own line, agt.fit from learner=",
+                    learner=self.config.learner["_target_"],
+                )
             )
         return self.settings.learner
 
@@ -174,12 +177,16 @@ class OwnVotesModel(Votes):
         new = [at for at, name in enumerate(names) if name not in self.ballots]
         if new and not self.members:
             raise ConfigError(
-                f"{len(new)} of {len(names)} queries were not asked when the model was made: of "
-                "its learner votes are "
-                f"kept and no members, so that it answers the {len(self.ballots)} queries that it "
-                "has seen and no "
-                "others (a run's test records: dataset.test; a map of the plane asks more: "
-                "map_resolution=0)"
+                Message(
+                    "{unknown} of {queries} queries were not asked when the model was made: "
+                    "of its learner votes are kept and no members, so that it answers the "
+                    "{saved} queries that it has seen and no others (a run's test "
+                    "records: {config:dataset.test}; a map of the plane asks more: "
+                    "map_resolution=0)",
+                    unknown=len(new),
+                    queries=len(names),
+                    saved=len(self.ballots),
+                )
             )
         return new
 

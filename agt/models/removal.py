@@ -25,6 +25,7 @@ from agt.certificates.conditions import Condition, stated_constants
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import proved
+from agt.messages import Message
 from agt.models.box import GIVEN_THE_DRAW
 from agt.models.closed_form import ClosedFormKind, read_features
 from agt.models.erm import UNREAD_OF_MINIMISERS
@@ -303,8 +304,8 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
     trains_in_steps = False
     regularised_by = "weight_decay"
     own_erasure = "newton"
-    retraining_refusal = (
-        "certificate=removal draws noise: agt unlearn removes records from such a run"
+    retraining_refusal = Message(
+        "certificate=removal draws noise: {config:agt unlearn} removes records from such a run"
     )
 
     @property
@@ -337,11 +338,13 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         check_erm(settings.training, self.name)
         if settings.ensemble.members > 1:
             raise ConfigError(
-                f"ensemble.members={settings.ensemble.members}: certificate=removal removes "
-                "records from one head; an "
-                "ensemble trains the members that had them again, whatever its certificate: use "
-                "ensemble.members=1, or "
-                "certificate=erm"
+                Message(
+                    "{config:ensemble.members}={members}: certificate=removal removes records "
+                    "from one head; an ensemble trains the members that had them again, "
+                    "whatever its certificate: use {config:ensemble.members}=1, or "
+                    "certificate=erm",
+                    members=settings.ensemble.members,
+                )
             )
 
     def fit(

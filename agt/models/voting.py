@@ -21,6 +21,7 @@ from agt.data.records import Records
 from agt.distributed import group
 from agt.errors import ConfigError
 from agt.facts import Fact, grounds, proved
+from agt.messages import Message
 from agt.models.closed_form import ClosedFormKind, ClosedFormModel
 from agt.models.kind import BoundedQuantity, UnreadReason
 from agt.models.shares import shares_of_leads
@@ -65,12 +66,15 @@ class VotingKind(ClosedFormKind):
         needs_several = not RELATIONS[settings.relation.name].counts_label_flips
         if (needs_several and ensemble.members == 1) or ensemble.vote != "labels":
             raise ConfigError(
-                f"ensemble.members={ensemble.members} ensemble.vote={ensemble.vote}: "
-                "certificate=votes "
-                "counts labels of many small members: give the declared size, of which the recipe "
-                "takes one member for 100 "
-                "records (dataset.declared_size=N), or ensemble.members=T, a public constant, and "
-                "ensemble.vote=labels"
+                Message(
+                    "{config:ensemble.members}={members} {config:ensemble.vote}={vote}: "
+                    "certificate=votes counts labels of many small members: give the "
+                    "declared size, of which the recipe takes one member for 100 records "
+                    "({config:dataset.declared_size}=N), or {config:ensemble.members}=T, a "
+                    "public constant, and {config:ensemble.vote}=labels",
+                    members=ensemble.members,
+                    vote=ensemble.vote,
+                )
             )
 
     def check_classes(self, classes: int) -> None:

@@ -12,6 +12,7 @@ from typing import NoReturn
 import numpy as np
 
 from agt.errors import ConfigError
+from agt.messages import Message
 from agt.relations.relation import Relation
 
 
@@ -30,10 +31,13 @@ class Flip(Relation):
     def check_moves_records(self) -> NoReturn:
         """Refuse: of changed labels a batch's sum of gradients tells nothing."""
         raise ConfigError(
-            f"relation={self.name}: changed labels are counted by linear heads alone: use "
-            "certificate=votes learner=ridge (exact; ensemble.members=1: one head on all records), "
-            "certificate=stability or erm; or relation=substitute, to which a flip is a record "
-            "replaced"
+            Message(
+                "relation={name}: changed labels are counted by linear heads alone: use "
+                "certificate=votes learner=ridge (exact; {config:ensemble.members}=1: one "
+                "head on all records), certificate=stability or erm; or "
+                "relation=substitute, to which a flip is a record replaced",
+                name=self.name,
+            )
         )
 
     def check_boxes(self, public: np.ndarray) -> None:
@@ -49,17 +53,25 @@ class Flip(Relation):
             self.check_moves_records()
         if unit_rows > 1:
             raise ConfigError(
-                f"relation.unit_rows={unit_rows}: relation={self.name} counts single labels: use "
-                "unit_rows=1, without dataset.unit"
+                Message(
+                    "{config:relation.unit_rows}={unit_rows}: relation={name} counts single "
+                    "labels: use unit_rows=1, without {config:dataset.unit}",
+                    unit_rows=unit_rows,
+                    name=self.name,
+                )
             )
 
     def check_ids(self, label_free: bool) -> None:
         """Refuse ids that hold labels."""
         if not label_free:
             raise ConfigError(
-                f"relation={self.name}: ids and splits that are hashes of labels would move a "
-                "record whose label flips: give dataset.label_free=true (relation=flip on the "
-                "command line does so, of tables, vectors and blobs)"
+                Message(
+                    "relation={name}: ids and splits that are hashes of labels would move "
+                    "a record whose label flips: give {config:dataset.label_free}=true "
+                    "(relation=flip on the command line does so, of tables, vectors and "
+                    "blobs)",
+                    name=self.name,
+                )
             )
 
     def rows_moved(self, unit_rows: int, gradient_norm: float | None = None) -> int:

@@ -25,6 +25,7 @@ from agt.bounds.interval import Interval
 from agt.bounds.layer_rule import Gradient
 from agt.errors import ConfigError
 from agt.kernels.reference import gradient_bounds_in_blocks
+from agt.messages import Message
 from agt.relations.relation import BoundsOfRecords, Relation
 from agt.settings import QUANTA
 
@@ -63,9 +64,15 @@ class Perturb(Relation):
         """Refuse batches and shards, and with them names that are hashes of content."""
         if batches > 1 or members > 1:
             raise ConfigError(
-                f"relation={self.name}: training.batch.count={batches} ensemble.members={members}: "
-                "ids are hashes of features unless given, so a record that moves may come to "
-                "another batch or shard: use 1 of each"
+                Message(
+                    "relation={name}: {config:training.batch.count}={batches} "
+                    "{config:ensemble.members}={members}: ids are hashes of features unless "
+                    "given, so a record that moves may come to another batch or shard: use "
+                    "1 of each",
+                    name=self.name,
+                    batches=batches,
+                    members=members,
+                )
             )
 
     def check_plan(self) -> NoReturn:

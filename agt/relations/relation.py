@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from agt.errors import ConfigError
+from agt.messages import Message
 from agt.settings import MOST_ROWS, QUANTA
 
 if TYPE_CHECKING:
@@ -163,9 +164,16 @@ class Relation:
         units = max((max(edit) for edit in self.edits), default=1)
         if max(ks) * units * unit_rows > MOST_ROWS:
             raise ConfigError(
-                f"kgrid: k = {max(ks)} (of kgrid.max or kgrid.values) times relation.unit_rows = "
-                f"{unit_rows} puts {max(ks) * units * unit_rows} rows at stake, and sums are exact "
-                f"up to {MOST_ROWS}: lower one of them"
+                Message(
+                    "{config:kgrid}: k = {largest} (of {config:kgrid.max} or "
+                    "{config:kgrid.values}) times "
+                    "{config:relation.unit_rows} = {unit_rows} puts {at_stake} rows at stake, "
+                    "and sums are exact up to {most_rows}: lower one of them",
+                    largest=max(ks),
+                    unit_rows=unit_rows,
+                    at_stake=max(ks) * units * unit_rows,
+                    most_rows=MOST_ROWS,
+                )
             )
         return [k * units * unit_rows for k in ks]
 
@@ -231,8 +239,12 @@ class Relation:
         """
         if label_free:  # copies are numbered, and of two labels none may take the other's id
             raise ConfigError(
-                f"dataset.label_free=true is for relation=flip alone: with relation={self.name} a "
-                "record that goes would pass its id on to a copy with another label: leave it out"
+                Message(
+                    "{config:dataset.label_free}=true is for relation=flip alone: with "
+                    "relation={name} a record that goes would pass its id on to a copy "
+                    "with another label: leave it out",
+                    name=self.name,
+                )
             )
 
     def check_dealing(self, batches: int, members: int) -> None:
@@ -243,9 +255,13 @@ class Relation:
         """
         if members > 1 and any(max(edit) > 1 for edit in self.edits):
             raise ConfigError(
-                f"relation={self.name}: ensemble.members={members}: what one k changes in an "
-                "ensemble "
-                "is proved where it removes one unit, adds one, or both: use ensemble.members=1"
+                Message(
+                    "relation={name}: {config:ensemble.members}={members}: what one k changes "
+                    "in an ensemble is proved where it removes one unit, adds one, or "
+                    "both: use {config:ensemble.members}=1",
+                    name=self.name,
+                    members=members,
+                )
             )
 
     def check_batches(self, n_max: int) -> None:

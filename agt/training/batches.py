@@ -9,6 +9,7 @@ import numpy as np
 
 from agt.data.ids import keyed_hash, most_frequent, remix
 from agt.errors import ConfigError
+from agt.messages import Message
 from agt.settings import MOST_ROWS, BatchConfig, default_n_max
 
 
@@ -38,10 +39,14 @@ class BatchPlan:
     def __post_init__(self) -> None:
         if self.n_max > MOST_ROWS:
             raise ConfigError(
-                f"training.batch.n_max={self.n_max} (from normalizer = {self.normalizer:g}, where "
-                "it is null): sums are "
-                f"exact over at most {MOST_ROWS} records of a batch: use more batches, or a "
-                "smaller normalizer"
+                Message(
+                    "{config:training.batch.n_max}={n_max} (from normalizer = {normalizer:g}, "
+                    "where it is null): sums are exact over at most {most_rows} records of "
+                    "a batch: use more batches, or a smaller normalizer",
+                    n_max=self.n_max,
+                    normalizer=self.normalizer,
+                    most_rows=MOST_ROWS,
+                )
             )
 
     @classmethod
@@ -64,8 +69,12 @@ class BatchPlan:
         n_max = config.n_max or default_n_max(min(normalizer, 2 * MOST_ROWS))
         if n_max < 1.1 * normalizer:
             raise ConfigError(
-                f"training.batch.n_max={n_max} is below 1.1 * normalizer = {1.1 * normalizer:g}: "
-                "raise n_max"
+                Message(
+                    "{config:training.batch.n_max}={n_max} is below 1.1 * normalizer = "
+                    "{least:g}: raise n_max",
+                    n_max=n_max,
+                    least=1.1 * normalizer,
+                )
             )
         declared = config.normalizer is not None or declared_size is not None
         return cls(epochs, config.count, float(normalizer), n_max, config.key, declared)
@@ -92,11 +101,14 @@ class BatchPlan:
         largest = max(int(np.bincount(home, minlength=self.count).max()) for home in homes)
         if largest > self.n_max:
             raise ConfigError(
-                f"a batch holds {largest} records and training.batch.n_max is {self.n_max}, which "
-                "follows from the "
-                "declared size: declare a public size nearer to how many there are, raise n_max "
-                "and normalizer, or use "
-                "more batches; records are never dropped to fit"
+                Message(
+                    "a batch holds {largest} records and {config:training.batch.n_max} is "
+                    "{n_max}, which follows from the declared size: declare a public size "
+                    "nearer to how many there are, raise n_max and normalizer, or use more "
+                    "batches; records are never dropped to fit",
+                    largest=largest,
+                    n_max=self.n_max,
+                )
             )
         for home in homes:
             for index in range(self.count):
@@ -112,6 +124,12 @@ def check_unit_rows(units: np.ndarray, unit_rows: int) -> None:
     most = most_frequent(units, unit_rows)
     if most:
         raise ConfigError(
-            f"unit {most[0]!r} has {most[1]} rows and relation.unit_rows is {unit_rows}: "
-            "raise relation.unit_rows to a public cap on the rows of one unit, or drop rows"
+            Message(
+                "unit {unit!r} has {rows} rows and {config:relation.unit_rows} is "
+                "{unit_rows}: raise {config:relation.unit_rows} to a public cap on the rows "
+                "of one unit, or drop rows",
+                unit=most[0],
+                rows=most[1],
+                unit_rows=unit_rows,
+            )
         )

@@ -101,6 +101,7 @@ from torch import Tensor
 from agt.data.records import Records
 from agt.distributed import group, spans
 from agt.errors import AgtError, ConfigError, UnsoundError
+from agt.messages import Message
 from agt.numeric import COVER, UNIT, Array, gamma_up, next_up
 from agt.settings import TrainingConfig
 from agt.training.batches import check_unit_rows
@@ -141,8 +142,13 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
     least = gradient_rounding(setting, radius)
     if tolerance < 4 * least:
         raise ConfigError(
-            f"certificate.tolerance={tolerance:g}: a gradient is only known to {least:.2g}: use "
-            f"{4.01 * least:.2g} or more"
+            Message(
+                "{config:certificate.tolerance}={tolerance:g}: a gradient is only known to "
+                "{least:.2g}: use {usable:.2g} or more",
+                tolerance=tolerance,
+                least=least,
+                usable=4.01 * least,
+            )
         )
     return Sensitivity(rho, next_up(2 * away), radius, None, rows)
 
@@ -152,13 +158,20 @@ def check_erm(training: TrainingConfig, certificate: str = "erm") -> None:
     check_optimizer(training)
     if not training.weight_decay and "weight_decay" not in training.by_recipe:
         raise ConfigError(
-            f"training.weight_decay=0: certificate={certificate} divides by it; give a positive "
-            "public constant, like 1e-4"
+            Message(
+                "{config:training.weight_decay}=0: certificate={certificate} divides by it; "
+                "give a positive public constant, like 1e-4",
+                certificate=certificate,
+            )
         )
     if training.batch.count != 1:
         raise ConfigError(
-            f"training.batch.count={training.batch.count}: certificate={certificate} takes all "
-            "records at once: use 1"
+            Message(
+                "{config:training.batch.count}={count}: certificate={certificate} takes all "
+                "records at once: use 1",
+                count=training.batch.count,
+                certificate=certificate,
+            )
         )
 
 
@@ -212,10 +225,14 @@ def train_erm(
         if step % _REPORT == 0:
             on_progress(Progress(min(step + 1, most), most, min(step + 1, most), most))
     raise UnsoundError(
-        f"certificate.tolerance={tolerance:g} was not reached in {ITERATIONS * most} iterations "
-        "(the gradient's norm is "
-        f"{size_of(loss, gradient):.3g}), so nothing is certified: raise the tolerance, or "
-        "training.weight_decay"
+        Message(
+            "{config:certificate.tolerance}={tolerance:g} was not reached in {iterations} "
+            "iterations (the gradient's norm is {length:.3g}), so nothing is certified: "
+            "raise the tolerance, or {config:training.weight_decay}",
+            tolerance=tolerance,
+            iterations=ITERATIONS * most,
+            length=size_of(loss, gradient),
+        )
     )
 
 

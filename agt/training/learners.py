@@ -42,6 +42,7 @@ from threadpoolctl import threadpool_limits
 
 from agt.data.ids import keyed_hash
 from agt.errors import ConfigError, UnsoundError, first_line
+from agt.messages import Message
 from agt.targets import imported
 from agt.training.ensemble import aligned
 
@@ -183,13 +184,22 @@ class Learner:
         except Exception as error:
             told = f"{type(error).__name__}: {first_line(error)}"
             raise ConfigError(
-                f"certificate.learner: on {TRIED} made-up rows it raised {told}"
+                Message(
+                    "{config:certificate.learner}: on {tried} made-up rows it raised {told}",
+                    tried=TRIED,
+                    told=told,
+                )
             ) from error
         if given.shape != (TRIED,) or not np.isin(given, np.arange(classes)).all():
             raise ConfigError(
-                f"certificate.learner: of {TRIED} made-up rows it gave {given.dtype} of shape "
-                f"{given.shape}, and not a "
-                f"label 0..{classes - 1} for each"
+                Message(
+                    "{config:certificate.learner}: of {tried} made-up rows it gave {dtype} of "
+                    "shape {shape}, and not a label 0..{last} for each",
+                    tried=TRIED,
+                    dtype=given.dtype,
+                    shape=given.shape,
+                    last=classes - 1,
+                )
             )
 
 
@@ -222,9 +232,11 @@ def unsendable(error: Exception) -> ConfigError:
     """What to say of a learner that no other process takes."""
     told = f"{type(error).__name__}: {first_line(error)}"
     return ConfigError(
-        f"certificate.learner: it could not be trained again in a fresh process ({told}): put it "
-        "into a module that "
-        "can be imported"
+        Message(
+            "{config:certificate.learner}: it could not be trained again in a fresh process "
+            "({told}): put it into a module that can be imported",
+            told=told,
+        )
     )
 
 
@@ -263,9 +275,13 @@ def check_again(
         raise unsendable(error) from error
     if differing := int((again != labels).sum()):
         raise UnsoundError(
-            f"certificate.learner: trained again in a fresh process, {len(shards)} members gave "
-            f"{differing} of "
-            f"{labels.size} labels otherwise: it is no function of its shard, its random state and "
-            "each query alone, and "
-            "its votes would carry no guarantee"
+            Message(
+                "{config:certificate.learner}: trained again in a fresh process, {count} "
+                "members gave {differing} of {size} labels otherwise: it is no function of "
+                "its shard, its random state and each query alone, and its votes would "
+                "carry no guarantee",
+                count=len(shards),
+                differing=differing,
+                size=labels.size,
+            )
         )

@@ -27,6 +27,7 @@ from agt.distributed import group as processes
 from agt.errors import ConfigError
 from agt.kernels.reference import Extremes
 from agt.kernels.select import pick_device, pick_kernel
+from agt.messages import Message
 from agt.relations import RELATIONS
 from agt.relations.relation import BoundSums
 from agt.settings import QUANTA
@@ -215,7 +216,11 @@ class TrainingRun:
         """Take the next step, on the batch ``rows``; an empty batch takes its step too."""
         if len(rows) > self.plan.n_max:
             raise ConfigError(
-                f"a batch of {len(rows)} records exceeds training.batch.n_max={self.plan.n_max}"
+                Message(
+                    "a batch of {count} records exceeds {config:training.batch.n_max}={n_max}",
+                    count=len(rows),
+                    n_max=self.plan.n_max,
+                )
             )
         at = SgdStep(
             len(rows),

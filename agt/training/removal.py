@@ -56,6 +56,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError
+from agt.messages import Message
 from agt.numeric import (
     COVER,
     UNIT,
@@ -232,10 +233,12 @@ class RemovalProblem:
         rows_moved(setting.relation)
         if not setting.plan.declared:
             raise ConfigError(
-                "dataset.declared_size: certificate=removal regularises by a constant times the "
-                "number of records, and a "
-                "number counted from them would change with every removal: declare it, or "
-                "training.batch.normalizer"
+                Message(
+                    "{config:dataset.declared_size}: certificate=removal regularises by a "
+                    "constant times the number of records, and a number counted from them "
+                    "would change with every removal: declare it, or "
+                    "{config:training.batch.normalizer}",
+                )
             )
         strength = setting.training.weight_decay * setting.plan.normalizer
         return cls(config, setting, Objective(config.loss, strength), tilt)
@@ -286,7 +289,10 @@ class RemovalProblem:
         """Raise UnsoundError where these settings cannot have made what a state serves."""
         if self.config.masking != "loss" and state.tilt.any():
             raise UnsoundError(
-                "removal state: a random term in the loss, and certificate.masking has none"
+                Message(
+                    "removal state: a random term in the loss, and "
+                    "{config:certificate.masking} has none",
+                )
             )
         if self.config.masking != "output":
             if not np.array_equal(state.served, state.weight):
@@ -327,17 +333,27 @@ class RemovalProblem:
         least, tolerance = self.least_residual, self.config.tolerance
         if not tolerance >= 4 * least:  # nor where that is NaN
             raise ConfigError(
-                f"certificate.tolerance={tolerance:g}: a gradient of up to "
-                f"{self.setting.plan.n_max} records is only known "
-                f"to {least:.2g}: use {4.01 * least:.2g} or more, or a larger training.weight_decay"
+                Message(
+                    "{config:certificate.tolerance}={tolerance:g}: a gradient of up to "
+                    "{n_max} records is only known to {least:.2g}: use {usable:.2g} or "
+                    "more, or a larger {config:training.weight_decay}",
+                    tolerance=tolerance,
+                    n_max=self.setting.plan.n_max,
+                    least=least,
+                    usable=4.01 * least,
+                )
             )
         budget = removal_budget(self.config, self.objective.strength)
         if budget is not None and tolerance > budget / 2:
             raise ConfigError(
-                f"certificate.tolerance={tolerance:g}: the removal budget is {budget:.3g} in all, "
-                "and the optimiser's "
-                "residual would take more than half of it: use a larger certificate.sigma, or a "
-                "smaller tolerance"
+                Message(
+                    "{config:certificate.tolerance}={tolerance:g}: the removal budget is "
+                    "{budget:.3g} in all, and the optimiser's residual would take more "
+                    "than half of it: use a larger {config:certificate.sigma}, or a smaller "
+                    "tolerance",
+                    tolerance=tolerance,
+                    budget=budget,
+                )
             )
 
     @property
@@ -440,10 +456,14 @@ def minimise(
         weight, slope = after, polished
     if not slope.bound <= problem.config.tolerance:
         raise UnsoundError(
-            f"certificate.tolerance={problem.config.tolerance:g} was not reached in {STEPS} Newton "
-            "steps (the gradient's "
-            f"norm is at most {slope.bound:.3g}), so nothing is certified: raise the tolerance, or "
-            "training.weight_decay"
+            Message(
+                "{config:certificate.tolerance}={tolerance:g} was not reached in {steps} "
+                "Newton steps (the gradient's norm is at most {bound:.3g}), so nothing is "
+                "certified: raise the tolerance, or {config:training.weight_decay}",
+                tolerance=problem.config.tolerance,
+                steps=STEPS,
+                bound=slope.bound,
+            )
         )
     products, count, served = gram(features), len(features), group().sent(problem.served(weight))
     return RemovalState(

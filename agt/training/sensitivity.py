@@ -59,6 +59,7 @@ from fractions import Fraction
 import numpy as np
 
 from agt.errors import ConfigError
+from agt.messages import Message, Setting
 from agt.numeric import COVER, UNIT, gamma_up, next_up
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, TrainingConfig
@@ -99,19 +100,23 @@ class LinearLoss:
         """
         if training.loss not in ("binary_cross_entropy", "cross_entropy"):
             raise ConfigError(
-                f"training.loss={training.loss}: no closed form covers it: use "
-                "training.loss=binary_cross_entropy, or "
-                "certificate=box"
+                Message(
+                    "{config:training.loss}={loss}: no closed form covers it: use "
+                    "{config:training.loss}=binary_cross_entropy, or certificate=box",
+                    loss=training.loss,
+                )
             )
         if training.loss == "cross_entropy":
             if training.clip < 1:
                 raise ConfigError(
-                    f"training.clip={training.clip:g}: a clamped softmax gradient is no gradient "
-                    "of a convex function, so "
-                    "nothing bounds how far it moves: use training.clip=1 (nothing is clamped), "
-                    "or, for linear heads, "
-                    "training.loss=binary_cross_entropy, which trains one clamped classifier for "
-                    "each class"
+                    Message(
+                        "{config:training.clip}={clip:g}: a clamped softmax gradient is no "
+                        "gradient of a convex function, so nothing bounds how far it "
+                        "moves: use {config:training.clip}=1 (nothing is clamped), or, for "
+                        "linear heads, {config:training.loss}=binary_cross_entropy, which "
+                        "trains one clamped classifier for each class",
+                        clip=training.clip,
+                    )
                 )
             root = next_up(math.sqrt(2))
             return cls("softmax", classes, root, 0.5, root, 1.0)
@@ -233,7 +238,13 @@ def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:
     rows = rows_moved(setting.relation, loss)
     check_optimizer(setting.training)
     if average > plan.steps:
-        raise ConfigError(f"certificate.average={average}: there are only {plan.steps} steps")
+        raise ConfigError(
+            Message(
+                "{config:certificate.average}={average}: there are only {steps} steps",
+                average=average,
+                steps=plan.steps,
+            )
+        )
     done = current = spread = radius = 0.0
     moved = wandered = farthest = 0.0
     for t in range(plan.steps):
@@ -265,22 +276,32 @@ def check_optimizer(training: TrainingConfig) -> None:
     """
     if training.momentum:
         raise ConfigError(
-            f"training.momentum={training.momentum:g}: every certificate but box is proved for "
-            "plain SGD: use "
-            "training.momentum=0 (the largest momentum allowed), or certificate=box"
+            Message(
+                "{config:training.momentum}={momentum:g}: every certificate but box is proved "
+                "for plain SGD: use {config:training.momentum}=0 (the largest momentum "
+                "allowed), or certificate=box",
+                momentum=training.momentum,
+            )
         )
 
 
-def _too_large(setting: LinearSetting, step: int) -> str:
+def _too_large(setting: LinearSetting, step: int) -> Message:
     training, plan, lr = setting.training, setting.plan, learning_rate(setting.training, step)
     shown = math.floor(setting.rate_limit * 1e4) / 1e4
     key = "training.lr_min" if lr <= training.lr_min else "training.lr"
-    return (
-        f"{key}: the learning rate {lr:g} of step {step} may drive two models apart: the limit "
-        f"is 2 / (2 weight_decay + {setting.loss.smoothness:g} n_max / normalizer) = {shown:g} for "
-        f"n_max = {plan.n_max}, "
-        f"normalizer = {plan.normalizer:g}, weight_decay = {training.weight_decay:g}: use "
-        f"{shown:g} at most"
+    return Message(
+        "{setting}: the learning rate {lr:g} of step {step} may drive two models apart: the limit "
+        "is 2 / (2 weight_decay + {smoothness:g} n_max / normalizer) = {limit:g} for n_max = "
+        "{n_max}, normalizer = {normalizer:g}, weight_decay = {weight_decay:g}: use {limit:g} at "
+        "most",
+        setting=Setting(key),
+        lr=lr,
+        step=step,
+        smoothness=setting.loss.smoothness,
+        limit=shown,
+        n_max=plan.n_max,
+        normalizer=plan.normalizer,
+        weight_decay=training.weight_decay,
     )
 
 

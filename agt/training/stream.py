@@ -17,6 +17,7 @@ from torch import Tensor
 from agt.data.records import Records
 from agt.distributed import group
 from agt.errors import ConfigError
+from agt.messages import Message
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig
 from agt.training.batches import BatchPlan
@@ -128,11 +129,16 @@ class Stream:
             cost = self.parameters * selection_bytes(rows)
             if cost > have and self.compute.device != "cpu":
                 raise ConfigError(
-                    f"kgrid: the {rows} most extreme bounds on each of {self.parameters} "
-                    "parameters, which this relation "
-                    f"keeps, need {cost / 2**30:.1f} GiB and this device has {have / 2**30:.1f} "
-                    "GiB: lower kgrid.max, or "
-                    "train with compute=default"
+                    Message(
+                        "{config:kgrid}: the {rows} most extreme bounds on each of {parameters} "
+                        "parameters, which this relation keeps, need {needed:.1f} GiB and "
+                        "this device has {available:.1f} GiB: lower {config:kgrid.max}, or "
+                        "train with {config:compute=default}",
+                        rows=rows,
+                        parameters=self.parameters,
+                        needed=cost / 2**30,
+                        available=have / 2**30,
+                    )
                 )
             if index > start and used + cost > most:
                 groups.append(slice(start, index))
@@ -171,9 +177,12 @@ def check_sizes(recipe: Recipe, plan: BatchPlan, parameters: int) -> None:
     compute, ks = recipe.compute, len(recipe.kgrid.ks)
     if compute.fragment != "auto" and compute.fragment > plan.n_max:
         raise ConfigError(
-            f"compute.fragment={compute.fragment} is larger than a batch may be (n_max "
-            f"{plan.n_max}): "
-            "use compute.fragment=auto, or a smaller one"
+            Message(
+                "{config:compute.fragment}={fragment} is larger than a batch may be (n_max "
+                "{n_max}): use {config:compute.fragment}=auto, or a smaller one",
+                fragment=compute.fragment,
+                n_max=plan.n_max,
+            )
         )
     RELATIONS[recipe.relation.name].check_batches(plan.n_max)
     # boxes, sums, directions; buffers: both sides
@@ -181,10 +190,15 @@ def check_sizes(recipe: Recipe, plan: BatchPlan, parameters: int) -> None:
     need, have = 8 * tensors * parameters * ks, device_memory(compute.device)
     if need > have:
         raise ConfigError(
-            f"kgrid: boxes for {ks} values of k over {parameters} parameters need "
-            f"{need / 2**30:.1f} GiB "
-            f"and this device has {have / 2**30:.1f} GiB: lower kgrid.max, or split the grid over "
-            "several runs"
+            Message(
+                "{config:kgrid}: boxes for {ks} values of k over {parameters} parameters need "
+                "{needed:.1f} GiB and this device has {available:.1f} GiB: lower "
+                "{config:kgrid.max}, or split the grid over several runs",
+                ks=ks,
+                parameters=parameters,
+                needed=need / 2**30,
+                available=have / 2**30,
+            )
         )
 
 

@@ -25,6 +25,7 @@ from dataclasses import replace
 from typing import Any
 
 from agt.errors import ConfigError
+from agt.messages import Message, Setting
 from agt.settings import MOST_BATCHES, TrainingConfig, default_n_max
 from agt.training.sensitivity import LinearLoss
 
@@ -54,13 +55,15 @@ def refuse_recipe(training: TrainingConfig, certificate: str) -> None:
     certificate.
     """
     if training.by_recipe:
-        key = f"training.{training.by_recipe[0]}"
         raise ConfigError(
-            f"{key}=recipe: the recipe is for linear heads, and this is certificate={certificate}: "
-            "use a "
-            "linear head (certificate=stability model=linear), or give training=generic and "
-            "training.epochs, training.lr "
-            "and training.clip as chosen on public data"
+            Message(
+                "{setting}=recipe: the recipe is for linear heads, and this is "
+                "certificate={certificate}: use a linear head (certificate=stability "
+                "{config:model=linear}), or give training=generic and {config:training.epochs}, "
+                "{config:training.lr} and {config:training.clip} as chosen on public data",
+                setting=Setting(f"training.{training.by_recipe[0]}"),
+                certificate=certificate,
+            )
         )
 
 

@@ -182,7 +182,7 @@ def test_a_cap_on_the_rows_of_units_that_nobody_names_is_refused_where_members_s
         "certificate": certificate,
         "members": 5,
     }
-    with pytest.raises(agt.errors.ConfigError, match=r"relation\.unit_rows=3: .*dataset\.unit"):
+    with pytest.raises(agt.errors.ConfigError, match=r"unit_rows=3: .* give units"):
         agt.fit(x, y, unit_rows=3, **known)
     agt.fit(x, y, unit_rows=3, units=np.arange(60) // 3, **known)
     agt.fit(x, y, unit_rows=3, **known | {"certificate": "erm", "members": 1})

@@ -37,6 +37,7 @@ BENEATH = {
         "agt.facts",
         "agt.fact_sentences",
         "agt.sentences",
+        "agt.messages",
         "agt.templates",
     ),
     *(
