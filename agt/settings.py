@@ -66,8 +66,8 @@ NonNegative = Annotated[float, Field(ge=0)]
 
 # Public caps. Numbers beyond them are mistakes, or would leave the range in which sums are proved
 # exact.
-MOST_ROWS = 2**30  # rows of a batch, and rows at stake at one k: see kernels/reference.py
-QUANTA = 2**30  # quanta in one clip level gamma: see kernels/reference.py
+MOST_ROWS = 2**30  # rows of a batch, and rows at stake at one k: docs/proofs/sums.md
+QUANTA = 2**30  # quanta in one clip level gamma: docs/proofs/sums.md
 MOST_BATCHES = 10**6  # of an epoch
 MOST_KS = 2**16 + 1  # values in a grid: no mechanism tells longer distances apart
 DeclaredSize = Annotated[int, Field(ge=1, le=MOST_ROWS)]

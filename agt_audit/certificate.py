@@ -175,7 +175,7 @@ class BoxBounds(Bounds):
     ) -> Tensor:
         """The network's, with other parameters."""
         training = model.settings.training
-        network = Network.of(model.head, training.loss, model.problem.classes)
+        network = Network.from_head(model.head, training.loss, model.problem.classes)
         x = query if isinstance(query, Tensor) else torch.from_numpy(np.array(query))
         return (
             network.logits(x.to(getattr(torch, training.dtype)), dict(parameters))

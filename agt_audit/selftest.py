@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from agt.api import Declared, fit
-from agt.bounds.network import Box
+from agt.bounds.box import Box
 from agt.certificates.box import Certificates
 from agt.certificates.stability import ClosedFormCertificates, certify_linear
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
@@ -377,7 +377,7 @@ def widened(model: BoxModel, times: float) -> BoxModel:
         {name: box.nominal[name] + times * (end - box.nominal[name]) for name, end in side.items()}
         for side in (box.lower, box.upper)
     )
-    return replace(model, box=Box.of(box.ks, box.nominal, *ends))
+    return replace(model, box=Box.from_ends(box.ks, box.nominal, *ends))
 
 
 def moving_as_far(seed: int, radius: float) -> Finding:

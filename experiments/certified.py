@@ -20,7 +20,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 from torch import nn
 
-from agt.bounds.network import Box
+from agt.bounds.box import Box
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.mechanism import MECHANISMS

@@ -349,7 +349,9 @@ def gradient_width(
         for name, value in parameters.items()
     }
     width = features.new_zeros(())
-    for _, d, x in Network.of(dense, loss, max(outputs, 2)).factors(features, labels, box, exact):
+    for _, d, x in Network.from_head(dense, loss, max(outputs, 2)).factors(
+        features, labels, box, exact
+    ):
         of_d, of_x = (d.upper - d.lower).sum(dim=-1), (x.upper - x.lower).sum(dim=-1)
         width = (
             width

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agt.bounds.interval import watched
-from agt.bounds.network import Box, Network, part_of
+from agt.bounds.box import Box, Intervals, Point, select_ks
+from agt.bounds.interval import recording_overflow
+from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding, check_precision
-from agt.bounds.rules import Intervals, Point
 from agt.certificates.envelopes import Envelope
 from agt.distributed import group
 from agt.errors import UnsoundError
@@ -248,19 +248,19 @@ class _BoxedNetwork:
         training = recipe.training
         compute = recipe.compute
         products = pick_kernel(compute).products(training.product)
-        network = Network.of(head, training.loss, recipe.classes, products)
+        network = Network.from_head(head, training.loss, recipe.classes, products)
         query_shape = features.shape[1:]
-        network.check(query_shape, box.nominal, "inputs: a query")
+        network.check_record_shape(query_shape, box.nominal, "inputs: a query")
         device = pick_device(compute)
         dtype = getattr(torch, training.dtype)
         box = box.to(device, dtype)
-        rounding = Rounding.of(box.ks, dtype, device)
-        widths = network.widths(query_shape, box.nominal)
+        rounding = Rounding.for_grid(box.ks, dtype, device)
+        widths = network.numbers_per_record(query_shape, box.nominal)
         queries_at_once, ks_at_once = _chunk_sizes(
             widths, compute, dtype, len(box.ks), network.outputs
         )
         chunks = [slice(start, start + ks_at_once) for start in range(0, len(box.ks), ks_at_once)]
-        parts = tuple((part_of(box.bounds, chunk), rounding[chunk]) for chunk in chunks)
+        parts = tuple((select_ks(box.bounds, chunk), rounding[chunk]) for chunk in chunks)
         return cls(network, box.nominal, parts, queries_at_once, training.dtype, device)
 
     def load_queries(self, features: np.ndarray) -> Tensor:
@@ -300,7 +300,7 @@ def certify_labels(
         bounds: of the parameters, for K values of k.
         rounding: the widening for these k.
     """
-    with watched() as overflow:
+    with recording_overflow() as overflow:
         if network.outputs == 1:
             # One output, or the difference of two: its bounds lie on the label's side of the
             # loss's threshold.
@@ -334,7 +334,7 @@ def bound_binary_margins(
         bounds: of the parameters, for K values of k.
         rounding: the widening for these k.
     """
-    with watched() as overflow:
+    with recording_overflow() as overflow:
         logits = network.bound_logits(queries, bounds, rounding)
     threshold = network.loss.threshold
     lower = logits.lower[..., 0] - threshold

@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from agt.bounds.network import Box, Network
+from agt.bounds.box import Box
+from agt.bounds.network import Network
 from agt.certificates.box import Certificates, certify, check_queries, compute_envelope
 from agt.certificates.conditions import Condition, assess, stated_constants
 from agt.certificates.envelopes import Envelope
@@ -89,7 +90,7 @@ class BoxModel(Trained):
     @property
     def widths(self) -> int:
         """How many numbers of a record its layers hold, in and out."""
-        return self._network().widths(
+        return self._network().numbers_per_record(
             self.problem.dataset.train.features.shape[1:], self.box.nominal
         )
 
@@ -102,7 +103,7 @@ class BoxModel(Trained):
         """Raise ConfigError for queries of another width, UnsoundError where one is not finite
         in the model's precision.
         """
-        self._network().check(features.shape[1:], self.box.nominal, "inputs: a query")
+        self._network().check_record_shape(features.shape[1:], self.box.nominal, "inputs: a query")
         # what is finite there stays so
         exact = features.dtype == np.float32 or self.settings.training.dtype == "float64"
         for _ in self._shared(
@@ -137,17 +138,20 @@ class BoxModel(Trained):
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
         """Certify against every box, or those of some k."""
-        box = self.box if ks is None else self.box.at(ks)
+        box = self.box if ks is None else self.box.select_ks(ks)
         return certify(self.head, self.problem.recipe, box, features, on_progress)
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """Over every box, or those of some k."""
         return compute_envelope(
-            self.head, self.problem.recipe, self.box if ks is None else self.box.at(ks), features
+            self.head,
+            self.problem.recipe,
+            self.box if ks is None else self.box.select_ks(ks),
+            features,
         )
 
     def _network(self) -> Network:
-        return Network.of(self.head, self.settings.training.loss, self.problem.classes)
+        return Network.from_head(self.head, self.settings.training.loss, self.problem.classes)
 
     def _shared(self, features: np.ndarray, of: Callable[[Tensor], T]) -> Iterable[T]:
         """What is made of the queries, a block at a time."""

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from agt.bounds.interval import Interval
-from agt.bounds.rules import Gradient
+from agt.bounds.layer_rule import Gradient
 from agt.errors import ConfigError
-from agt.kernels.reference import quantised
+from agt.kernels.reference import gradient_bounds_in_blocks
 from agt.messages import Message
 from agt.relations.relation import BoundsOfRecords, Relation, one_for_each_k
 from agt.settings import QUANTA
@@ -143,8 +143,8 @@ def encode_deviations(unmoved: Gradient, moved: Gradient, product: str) -> Itera
     Yields:
         [K, records, parameters], some records after others.
     """
-    unmoved_chunks = quantised(unmoved.d, unmoved.x, product)
-    moved_chunks = quantised(moved.d, moved.x, product)
+    unmoved_chunks = gradient_bounds_in_blocks(unmoved.d, unmoved.x, product)
+    moved_chunks = gradient_bounds_in_blocks(moved.d, moved.x, product)
     for inner, outer in zip(unmoved_chunks, moved_chunks, strict=True):
         # Lemma 8 of docs/proofs/relations.md: max(u' - u, 0) above, max(l - l', 0) below.
         below = _in_pairs_of_quanta(inner.lower - outer.lower)

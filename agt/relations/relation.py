@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from agt.bounds.interval import Interval
-    from agt.bounds.rules import Gradient
+    from agt.bounds.layer_rule import Gradient
 
 BoundsOfRecords = Callable[["Tensor | Interval"], Iterator["Gradient"]]
 """Maps the features of records to bounds on their gradients, one parameter after another."""

@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from agt.bounds.box import Box, Point, select_ks
 from agt.bounds.interval import Interval
-from agt.bounds.network import Box, Network, part_of
+from agt.bounds.layer_rule import Gradient
+from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
-from agt.bounds.rules import Gradient, Point
 from agt.data.records import Records
 from agt.distributed import group as processes
 from agt.errors import ConfigError
@@ -175,7 +176,7 @@ class TrainingRun:
         device = pick_device(recipe.compute)
         self.kernel = pick_kernel(recipe.compute)
         products = self.kernel.products(training.product)
-        self.network = Network.of(head, training.loss, recipe.classes, products)
+        self.network = Network.from_head(head, training.loss, recipe.classes, products)
         check_unit_rows(records.units, recipe.relation.unit_rows)
         self.records = records
         self.training = training
@@ -184,7 +185,7 @@ class TrainingRun:
         self.ks = recipe.kgrid.ks
         self.dtype = getattr(torch, training.dtype)
         self.plan = recipe.plan(len(records))
-        self.rounding = Rounding.of(self.ks, self.dtype, device, self.kernel.outward)
+        self.rounding = Rounding.for_grid(self.ks, self.dtype, device, self.kernel.widen_by)
         rows_at_stake = self.relation.rows_at_stake(self.ks, recipe.relation.unit_rows)
         self.rows_at_stake = torch.tensor(rows_at_stake, device=device)
         self.point: Point = {
@@ -192,14 +193,14 @@ class TrainingRun:
             for name, parameter in head.state_dict().items()
         }
         record_shape = records.features.shape[1:]
-        self.network.check(record_shape, self.point, "model: a record")
-        widths = self.network.widths(record_shape, self.point)
+        self.network.check_record_shape(record_shape, self.point, "model: a record")
+        widths = self.network.numbers_per_record(record_shape, self.point)
         self.stream = Stream.for_head(records, recipe, self.point, widths)
         check_sizes(recipe, self.plan, self.stream.parameters)
         self.groups = [slice(0, len(self.ks))]
         if self.relation.selects:
-            self.groups = self.stream.groups(rows_at_stake, self.kernel.kept_bytes)
-        self.bounds = Box.start(self.ks, self.point).bounds
+            self.groups = self.stream.groups(rows_at_stake, self.kernel.selection_bytes)
+        self.bounds = Box.point(self.ks, self.point).bounds
         self.sgd = Sgd(training)
         self.steps_taken = 0
         self.work_done = 0
@@ -304,12 +305,14 @@ class TrainingRun:
         }
         for _, x, y in self.stream.fragments(rows):
             for layer, d, inputs in self.network.nominal_factors(x, y, self.point, self._scale):
-                rule = self.network.trained(layer)
+                rule = self.network.trained_rule(layer)
                 gradients = rule.nominal_gradients(d.double(), inputs.double())
                 for parameter, d_factor, x_factor in gradients:
                     fragment_sum = self.kernel.nominal_sum(d_factor, x_factor)[None]
                     # Of two classes the sum is of one row, and the other row's is its negative.
-                    expanded, _ = self.network.expand(parameter, fragment_sum, fragment_sum)
+                    expanded, _ = self.network.expand_difference(
+                        parameter, fragment_sum, fragment_sum
+                    )
                     sums[parameter] += expanded.reshape(sums[parameter].shape)
         processes().total([*sums.values()])
         return sums
@@ -326,7 +329,7 @@ class TrainingRun:
             Parameter name -> int64 sums of shape [ks of the group, ...], in quanta of clip / 2^30,
             over the records of all processes.
         """
-        group_bounds = part_of(self.bounds, group)
+        group_bounds = select_ks(self.bounds, group)
         lower = _integer_zeros(group_bounds)
         upper = _integer_zeros(group_bounds)
         parts = self.stream.parts(group)
@@ -374,7 +377,7 @@ class TrainingRun:
         """
         for (parameter, d, inputs), selectable in record_bounds:
             ends = self.kernel.bound_sum(d, inputs, self.training.product)
-            low, high = self.network.expand(parameter, *ends)
+            low, high = self.network.expand_difference(parameter, *ends)
             lower[parameter] += low.reshape(lower[parameter].shape)
             upper[parameter] += high.reshape(upper[parameter].shape)
             if selector:
@@ -404,7 +407,7 @@ class TrainingRun:
             part: for which values of the grid.
         """
         rounding = self.rounding[part]
-        bounds = part_of(self.bounds, part)
+        bounds = select_ks(self.bounds, part)
         for factors in self.network.factors(x, y, bounds, rounding, self._scale):
             yield from self.network.gradients(factors, rounding)
 
@@ -465,7 +468,7 @@ class TrainingRun:
         parameter = self.network.collapse_point(self.point)[name]
         lower = lower.reshape(-1, *parameter.shape)
         upper = upper.reshape(-1, *parameter.shape)
-        return self.network.expand(name, lower, upper)
+        return self.network.expand_difference(name, lower, upper)
 
     # -- the update --------------------------------------------------------------------------------
 
@@ -477,7 +480,7 @@ class TrainingRun:
         clip = self.training.clip
         rows_at_stake = self.rows_at_stake[group]
         moved = {}
-        for name, bounds in part_of(self.bounds, group).items():
+        for name, bounds in select_ks(self.bounds, group).items():
             low, high = self.relation.direction(
                 sums[name], rows_at_stake, sgd_step.batch_size, normalizer, clip
             )
@@ -553,5 +556,5 @@ def _joined_groups(groups: list[dict[str, Interval]]) -> dict[str, Interval]:
     for name in groups[0]:
         lower = torch.cat([group[name].lower for group in groups])
         upper = torch.cat([group[name].upper for group in groups])
-        joined[name] = Interval.image(lower, upper)
+        joined[name] = Interval.unchecked(lower, upper)
     return joined

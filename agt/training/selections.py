@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from agt.distributed import Group
-from agt.kernels.reference import NONE, Extremes
+from agt.kernels.reference import EMPTY_SLOT, Extremes
 
 _EXCHANGED_NUMBERS = 1 << 24  # how many numbers processes exchange at once
 
@@ -30,7 +30,7 @@ def selected_sums(group: Group, extremes: Extremes, counts: Tensor) -> tuple[Ten
     """
     if group.size == 1:
         return extremes.result()
-    negated_lower, upper = extremes.kept()
+    negated_lower, upper = extremes.selected_values()
     lower_sums = _sum_least(group, negated_lower, counts).neg_()
     upper_sums = _sum_least(group, upper, counts)
     return lower_sums, upper_sums
@@ -42,7 +42,7 @@ def _sum_least(group: Group, collected: Tensor, counts: Tensor) -> Tensor:
     Args:
         group: the processes.
         collected: int32 [K, *shape, c] the least numbers of this process's records in any order, at
-            most c of them; the rest are ``NONE``.
+            most c of them; the rest are ``EMPTY_SLOT``.
         counts: [K] how many to sum at each k, at most c.
 
     Returns:
@@ -56,13 +56,13 @@ def _sum_least(group: Group, collected: Tensor, counts: Tensor) -> Tensor:
     is_counted = torch.arange(slots, device=collected.device) < counts[:, None, None]
     for start in range(0, parameters if slots else 0, chunk_size):
         chunk = flat[:, start : start + chunk_size]
-        padded = flat.new_full((ks, chunk_size, slots), NONE)
+        padded = flat.new_full((ks, chunk_size, slots), EMPTY_SLOT)
         padded[:, : chunk.shape[1]] = chunk
         sent = padded.view(ks, group.size, share, slots).transpose(0, 1)
         received = group.dealt(sent)  # [process, K, share, c]
         candidates = received.permute(1, 2, 0, 3).flatten(2)
         smallest = candidates.topk(slots, largest=False).values
-        chosen = torch.where(is_counted & (smallest != NONE), smallest, 0)
+        chosen = torch.where(is_counted & (smallest != EMPTY_SLOT), smallest, 0)
         own_start = start + group.rank * share
         own_sums = sums[:, own_start : own_start + share]
         own_sums += chosen.sum(dim=2)[:, : own_sums.shape[1]]

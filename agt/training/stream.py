@@ -123,12 +123,14 @@ class Stream:
         for piece, (x, y) in zip(own, pairs, strict=True):
             yield piece, x, y
 
-    def groups(self, rows_at_stake: list[int], kept_bytes: Callable[[int], int]) -> list[slice]:
+    def groups(
+        self, rows_at_stake: list[int], selection_bytes: Callable[[int], int]
+    ) -> list[slice]:
         """Return the grid cut into groups, for each of which one pass over a batch selects.
 
         Args:
             rows_at_stake: [K] how many bounds on each parameter a selection keeps at each k.
-            kept_bytes: how many bytes the kernel needs to keep so many, for one parameter.
+            selection_bytes: how many bytes the kernel needs to keep so many, for one parameter.
 
         Raises:
             ConfigError: what is kept for one k alone exceeds a GPU's memory.
@@ -142,7 +144,7 @@ class Stream:
         start = 0
         used = 0
         for index, rows in enumerate(rows_at_stake):
-            cost = self.parameters * kept_bytes(rows)
+            cost = self.parameters * selection_bytes(rows)
             if cost > device_bytes and not on_cpu:
                 raise ConfigError(
                     Message(

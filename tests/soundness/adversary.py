@@ -40,7 +40,7 @@ from checks import draw, ends, moved_by, thresholds
 from pydantic import ValidationError
 from synthetic import RELATIONS
 
-from agt.bounds.network import Box
+from agt.bounds.box import Box
 from agt.certificates.box import Certificates, count_grid_steps
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.data.records import DataError, Records

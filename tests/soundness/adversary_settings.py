@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from checks import Case, certificates as certify_boxes, run
 
-from agt.bounds.network import Box, Network
+from agt.bounds.box import Box
+from agt.bounds.network import Network
 from agt.certificates.box import Certificates
 from agt.certificates.stability import certify_linear
 from agt.data.dataset import Dataset
@@ -279,7 +280,7 @@ class Fitted:
     ) -> float:
         case, dtype = self.setting.case, self.setting.dtype
         if isinstance(member, Box):
-            network = Network.of(case.head(dtype), case.config(dtype).loss, case.classes)
+            network = Network.from_head(case.head(dtype), case.config(dtype).loss, case.classes)
             logits = network.logits(
                 torch.from_numpy(x).to(getattr(torch, dtype)), member.nominal
             ).numpy()

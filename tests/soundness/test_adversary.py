@@ -18,10 +18,12 @@ from synthetic import make_records
 from test_rules import signed_as_nonnegative
 from torch import Tensor
 
+from agt.bounds.box import Box
+from agt.bounds.convolution import ConvRule
 from agt.bounds.interval import Interval
-from agt.bounds.network import Box
-from agt.bounds.rounding import Products, Rounding, corners
-from agt.bounds.rules import ConvRule, Gradient
+from agt.bounds.layer_rule import Gradient
+from agt.bounds.products import Products, corners
+from agt.bounds.rounding import Rounding
 from agt.certificates.votes import Vote, certified_vote
 from agt.data.records import Records
 from agt.kernels.reference import ReferenceExtremes
@@ -130,7 +132,7 @@ def narrowed(patch: pytest.MonkeyPatch) -> None:
             }
             for ends in (box.lower, box.upper)
         )
-        return Box.of(box.ks, box.nominal, lower, upper)
+        return Box.from_ends(box.ks, box.nominal, lower, upper)
 
     patch.setattr(TrainingRun, "result", result)
 
@@ -215,15 +217,19 @@ class WarmExtremes(ReferenceExtremes):
     name: str
 
     @staticmethod
-    def _keep(kept: torch.Tensor, fresh: torch.Tensor, count: int, largest: bool) -> torch.Tensor:
-        return torch.cat([kept, fresh])
+    def _select(
+        selected: torch.Tensor, added: torch.Tensor, count: int, largest: bool
+    ) -> torch.Tensor:
+        return torch.cat([selected, added])
 
     def result(self) -> tuple[torch.Tensor, torch.Tensor]:
         counts = self.counts.tolist()
         greatest = [
-            -self._bound(("greatest", k), -self._greatest[k], c) for k, c in enumerate(counts)
+            -self._bound(("greatest", k), -self._largest_lower[k], c) for k, c in enumerate(counts)
         ]
-        least = [self._bound(("least", k), self._least[k], c) for k, c in enumerate(counts)]
+        least = [
+            self._bound(("least", k), self._smallest_upper[k], c) for k, c in enumerate(counts)
+        ]
         return torch.stack(greatest), torch.stack(least)
 
     def _bound(self, side: tuple[str, int], values: torch.Tensor, count: int) -> torch.Tensor:
@@ -288,13 +294,13 @@ def clipped_at_each_position(patch: pytest.MonkeyPatch) -> None:
     def gradients(
         self: ConvRule, d: Interval, x: Interval, rounding: Rounding, how: Products
     ) -> Iterator[Gradient]:
-        patches = x.moved(self._patches_of_each_k)
-        pairs = d.moved(self._rows)[..., :, None, :], patches[..., None, :, :]
+        patches = x.rearranged(self._patches_of_each_k)
+        pairs = d.rearranged(self._rows)[..., :, None, :], patches[..., None, :, :]
         ends = [share.clamp(-QUANTA, QUANTA).sum(dim=-1).flatten(2) for share in corners(*pairs)]
         yield Gradient(f"{self.name}.weight", Interval(*ends), None)
         yield Gradient(
             f"{self.name}.bias",
-            d.moved(lambda end: end.clamp(-QUANTA, QUANTA).flatten(3).sum(dim=-1)),
+            d.rearranged(lambda end: end.clamp(-QUANTA, QUANTA).flatten(3).sum(dim=-1)),
             None,
         )
 

@@ -14,12 +14,12 @@ from synthetic import KERNELS, make_head, make_recipe, make_records, make_traini
 from torch import nn
 
 import agt
+from agt.bounds.box import Box
 from agt.bounds.interval import Interval
-from agt.bounds.network import Box
-from agt.bounds.rules import Gradient
+from agt.bounds.layer_rule import Gradient
 from agt.data.records import Records
 from agt.errors import ConfigError
-from agt.kernels.select import load
+from agt.kernels.select import load_kernel
 from agt.mechanisms.judging import claim
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.models.box import BoxModel
@@ -62,7 +62,7 @@ def test_the_rule_is_the_extreme_over_every_set_of_records(kernel: str, r: int) 
             for ends in ((least, greatest), (least + low, greatest + high))
         )
         counts = torch.tensor([RULE.count_selected(r, 5, 3)])  # the last two records are public
-        chosen = load(kernel).extremes(counts, (2,), False, "exact")
+        chosen = load_kernel(kernel).extremes(counts, (2,), False, "exact")
         private = [Gradient("p", each.d[:, :3], None) for each in (near, far)]
         for each in encode_deviations(*private, "exact"):
             chosen.update(each.d, each.x)

@@ -76,7 +76,7 @@ LOSS = LinearLoss.from_settings(make_training(loss="binary_cross_entropy", clip=
 
 
 def test_the_widening_of_k_is_2_k_plus_2_times_tau() -> None:
-    rounding = Rounding.of((0, 1, 5), torch.float64, torch.device("cpu"))
+    rounding = Rounding.for_grid((0, 1, 5), torch.float64, torch.device("cpu"))
     wide = rounding.widen((torch.zeros(3, 1, 1).double(), torch.zeros(3, 1, 1).double()), 1.0)
     assert wide.upper.flatten().tolist() == [2, 4, 12]
     assert wide.lower.flatten().tolist() == [-2, -4, -12]
@@ -87,9 +87,9 @@ def test_the_rounding_of_a_sum_grows_with_its_length_and_covers_underflow(length
     """Any order of n additions errs by n u times the sizes' sum at most; each of 2 n operations
     loses a tiny number.
     """
-    rounding = Rounding.of((0,), torch.float64, torch.device("cpu"))
+    rounding = Rounding.for_grid((0,), torch.float64, torch.device("cpu"))
     one, none = (
-        float(rounding.of_sum(length, torch.tensor([size], dtype=torch.float64)))
+        float(rounding.sum_error(length, torch.tensor([size], dtype=torch.float64)))
         for size in (1.0, 0.0)
     )
     assert one >= length * UNIT
@@ -99,14 +99,14 @@ def test_the_rounding_of_a_sum_grows_with_its_length_and_covers_underflow(length
 @pytest.mark.parametrize("form", ["dot product", "bias alone"])
 def test_what_a_linear_layer_rounds_by_counts_its_bias(form: str) -> None:
     rounding, ones = (
-        Rounding.of((0,), torch.float64, torch.device("cpu")),
+        Rounding.for_grid((0,), torch.float64, torch.device("cpu")),
         torch.ones(1, 1, 3).double(),
     )
     weight = Interval.point(
         torch.zeros(1, 2, 3).double() if form == "bias alone" else torch.ones(1, 2, 3).double()
     )
     bias = Interval.point(torch.full((1, 2), 2.0**40).double())
-    assert float(rounding.dot(Interval.point(ones), weight, bias)) >= 2.0**40 * UNIT
+    assert float(rounding.dot_error(Interval.point(ones), weight, bias)) >= 2.0**40 * UNIT
 
 
 # -- certified labels

@@ -17,7 +17,7 @@ from synthetic import make_head, make_recipe, make_records, make_training
 from torch import Tensor
 
 import agt
-from agt.bounds.network import Box
+from agt.bounds.box import Box
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.store import Lock

@@ -39,6 +39,7 @@ BENEATH = {
         "agt.facts",
         "agt.fact_sentences",
         "agt.sentences",
+        "agt.messages",
         "agt.templates",
     ),
     *(

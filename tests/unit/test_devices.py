@@ -18,12 +18,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from agt.bounds.linear import LinearRule
 from agt.bounds.rounding import check_precision
-from agt.bounds.rules import LinearRule
 from agt.certificates import box as certificates
 from agt.certificates.box import certify, compute_envelope
 from agt.errors import ConfigError
-from agt.kernels import select
+from agt.kernels import selftest
 from agt.kernels.reference import ReferenceKernel
 from agt.training import loop, stream
 from agt.training.checkpoint import CheckpointState
@@ -208,9 +208,9 @@ def test_a_run_goes_on_there_from_a_checkpoint(away: dict[str, str]) -> None:
         assert torch.equal(first.result().lower[name], second.result().lower[name])
 
 
-@pytest.mark.parametrize("case", select.CASES)
+@pytest.mark.parametrize("case", selftest.CASES)
 def test_the_self_tests_cases_stay_where_they_are_put(case: str, away: dict[str, str]) -> None:
-    for tensor in select.CASES[case](ReferenceKernel(), select._Probe("meta")):
+    for tensor in selftest.CASES[case](ReferenceKernel(), selftest.Probe("meta")):
         assert isinstance(tensor, Elsewhere)
 
 

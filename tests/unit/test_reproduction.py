@@ -51,7 +51,7 @@ from reproducing import an_entry, made, rows_of, values
 from scipy.special import expit
 from synthetic import make_head, make_recipe, make_records, make_training
 
-from agt.bounds.network import Box
+from agt.bounds.box import Box
 from agt.errors import ConfigError
 from agt.mechanisms.composition import PUBLISHED_BOUNDS
 from agt.mechanisms.mechanism import MECHANISMS
