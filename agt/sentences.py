@@ -10,18 +10,17 @@ from typing import Any, Protocol
 
 from agt.messages import Message
 
-SCOPE = (
-    "it protects the training records, for data that training accepts without an error (training "
-    "refuses, for example, a batch above n_max, a unit above relation.unit_rows, a missing value, "
-    "and a single class where no classes are declared). The queries, their number and their ids "
-    "are taken to be public and independent of the training records. How long the computation "
-    "takes, and what else a machine reveals of it (memory, caches, power), is not covered. "
-    "Library functions (exp, tanh, erf, softmax) and eigenvectors (LAPACK) are trusted to err by "
-    "no more than the bounds allow for"
-)
 SCOPE_IN_BRIEF = (
     "it protects the training records; the queries, their number and their ids are taken to be "
     "public and independent of the training records"
+)
+SCOPE = (
+    f"{SCOPE_IN_BRIEF}. It covers data that training accepts without an error (training refuses, "
+    "for example, a batch above n_max, a unit above relation.unit_rows, a missing value, and a "
+    "single class where no classes are declared). It does not cover how long the computation "
+    "takes, nor what else a machine reveals of it (memory, caches, power). Library functions (exp, "
+    "tanh, erf, softmax) and eigenvectors (LAPACK) are trusted to err by no more than the bounds "
+    "allow for"
 )
 OUTSIDE = (
     "how long anything took, and every other side channel: memory, power, traffic, the machine",
