@@ -169,8 +169,8 @@ def too_much(eps: float, weak: float) -> str:
 def large_delta(delta: float, size: float) -> str:
     """Return what the owner of a budget hears whose delta is above one over the records."""
     return (
-        f"the total delta is {delta:g}. Above 1 / {size:g}, it would allow publishing one record in "
-        "full"
+        f"the total delta is {delta:g}. Above 1 / {size:g}, it would allow publishing one record "
+        "in full"
     )
 
 
@@ -366,8 +366,8 @@ def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
         parts.append(f"in {which} {unit_meaning(next(iter(named.values())), population_unit)}")
     if any(table.apart for table in admitted):
         parts[-1] += (
-            "; these are other people than those of the ledgers in the same folder that have some of "
-            "the same names"
+            "; these are other people than those of the ledgers in the same folder that have some "
+            "of the same names"
         )
     several = sum(map(len, by_unit.values())) > 1
     same = (
@@ -398,8 +398,8 @@ def moved_head(entry: int, time: str, before: str | None) -> str:
 def unreadable_ledger(file: str) -> str:
     """Return what is declared of a file that could not be opened."""
     return (
-        f"{printable(file)}, in the ledger's folder, could not be opened; it is declared to hold no "
-        "releases about these people, and nothing that it counts is counted here"
+        f"{printable(file)}, in the ledger's folder, could not be opened; it is declared to hold "
+        "no releases about these people, and nothing that it counts is counted here"
     )
 
 
