@@ -1,25 +1,26 @@
 """Sentences about releases, one template for each kind.
 
 They are made from numbers and enumerations where somebody reads them, and are never read back:
-whatever compares two releases compares the fields that these are made from. It imports nothing, so
-that every room may use it.
+whatever compares two releases compares the fields that these are made from. It imports agt.messages
+alone, so that every room may use it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-SCOPE = (
-    "it protects the training records, for data that training accepts without an error (training "
-    "refuses, for example, a batch above n_max, a unit above relation.unit_rows, a missing value, "
-    "and a single class where no classes are declared). The queries, their number and their ids "
-    "are taken to be public and independent of the training records. How long the computation "
-    "takes, and what else a machine reveals of it (memory, caches, power), is not covered. "
-    "Library functions (exp, tanh, erf, softmax) and eigenvectors (LAPACK) are trusted to err by "
-    "no more than the bounds allow for"
-)
+from agt.messages import Message
+
 SCOPE_IN_BRIEF = (
     "it protects the training records; the queries, their number and their ids are taken to be "
     "public and independent of the training records"
+)
+SCOPE = (
+    f"{SCOPE_IN_BRIEF}. It covers data that training accepts without an error (training refuses, "
+    "for example, a batch above n_max, a unit above relation.unit_rows, a missing value, and a "
+    "single class where no classes are declared). It does not cover how long the computation "
+    "takes, nor what else a machine reveals of it (memory, caches, power). Library functions (exp, "
+    "tanh, erf, softmax) and eigenvectors (LAPACK) are trusted to err by no more than the bounds "
+    "allow for"
 )
 OUTSIDE = (
     "how long anything took, and every other side channel: memory, power, traffic, the machine",
@@ -85,14 +86,15 @@ _FOLLOWS = {
     "constants": "; training with them spends more",
 }
 _REMEDIES = {
-    "a": "train with kgrid=dense, or count steps of the grid with counting=index",
-    "b": "let every record's batch, split and shard depend on its own id (hashed splits, unique "
-    "ids)",
-    "c": "train again with a public constant",
-    "d": "train with relation=add_remove",
-    "e": "use public constants, choose the settings on public data, and train again",
-    "f": "train with training.product=exact",
-    "g": "train with relation=add_remove",
+    "a": Message("train with {config:kgrid=dense}, or count steps of the grid with counting=index"),
+    "b": Message(
+        "let every record's batch, split and shard depend on its own id (hashed splits, unique ids)"
+    ),
+    "c": Message("train again with a public constant"),
+    "d": Message("train with relation=add_remove"),
+    "e": Message("use public constants, choose the settings on public data, and train again"),
+    "f": Message("train with {config:training.product}=exact"),
+    "g": Message("train with relation=add_remove"),
 }
 _COUNTED = {  # by what of a release a ledger counts
     "entry": "entry {} counts this release",
@@ -167,8 +169,8 @@ def too_much(eps: float, weak: float) -> str:
 def large_delta(delta: float, size: float) -> str:
     """Return what the owner of a budget hears whose delta is above one over the records."""
     return (
-        f"the total delta is {delta:g}. Above 1 / {size:g}, it would allow publishing one record in "
-        "full"
+        f"the total delta is {delta:g}. Above 1 / {size:g}, it would allow publishing one record "
+        "in full"
     )
 
 
@@ -234,9 +236,15 @@ def unproved(reasons: Sequence[str]) -> str:
     return "; ".join(parts)
 
 
-def condition_refusal(letter: str, name: str, missing: str) -> str:
+def condition_refusal(letter: str, name: str, missing: Message) -> Message:
     """Return why a condition stops a release, and what to do."""
-    return f"condition {letter} ({name}) is not met: {missing}; {_REMEDIES[letter]}"
+    return Message(
+        "condition {letter} ({name}) is not met: {missing}; {remedy}",
+        letter=letter,
+        name=name,
+        missing=missing,
+        remedy=_REMEDIES[letter],
+    )
 
 
 def vote_refusal() -> str:
@@ -358,8 +366,8 @@ def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
         parts.append(f"in {which} {unit_meaning(next(iter(named.values())), population_unit)}")
     if any(table.apart for table in admitted):
         parts[-1] += (
-            "; these are other people than those of the ledgers in the same folder that have some of "
-            "the same names"
+            "; these are other people than those of the ledgers in the same folder that have some "
+            "of the same names"
         )
     several = sum(map(len, by_unit.values())) > 1
     same = (
@@ -390,8 +398,8 @@ def moved_head(entry: int, time: str, before: str | None) -> str:
 def unreadable_ledger(file: str) -> str:
     """Return what is declared of a file that could not be opened."""
     return (
-        f"{printable(file)}, in the ledger's folder, could not be opened; it is declared to hold no "
-        "releases about these people, and nothing that it counts is counted here"
+        f"{printable(file)}, in the ledger's folder, could not be opened; it is declared to hold "
+        "no releases about these people, and nothing that it counts is counted here"
     )
 
 

@@ -56,6 +56,7 @@ from typing import Any
 
 from agt import sentences
 from agt.errors import AgtError, Busy, CheckError, ConfigError
+from agt.messages import Message
 from agt.store import Broken, file_kind, write_atomic
 
 Row = tuple[int, object, object]
@@ -352,7 +353,10 @@ def check_file(path: Path) -> None:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(
-            f"ledger={path}: this file does not exist: create it with agt ledger init"
+            Message(
+                "ledger={path}: this file does not exist: create it with {config:agt ledger init}",
+                path=path,
+            )
         ) from None
     except OSError as error:
         raise ConfigError(f"ledger={path}: cannot be read ({error.strerror})") from None

@@ -12,7 +12,7 @@ Formal guarantees
     ``debit`` returns, and so before anything is drawn: a process that is killed later has spent it
     (store.py; the head after the commit, so that it never runs ahead of the ledger). Two debits at
     once are one after the other, each seeing the other's cost. What is admitted depends on the
-    entries alone (agt/mechanisms/composition.py).
+    entries alone (agt/mechanisms/budget.py).
     Opening follows the chain from its newest checkpoint, ``verify`` from its first entry; each cost
     is rechecked (book.py), and every later call does so with what others added meanwhile. An older
     copy is refused where a second head exists (chain.py); without one it cannot be told from the
@@ -99,6 +99,7 @@ from agt.ledger.store import LedgerFile, identity_of, make, making, other_progra
 from agt.mechanisms.accounts import Account, Counts, LedgerState
 from agt.mechanisms.budget import Cost, Lot
 from agt.mechanisms.mechanism import Mechanism
+from agt.messages import Message
 from agt.store import Broken
 
 SUFFIX = ".ledger"
@@ -207,9 +208,14 @@ def _tables(path: Path, declared: Declared = ()) -> list[tuple[AdmittedTable, st
         if other_program(path) or identity_of(path) in declared:
             return []
         raise CheckError(
-            f"{error}; until it can be opened, agt cannot tell whose people it counts. If it "
-            "does not count these people, declare that in the ledger NAME with agt ledger "
-            f"admit NAME unreadable={path} (agt ledger init accepts unreadable= too)"
+            Message(
+                "{error}; until it can be opened, agt cannot tell whose people it counts. If "
+                "it does not count these people, declare that in the ledger NAME with agt "
+                "ledger admit NAME unreadable={path} ({config:agt ledger init} accepts "
+                "unreadable= too)",
+                error=error,
+                path=path,
+            )
         ) from None
 
 
@@ -287,8 +293,11 @@ class Ledger:
         with folder_alone(path.parent), ExitStack() as undo:
             if path.exists() or path.is_symlink():
                 raise ConfigError(
-                    f"ledger={path}: this ledger already exists, and its budget cannot be "
-                    f"changed: see agt ledger show {path}"
+                    Message(
+                        "ledger={path}: this ledger already exists, and its budget cannot be "
+                        "changed: see {config:agt ledger show} {path}",
+                        path=path,
+                    )
                 )
             with making(path) as part:
                 if place is not None:
@@ -414,7 +423,7 @@ class Ledger:
             unit=population.unit,
             entry=entry.number,
             allowance=population.allowance,
-            spent=Cost.of(entry.body["spent"]),
+            spent=Cost.from_json(entry.body["spent"]),
             counts=counts,
             first_entry=self.book.first_entry,
             ledger=self.state_with(entry.number),
@@ -801,11 +810,18 @@ class Ledger:
         meaning = sentences.unit_meaning(table.counted, population.unit)
         if not known and (first is None or first.unit.column != table.unit.column):
             raise ConfigError(
-                f"ledger={self.path}: a unit is {population.unit}, but {table.name} counts "
-                f"{table.unit}: if in this table {meaning}, declare that with "
-                f"unit='{population.unit}'; otherwise train with dataset.unit=COLUMN, the "
-                "column that names the person of each record (from Python: units=, or a "
-                "ledger with unit='one record')"
+                Message(
+                    "ledger={path}: a unit is {unit}, but {name} counts {counted}: if in "
+                    "this table {meaning}, declare that with unit='{unit}'; otherwise train "
+                    "with the column that names the person of each record, "
+                    "{config:dataset.unit} (from Python: units=, or a ledger with unit='one "
+                    "record')",
+                    path=self.path,
+                    unit=population.unit,
+                    name=table.name,
+                    counted=table.unit,
+                    meaning=meaning,
+                )
             )
 
     def _check_open(self, data: str) -> None:

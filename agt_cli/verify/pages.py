@@ -180,5 +180,5 @@ def check_noise(record: Record, trained: Record | None) -> str | None:
     derived |= {"what": "weights", "mechanism": MECHANISM, "queries": 0}
     if spent_has_fields(record):
         derived |= {"guarantee": guarantee, "totals": []}
-    compare_spent(record, derived, "noise.* asks for")
+    compare_spent(record, derived, "the settings noise.*")
     return f"the noise in training: {sentences.guarantee(guarantee)}"

@@ -82,7 +82,8 @@ def test_the_page_says_what_was_found_and_no_word_of_it_is_a_proof(audited: Agt)
         "epsilon ≥ 0.981 (95 %)",
         "epsilon about 1.01 (95 %, Katz)",
         "The audit could have noticed: a loss above 1.1",
-        "an attacker who is 50 % sure that a person's record was used can be at most 73.2 % sure after "
+        "an attacker who is 50 % sure that a person's record was used can be at most 73.2 % sure "
+        "after "
         "seeing the answer "
         "(1 % sure: 2.7 %); no attack detects more than 46.3 more of 100",
         "whether a claim holds: these attacks, with this effort, did not contradict it",
@@ -356,7 +357,8 @@ def missed(seed: int) -> Finding:
             [CAUGHT],
             [CAUGHT],
             3,
-            "All 1 planted violations were detected; 1 of 1 correct claims were REJECTED (false alarms).",
+            "All 1 planted violations were detected; 1 of 1 correct claims were "
+            "REJECTED (false alarms).",
         ),
         ([CAUGHT] * 9 + [missed], [], 3, "1 of 10 planted violations MISSED."),
     ],

@@ -162,7 +162,9 @@ def files(folder: Path) -> str:
 def test_an_estimate_is_for_the_owner_alone(agt: Agt, run: Callable[[str], Path]) -> None:
     said = agt("predict", f"run={run('signal')}", "total.eps=0.1", "force=true").ended(0)
     found = re.search(
-        r"^these labels would have an accuracy of (\.\d+); without noise: (\.\d+)", said.err, re.M
+        r"^these labels would have an accuracy of (0\.\d+); without noise: ([01]\.\d+)",
+        said.err,
+        re.M,
     )
     assert found
     assert 0.4 < float(found[1]) < float(found[2])

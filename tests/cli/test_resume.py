@@ -221,10 +221,10 @@ REFUSED = {
         ("model=mlp",),
         r"model\.hidden=\[128.*\] differs from the run's own setting, \[\]",
     ),
-    "another data set": (("dataset=digits",), r"dataset\..*: the run was begun with"),
+    "another data set": (("dataset=digits",), r"dataset\..*=.* differs from the run's own setting"),
     "a key that it has not": (
         ("+dataset.colour=red",),
-        "dataset.colour: the run was begun with none of it",
+        "dataset.colour=red differs from the run's own setting, none of it",
     ),
     "threads": (
         ("compute.threads=7",),

@@ -302,7 +302,7 @@ def test_the_page_says_what_rests_on_what(made: Path, agt: Agt) -> None:
         "training.chosen_on=public",
         "└── training run",
         "by code: a dense grid",
-        "no signature",
+        "not a signature",
         "the best of many runs may have been kept",
     ):
         assert words in said.out, words
@@ -369,7 +369,7 @@ def test_what_is_no_run_is_a_mistake(made: Path, agt: Agt, tmp_path: Path) -> No
     for path, words in (
         ("nowhere", "no such file or folder"),
         ("empty", "neither a run nor a release"),
-        (str(made), "below it are"),
+        (str(made), "it contains"),
         (str(made / "predict/labels/labels.csv"), "give the folder"),
     ):
         agt("verify", path).ended(2, words)
@@ -532,7 +532,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/labels",
         {"metrics.json": lambda value: value.update(n_queries=2)},
         "",
-        "20 rows, and 2 labels",
+        "20 rows, but the record counts 2 labels",
     ),
     "less noise": (
         "predict/weights",
@@ -658,7 +658,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             "an entry more": (
                 "predict/labels",
                 lambda value: value.update(refunded=True),
-                "an entry refunded = True",
+                "the entry refunded = True",
             ),
             "fewer queries of weights": (
                 "predict/weights",
@@ -772,8 +772,8 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             "other neighbours": ("one record added", "one comma added"),
             "words": ("all 20 together", "all of them together"),
             "words added": lambda value: value["words"].append("it is safe"),
-            "scope": ('"it is about the training', '"it is not about the training'),
-            "outside": ("how good the answers are", "nothing"),
+            "scope": ('"it protects the training', '"it does not protect the training'),
+            "outside": ("how accurate the answers are", "nothing"),
             "another output": ('"output": "labels"', '"output": "constants"'),
             "a declaration left out": lambda value: value["declared"].pop(),
             "another condition declared": lambda value: value["declared"][0].update(condition="b"),
@@ -826,7 +826,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
                 lambda value: value["words"].__setitem__(0, f"free: {value['words'][0]}"),
                 "in different sentences",
             ),
-            "other words in brief": (lambda value: value["brief"].pop(), "brief of release.json"),
+            "other words in brief": (lambda value: value["brief"].pop(), "brief in release.json"),
             "another guarantee": (
                 lambda value: value["noise"].update(mu=value["noise"]["mu"] / 2),
                 "guarantee.mu is recorded as",
@@ -880,7 +880,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
                 ),
             },
             "budget",
-            "is not what this release comes to",
+            "totals is recorded as",
         )
         for name, totals in {
             "totals": [{"eps": 0.1, "delta": 0.0, "bound": "basic"}],
@@ -1172,7 +1172,7 @@ def test_a_ledger_verifies_and_says_what_rests_on_it(made: Path, agt: Agt) -> No
         "1 debits, each cost recomputed",
         "3 stored answers",
         "declared, not checked: in the table",
-        "no second head is kept",
+        "no second copy of the ledger's end is kept",
         "whether the ledger contains everything that was released about these people",
     ):
         assert words in " ".join(said.out.split()), words

@@ -23,9 +23,9 @@ RARE, SIXTY = [1] * 24 + [0] * 76, [0] * 60 + [1] * 40
 NOISE = (np.random.default_rng(0).random(1000) < 0.3) * 1
 VERDICTS: list[tuple[list[int] | None, list[int], str]] = [
     (RARE, [0] * 100, "This model answers 'no' for every one of the 100 test records: it is "
-                      "constant. A constant answer is always certified, "
-     "however inaccurate it is; accuracy 0.760 [0.664, 0.840] against 0.760 for always "
-     "answering 'no'."),
+                      "constant. A constant "
+     "answer is always certified, however inaccurate it is; accuracy 0.760 [0.664, 0.840] against "
+     "0.760 for always answering 'no'."),
     (RARE * 10, [0] * 990 + [1] * 10,
      "This model answers 'no' for all but 10 of the 1,000 test records: it is nearly constant"),
     ([1] * 10 + [0] * 1990, [1] * 9 + [0] * 1991, ""),  # a rare class, nearly all of it found
