@@ -167,7 +167,7 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
     for key, value in given.items():
         before = recorded.get(key, _ABSENT)
         if key not in FREE and value != before:
-            had = "none of it" if before is _ABSENT else before
+            had = "not set" if before is _ABSENT else before
             raise ConfigError(
                 f"{RESUME_KEY}={folder}: {key}={value} differs from the run's own setting, "
                 f"{had}: leave all settings out, because a resumed run keeps its own; or "

@@ -290,7 +290,7 @@ def _selftest_verdict(tested: list[Finding]) -> str:
     )
     missed, accused = (sum(each.violated for each in some) for some in (planted, sound))
     first = f"all {len(planted)} planted violations were detected"
-    first = f"{missed} of {len(planted)} planted violations were MISSED" if missed else first
+    first = f"{missed} of {len(planted)} planted violations MISSED" if missed else first
     second = (
         f"{accused} of {len(sound)} correct claims were REJECTED (false alarms)"
         if accused

@@ -81,7 +81,7 @@ def test_the_page_says_what_was_found_and_no_word_of_it_is_a_proof(audited: Agt)
         "its \\*label\\*; 100 labels a side",
         "epsilon ≥ 0.981 (95 %)",
         "epsilon about 1.01 (95 %, Katz)",
-        "The audit could have noticed: a loss above 1.1",
+        "The audit could have detected: a loss above 1.1",
         "an attacker who is 50 % sure that a person's record was used can be at most 73.2 % sure "
         "after "
         "seeing the answer "
@@ -190,7 +190,7 @@ REMOVED = {
     (
         "summary",
         "run=latest",
-    ): "agt runs command=audit lists the audits of all runs, with their verdicts",
+    ): "agt runs command=audit lists the audits of all runs with their verdicts",
     ("summary", "run=latest", "audit.audits=[one]"): "agt runs command=audit lists",
     (
         "shadows",
@@ -378,4 +378,4 @@ def test_the_auditor_is_broken_where_it_misses_or_accuses_one(
     agt("audit", "selftest", "--json").ended(code)
     page = (audits()[-1] / "report.md").read_text()
     assert f"**{words}**" in page
-    assert ("FALSE ALARM" in page, "| MISSED |" in page) == ("ACCUSED" in words, "MISSED" in words)
+    assert ("FALSE ALARM" in page, "| MISSED |" in page) == ("REJECTED" in words, "MISSED" in words)

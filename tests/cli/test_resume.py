@@ -224,7 +224,7 @@ REFUSED = {
     "another data set": (("dataset=digits",), r"dataset\..*=.* differs from the run's own setting"),
     "a key that it has not": (
         ("+dataset.colour=red",),
-        "dataset.colour=red differs from the run's own setting, none of it",
+        "dataset.colour=red differs from the run's own setting, not set",
     ),
     "threads": (
         ("compute.threads=7",),

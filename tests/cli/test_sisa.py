@@ -173,7 +173,7 @@ def test_what_cannot_be_kept_is_refused(agt: Agt, tmp_path: Path) -> None:
             "fresh=true assigns all records to shards again",
         ),
         (retrain, job_of(one, may_retrain=False), "forbid_retraining=true forbids training"),
-        (retrain, job_of(noisy), "a second release about everybody who remains"),
+        (retrain, job_of(noisy), "a second release about all remaining people"),
     ):
         record = RunRecord(tmp_path / "next", "train", job.run.config)
         with pytest.raises(CheckError, match=words):

@@ -170,7 +170,7 @@ def test_what_a_checkpoint_rests_on_is_held_to_its_hash(tmp_path: Path, number: 
         'UPDATE entries SET text = replace(text, \'"time":"2\', \'"time":"3\') WHERE number = '
         f"{number}",
     )
-    with pytest.raises(CheckError, match=f"entry {number} was edited"):
+    with pytest.raises(CheckError, match=f"entry {number} was changed"):
         Ledger.open(path)
 
 
