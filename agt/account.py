@@ -19,12 +19,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from numbers import Real
 from pathlib import Path
 from typing import Any
 from warnings import warn
 
 from agt.data.dataset import Dataset
-from agt.errors import ConfigError, Doubtful
+from agt.errors import ConfigError, Doubtful, naming_settings
 from agt.ledger.book import AdmittedTable, Population, budget, eps_so_far, sample_of
 from agt.ledger.chain import Unit
 from agt.ledger.known import check_same_ledger, recognise
@@ -32,13 +33,23 @@ from agt.ledger.ledger import Ledger as OpenLedger
 from agt.ledger.payer import MAX_RELEASES, LedgerPayer, NoPayer, Payer, ProtectedPeople
 from agt.ledger.process import PROCESS, HashedPeople, PrivacyTotal, ProcessPayer
 from agt.mechanisms.accounts import Uncounted
-from agt.mechanisms.budget import LEAKS, Allowance
+from agt.mechanisms.budget import LEAK_SHARE, Allowance
 from agt.mechanisms.guarantees import Guarantee
+from agt.messages import ArgumentNames
 from agt.settings import RelationConfig, RelationName
 from agt.store import as_json
 
 HEAD_VARIABLE = "AGT_LEDGER_HEAD"
 """The environment's: where every second head lies, a file or a folder, whatever a ledger says."""
+
+LEDGER_ARGUMENTS = ArgumentNames(
+    {
+        "total.": "{}",
+        "agt ledger init": "agt.Ledger.create(...)",
+        "agt ledger show": "agt.Ledger.open takes",
+    }
+)
+"""How errors call what ledgers take, and what makes and shows one."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +188,7 @@ class Ledger:
         eps: float,
         delta: float = 0.0,
         relation: RelationName = "add_remove",
-        leaks: float = LEAKS,
+        leaks: float = LEAK_SHARE,
         second_head: str | Path | None = None,
     ) -> "Ledger":
         """Make a ledger; its budget is for everything that is ever released about these people, and
@@ -197,15 +208,21 @@ class Ledger:
             ConfigError: there is a ledger already, or was one of this name; or the budget or the
                 unit cannot be used.
         """
+        for name, value in {"eps": eps, "delta": delta, "leaks": leaks}.items():
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise ConfigError(f"{name}={value!r}: give a number")
+        if not isinstance(unit, str):
+            raise ConfigError(f"unit={unit!r}: give it in a few words, unit='one customer' say")
         ledger = cls(
-            _absolute("ledger", path),
+            _absolute("path", path),
             None if second_head is None else _absolute("second_head", second_head),
         )
-        population = Population(ledger.path.stem, unit, relation, Allowance(eps, delta, leaks))
-        if not ledger.path.exists():
-            check_same_ledger(ledger.path)
-        with OpenLedger.create(ledger.path, population, ledger._head) as opened:
-            _list(opened)
+        with naming_settings(LEDGER_ARGUMENTS):
+            population = Population(ledger.path.stem, unit, relation, Allowance(eps, delta, leaks))
+            if not ledger.path.exists():
+                check_same_ledger(ledger.path)
+            with OpenLedger.create(ledger.path, population, ledger._head) as opened:
+                _list(opened)
         return ledger
 
     @classmethod
@@ -217,7 +234,7 @@ class Ledger:
             CheckError: it was edited, or is older than its second head.
         """
         ledger = cls(
-            _absolute("ledger", path),
+            _absolute("path", path),
             None if second_head is None else _absolute("second_head", second_head),
         )
         with ledger._opened(writing=False):
@@ -266,7 +283,8 @@ class Ledger:
         return self.second_head or (Path(place) if place else None)
 
     def _opened(self, writing: bool = True) -> OpenLedger:
-        return OpenLedger.open(self.path, self._head, writing=writing)
+        with naming_settings(LEDGER_ARGUMENTS):
+            return OpenLedger.open(self.path, self._head, writing=writing)
 
     @contextmanager
     def payer(self, owner: DataOwner) -> Iterator[LedgerPayer]:
@@ -310,8 +328,7 @@ def paying(ledger: "Ledger | str | Path | None", owner: DataOwner) -> Iterator[P
     if ledger is None:
         yield NoPayer(Uncounted("call")) if owner.public else ProcessPayer(owner.hashed)
         return
-    account = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
-    with account.payer(owner) as payer:
+    with _opened_account(ledger).payer(owner) as payer:
         yield payer
 
 
@@ -323,7 +340,13 @@ def total_so_far(ledger: "Ledger | str | Path | None", owner: DataOwner) -> Priv
     """
     if ledger is None:
         return PROCESS.total(owner.hashed)
-    return (ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)).spent
+    return _opened_account(ledger).spent
+
+
+def _opened_account(ledger: "Ledger | str | Path") -> Ledger:
+    if isinstance(ledger, Ledger):
+        return ledger
+    return Ledger.open(_absolute("ledger", ledger))
 
 
 def _absolute(name: str, path: object) -> Path:

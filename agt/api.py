@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -24,8 +25,9 @@ from torch import nn
 
 from agt import facts
 from agt.account import UNKNOWN_OWNER, DataOwner, Ledger, paying
+from agt.arrays import ClassValues, Labels, PublicFlags, RecordIds, StableDistances, UnitIds
 from agt.certificates.box import Certificates
-from agt.certificates.conditions import Condition, weaker
+from agt.certificates.conditions import Condition, weaker_conditions
 from agt.data.arrays import gathered
 from agt.data.dataset import Dataset
 from agt.data.erasure import without
@@ -33,8 +35,9 @@ from agt.data.frames import Features, as_pandas
 from agt.data.labelled import Declared, dataset_of, in_order_of, names_of, query_records
 from agt.data.table import Columns
 from agt.distributed import group
-from agt.errors import ConfigError, Doubtful
+from agt.errors import ConfigError, Doubtful, naming_settings
 from agt.facts import Fact
+from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.ledger.ledger import Exhausted
 from agt.ledger.payer import NoPayer
 from agt.mechanisms.claims import Accounting, Claim, Counting, neighbours_of
@@ -44,7 +47,7 @@ from agt.models.description import describe, problem_of
 from agt.models.ensemble import made_by
 from agt.models.erm import ErmKind
 from agt.models.fitting import fit as fit_model, load as load_model
-from agt.models.heads import HeadBuilder, HeadConfig, OwnNetwork
+from agt.models.heads import CustomNetwork, HeadBuilder, HeadConfig
 from agt.models.kind import CertificateKind
 from agt.models.kinds import certificate_config, usual_certificate
 from agt.models.model import Model
@@ -65,7 +68,7 @@ from agt.settings import (
     validate,
 )
 from agt.store import Folder, NewFolder, as_json, read_digest
-from agt.training.checkpoint import NOWHERE, kept_in
+from agt.training.checkpoint import NOWHERE, checkpoint_folder
 from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import OnProgress, Progress
 from agt.unlearning.promise import Promise, Removal
@@ -91,7 +94,7 @@ class Answers:
             would need.
     """
 
-    labels: np.ndarray
+    labels: Labels
     certificates: Certificates
     conditions: tuple[Condition, ...]
 
@@ -104,7 +107,7 @@ class Answers:
         )
 
     @property
-    def stable_distance(self) -> np.ndarray:
+    def stable_distance(self) -> StableDistances:
         """[n] int64: the largest k of the grid up to which no k people's data can change the
         label; 0 if there is none.
         """
@@ -123,7 +126,7 @@ class Published:
         simulated: drawn from a seed, and so no private release.
     """
 
-    labels: np.ndarray
+    labels: Labels
     claim: Claim
     words: tuple[str, ...]
     simulated: bool
@@ -151,7 +154,7 @@ class Fitted:
     """
 
     model: Model
-    classes: np.ndarray
+    classes: ClassValues
     columns: Columns | None = None
     recorded: tuple[Condition, ...] | None = None
     names: tuple[str, ...] = ()
@@ -212,9 +215,10 @@ class Fitted:
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a to g of method.md section 3, each proved, declared or not held."""
         now = self.model.conditions
-        return now if self.recorded is None else weaker(self.recorded, now)
+        return now if self.recorded is None else weaker_conditions(self.recorded, now)
 
-    def predict(self, x: Features) -> np.ndarray:
+    @naming_settings(FIT_ARGUMENTS)
+    def predict(self, x: Features) -> Labels:
         """[n] labels of the nominal model.
 
         Args:
@@ -228,6 +232,7 @@ class Fitted:
         """
         return self.classes[self.model.predict(self._queries(x))]
 
+    @naming_settings(FIT_ARGUMENTS)
     def certify(self, x: Features, on_progress: OnProgress = lambda progress: None) -> Answers:
         """Labels and stable distances.
 
@@ -258,6 +263,10 @@ class Fitted:
         it was then, and costs nothing. Where several processes share a model (``agt.together``),
         each call of each of them is a release of its own: let one of them release.
 
+        Whether the labels are worth their budget is not judged here: how many of them noise changes
+        depends on private stable distances, and no guarantee covers what that would tell. ``agt
+        predict`` says it on the owner's terminal; in Python, the owner looks at ``certify``.
+
         Args:
             x: [n, ...] queries, as in ``predict``, which are taken to be public.
             mechanism: such as ``agt.RandomizedResponse(eps=1.0, classes=10)``.
@@ -287,23 +296,26 @@ class Fitted:
             )
         if seed is not None and ledger is not None:
             raise ConfigError("seed and ledger: a simulation spends nothing: give one of them")
-        queries = self._queries(x)
-        terms = ReleaseTerms(
-            conditions=self.conditions,
-            accounting=accounting,
-            counting=counting,
-            randomness=SystemRandomness() if seed is None else SeededRandomness(int(seed)),
-        )
-        # because what it refuses is admitted to no ledger
-        LabelRelease.judged(self.model, queries, mechanism, terms)
-        with nullcontext(NoPayer()) if seed is not None else paying(ledger, self.owner) as payer:
-            release = LabelRelease.judged(
-                self.model, queries, mechanism, replace(terms, payer=payer)
+        with naming_settings(FIT_ARGUMENTS):
+            queries = self._queries(x)
+            terms = ReleaseTerms(
+                conditions=self.conditions,
+                accounting=accounting,
+                counting=counting,
+                randomness=SystemRandomness() if seed is None else SeededRandomness(int(seed)),
             )
-            self._doubt(release.wanted_claim)
-            reservation = release.reserve_all()
-            labels = gathered(release.draw(on_progress), len(queries))
-            claim = release.reserved_claim
+            # because what it refuses is admitted to no ledger
+            LabelRelease.judged(self.model, queries, mechanism, terms)
+            with (
+                nullcontext(NoPayer()) if seed is not None else paying(ledger, self.owner) as payer
+            ):
+                release = LabelRelease.judged(
+                    self.model, queries, mechanism, replace(terms, payer=payer)
+                )
+                self._doubt(release.wanted_claim)
+                reservation = release.reserve_all()
+                labels = gathered(release.draw(on_progress), len(queries))
+                claim = release.reserved_claim
         if reservation.size < release.wanted:
             raise Exhausted(
                 f"ledger={ledger}: {reservation.size} of {release.wanted} labels were paid for and "
@@ -333,21 +345,33 @@ class Fitted:
             AgtError: the solver missed its tolerance: nothing is released.
             Exhausted, PrivacySumError: as ``release``.
         """
-        terms = ReleaseTerms(conditions=self.conditions, delta=delta, randomness=SystemRandomness())
-        # because what it refuses is admitted to no ledger
-        WeightsRelease.judged(self.model, mechanism, terms)
-        with paying(ledger, self.owner) as payer:
-            release = WeightsRelease.judged(self.model, mechanism, replace(terms, payer=payer))
-            check_printable(self.model.problem.dataset, release.claim.lines())
-            self._doubt(release.claim)
-            release.reserve()
-            released = release.draw()
-            return Portable.of(release.head, released, {}, release.reserved_claim.lines())
+        if not isinstance(mechanism, WeightsMechanism):
+            raise ConfigError(
+                f"mechanism: {mechanism!r} is none of weights: give an object such as "
+                "agt.ReleaseWeights(mu=1.0)"
+            )
+        if isinstance(delta, bool) or not isinstance(delta, Real):
+            raise ConfigError(f"delta={delta!r}: give a number")
+        with naming_settings(FIT_ARGUMENTS):
+            terms = ReleaseTerms(
+                conditions=self.conditions, delta=delta, randomness=SystemRandomness()
+            )
+            # because what it refuses is admitted to no ledger
+            WeightsRelease.judged(self.model, mechanism, terms)
+            with paying(ledger, self.owner) as payer:
+                release = WeightsRelease.judged(self.model, mechanism, replace(terms, payer=payer))
+                check_printable(self.model.problem.dataset, release.claim.lines())
+                self._doubt(release.claim)
+                release.reserve()
+                released = release.draw()
+                lines = release.reserved_claim.lines()
+                return replace(Portable.of(release.head, released, {}, lines), slope=released.slope)
 
     def _doubt(self, claim: Claim) -> None:
         for line in claim.doubts(self.model.problem.dataset.declared_size):
             warnings.warn(line, Doubtful, stacklevel=3)
 
+    @naming_settings(FIT_ARGUMENTS)
     def unfit(self, ids: Iterable[object]) -> tuple["Fitted", Removal]:
         """The model without some people's records: trained again on those that remain, and what
         that guarantees.
@@ -391,6 +415,7 @@ class Fitted:
         steps = (Remark("trained_from_scratch", {"records": len(train) - count}),)
         return left, Removal(RETRAINED, count, time.perf_counter() - started, facts, steps)
 
+    @naming_settings(FIT_ARGUMENTS)
     def save(self, folder: str | Path) -> str:
         """Write everything that ``load`` needs into a new folder. Nothing of the training data but
         its public constants, its digest, by which ledgers know it, how many records there were
@@ -431,28 +456,37 @@ class Fitted:
 
 def fit(
     x: Features,
-    y: np.ndarray,
+    y: Labels,
     *,
-    declared: Declared | None = None,
-    columns: Columns | str | Path | None = None,
-    network: Sequence[int] | nn.Sequential = (),
-    activation: str | None = None,
-    certificate: str | CertificateKind | Mapping[str, Any] | None = None,
-    features: str | Mapping[str, Any] | None = None,
-    relation: RelationName = "add_remove",
-    radius: float | None = None,
-    unit_rows: int = 1,
-    ks: int | Iterable[int] = 50,
-    members: int = 1,
-    learner: Any = None,
-    vote: str = "labels",
-    margin_clip: float | None = None,
-    ids: np.ndarray | None = None,
-    units: np.ndarray | None = None,
-    public: np.ndarray | None = None,
-    compute: Mapping[str, Any] | None = None,
-    on_progress: OnProgress | None = None,
-    checkpoint: str | Path | None = None,
+    ids: RecordIds | None = None,
+    units: UnitIds | None = None,
+    public: PublicFlags | None = None,
+    declared: Declared | None = FitSettings.declared,
+    columns: Columns | str | Path | None = FitSettings.columns,
+    network: Sequence[int] | nn.Sequential = FitSettings.network,
+    activation: str | None = FitSettings.activation,
+    certificate: str | CertificateKind | Mapping[str, Any] | None = FitSettings.certificate,
+    features: str | Mapping[str, Any] | None = FitSettings.features,
+    relation: RelationName = FitSettings.relation,
+    radius: float | None = FitSettings.radius,
+    unit_rows: int = FitSettings.unit_rows,
+    ks: int | Iterable[int] = FitSettings.ks,
+    members: int = FitSettings.members,
+    learner: Any = FitSettings.learner,
+    vote: str = FitSettings.vote,
+    margin_clip: float | None = FitSettings.margin_clip,
+    compute: Mapping[str, Any] | None = FitSettings.compute,
+    checkpoint: str | Path | None = FitSettings.checkpoint,
+    on_progress: OnProgress | None = FitSettings.on_progress,
+    caution: float | None = FitSettings.caution,
+    loss: str | None = FitSettings.loss,
+    epochs: int | None = FitSettings.epochs,
+    lr: float | None = FitSettings.lr,
+    clip: float | None = FitSettings.clip,
+    batches: int | None = FitSettings.batches,
+    weight_decay: float | None = FitSettings.weight_decay,
+    dtype: str | None = FitSettings.dtype,
+    seed: int | None = FitSettings.seed,
     **training: Any,
 ) -> Fitted:
     """Train a head together with bounds on what it would have been on every neighbouring dataset.
@@ -461,6 +495,7 @@ def fit(
         x: [n, ...] features; or a data frame, of numbers or with ``columns``, whose names queries
             are matched by.
         y: [n] labels: numbers or text.
+        ids, units, public: [n] names, people and public flags of the records (data/labelled.py).
         declared: what you say of data and settings, for claims of privacy; None: nothing.
         columns: which columns of a data frame are features, and the public constants that code
             them, or the dataset file that holds them.
@@ -485,90 +520,96 @@ def fit(
             votes the recipe's number.
         vote: of their labels, or of their margins (two classes), each clipped to ``margin_clip``, a
             public constant.
-        ids, units, public: [n] names, people and public flags of the records (data/labelled.py).
         compute: settings of ``ComputeConfig`` by name, such as ``{"device": "cuda"}``.
-        on_progress: called as training goes on.
         checkpoint: a folder of its own for what training has reached: the same call goes on from
             there if the process was killed, and ends with the same bits (training/checkpoint.py).
             It is gone when this returns. None: none.
-        training: settings of ``TrainingConfig`` by name, such as ``lr``, ``epochs``, ``clip``,
-            ``batch={"count": 4}``; a linear head's are the recipe's unless given, and ``caution``
-            moves them along its curve (training/linear.py).
+        on_progress: called as training goes on; None: nothing is.
+        caution: moves a linear head's settings along the recipe's curve (training/strength.py); None:
+            1.
+        loss, epochs, lr, clip, batches, weight_decay, dtype, seed: of training; None: a linear
+            head's recipe, or ``TrainingConfig``'s default.
+        training: other settings of ``TrainingConfig`` by name, such as ``momentum`` or
+            ``batch={"n_max": 500}``.
 
     Raises:
         ConfigError: a setting that is wrong, or that no proof covers.
         DataError: data that cannot be used.
         UnsoundError: a bound became NaN, infinite or inverted.
     """
+    # every argument that is a setting, by its name
+    settings = FitSettings.named(locals())
+    with naming_settings(FIT_ARGUMENTS):
+        model = fit_with(settings, x, y, ids, units, public)
+        doubts = doubts_of(model, x)
+    for doubt in doubts:
+        warnings.warn(doubt, Doubtful, stacklevel=2)
+    return model
+
+
+def fit_with(
+    settings: FitSettings,
+    x: Features,
+    y: Labels,
+    ids: RecordIds | None,
+    units: UnitIds | None,
+    public: PublicFlags | None,
+) -> Fitted:
+    """Train as ``fit`` does, without its warnings; errors name the command line's keys."""
     x = as_pandas(x)
-    neighbours = validate(
-        RelationConfig, {"name": relation, "unit_rows": unit_rows, "radius": radius}, "relation"
-    )
-    data = _Data.of(x, y, declared, columns, neighbours, ids, units, public)
-    head = _head(network, activation or "relu")
+    neighbours = validate(RelationConfig, settings.part("relation"), "relation")
+    data = _Data.of(x, y, settings, neighbours, ids, units, public)
+    training = settings.given_training
+    head = _head(settings)
     kind = (
-        _certificate(certificate or "votes")
-        if certificate or learner is not None
+        _certificate(settings.certificate or "votes")
+        if settings.certificate or settings.learner is not None
         else usual_certificate(head)
     )
-    if features is not None:
-        kind = kind.with_features(_features(features))
+    if settings.features is not None:
+        kind = kind.with_features(_features(settings.features))
     own = None
-    if learner is not None:
-        kind, own = kind.with_learner(learner)
+    if settings.learner is not None:
+        kind, own = kind.with_learner(settings.learner)
     _check_network_settings(head, kind, training)
-    if members == 1 and data.declared.size is not None:
-        members = kind.usual_members(
-            data.declared.size, training.get("caution", 1.0), neighbours.name
-        )
-    ensemble = validate(
-        EnsembleConfig, {"members": members, "vote": vote, "margin_clip": margin_clip}, ""
-    )
-    if kind.has_member_models(ensemble) and data.declared.size is None:
+    voting = settings.part("ensemble")
+    size = data.declared.size
+    if voting.get("members") == 1 and size is not None:
+        voting["members"] = kind.usual_members(size, training.get("caution", 1.0), neighbours.name)
+    ensemble = validate(EnsembleConfig, voting, "ensemble")
+    if kind.has_member_models(ensemble) and size is None:
         raise ConfigError(
             "members: the members of an ensemble share one normaliser: give declared.size, a "
             "public constant"
         )
+    ks = settings.ks
     kgrid = validate(
-        KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "ks"
+        KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "kgrid"
     )
-    how = validate(ComputeConfig, compute or {}, "compute")
     problem = data.problem(
         neighbours,
         kind,
         training,
         model=head,
         kgrid=kgrid,
-        compute=how,
+        compute=validate(ComputeConfig, settings.compute or {}, "compute"),
         ensemble=ensemble,
         learner=own,
     )
     names = tuple(map(str, x.columns)) if isinstance(x, pd.DataFrame) else ()
-    trained = _kept(problem, on_progress or _silent, checkpoint)
-    model = Fitted(trained, data.classes, data.columns, names=names, public=data.declared.public)
-    for doubt in (*(data.columns.notes(x) if data.columns is not None else ()), *_doubts(model)):
-        warnings.warn(doubt, Doubtful, stacklevel=2)
-    return model
+    trained = _kept(problem, settings.on_progress or _silent, settings.checkpoint)
+    return Fitted(trained, data.classes, data.columns, names=names, public=data.declared.public)
 
 
-def untrained_head(
-    x: Features,
-    y: np.ndarray,
-    *,
-    declared: Declared | None,
-    columns: Columns | str | Path | None,
-    features: str | Mapping[str, Any] | None,
-    relation: RelationName,
-    unit_rows: int,
-    units: np.ndarray | None,
-) -> Fitted:
+def untrained_head(settings: DataSettings, x: Features, y: Labels, units: UnitIds | None) -> Fitted:
     """The linear head that weights are released from (``Fitted.release_weights``), which train them
     themselves.
 
-    Arguments and errors as ``fit``.
+    Errors as of ``fit``, but they name the command line's keys.
     """
-    neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation")
-    data = _Data.of(as_pandas(x), y, declared, columns, neighbours, units=units)
+    neighbours = validate(RelationConfig, settings.part("relation"), "relation")
+    data = _Data.of(as_pandas(x), y, settings, neighbours, units=units)
+    features = settings.features
     certificate = ErmKind() if features is None else ErmKind(features=_features(features))
     problem = data.problem(neighbours, certificate, {}, model=HeadConfig())
     return Fitted(
@@ -590,20 +631,17 @@ class _Data:
         cls,
         x: Any,
         y: np.ndarray,
-        declared: Declared | None,
-        columns: Columns | str | Path | None,
+        settings: DataSettings,
         relation: RelationConfig,
         ids: np.ndarray | None = None,
         units: np.ndarray | None = None,
         public: np.ndarray | None = None,
     ) -> "_Data":
-        declarations = Declared() if declared is None else declared
+        declarations = Declared() if settings.declared is None else settings.declared
         if not isinstance(declarations, Declared):
-            raise ConfigError(f"declared: expected agt.Declared(...), got {declared!r}")
-        coder, flips = (
-            None if columns is None else Columns.of(columns, units),
-            RELATIONS[relation.name].label_free_ids,
-        )
+            raise ConfigError(f"declared: expected agt.Declared(...), got {declarations!r}")
+        coder = None if settings.columns is None else Columns.of(settings.columns, units)
+        flips = RELATIONS[relation.name].label_free_ids
         coding = () if coder is None else coder.facts
         coded = x if coder is None else coder(x)
         dataset, classes = dataset_of(coded, y, declarations, ids, units, public, flips, coding)
@@ -632,6 +670,17 @@ class _Data:
         return Problem(self.dataset, settings)
 
 
+def doubts_of(model: Fitted, x: Features) -> list[str]:
+    """Return what looks wrong with features or answers, for the owner of the records.
+
+    Args:
+        model: trained just now.
+        x: the features, as they were given to ``fit``.
+    """
+    noted = [] if model.columns is None else model.columns.notes(as_pandas(x))
+    return [*noted, *_doubts(model)]
+
+
 def _doubts(model: Fitted) -> Iterator[str]:
     """What looks wrong with features or answers, for the owner of the records."""
     train = model.model.problem.dataset.train
@@ -658,10 +707,13 @@ def _kept(problem: Problem, on_progress: OnProgress, folder: str | Path | None) 
     if folder is None or group().rank:  # of several processes the first keeps them for all
         return fit_model(problem, on_progress, NOWHERE)
     about = {**describe(problem), **made_by(problem), "data": problem.dataset.digest}
-    with kept_in(Path(folder), about, problem.settings.compute.checkpoint_seconds) as kept:
+    with checkpoint_folder(
+        Path(folder), about, problem.settings.compute.checkpoint_seconds
+    ) as kept:
         return fit_model(problem, on_progress, kept)
 
 
+@naming_settings(FIT_ARGUMENTS)
 def load(
     folder: str | Path, digest: str | None = None, compute: Mapping[str, Any] | None = None
 ) -> Fitted:
@@ -679,13 +731,19 @@ def load(
     """
     try:
         wanted = None if digest is None else read_digest(digest)
-    except ValueError as error:
-        raise ConfigError(f"digest={digest}: {error}") from None
+    except ValueError:
+        raise ConfigError(
+            f"digest={digest}: expected sha256: and 64 hexadecimal digits, as Fitted.save returns "
+            "them"
+        ) from None
     shelf = Folder.open(Path(folder), COMMAND, wanted)
     content, how = shelf.read(DESCRIPTION), validate(ComputeConfig, compute or {}, "compute")
     try:
         node = json.loads(content)
-        problem, recorded = problem_of(node, how), tuple(map(Condition.of, node["conditions"]))
+        problem, recorded = (
+            problem_of(node, how),
+            tuple(map(Condition.from_json, node["conditions"])),
+        )
         classes = np.array(node["classes"], dtype=node["dtype"])
         columns = (
             None if node.get("columns") is None else validate(Columns, node["columns"], "columns")
@@ -717,7 +775,7 @@ def conditions_text(conditions: Sequence[Condition]) -> str:
     """Return which conditions are proved, declared, and not met, by letter."""
     groups = {"proved": "proved", "declared": "declared", "not held": "not met"}
     letters = {
-        name: " ".join(each.letter for each in conditions if each.grounds.standing == standing)
+        name: " ".join(each.letter for each in conditions if each.evidence.standing == standing)
         for standing, name in groups.items()
     }
     listed = "; ".join(f"{name}: {found or 'none'}" for name, found in letters.items())
@@ -756,24 +814,27 @@ def _features(given: str | Mapping[str, Any]) -> FeaturesConfig:
     named = {"map": given} if isinstance(given, str) else given
     usual = USUAL_COUNTS.get(str(named.get("map"))) if isinstance(named, Mapping) else None
     return validate(
-        FeaturesConfig, named if usual is None else {"count": usual, **named}, "features"
+        FeaturesConfig,
+        named if usual is None else {"count": usual, **named},
+        "certificate.features",
     )
 
 
-def _head(network: Sequence[int] | nn.Sequential, activation: str) -> HeadBuilder:
+def _head(settings: FitSettings) -> HeadBuilder:
+    network = settings.network
     if isinstance(network, nn.Module):
-        return OwnNetwork.of(network)
+        return CustomNetwork.from_network(network)
     if isinstance(network, str) or not isinstance(network, Iterable):
         raise ConfigError(
             f"network={network!r}: give the widths of hidden layers, such as (64, 64), or an "
             "nn.Sequential"
         )
-    return validate(HeadConfig, {"hidden": tuple(network), "activation": activation}, "network")
+    return validate(HeadConfig, settings.part("model") | {"hidden": tuple(network)}, "model")
 
 
 def _training(certificate: CertificateKind, given: dict[str, Any]) -> TrainingConfig:
     """The settings given, on defaults that suit the certificate: the recipe's where there is one
-    (training/linear.py).
+    (training/strength.py).
     """
     for key in ("chosen_on", "chosen_for"):
         if key in given:

@@ -8,17 +8,40 @@
 | DataMissing     | 4         | data, or what is needed to read it, is not there    |
 
 The message names the key or file and says what to do. The dispatcher prints it without a traceback.
+In Python it names arguments instead (``naming_settings``).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
+from agt.messages import Message, SettingNames
+
 
 class AgtError(Exception):
-    """A failure whose message is meant for the user."""
+    """A failure whose message is meant for the user.
+
+    Attributes:
+        message: what it says; with its settings as fields where it names some.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str | Message = "") -> None:
+        super().__init__(str(message))
+        self.message = message
+
+
+@contextmanager
+def naming_settings(names: SettingNames) -> Iterator[None]:
+    """Errors that leave this call settings by these names."""
+    try:
+        yield
+    except AgtError as error:
+        if isinstance(error.message, Message):
+            error.args = (error.message.text(names), *error.args[1:])
+        raise
 
 
 class ConfigError(AgtError):
@@ -36,7 +59,7 @@ class CheckError(AgtError):
 
     exit_code = 3
 
-    def __init__(self, message: str, result: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, message: str | Message, result: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
         self.result = dict(result or {})
 

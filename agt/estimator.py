@@ -4,39 +4,41 @@ notebooks.
     pipeline = make_pipeline(FunctionTransformer(lambda x: x / 16),
     agt.CertifiedClassifier(certificate="stability"))
 
-    agt.PrivateClassifier(epsilon=1.0, declared=agt.Declared(...)).fit(x, y)      released weights, which may be published
+    agt.PrivateClassifier(epsilon=1.0, declared=agt.Declared(...)).fit(x, y)
+                                             released weights, which may be published
 
 A step in front of it that is fitted on the records (a scaler, PCA) makes every row depend on all of
 them: certificates are then about the classifier alone, given those features, and
 ``declared.features`` must not be set.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
+from warnings import warn
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
-from torch import nn
 
 from agt.account import Ledger, total_so_far
-from agt.api import Answers, Fitted, OnProgress, Published, fit, untrained_head
+from agt.api import Answers, Fitted, Published, doubts_of, fit_with, untrained_head
+from agt.arrays import Labels, Margins, Probabilities
 from agt.data.frames import as_pandas
-from agt.data.labelled import Declared
 from agt.data.table import Columns
-from agt.errors import AgtError, ConfigError, PrivacySumError
+from agt.errors import AgtError, ConfigError, Doubtful, PrivacySumError, naming_settings
+from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.ledger.process import PROCESS
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.statistics import NoisyStatistics
+from agt.messages import ArgumentNames
 from agt.models.portable import Portable
 from agt.models.shares import logistic_shares
-from agt.settings import RelationName
 from agt.unlearning.promise import Removal
 
 
@@ -44,11 +46,16 @@ class SettingError(ConfigError, ValueError):
     """A ConfigError of an estimator, which scikit-learn expects to be a ValueError."""
 
 
+PRIVATE_ARGUMENTS = ArgumentNames({**FIT_ARGUMENTS.arguments, "eps": "epsilon"})
+"""How errors of ``PrivateClassifier`` call settings."""
+
+
 @contextmanager
-def _value_errors() -> Iterator[None]:
-    """Errors as scikit-learn's own estimators raise them."""
+def _value_errors(names: ArgumentNames = FIT_ARGUMENTS) -> Iterator[None]:
+    """Errors as scikit-learn's own estimators raise them, naming arguments."""
     try:
-        yield
+        with naming_settings(names):
+            yield
     except PrivacySumError:
         raise
     except ConfigError as error:
@@ -57,11 +64,9 @@ def _value_errors() -> Iterator[None]:
         raise ValueError(str(error)) from error
 
 
-class _Classifier(ClassifierMixin, BaseEstimator):
+class _Classifier(ClassifierMixin, BaseEstimator, DataSettings):
     """What both estimators do with arrays and data frames."""
 
-    declared: Declared | None
-    columns: Columns | str | Path | None
     columns_: Columns | None
 
     @_value_errors()
@@ -101,15 +106,12 @@ class _Classifier(ClassifierMixin, BaseEstimator):
 
 # its parameters are its fields, as scikit-learn asks
 @dataclass(kw_only=True, eq=False, repr=False)
-class CertifiedClassifier(_Classifier):
+class CertifiedClassifier(_Classifier, FitSettings):
     """A classifier whose every answer has a stable distance (``certify``).
 
     Args:
-        declared, columns, network, activation, certificate, features, relation, radius, unit_rows,
-            ks, members, learner, vote, margin_clip, compute, checkpoint: as in ``agt.fit``.
-        caution, loss, epochs, lr, clip, batches, weight_decay, dtype, seed: of training; None:
-            ``agt.fit``'s default, which ``epochs``, ``lr`` and ``clip`` of a network do not have.
-        on_progress: called as training goes on; None: nothing is.
+        declared, columns, network, and every other setting: as in ``agt.fit``; ``training`` is a
+            mapping of those that have no argument of their own, such as ``{"momentum": 0.9}``.
 
     Attributes:
         classes_: [C] the label values.
@@ -117,33 +119,6 @@ class CertifiedClassifier(_Classifier):
         columns_: how data frames are coded; None: they are not.
         model_: the trained ``agt.Fitted``.
     """
-
-    declared: Declared | None = None
-    columns: Columns | str | Path | None = None
-    network: Sequence[int] | nn.Sequential = ()
-    activation: str | None = None
-    certificate: str | None = None
-    features: str | Mapping[str, Any] | None = None
-    relation: str = "add_remove"
-    radius: float | None = None
-    unit_rows: int = 1
-    ks: int | Sequence[int] = 50
-    members: int = 1
-    learner: Any = None
-    vote: str = "labels"
-    margin_clip: float | None = None
-    compute: Mapping[str, Any] | None = None
-    checkpoint: str | Path | None = None
-    caution: float | None = None
-    loss: str | None = None
-    epochs: int | None = None
-    lr: float | None = None
-    clip: float | None = None
-    batches: int | None = None
-    weight_decay: float | None = None
-    dtype: str | None = None
-    seed: int | None = None
-    on_progress: OnProgress | None = None
 
     def fit(
         self, X: Any, y: Any, ids: Any = None, units: Any = None, public: Any = None
@@ -164,30 +139,28 @@ class CertifiedClassifier(_Classifier):
                 it.
         """
         X, y, columns = self._training(X, y, units)
-        given: dict[str, Any] = {
-            name: value for name, value in self.get_params(deep=False).items() if value is not None
-        }
-        if "batches" in given:
-            given["batch"] = {"count": given.pop("batches")}
+        settings = FitSettings.named(self.get_params(deep=False) | {"columns": columns})
         with _value_errors():
-            model = fit(X, y, ids=ids, units=units, public=public, **given | {"columns": columns})
+            model = fit_with(settings, X, y, ids, units, public)
+        for doubt in doubts_of(model, X):
+            warn(doubt, Doubtful, stacklevel=2)
         self.model_: Fitted = replace(model, names=tuple(getattr(self, "feature_names_in_", ())))
         self.columns_, self.classes_ = columns, np.sort(self.model_.classes)
         return self
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any) -> Labels:
         """[n] labels of the nominal model."""
         with _value_errors():
             return self._model().predict(self._queries(X))
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Any) -> Margins:
         """[n] the margin of ``classes_[1]`` over the other; of more classes [n, C], each logit
         less the best other's.
         """
         with _value_errors():
             return self._sorted(self._model().model.margins(self._queries(X)), self.model_.classes)
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Any) -> Probabilities:
         """[n, C] the nominal model's sigmoid or softmax, or its members' shares of votes; not
         certified.
         """
@@ -258,11 +231,6 @@ class PrivateClassifier(_Classifier):
 
     epsilon: float = 1.0
     delta: float = 1e-5
-    declared: Declared | None = None
-    columns: Columns | str | Path | None = None
-    features: str | Mapping[str, Any] | None = None
-    relation: RelationName = "add_remove"
-    unit_rows: int = 1
     ledger: Ledger | str | Path | None = None
 
     def fit(self, X: Any, y: Any, units: Any = None) -> "PrivateClassifier":
@@ -281,15 +249,19 @@ class PrivateClassifier(_Classifier):
                 nothing was drawn.
         """
         X, y, columns = self._training(X, y, units)
-        given = {
-            name: getattr(self, name) for name in ("declared", "features", "relation", "unit_rows")
-        }
-        with _value_errors():
+        settings = DataSettings(
+            declared=self.declared,
+            columns=columns,
+            features=self.features,
+            relation=self.relation,
+            unit_rows=self.unit_rows,
+        )
+        with _value_errors(PRIVATE_ARGUMENTS):
             for name in ("epsilon", "delta"):
                 value = getattr(self, name)
                 if isinstance(value, bool) or not isinstance(value, Real):
                     raise ConfigError(f"{name}={value!r}: give a number")
-            model = untrained_head(X, y, columns=columns, units=units, **given)
+            model = untrained_head(settings, X, y, units)
             mechanism = NoisyStatistics.within(self.epsilon, self.delta)
             self.released_: Portable = model.release_weights(
                 mechanism, self.delta, ledger=self.ledger
@@ -305,20 +277,20 @@ class PrivateClassifier(_Classifier):
         check_is_fitted(self, "released_")
         return self.released_.words
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any) -> Labels:
         """[n] labels from the released weights; nothing is spent."""
         check_is_fitted(self, "released_")
-        labels: np.ndarray = self._values[self.released_.labels(self._queries(X))]
+        labels: Labels = self._values[self.released_.labels(self._queries(X))]
         return labels
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Any) -> Margins:
         """[n] the margin of ``classes_[1]`` over the other; of more classes [n, C], each score
         less the best other's.
         """
         check_is_fitted(self, "released_")
         return self._sorted(self.released_.margins(self._queries(X)), self._values)
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Any) -> Probabilities:
         """[n, C] the softmax of released scores, by a slope that was released with them; nothing
         is spent.
         """

@@ -140,8 +140,8 @@ TEMPLATES: dict[str, str] = {
     # Constants of training (c).
     "normaliser_from_records": (
         "the normaliser {normaliser:g} was derived from the number of records, so certificates "
-        "cover only retraining with that same number. Declare dataset.declared_size or "
-        "training.batch.normalizer"
+        "cover only retraining with that same number. Declare {config:dataset.declared_size} or "
+        "{config:training.batch.normalizer}"
     ),
     "normaliser_public": "the normaliser {normaliser:g} ({setting}) is a public constant",
     "normaliser_of_public_size": (
@@ -323,7 +323,7 @@ TEMPLATES: dict[str, str] = {
     ),
     "product_not_nested": (
         "Rump's product of scalars is widened so that it contains the exact product, but it is not "
-        "proved to nest in its last digits. Use training.product=exact"
+        "proved to nest in its last digits. Use {config:training.product}=exact"
     ),
     "sums_in_float64": (
         "float64 sums: rounding adds at most {share:.1e} of what one record moves, and the bounds "

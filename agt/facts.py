@@ -14,6 +14,7 @@ from typing import Any, Union
 
 from agt import fact_sentences, sentences
 from agt.fact_sentences import BROKEN_BY, DECLARED_IN_WORDS, TEMPLATES
+from agt.messages import Message, SettingNames, joined
 from agt.templates import FORMATS, IN_WORDS, add_new, check_values, fill
 
 LAST_IN_WORDS = "0.8.0"
@@ -21,6 +22,13 @@ LAST_IN_WORDS = "0.8.0"
 ones.
 """
 Value = Union[bool, int, float, str, tuple[str, ...], "Fact", tuple["Fact", ...]]
+
+
+class FactMessage(Message):
+    """What a fact says, by a template whose formats are those of agt/templates.py."""
+
+    def fill(self, values: Mapping[str, Any], names: SettingNames) -> str:
+        return fill(self.template, values, names)
 
 
 class Standing(StrEnum):
@@ -32,11 +40,11 @@ class Standing(StrEnum):
 
     @property
     def weakness(self) -> int:
-        """0 for the strongest."""
+        """Return 0 for the strongest standing, 1 and 2 for the weaker ones."""
         return list(Standing).index(self)
 
-    def weaker(self, other: "Standing") -> bool:
-        """Whether this one can be relied on less."""
+    def is_weaker_than(self, other: "Standing") -> bool:
+        """Return whether this standing can be relied on less than ``other``."""
         return self.weakness > other.weakness
 
 
@@ -92,9 +100,14 @@ class Fact:
         return self.code in (IN_WORDS, DECLARED_IN_WORDS)
 
     @property
+    def message(self) -> Message:
+        """What a reader sees, with the settings that it names."""
+        return FactMessage(TEMPLATES[self.code], **self.values)
+
+    @property
     def sentence(self) -> str:
         """What a reader sees."""
-        return fill(TEMPLATES[self.code], self.values)
+        return str(self.message)
 
     @property
     def broken_by(self) -> str:
@@ -176,14 +189,16 @@ def add_templates(templates: Mapping[str, str], broken_by: Mapping[str, str] | N
 
 
 @dataclass(frozen=True)
-class Grounds:
-    """Everything that one condition rests on: it stands as its weakest fact does.
+class Evidence:
+    """The facts that one condition of method.md section 3 rests on.
+
+    All of them must hold, so the evidence stands as its weakest fact does.
 
     Attributes:
-        facts: at least one.
+        facts: at least one, in the order in which reports list them.
 
     Raises:
-        ValueError: no fact at all.
+        ValueError: there is no fact.
     """
 
     facts: tuple[Fact, ...]
@@ -194,39 +209,43 @@ class Grounds:
 
     @property
     def standing(self) -> Standing:
-        """That of the weakest fact."""
+        """Return the standing of the weakest fact."""
         return max((fact.standing for fact in self.facts), key=lambda standing: standing.weakness)
 
     @property
     def held(self) -> bool:
-        """Nothing is missing; some of it may be declared."""
+        """Return whether every fact is proved or declared."""
         return self.standing is not Standing.VOID
 
     @property
     def why(self) -> str:
-        """The facts in words, the weakest first."""
-        return "; ".join(
-            fact.words for fact in sorted(self.facts, key=lambda fact: -fact.standing.weakness)
-        )
+        """Return the facts as one text, the weakest first."""
+        weakest_first = sorted(self.facts, key=lambda fact: -fact.standing.weakness)
+        return "; ".join(fact.words for fact in weakest_first)
 
     @property
     def missing(self) -> str:
-        """What is not held, in words; empty if nothing is."""
-        return "; ".join(fact.sentence for fact in self.facts if fact.standing is Standing.VOID)
+        """Return the facts that do not hold, as one text; empty if every fact holds."""
+        return str(self.missing_message)
+
+    @property
+    def missing_message(self) -> Message:
+        """Return the facts that do not hold, with the settings that they name."""
+        return joined((fact.message for fact in self.facts if not fact.held), "; ")
 
     @property
     def declarations(self) -> tuple[Fact, ...]:
-        """What was declared, and not proved."""
+        """Return the facts that were declared and not proved."""
         return tuple(fact for fact in self.facts if fact.standing is Standing.DECLARED)
 
-    def and_(self, *facts: Fact) -> "Grounds":
-        """The same and more."""
-        return Grounds((*self.facts, *facts))
+    def with_facts(self, *facts: Fact) -> "Evidence":
+        """Return the evidence with these facts added at its end; this one is not changed."""
+        return Evidence((*self.facts, *facts))
 
 
-def grounds(*facts: Fact) -> Grounds:
-    """Several facts that must all hold."""
-    return Grounds(facts)
+def evidence(*facts: Fact) -> Evidence:
+    """Return the evidence made of these facts, all of which must hold."""
+    return Evidence(facts)
 
 
 def fact_of(node: Mapping[str, Any]) -> Fact:
@@ -238,13 +257,13 @@ def fact_of(node: Mapping[str, Any]) -> Fact:
     return Fact(**(with_code(node) if "why" in node else node))
 
 
-def grounds_of(node: Mapping[str, Any]) -> Grounds:
-    """Read back what ``dataclasses.asdict`` made of grounds.
+def evidence_from_json(node: Mapping[str, Any]) -> Evidence:
+    """Return the evidence that ``dataclasses.asdict`` made the JSON value ``node`` of.
 
     Raises:
-        ValueError, TypeError, KeyError: it is no such thing.
+        ValueError, TypeError, KeyError: ``node`` describes no evidence.
     """
-    return Grounds(tuple(fact_of(fact) for fact in node["facts"]))
+    return Evidence(tuple(fact_of(fact) for fact in node["facts"]))
 
 
 def with_code(node: Mapping[str, Any]) -> dict[str, Any]:

@@ -501,7 +501,7 @@ def check_norms(phi: np.ndarray) -> None:
     """Raise UnsoundError unless every row is finite and at most 1 long."""
     squares = np.einsum("nd,nd->n", phi, phi, dtype=np.float64)
     # The computed sum of squares is within w u of the true one: a row that passes is at most 1 + w
-    # u long, and the proof of agt/models/features.py says 1. This check is for what no proof
+    # u long, and Lemma 1 of docs/proofs/features.md says 1. This check is for what no proof
     # covers: a broken library or broken memory.
     if not bool((squares <= 1 + phi.shape[1] * 2 * UNIT).all()):
         raise UnsoundError(

@@ -11,6 +11,7 @@ from agt.data.records import Records
 from agt.errors import ConfigError
 from agt.facts import Fact
 from agt.kernels.select import pick_device
+from agt.messages import Message
 from agt.models.heads import HeadBuilder
 from agt.models.kind import CertificateKind
 from agt.relations import RELATIONS
@@ -93,9 +94,13 @@ class Problem:
         self.settings.certificate.check_classes(self.classes)
         if self.settings.ensemble.vote == "margins" and self.classes != 2:
             raise ConfigError(
-                f"ensemble.vote=margins: margins of {self.classes} classes have no one sign that a "
-                "sum could be certified "
-                "by: use ensemble.vote=labels, whose certified vote takes any number of classes"
+                Message(
+                    "{config:ensemble.vote}=margins: margins of {classes} classes have no one "
+                    "sign that a sum could be certified by: use "
+                    "{config:ensemble.vote}=labels, whose certified vote takes any number of "
+                    "classes",
+                    classes=self.classes,
+                )
             )
 
     @property
@@ -154,8 +159,10 @@ def check_units_named(settings: Settings, train: Records) -> None:
     rows = settings.relation.unit_rows
     if settings.ensemble.members > 1 and rows > 1 and not train.units_named:
         raise ConfigError(
-            f"relation.unit_rows={rows}: all rows of a unit have to go to one member, and nothing "
-            "says whose they are: "
-            "give dataset.unit (units= in Python), or unit_rows=1 where each record is a unit of "
-            "its own"
+            Message(
+                "{config:relation.unit_rows}={rows}: all rows of a unit have to go to one "
+                "member, and nothing says whose they are: give {config:dataset.unit} (units= "
+                "in Python), or unit_rows=1 where each record is a unit of its own",
+                rows=rows,
+            )
         )

@@ -21,7 +21,7 @@ from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from agt.certificates.conditions import Condition, weaker
+from agt.certificates.conditions import Condition, weaker_conditions
 from agt.data.arrays import gathered, selected
 from agt.errors import ConfigError
 from agt.ledger.ledger import Exhausted, Questions
@@ -314,7 +314,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
 
     def expected_accuracy(self, model: Model, evidence: Evidence, features: np.ndarray) -> float:
         kind = MECHANISMS[self.claim.mechanism]
-        return evidence.expected(kind.of(self.claim.guarantee, evidence.classes))
+        return evidence.expected_accuracy(kind.of(self.claim.guarantee, evidence.classes))
 
 
 @dataclass(kw_only=True)
@@ -395,10 +395,10 @@ class WeightsRelease(Release[ReleasedWeights]):
             ConfigError: the model is no single linear head, or one that no proof of the mechanism
                 covers, or a condition does not hold.
         """
-        head = mechanism.head_of(model)
+        head = mechanism.releasable_head(model)
         # The head's own reasons come first, as its weights are released: a head beside votes has
         # other batches than they, and needs a declared size, as votes know no normaliser.
-        conditions = weaker(head.conditions, terms.conditions_of(model))
+        conditions = weaker_conditions(head.conditions, terms.conditions_of(model))
         settings = head.settings
         noisy = settings.noise is not None
         granted = claim(
@@ -414,7 +414,7 @@ class WeightsRelease(Release[ReleasedWeights]):
         return self.mechanism.draw(self.head, self.terms.randomness)
 
     def expected_accuracy(self, model: Model, evidence: Evidence, features: np.ndarray) -> float:
-        head = self.mechanism.head_of(model)
+        head = self.mechanism.releasable_head(model)
         return self.mechanism.expected_accuracy(head, features, evidence.labels)
 
 

@@ -1,12 +1,14 @@
 """Sentences about releases, one template for each kind.
 
 They are made from numbers and enumerations where somebody reads them, and are never read back:
-whatever compares two releases compares the fields that these are made from. It imports nothing, so
-that every room may use it.
+whatever compares two releases compares the fields that these are made from. It imports agt.messages
+alone, so that every room may use it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
+
+from agt.messages import Message
 
 SCOPE = (
     "it protects the training records, for data that training accepts without an error (training "
@@ -85,14 +87,15 @@ _FOLLOWS = {
     "constants": "; training with them spends more",
 }
 _REMEDIES = {
-    "a": "train with kgrid=dense, or count steps of the grid with counting=index",
-    "b": "let every record's batch, split and shard depend on its own id (hashed splits, unique "
-    "ids)",
-    "c": "train again with a public constant",
-    "d": "train with relation=add_remove",
-    "e": "use public constants, choose the settings on public data, and train again",
-    "f": "train with training.product=exact",
-    "g": "train with relation=add_remove",
+    "a": Message("train with {config:kgrid=dense}, or count steps of the grid with counting=index"),
+    "b": Message(
+        "let every record's batch, split and shard depend on its own id (hashed splits, unique ids)"
+    ),
+    "c": Message("train again with a public constant"),
+    "d": Message("train with relation=add_remove"),
+    "e": Message("use public constants, choose the settings on public data, and train again"),
+    "f": Message("train with {config:training.product}=exact"),
+    "g": Message("train with relation=add_remove"),
 }
 _COUNTED = {  # by what of a release a ledger counts
     "entry": "entry {} counts this release",
@@ -234,9 +237,15 @@ def unproved(reasons: Sequence[str]) -> str:
     return "; ".join(parts)
 
 
-def condition_refusal(letter: str, name: str, missing: str) -> str:
+def condition_refusal(letter: str, name: str, missing: Message) -> Message:
     """Return why a condition stops a release, and what to do."""
-    return f"condition {letter} ({name}) is not met: {missing}; {_REMEDIES[letter]}"
+    return Message(
+        "condition {letter} ({name}) is not met: {missing}; {remedy}",
+        letter=letter,
+        name=name,
+        missing=missing,
+        remedy=_REMEDIES[letter],
+    )
 
 
 def vote_refusal() -> str:

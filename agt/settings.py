@@ -43,6 +43,7 @@ from pydantic.dataclasses import dataclass as validated
 from pydantic_core import ArgsKwargs
 
 from agt.errors import ConfigError, Superseded, nearest
+from agt.messages import Message, Setting
 from agt.relations.names import ENTRIES
 from agt.store import Broken, parse_json
 from agt.targets import imported
@@ -65,8 +66,8 @@ NonNegative = Annotated[float, Field(ge=0)]
 
 # Public caps. Numbers beyond them are mistakes, or would leave the range in which sums are proved
 # exact.
-MOST_ROWS = 2**30  # rows of a batch, and rows at stake at one k: see kernels/reference.py
-QUANTA = 2**30  # quanta in one clip level gamma: see kernels/reference.py
+MOST_ROWS = 2**30  # rows of a batch, and rows at stake at one k: docs/proofs/sums.md
+QUANTA = 2**30  # quanta in one clip level gamma: docs/proofs/sums.md
 MOST_BATCHES = 10**6  # of an epoch
 MOST_KS = 2**16 + 1  # values in a grid: no mechanism tells longer distances apart
 DeclaredSize = Annotated[int, Field(ge=1, le=MOST_ROWS)]
@@ -219,9 +220,13 @@ class RelationConfig:
         if ENTRIES[self.name].takes_radius != (self.radius is not None):
             takers = [name for name, entry in ENTRIES.items() if entry.takes_radius]
             raise ValueError(
-                f"relation={' or '.join(takers)}, and it alone, needs relation.radius: by how much "
-                "each feature may move, a public constant in units of the features as the head "
-                "takes them"
+                Message(
+                    "{config:relation}={takers}, and it alone, needs {config:relation.radius}: "
+                    "by how "
+                    "much each feature may move, a public constant in units of the features as "
+                    "the head takes them",
+                    takers=" or ".join(takers),
+                )
             )
 
 
@@ -263,7 +268,7 @@ class TrainingConfig:
     decay, clip level.
 
     ``lr``, ``epochs``, ``weight_decay`` and ``batch.count`` of a linear head may be ``recipe``:
-    computed from public constants once the data is declared (training/linear.py). They are listed
+    computed from public constants once the data is declared (training/strength.py). They are listed
     in ``by_recipe``, and until then stand at 1, or at 0 for the decay; ``Recipe`` refuses settings
     that are still open.
 
@@ -387,8 +392,12 @@ class FeaturesConfig:
     def _refuse_removed_map(cls, name: object) -> object:
         if isinstance(name, str) and name in REMOVED_MAPS:
             raise Superseded(
-                f"features.map={name}: a map of earlier versions of agt, which this version does "
-                f"not make: use {REMOVED_MAPS[name]}"
+                Message(
+                    "{config:features.map}={name}: a map of earlier versions of agt, which this "
+                    "version does not make: use {instead}",
+                    name=name,
+                    instead=REMOVED_MAPS[name],
+                )
             )
         return name
 
@@ -454,7 +463,13 @@ def validate(cls: type[T], node: object, where: str) -> T:
         where: the key of the mapping, for messages; empty: the mapping of all keys.
     """
     if not isinstance(node, Mapping):
-        raise ConfigError(f"{where}: expected a mapping of settings, got {node!r}")
+        raise ConfigError(
+            Message(
+                "{setting}: expected a mapping of settings, got {node!r}",
+                setting=Setting(where),
+                node=node,
+            )
+        )
     _refuse_booleans(cls, node, where)
     try:
         return TypeAdapter(cls).validate_python(dict(node))
@@ -472,7 +487,12 @@ def _refuse_booleans(cls: Any, node: Mapping[Any, Any], where: str) -> None:
         if value == "" and "Path" in kind:
             raise ConfigError(f"{path}= is empty: give a path, or leave it out")
         if isinstance(value, bool) and ("int" in kind or "float" in kind) and "bool" not in kind:
-            raise ConfigError(f"{path}: expected a number, got {str(value).lower()}")
+            shown = str(value).lower()
+            raise ConfigError(
+                Message(
+                    "{setting}: expected a number, got {shown}", setting=Setting(path), shown=shown
+                )
+            )
         if isinstance(value, Mapping) and hasattr(entry.type, "__dataclass_fields__"):
             _refuse_booleans(entry.type, value, path)
 
@@ -502,29 +522,42 @@ def _shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
 
 
-def _explain(cls: Any, error: ValidationError, where: str) -> str:
+def _explain(cls: Any, error: ValidationError, where: str) -> Message:
     first = error.errors()[0]
     path = (
         ".".join(filter(None, [where, *(str(part) for part in first["loc"] if _is_key(part))]))
         or "settings"
     )
+    problem = _problem_of(cls, first)
+    template = "{setting}: {problem}"
+    if first["type"] == "tuple_type" and isinstance(first.get("input"), int | float | str):
+        template = "{setting}: {problem}: give {setting}=[{value}]"
+    return Message(template, setting=Setting(path), problem=problem, value=first.get("input"))
+
+
+def _problem_of(cls: Any, first: Mapping[str, Any]) -> str | Message:
+    """Return what is wrong with one value, of pydantic's description of it."""
     kind, value = first["type"], first.get("input")
     if kind == "missing":
-        return f"{path}: a value is required"
+        return "a value is required"
     if kind == "unexpected_keyword_argument":
-        return f"{path}: unknown key{nearest(str(first['loc'][-1]), _fields(cls, first['loc']))}"
-    message = _PLAIN.get(kind) or first["msg"].removeprefix("Value error, ")
+        return f"unknown key{nearest(str(first['loc'][-1]), _fields(cls, first['loc']))}"
     if kind == "literal_error":
         known = [
             word.strip("' ") for word in first["ctx"]["expected"].replace(" or ", ", ").split(",")
         ]
-        return f"{path}: unknown value '{value}'{nearest(str(value), known)}"
+        return f"unknown value '{value}'{nearest(str(value), known)}"
     shown = _shown(value)
     if kind == "tuple_type" and isinstance(value, int | float | str):
-        return f"{path}: expected a list, got {shown}: give {path}=[{value}]"
-    return f"{path}: {message}" + (
-        "" if isinstance(value, dict) or "ArgsKwargs" in shown else f", got {shown}"
-    )
+        return f"expected a list, got {shown}"
+    # of a class's own check, which may name settings
+    raised = first.get("ctx", {}).get("error")
+    text = raised.args[0] if isinstance(raised, ValueError) and raised.args else None
+    message = text if isinstance(text, Message) else None
+    problem = message or _PLAIN.get(kind) or first["msg"].removeprefix("Value error, ")
+    if isinstance(value, dict) or "ArgsKwargs" in shown:
+        return problem
+    return Message("{problem}, got {shown}", problem=problem, shown=shown)
 
 
 def _is_key(part: int | str) -> bool:

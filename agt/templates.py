@@ -11,6 +11,7 @@ from string import Formatter
 from typing import Any
 
 from agt.errors import counted, few
+from agt.messages import KEYS, SettingNames
 
 IN_WORDS = "in_words"
 """Code of what an earlier version recorded as text: it is shown as it is, and nothing checks it."""
@@ -41,9 +42,15 @@ class _SentenceFormatter(Formatter):
         return super().format_field(value, format_spec) if own is None else own(value)
 
 
-def fill(template: str, values: Mapping[str, Any]) -> str:
-    """Return the sentence that a template makes of values."""
-    return _SentenceFormatter().vformat(template, (), values)
+def fill(template: str, values: Mapping[str, Any], names: SettingNames = KEYS) -> str:
+    """Return the sentence that a template makes of values.
+
+    Args:
+        template: in which ``{config:training.lr}`` is a setting.
+        values: of its other names.
+        names: by which settings are called.
+    """
+    return _SentenceFormatter().vformat(template, (), {**values, "config": names})
 
 
 def check_values(code: str, templates: tuple[str, ...], values: Mapping[str, Any]) -> None:
@@ -53,7 +60,7 @@ def check_values(code: str, templates: tuple[str, ...], values: Mapping[str, Any
         ValueError: a value is missing, unknown or of another type.
     """
     parts = [part for template in templates for part in Formatter().parse(template)]
-    names = {name for _, name, _, _ in parts if name is not None}
+    names = {name for _, name, _, _ in parts if name is not None} - {"config"}
     if names != values.keys():
         raise ValueError(f"{code}: expected the values {sorted(names)}, got {sorted(values)}")
     try:

@@ -24,12 +24,12 @@ from torch import Tensor
 from agt.bounds.network import Network
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
-from agt.certificates.votes import count_votes
+from agt.certificates.vote_costs import count_votes
 from agt.data.records import Records
 from agt.errors import AgtError, ConfigError
 from agt.facts import Standing
 from agt.models.box import BoxModel
-from agt.models.features import whole
+from agt.models.features import to_integers
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.models.votes import FlipModel, VotesModel
@@ -175,7 +175,7 @@ class BoxBounds(Bounds):
     ) -> Tensor:
         """The network's, with other parameters."""
         training = model.settings.training
-        network = Network.of(model.head, training.loss, model.problem.classes)
+        network = Network.from_head(model.head, training.loss, model.problem.classes)
         x = query if isinstance(query, Tensor) else torch.from_numpy(np.array(query))
         return (
             network.logits(x.to(getattr(torch, training.dtype)), dict(parameters))
@@ -340,7 +340,7 @@ class FlipBounds(VotesBounds):
         The flips are looked for one by one, and not counted as certificates/flips.py does.
         """
         classes = model.problem.classes
-        scaled = whole(model.phi(queries).astype(np.float64))
+        scaled = to_integers(model.phi(queries).astype(np.float64))
         turned = np.zeros(len(queries), dtype=bool)
         for row, k in enumerate(ks.tolist()):
             influences = [member.pulls @ scaled[row] for member in model.members]
@@ -1126,8 +1126,8 @@ class Auditor:
         ]
         return counterexamples(
             f"{PARAMETERS}: {self.subject}",
-            f"with {RELATIONS[relation.name].ball_of(relation.unit_rows)}, training stays within "
-            f"{bound}",
+            f"with {RELATIONS[relation.name].describe_ball(relation.unit_rows)}, training stays "
+            f"within {bound}",
             "neighbours trained by the run's own constants: units left out, and edits made to hurt",
             self.effort, "deviation/bound", self.share if self.groups else None, meaning,
             f"all bounds of a group narrowed together: of {' ... '.join(dict.fromkeys(ends))}; the "

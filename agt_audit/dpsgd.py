@@ -64,7 +64,7 @@ from agt.settings import QUANTA, schema
 from agt.training.loop import Noise, Tensors, TrainingRun
 from agt.training.noise import NoiseConfig, NoisePlan, draw_noise, noise_seed
 from agt.training.recipe import Recipe
-from agt.training.sgd import DrawKey, Sgd
+from agt.training.sgd import BufferKey, Sgd
 from agt_audit.estimates import Claimed, chosen, estimates, lower_limit
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.neighbours import NOMINAL, neighbouring, replaces, with_added
@@ -443,7 +443,7 @@ class _WatchedRun(TrainingRun):
 
     def step(self, rows: np.ndarray) -> None:
         """As ``Run.step``; then the scores of the canaries whose batch it was."""
-        places, epoch = rows[rows >= self.others] - self.others, self.taken // self.plan.count
+        places, epoch = rows[rows >= self.others] - self.others, self.steps_taken // self.plan.count
         self.gradients = self.clipped(places)
         super().step(rows)
         excess = flat(self.spy.directions) * self.plan.normalizer - self.expected
@@ -473,7 +473,7 @@ class _WatchedRun(TrainingRun):
 
     def nominal_sums(self, rows: np.ndarray) -> Tensors:
         """The others' sums, and those canaries' that are in."""
-        places, epoch = rows[rows >= self.others] - self.others, self.taken // self.plan.count
+        places, epoch = rows[rows >= self.others] - self.others, self.steps_taken // self.plan.count
         sums = super().nominal_sums(rows[rows < self.others])
         quantum = self.training.clip / QUANTA
         self.expected = flat(sums) * quantum
@@ -496,7 +496,7 @@ class _Spy(Sgd):
 
     directions: Tensors = field(default_factory=dict)
 
-    def update(self, key: DrawKey, gradient: Tensor) -> Tensor:
+    def update(self, key: BufferKey, gradient: Tensor) -> Tensor:
         """As ``Sgd.update``."""
         if key[0] == "nominal":
             self.directions[str(key[1])] = gradient

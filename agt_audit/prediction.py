@@ -44,7 +44,7 @@ from pydantic import Field
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from agt.certificates.votes import count_votes
+from agt.certificates.vote_costs import count_votes
 from agt.data.ids import CONTENT
 from agt.data.records import UNANSWERED, UNLABELLED, DataError, Records
 from agt.errors import CheckError, ConfigError

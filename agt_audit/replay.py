@@ -40,14 +40,14 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 from torch import Tensor
 
-from agt.certificates.conditions import Condition, weaker
+from agt.certificates.conditions import Condition, weaker_conditions
 from agt.data.arrays import gathered
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import AnyMechanism
-from agt.mechanisms.objective import ObjectivePerturbation, Shape, problem_of
+from agt.mechanisms.objective import ObjectivePerturbation, ProblemConstants, build_problem
 from agt.mechanisms.output import Output
 from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
 from agt.models.box import BoxModel
@@ -55,10 +55,10 @@ from agt.models.model import Model
 from agt.numeric import Answer, Draw, ObservedRandomness, Randomness, SystemRandomness, answered
 from agt.release import LabelRelease, ReleaseTerms, judge
 from agt.settings import plain_of, schema
-from agt.training.erm import TiltedErm
 from agt.training.loop import SgdStep, Tensors, TrainingRun
 from agt.training.noise import NoiseConfig
-from agt.training.sgd import DrawKey
+from agt.training.sgd import BufferKey
+from agt.training.tilted_erm import TiltedErm
 from agt_audit.dpsgd import NoisyTraining
 from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import (
@@ -339,15 +339,19 @@ class ReplayedTraining(TrainingRun):
         )
         self.source, self.sigma, self.nominal = source, trainer.plan.sigma, False
 
-    def _descended(self, key: DrawKey, theta: Tensor, direction: Tensor, at: SgdStep) -> Tensor:
+    def _descended(
+        self, key: BufferKey, parameter: Tensor, direction: Tensor, sgd_step: SgdStep
+    ) -> Tensor:
         self.nominal = key[0] == "nominal"
-        return super()._descended(key, theta, direction, at)
+        return super()._descended(key, parameter, direction, sgd_step)
 
     def _noisy(self, name: str, direction: Tensor, noise: Tensors) -> Tensor:
         sample = partial(super()._noisy, name, direction, noise)
         if not self.nominal:  # ends of boxes are not released
             return sample()
-        draw = Draw("gaussian", (self.sigma, name, self.taken), np.atleast_1d(direction.numpy()))
+        draw = Draw(
+            "gaussian", (self.sigma, name, self.steps_taken), np.atleast_1d(direction.numpy())
+        )
         return answered(self.source, draw, lambda source: sample())
 
 
@@ -358,7 +362,7 @@ def publish_training(model: BoxModel, source: Randomness) -> Mapping[str, object
         for rows in run.plan.batches(run.records.units):
             run.step(rows)
     weights = {name: parameter.numpy() for name, parameter in run.point.items()}
-    return {**weights, **model.metrics, "steps": run.taken}
+    return {**weights, **model.metrics, "steps": run.steps_taken}
 
 
 @dataclass(frozen=True)
@@ -428,7 +432,7 @@ class ReplayedRelease:
     ) -> Mapping[str, object]:
         """Release from a model; return what is drawn, and every entry of the claim."""
         assert self.mechanism is not None  # else training itself is what is published
-        conditions = weaker(self.conditions, model.conditions)
+        conditions = weaker_conditions(self.conditions, model.conditions)
         terms = ReleaseTerms(conditions=conditions, randomness=source, **self.options)
         release = judge(model, queries, self.mechanism, terms)
         release.reserve()
@@ -447,9 +451,9 @@ def _linear_term_problems(
     if cast(WeightsMechanism, mechanism).noise_law is not NoiseLaw.LINEAR_TERM:
         return None
     perturbation = cast(ObjectivePerturbation, mechanism)
-    first, second = (perturbation.head_of(side) for side in sides)
-    shape = Shape.of(first, perturbation.weight_decay)
-    return problem_of(first, shape), problem_of(second, shape)
+    first, second = (perturbation.releasable_head(side) for side in sides)
+    shape = ProblemConstants.from_head(first, perturbation.weight_decay)
+    return build_problem(first, shape), build_problem(second, shape)
 
 
 @schema
@@ -487,7 +491,7 @@ class Replay(AuditKind):
         if model.problem.settings.noise is None:
             mechanism = given.mechanism().mechanism(model.problem.classes, len(opened.queries))
             if mechanism.output is Output.WEIGHTS:
-                head = cast(WeightsMechanism, mechanism).head_of(model)
+                head = cast(WeightsMechanism, mechanism).releasable_head(model)
                 if head is not model:  # beside votes it never was trained
                     head = head.retrained(head.problem.dataset.train)
                 model = head

@@ -19,17 +19,17 @@ import numpy as np
 import pandas as pd
 
 from agt.api import Declared, fit
-from agt.bounds.network import Box
+from agt.bounds.box import Box
 from agt.certificates.box import Certificates
-from agt.certificates.stability import ClosedForm, certify_linear
+from agt.certificates.stability import ClosedFormCertificates, certify_linear
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
 from agt.mechanisms.labelling import Labelling, OnProgress
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.mechanism_config import AnyMechanism
-from agt.mechanisms.objective import Noises, Shape
+from agt.mechanisms.objective import ObjectiveNoises, ProblemConstants
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy
-from agt.mechanisms.statistics import NoisyStatistics, SumNoises
+from agt.mechanisms.statistics import NoisyStatistics, SumNoiseScales
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.box import BoxModel
 from agt.models.fitting import fit as fit_problem
@@ -124,8 +124,8 @@ def fitted(x: np.ndarray, y: np.ndarray, **settings: Any) -> Model:
 # --------------------------------------------------------------------------------------------------
 
 DIFFERING = NeighbourPair(Side(1, 0), Side(0, 0))
-SOLVED, SHAPE = ApproximateDP(0.5, 1e-3), Shape(50.0, 1.0, 40, 1)
-NOISES = Noises.of(SHAPE, SOLVED.eps, SOLVED.delta)
+SOLVED, SHAPE = ApproximateDP(0.5, 1e-3), ProblemConstants(50.0, 1.0, 40, 1)
+NOISES = ObjectiveNoises.from_budget(SHAPE, SOLVED.eps, SOLVED.delta)
 
 
 @dataclass(frozen=True)
@@ -216,9 +216,9 @@ def less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Findi
 class LessNoise(NoisyStatistics):
     """Noisy statistics with 80 % of the noise that is due."""
 
-    def noises(self, head: LinearModel) -> SumNoises:
+    def noises(self, head: LinearModel) -> SumNoiseScales:
         """What it draws."""
-        return SumNoises(*(0.8 * noise for noise in astuple(super().noises(head))))
+        return SumNoiseScales(*(0.8 * noise for noise in astuple(super().noises(head))))
 
 
 class UntilRight(RandomizedResponse):
@@ -332,7 +332,7 @@ class StretchedDistance(LinearModel):
 
     times: float
 
-    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedForm:
+    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
         """As if a record moved it by so much less."""
         sensitivity = self.trained.sensitivity
         less = {name: getattr(sensitivity, name) / self.times for name in ("rho", "rounding")}
@@ -377,7 +377,7 @@ def widened(model: BoxModel, times: float) -> BoxModel:
         {name: box.nominal[name] + times * (end - box.nominal[name]) for name, end in side.items()}
         for side in (box.lower, box.upper)
     )
-    return replace(model, box=Box.of(box.ks, box.nominal, *ends))
+    return replace(model, box=Box.from_ends(box.ks, box.nominal, *ends))
 
 
 def moving_as_far(seed: int, radius: float) -> Finding:

@@ -52,7 +52,7 @@ from agt.problem import Problem
 from agt.provenance import CODE, code_digest
 from agt.settings import KGridConfig, TrainingConfig, default_n_max, plain_of, schema
 from agt.store import as_json, write_atomic
-from agt.training.ensemble import aligned, worker_processes
+from agt.training.ensemble import aligned_copy, worker_processes
 from agt_audit.job import AuditInputs
 from agt_audit.neighbours import with_added
 from agt_cli.report.audit_files import SHADOWS
@@ -334,7 +334,7 @@ def _half_of(pool: Pool, side: np.ndarray) -> Records:
     """
     chosen = pool.records.take(side)
     chosen = with_added(chosen, pool.always) if len(pool.always) else chosen
-    return replace(chosen, features=aligned(chosen.features))
+    return replace(chosen, features=aligned_copy(chosen.features))
 
 
 def _stored(home: Path, index: int) -> np.ndarray | None:

@@ -41,11 +41,11 @@ from scipy.stats import chi2
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP
 from agt.mechanisms.objective import (
-    Noises,
+    ObjectiveNoises,
     ObjectivePerturbation,
-    Shape,
-    problem_of,
-    tilted_weights,
+    ProblemConstants,
+    build_problem,
+    draw_tilted_weights,
 )
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
 from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
@@ -53,7 +53,7 @@ from agt.models.linear import LinearModel
 from agt.numeric import UP, Randomness, bisect, midpoint
 from agt.release import ReleaseTerms, WeightsRelease
 from agt.settings import schema
-from agt.training.erm import TiltedErm, solve
+from agt.training.tilted_erm import TiltedErm, solve
 from agt_audit.estimates import of_tail
 from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.mechanism import Exact, TrialPlan, attacked, neighbours, segments, tested
@@ -233,16 +233,17 @@ class Problems:
 
     first: TiltedErm
     second: TiltedErm
-    shape: Shape
+    shape: ProblemConstants
     where: str
 
     @classmethod
-    def line(cls, shape: Shape, pulls: int, rows: int = 1) -> "Problems":
+    def line(cls, shape: ProblemConstants, pulls: int, rows: int = 1) -> "Problems":
         """Records along one line: some of class 0, and the same with newcomers of class 1."""
         x, y = np.zeros((pulls + rows, shape.width)), np.repeat([0, 1], [pulls, rows])
         x[:, 0] = 1.0
         few, more = (
-            TiltedErm.of(x[:n], y[:n], shape.strength, shape.clamp) for n in (pulls, pulls + rows)
+            TiltedErm.from_labels(x[:n], y[:n], shape.strength, shape.clamp)
+            for n in (pulls, pulls + rows)
         )
         came = "a record" if rows == 1 else f"{rows} rows of one unit"
         return cls(
@@ -257,8 +258,8 @@ class Problems:
         cls, model: LinearModel, other: LinearModel, weight_decay: float | None, where: str
     ) -> "Problems":
         """Of a run and what was trained on a neighbour."""
-        shape = Shape.of(model, weight_decay)
-        return cls(problem_of(model, shape), problem_of(other, shape), shape, where)
+        shape = ProblemConstants.from_head(model, weight_decay)
+        return cls(build_problem(model, shape), build_problem(other, shape), shape, where)
 
     def score(self, theta: np.ndarray, tilt: float) -> float:
         """The logarithm of the second side's density over the first's, but for the determinants
@@ -279,7 +280,7 @@ class Problems:
 def audit_objective(
     guarantee: ApproximateDP,
     problems: Problems,
-    noises: Noises,
+    noises: ObjectiveNoises,
     plan: TrialPlan,
     on_done: OnDone = lambda done: None,
 ) -> tuple[Finding, ...]:
@@ -295,9 +296,9 @@ def audit_objective(
 
     def draw(side: TiltedErm, count: int) -> np.ndarray:
         nonlocal drawn, squares
-        scores, start = np.empty(count), solve(side, noises.tolerance, most=records)
+        scores, start = np.empty(count), solve(side, noises.tolerance, max_records=records)
         for trial in range(count):
-            theta = tilted_weights(side, noises, max(records, len(side.x)), plan.source, start)
+            theta = draw_tilted_weights(side, noises, max(records, len(side.x)), plan.source, start)
             scores[trial], drawn = problems.score(theta, noises.tilt), drawn + 1
             squares += float(np.sum(side.gradient(theta) ** 2)) / noises.tilt**2
             on_done(drawn)
@@ -315,14 +316,16 @@ def audit_objective(
     )
 
 
-def audit_line(guarantee: ApproximateDP, problems: Problems, noises: Noises) -> Finding:
+def audit_line(guarantee: ApproximateDP, problems: Problems, noises: ObjectiveNoises) -> Finding:
     """What is known without a draw of a pair along one line."""
     how = "both densities of the minimiser along the line, integrated"
     exact = line_loss(guarantee, problems, noises.tilt)
     return exact.finding(f"{objective_words(guarantee)}: its table", guarantee, how, problems.where)
 
 
-def worst_line(shape: Shape, noises: Noises, guarantee: ApproximateDP) -> Problems:
+def worst_line(
+    shape: ProblemConstants, noises: ObjectiveNoises, guarantee: ApproximateDP
+) -> Problems:
     """Of a few pairs along one line, the one of the greatest loss."""
     lines = (Problems.line(replace(shape, records=shape.records + pulls), pulls) for pulls in PULLS)
     return max(lines, key=lambda problems: line_loss(guarantee, problems, noises.tilt).rank)
@@ -423,8 +426,8 @@ class LinearTermAttack:
     def without_run(self, width: int, plan: TrialPlan) -> Audited:
         """Records along a line."""
         guarantee = self.mechanism.guarantee
-        shape = Shape(self.mechanism.weight_decay or STRENGTH, 1.0, 1, width)
-        noises = Noises.of(shape, guarantee.eps, guarantee.delta)
+        shape = ProblemConstants(self.mechanism.weight_decay or STRENGTH, 1.0, 1, width)
+        noises = ObjectiveNoises.from_budget(shape, guarantee.eps, guarantee.delta)
         line = worst_line(shape, noises, guarantee)
         by_densities = audit_line(guarantee, line, noises)
         by_draws = audit_objective(guarantee, line, noises, plan)
@@ -502,7 +505,7 @@ class WeightsAudit(AuditKind):
         """Train some neighbours; return the one whose weights are farthest away, None: none
         differs.
         """
-        model, anchors = mechanism.head_of(opened.model), opened.queries.features
+        model, anchors = mechanism.releasable_head(opened.model), opened.queries.features
         if model is not opened.model:  # beside votes it never was trained
             model = model.retrained(model.problem.dataset.train)
         pair = farthest(model, anchors, self.neighbours, seed)

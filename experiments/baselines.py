@@ -95,7 +95,7 @@ from torch.nn import functional as F
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.mechanisms.guarantees import ApproximateDP, PureDP
-from agt.mechanisms.objective import Shape, release_objective
+from agt.mechanisms.objective import ProblemConstants, release_objective
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.numeric import SeededRandomness, gaussian_mu, labels_of
 from agt.relations import RELATIONS
@@ -111,11 +111,11 @@ from agt.settings import (
     TrainingConfig,
 )
 from agt.training.batches import BatchPlan
-from agt.training.erm import NORM_SLACK, TiltedErm, solve
 from agt.training.loop import train
 from agt.training.noise import NoiseConfig, draw_noise, plan_noise
 from agt.training.recipe import Recipe
 from agt.training.sgd import Sgd, descend, learning_rate
+from agt.training.tilted_erm import NORM_SLACK, TiltedErm, solve
 
 RECORD = "one record added or removed"
 LABEL = "one record's label changed; features, and which records there are, are not protected"
@@ -213,7 +213,7 @@ def train_sgd(bench: Bench, records: Records) -> Weights:
     training, dtype = bench.training, bench.training.dtype
     head = copy.deepcopy(bench.head).to(getattr(torch, dtype))
     targets = one_hot(records.labels, bench.classes, training.loss)
-    plan = BatchPlan.of(training.batch, training.epochs, bench.size, len(records))
+    plan = BatchPlan.from_settings(training.batch, training.epochs, bench.size, len(records))
     sgd = Sgd(training)
     for step, rows in enumerate(plan.batches(records.units)):
         head.zero_grad(set_to_none=False)
@@ -451,7 +451,7 @@ class NoisyAgt:
         training = TrainingConfig(
             loss=bench.training.loss, epochs=self.epochs, lr=self.lr, clip=self.clip, batch=batch
         )
-        plan = BatchPlan.of(batch, self.epochs, bench.size, len(bench.records))
+        plan = BatchPlan.from_settings(batch, self.epochs, bench.size, len(bench.records))
         parameters = {name: p.detach() for name, p in bench.head.named_parameters()}
         scalars = sum(p.numel() for p in parameters.values())
         sensitivity = RELATIONS["add_remove"].step_sensitivity(self.clip, scalars, plan.normalizer)
@@ -502,10 +502,15 @@ class Perturbation:
         Raises:
             AgtError: the solver missed its tolerance; nothing is released.
         """
-        erm = TiltedErm.of(bench.records.features, bench.records.labels, self.strength, self.clamp)
+        erm = TiltedErm.from_labels(
+            bench.records.features, bench.records.labels, self.strength, self.clamp
+        )
         count, width = erm.x.shape
         if self.method == "objective":
-            shape, source = Shape(self.strength, self.clamp, count, width), SeededRandomness(seed)
+            shape, source = (
+                ProblemConstants(self.strength, self.clamp, count, width),
+                SeededRandomness(seed),
+            )
             weight = release_objective(erm, shape, ApproximateDP(eps, delta), source).weight
         else:
             noise = (

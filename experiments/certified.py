@@ -20,7 +20,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 from torch import nn
 
-from agt.bounds.network import Box
+from agt.bounds.box import Box
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.mechanism import MECHANISMS
@@ -82,7 +82,7 @@ def accuracy_by_eps(
         evidence = finished.evidence(profile.vote)
         yield {
             "series": f"{key['mechanism']} ({key['profile']})",
-            "accuracy": evidence.expected(
+            "accuracy": evidence.expected_accuracy(
                 MECHANISMS[key["mechanism"]].of(PureDP(key["eps"]), evidence.classes)
             ),
             "accounting": accounting(profile, finished),
@@ -154,7 +154,9 @@ def accuracy_by_members(
         if evidence.tally is not None or not votes:
             yield {
                 "series": f"{mechanism.name} ({key['profile']})",
-                "accuracy": evidence.expected(mechanism.of(PureDP(key["eps"]), evidence.classes)),
+                "accuracy": evidence.expected_accuracy(
+                    mechanism.of(PureDP(key["eps"]), evidence.classes)
+                ),
                 "accounting": accounting(profile, finished),
                 "vote": finished.accuracy,
                 "median distance of the vote": float(np.median(evidence.distance)),
@@ -243,7 +245,7 @@ def accuracy_by_queries(
             afford(MECHANISMS[key["method"]], budget, evidence.classes, profile.bounds)
             for budget in budgets
         ]
-        return [{"accuracy": evidence.expected(mechanism)} for mechanism in each]
+        return [{"accuracy": evidence.expected_accuracy(mechanism)} for mechanism in each]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         return (
@@ -522,7 +524,7 @@ def training_curve(
         frame, _ = entry.runs.once(overrides, label, make, "_over_training")
         relation = entry.runs.settings(overrides)[1].relation.name
         about = {
-            "k counts": RELATIONS[relation].ball_of(),
+            "k counts": RELATIONS[relation].describe_ball(),
             "accuracy at the start": float(frame["nominal_accuracy"].iloc[0]),
         }
         return (

@@ -39,13 +39,13 @@ from agt.data.dataset import Dataset
 from agt.data.ids import content_ids
 from agt.data.records import DataError, Records
 from agt.errors import AgtError, DataMissing
-from agt.facts import Fact, Grounds, Standing, declared, not_held
+from agt.facts import Evidence, Fact, Standing, declared, not_held
 from agt.models.heads import HeadConfig
 from agt.models.store import FileReader, FileWriter, read_tensors
 from agt.provenance import code_digest, machine
 from agt.settings import Count, NonNegative, Positive, schema
 from agt.store import write_atomic
-from agt.training.checkpoint import header_of
+from agt.training.checkpoint import read_safetensors_header
 
 OnProgress = Callable[[int, int], None]
 ENCODER = "encoder.safetensors"
@@ -131,7 +131,7 @@ class EncoderConfig:
             ConfigError: the file is not what was written.
             UnsoundError: its tensors are not such an encoder's.
         """
-        shape = tuple(json.loads(header_of(shelf.read(ENCODER))["shape"]))
+        shape = tuple(json.loads(read_safetensors_header(shelf.read(ENCODER))["shape"]))
         model = _fresh(self, shape, ())
         model.conv.load_state_dict(read_tensors(shelf, ENCODER, model.conv.state_dict()))
         model.requires_grad_(False).eval()
@@ -349,7 +349,9 @@ def gradient_width(
         for name, value in parameters.items()
     }
     width = features.new_zeros(())
-    for _, d, x in Network.of(dense, loss, max(outputs, 2)).factors(features, labels, box, exact):
+    for _, d, x in Network.from_head(dense, loss, max(outputs, 2)).factors(
+        features, labels, box, exact
+    ):
         of_d, of_x = (d.upper - d.lower).sum(dim=-1), (x.upper - x.lower).sum(dim=-1)
         width = (
             width
@@ -399,7 +401,7 @@ def _pretrain_fact(public: Records) -> Fact:
     return not_held("encoder_records_undeclared", setting="dataset.pretrain_public")
 
 
-def _preprocessing(encoder: Encoder, dataset: Dataset) -> Grounds:
+def _preprocessing(encoder: Encoder, dataset: Dataset) -> Evidence:
     """Condition e for scaling and encoder together."""
     known = dataset.pretrain is not None and encoder.public.standing is not Standing.VOID
     seen = (
@@ -407,8 +409,10 @@ def _preprocessing(encoder: Encoder, dataset: Dataset) -> Grounds:
     )
     shared = np.intersect1d(seen, dataset.train.ids[~dataset.train.public])
     if len(shared):
-        return dataset.preprocessing.and_(not_held("encoder_saw_private", record=str(shared[0])))
-    return dataset.preprocessing.and_(encoder.public)
+        return dataset.preprocessing.with_facts(
+            not_held("encoder_saw_private", record=str(shared[0]))
+        )
+    return dataset.preprocessing.with_facts(encoder.public)
 
 
 def _signature(config: EncoderConfig, public: Records, outputs: int) -> str:

@@ -29,7 +29,7 @@ from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError, nearest
 from agt.mechanisms.claims import Accounting
-from agt.mechanisms.composition import BOUNDS, PUBLISHED
+from agt.mechanisms.composition import BOUNDS, PUBLISHED_BOUNDS
 from agt.models.box import start_from
 from agt.models.model import Model
 from agt.settings import STRICT, Positive, RelationName, validate
@@ -74,7 +74,7 @@ class Profile:
         """The composition bounds that a total budget is divided by: under accounting=paper, the
         papers' own.
         """
-        return PUBLISHED if self.accounting == "paper" else BOUNDS
+        return PUBLISHED_BOUNDS if self.accounting == "paper" else BOUNDS
 
 
 @validated(frozen=True, config=STRICT)

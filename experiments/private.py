@@ -409,7 +409,7 @@ def sold(
     mechanism = afford(MECHANISMS[name], budget, evidence.classes, bounds).covering(
         evidence.touches
     )
-    return evidence.expected(mechanism), lambda asked, draw: mechanism.release(
+    return evidence.expected_accuracy(mechanism), lambda asked, draw: mechanism.release(
         labels[asked], seen[asked], SeededRandomness(draw)
     )
 

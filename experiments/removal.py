@@ -33,7 +33,7 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
-from agt.certificates.votes import VoteCertificates
+from agt.certificates.vote_certificates import VoteCertificates
 from agt.errors import ConfigError
 from agt.models.ensemble import EnsembleModel
 from agt.models.features import FeatureMap
@@ -45,7 +45,7 @@ from agt.numeric import gaussian_mu
 from agt.settings import STRICT, Count, Positive
 from agt.store import Folder, NewFolder
 from agt.training.ensemble import shards
-from agt.training.erm import Objective
+from agt.training.objective import Objective
 from agt.unlearning.newton import NewtonStep, RemovableHead, brought_within, worst_case
 from agt.unlearning.sisa import answerable, availability, retrain_affected, spread_requests
 from agt_cli.runs.prepare import Prepared, RunSettings
@@ -113,7 +113,7 @@ def removing(prepared: Prepared, settings: RunSettings, where: str) -> Removing:
     """Train. Raises ConfigError for a run that is none of certificate=removal."""
     if not isinstance(settings.certificate, RemovalKind):
         raise ConfigError(f"{where}: run needs certificate=removal and model=linear")
-    FeatureMap.of(settings.certificate.features, prepared.dataset)(
+    FeatureMap.from_dataset(settings.certificate.features, prepared.dataset)(
         prepared.dataset.train.features[:1]
     )  # compiled, not timed
     started = time.perf_counter()
@@ -125,7 +125,7 @@ def removing(prepared: Prepared, settings: RunSettings, where: str) -> Removing:
 
 def published(step: NewtonStep, objective: Objective) -> float:
     """003's data-dependent bound on what a step adds (corollaries 1 and 2)."""
-    return 2 * step.fresh * GAMMA / objective.gamma
+    return 2 * step.fresh * GAMMA / objective.curvature_lipschitz
 
 
 def budget(profile: Profile, sigma: float, eps: float, delta: float) -> float:
@@ -502,7 +502,7 @@ def _anew(trained: Removing, removals: int, size: int, words: str) -> Iterator[L
             "paper",
             f"residual, {words}",
             removed,
-            objective.slope(head.weight, *left, head.tilt).bound,
+            objective.gradient(head.weight, *left, head.tilt).norm_bound,
         )
         yield "rigorous", f"bound, {words}", removed, head.residual
 

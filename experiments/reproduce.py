@@ -522,8 +522,8 @@ def _words(profile: Profile) -> str:
         else "accounting=paper: no proof of privacy"
     )
     return (
-        f"{privacy.name}: k counts {privacy.ball_of()}; unlearning with {unlearning.name}: "
-        f"{unlearning.ball_of()}; {proof}"
+        f"{privacy.name}: k counts {privacy.describe_ball()}; unlearning with {unlearning.name}: "
+        f"{unlearning.describe_ball()}; {proof}"
     )
 
 

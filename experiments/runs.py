@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from agt.certificates.conditions import Condition
-from agt.certificates.votes import VoteCertificates
+from agt.certificates.vote_certificates import VoteCertificates
 from agt.data.ids import keyed_hash
 from agt.errors import ConfigError
 from agt.mechanisms.planning import Evidence
@@ -77,7 +77,7 @@ class Standing:
     @property
     def counts(self) -> str:
         """What one k counts."""
-        return RELATIONS[self.relation].ball_of()
+        return RELATIONS[self.relation].describe_ball()
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class Runs:
             return frame, {"facts": {**model.metrics, **seconds}, "conditions": conditions, **about}
 
         frame, rest = self.once(overrides, label, make, on, queries)
-        conditions = tuple(Condition.of(condition) for condition in rest["conditions"])
+        conditions = tuple(Condition.from_json(condition) for condition in rest["conditions"])
         return Finished(
             rest["relation"],
             conditions,

@@ -157,9 +157,11 @@ def recipe(split: Split, eps: float, how: Settings) -> np.ndarray:
     )
     budget, head = (
         ObjectivePerturbation.afford(eps, DELTA),
-        ObjectivePerturbation.head_of(model.model),
+        ObjectivePerturbation.releasable_head(model.model),
     )
-    least = least_strength(head.trained.loss.reach, budget.eps / 2) / head.plan.normalizer
+    least = (
+        least_strength(head.trained.loss.derivative_bound, budget.eps / 2) / head.plan.normalizer
+    )
     decay = max(least, head.trained.training.weight_decay)
     mechanism = ObjectivePerturbation(eps=budget.eps, delta=budget.delta, weight_decay=decay)
     return model.release_weights(mechanism).margins(split.coded[split.test])[0]

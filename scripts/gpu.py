@@ -101,17 +101,17 @@ COMPILED = """
 import triton
 from triton.compiler import ASTSource
 from triton.backends.compiler import GPUTarget
-from agt.kernels import gpu
+from agt.kernels import gpu, gpu_selection
 kinds = {
     "*fp64": ("d_lower", "d_upper", "x_lower", "x_upper"),
-    "*i32": ("kept", "held", "thresholds"),
-    "*i64": ("counts", "rooms", "firsts", "sums", "low", "high"),
+    "*i32": ("values", "held", "thresholds"),
+    "*i64": ("counts", "slot_counts", "first_slots", "sums", "low", "high"),
 }
 pointers = {name: kind for kind, names in kinds.items() for name in names}
 intervals = [(x, 8, 64) for x in ("point", "nonnegative", "any", "rump")]
 for capability in CAPABILITIES:
     for x, out, inputs in (("one", 128, 1), ("point", 4, 256), *intervals, ("any", 2, 64)):
-        for kernel in (gpu._sum_kernel, gpu._update_kernel, gpu._result_kernel):
+        for kernel in (gpu.sum_kernel, gpu_selection.update_kernel, gpu_selection.result_kernel):
             flags = {"X": x, "CAPPED": True, "OUT": out, "IN": inputs}
             flags = {name: value for name, value in flags.items() if name in kernel.arg_names}
             types = {name: pointers.get(name, "i32") for name in kernel.arg_names}
@@ -322,15 +322,15 @@ def streamed(dry: bool, seconds: float) -> Rows:
     n, hidden, share, times = (
         200 if dry else 500_000,
         4 if dry else 128,
-        transfer.RESIDENT,
+        transfer.RESIDENT_SHARE,
         list[float](),
     )
     data, model = bench.records(n, 188), bench.head(188, hidden, hidden, 1)
-    for name, transfer.RESIDENT in (("held by the card", share), ("streamed", 0.0)):
+    for name, transfer.RESIDENT_SHARE in (("held by the card", share), ("streamed", 0.0)):
         run = bench.make_run(data, model, range(8), device=where(dry), memory_mb=16384)
         times.append(measured(bench.one_step(run), dry, 1))
         yield row(f"{n:,} x 188, MLP 128-128, 8 k, records {name}", times[-1], remark=peak(dry))
-    transfer.RESIDENT = share
+    transfer.RESIDENT_SHARE = share
     yield row("streamed against held", times[1], times[0], times[1] / times[0])
 
 
@@ -407,14 +407,14 @@ def extrapolated(run: TrainingRun, dry: bool, until: float) -> tuple[float, str]
             if not dry:
                 torch.cuda.synchronize()
             taken = time.perf_counter() - began
-            if time.perf_counter() + taken / run.taken > until:
+            if time.perf_counter() + taken / run.steps_taken > until:
                 break
     part = (
         ""
-        if run.taken == run.plan.steps
-        else f"EXTRAPOLATED from {run.taken} of {run.plan.steps} steps; "
+        if run.steps_taken == run.plan.steps
+        else f"EXTRAPOLATED from {run.steps_taken} of {run.plan.steps} steps; "
     )
-    return taken * run.plan.steps / run.taken, part
+    return taken * run.plan.steps / run.steps_taken, part
 
 
 # what is done, and the seconds it may take

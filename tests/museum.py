@@ -137,7 +137,7 @@ class FinishedRuns:
                     Path("ids.txt").write_text(f"{ids[0]}\n{ids[3]}\n")
                     with pytest.MonkeyPatch.context() as patch:
                         # a fresh process takes seconds
-                        patch.setattr(own_votes, "check_again", lambda *_: None)
+                        patch.setattr(own_votes, "check_retrained", lambda *_: None)
                         assert main([*words, *place, "-q", "--json"]) == 0, name
                     done.touch()
         return self.home / name

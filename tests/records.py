@@ -138,7 +138,7 @@ def as_condition_with_text(condition: dict[str, Any]) -> dict[str, Any]:
     """A condition as version 0.8.0 and those before recorded it."""
     facts = [as_fact_with_text(fact) for fact in condition["facts"]]
     head = {name: condition[name] for name in ("letter", "name", "standing", "held")}
-    return {**head, "why": Condition.of(condition).why, "facts": facts}
+    return {**head, "why": Condition.from_json(condition).why, "facts": facts}
 
 
 def as_claim_with_text(claim: dict[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ PROPERTIES = (
     ("agt.unlearning.sentences", "Remark", "sentence"),
     ("agt_cli.report.quality", "Quality", "verdict"),
     *(("agt.facts", "Fact", name) for name in ("sentence", "broken_by", "declaration", "words")),
-    *(("agt.facts", "Grounds", name) for name in ("why", "missing")),
+    *(("agt.facts", "Evidence", name) for name in ("why", "missing")),
     ("agt_cli.report.findings", "Audit", "verdict"),
 )
 """(module, class, name) of properties that are templates."""

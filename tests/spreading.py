@@ -197,7 +197,7 @@ def small_blocks() -> Iterator[None]:
     with ExitStack() as stack:
         for place in ("closed_form.ROWS", "ensemble.ROWS", "box.BLOCK"):
             stack.enter_context(patch(f"agt.models.{place}", 64))
-        stack.enter_context(patch("agt.training.linear.BLOCK", 256))
+        stack.enter_context(patch("agt.training.linear.GRADIENT_BLOCK_ROWS", 256))
         yield
 
 

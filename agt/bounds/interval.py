@@ -1,4 +1,4 @@
-"""The value every bound is: a pair of tensors, lower <= upper, with nothing undefined in it."""
+"""Intervals of tensors, the value that every bound is, and what happens where a bound overflows."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -12,64 +12,81 @@ from torch import Tensor
 
 from agt.errors import UnboundedError, UnsoundError
 
+INVERTED_MESSAGE = "interval: a lower bound exceeds its upper bound"
 
-class Watch:
-    """Where bounds about records overflow, in place of an error, which would tell that some do.
+
+class OverflowMask:
+    """A record of which rows of bounds are finite, kept instead of raising an error.
+
+    An error would reveal that some record's bounds overflow.
 
     Attributes:
-        finite: [K or 1, n] bool: no bound on the way to a record's own was NaN or infinite; None:
-            none was made yet.
+        finite: bool [K or 1, n]; False where any interval seen so far had a NaN or infinite bound
+            in that row. None before the first interval.
     """
 
     finite: Tensor | None = None
 
-    def take(self, width: Tensor) -> None:
-        """Look at the widths of one interval [K or 1, n, ...], or at a point's values, which are
-        finite where it is.
+    def update(self, width: Tensor) -> None:
+        """Mark the rows in which an interval is NaN or infinite.
+
+        Args:
+            width: [K or 1, n, ...], ``upper - lower`` of the interval; of a point the absolute
+                values, since its width is 0 whatever it is.
 
         Raises:
-            UnsoundError: a width is negative: no rule makes one, whatever the data.
+            UnsoundError: a width is negative, which no rule produces for any data.
         """
-        each = width.flatten(2)
-        if bool((each.amin(dim=-1) < 0).any()):
-            raise UnsoundError(INVERTED)
-        finite = each.amax(dim=-1) < math.inf  # a NaN is not
+        row_widths = width.flatten(2)
+        if bool((row_widths.amin(dim=-1) < 0).any()):
+            raise UnsoundError(INVERTED_MESSAGE)
+        finite = row_widths.amax(dim=-1) < math.inf  # False for a NaN as well
         self.finite = finite if self.finite is None else self.finite & finite
 
 
-_WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
-INVERTED = "interval: a lower bound exceeds its upper bound"
+_OVERFLOW_MASK: ContextVar[OverflowMask | None] = ContextVar("overflow_mask", default=None)
 
 
 @contextmanager
-def watched() -> Iterator[Watch]:
-    """Certify without an error where bounds overflow: every interval made inside is about records,
-    or made by ``-``.
+def recording_overflow() -> Iterator[OverflowMask]:
+    """Record overflowing bounds in a mask, instead of raising ``UnboundedError``.
 
-    Formal guarantee: what a bound that is not finite goes into is found out, too. Sums, products
-    and widenings of it are NaN or infinite, in its own row [k, record] alone, as matrix products
-    and elementwise operations keep rows apart; and where an activation would make it finite again,
-    it was looked at before. A difference of parameters that overflows makes every row of its k so.
+    Every interval made inside must be about records ([K or 1, n, ...]), or a difference of
+    parameters, which is not checked here.
+
+    Formal guarantee: every row whose final bound depends on an overflowed one is marked. Sums,
+    products and widenings of a NaN or infinite bound are NaN or infinite in the same row
+    [k, record], since matrix products and elementwise operations keep rows apart. Where an
+    activation maps such a bound to a finite one, its input was recorded before. A difference of
+    parameters that overflows reaches every row of its k.
+
+    Yields:
+        The mask, which is complete when the block ends.
     """
-    watch = Watch()
-    token = _WATCH.set(watch)
+    mask = OverflowMask()
+    token = _OVERFLOW_MASK.set(mask)
     try:
-        yield watch
+        yield mask
     finally:
-        _WATCH.reset(token)
+        _OVERFLOW_MASK.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Elementwise bounds: every value spoken of lies in [lower, upper].
+    """Elementwise lower and upper bounds of a tensor; both ends belong to the interval.
 
-    Tensors about records are laid out [K, n, width]: one slice for each k of the grid, one row for
-    each record. A quantity that does not depend on k (a layer's input before any weight was
-    applied) has K = 1.
+    Tensors about records have the shape [K, n, width], with one slice for each k of the grid and
+    one row for each record. K is 1 for a quantity that does not depend on k, such as a layer's
+    input before any weight was applied.
+
+    Attributes:
+        lower, upper: tensors of equal shape and dtype, finite, with lower <= upper.
 
     Raises:
-        UnsoundError: shapes or dtypes differ, lower > upper somewhere, or (UnboundedError) a bound
-            is NaN or infinite. This is raised, not asserted: a guarantee rests on it.
+        UnsoundError: shapes or dtypes differ, or lower > upper somewhere. It is raised and not
+            asserted, because guarantees depend on it.
+        UnboundedError: a bound is NaN or infinite; inside ``recording_overflow`` the row is marked
+            instead.
     """
 
     lower: Tensor
@@ -83,32 +100,32 @@ class Interval:
             )
         if self.lower.numel() == 0:
             return
-        watch = _WATCH.get()
-        if watch is not None:
-            watch.take(self.lower.abs() if self.is_point else self.upper - self.lower)
+        mask = _OVERFLOW_MASK.get()
+        if mask is not None:
+            mask.update(self.lower.abs() if self.is_point else self.upper - self.lower)
             return
-        # One pass catches everything: a NaN reaches both ends, and an infinite bound makes the
-        # width infinite or NaN.
-        least, greatest = (
-            end.item()
-            for end in (self.lower if self.is_point else self.upper - self.lower).aminmax()
-        )
-        if not (-math.inf < least and greatest < math.inf):
+        # One pass finds every fault: a NaN reaches both extremes, and an infinite bound makes the
+        # width infinite or NaN. A point has no width to look at, so its values are.
+        checked = self.lower if self.is_point else self.upper - self.lower
+        smallest, largest = (extreme.item() for extreme in checked.aminmax())
+        if not (-math.inf < smallest and largest < math.inf):
             raise UnboundedError(
                 "interval: a bound is NaN or infinite (learning rate or inputs too large?)"
             )
-        if not self.is_point and least < 0:
-            raise UnsoundError(INVERTED)
+        if not self.is_point and smallest < 0:
+            raise UnsoundError(INVERTED_MESSAGE)
 
     @classmethod
     def point(cls, value: Tensor) -> "Interval":
-        """The interval that holds ``value`` alone."""
+        """Return the interval that contains ``value`` alone."""
         return cls(value, value)
 
     @classmethod
-    def image(cls, lower: Tensor, upper: Tensor) -> "Interval":
-        """Bounds that need no check: the image of a valid interval under a nondecreasing map with
-        finite values, or a part of one. Whoever calls this has shown that it is one.
+    def unchecked(cls, lower: Tensor, upper: Tensor) -> "Interval":
+        """Return an interval without checking its bounds.
+
+        The caller must know that they are finite and in order, for example because they are part
+        of a valid interval, or its image under a nondecreasing map with finite values.
         """
         interval = object.__new__(cls)
         object.__setattr__(interval, "lower", lower)
@@ -117,47 +134,56 @@ class Interval:
 
     @property
     def is_point(self) -> bool:
-        """True if it was made by ``point`` (the two bounds are one tensor)."""
+        """Return whether the interval was made by ``point``: both bounds are one tensor object."""
         return self.lower is self.upper
 
     @property
     def shape(self) -> torch.Size:
-        """The shape of both bounds."""
+        """Return the shape of both bounds."""
         return self.lower.shape
 
     def double(self) -> "Interval":
-        """The same bounds in float64: every float32 is one, so nothing is rounded."""
+        """Return the same bounds in float64; nothing is rounded, as every float32 is a float64."""
         if self.lower.dtype == torch.float64:
             return self
-        return self.moved(Tensor.double)
+        return self.rearranged(Tensor.double)
 
-    def moved(self, arranged: Callable[[Tensor], Tensor]) -> "Interval":
-        """Both ends rearranged alike: ``arranged`` copies numbers, and may add zeros.
+    def rearranged(self, arrange: Callable[[Tensor], Tensor]) -> "Interval":
+        """Return the interval with both bounds rearranged alike; a point remains a point.
 
-        A point stays one.
+        Args:
+            arrange: a map that only copies or converts numbers and may add zeros (a view, an index,
+                a transpose, padding), so that the result needs no check.
         """
-        lower = arranged(self.lower)
-        return Interval.image(lower, lower if self.is_point else arranged(self.upper))
+        lower = arrange(self.lower)
+        upper = lower if self.is_point else arrange(self.upper)
+        return Interval.unchecked(lower, upper)
 
     def magnitude(self) -> Tensor:
-        """The largest absolute value in each element's interval; grows with the interval."""
-        return (
-            self.lower.abs() if self.is_point else torch.maximum(self.lower.abs(), self.upper.abs())
-        )
+        """Return the largest absolute value in each element's interval."""
+        if self.is_point:
+            return self.lower.abs()
+        return torch.maximum(self.lower.abs(), self.upper.abs())
 
     def inf_norm(self) -> Tensor:
-        """The greatest infinity norm of each row (last axis), kept as an axis of length 1."""
+        """Return the largest infinity norm of each row, the last axis kept with length 1."""
         return torch.maximum(
             self.upper.amax(dim=-1, keepdim=True), -self.lower.amin(dim=-1, keepdim=True)
         )
 
     def __sub__(self, other: "Interval") -> "Interval":
-        make = Interval if _WATCH.get() is None else Interval.image
-        return make(self.lower - other.upper, self.upper - other.lower)
+        """Return the interval of all differences, [lower - other.upper, upper - other.lower]."""
+        lower = self.lower - other.upper
+        upper = self.upper - other.lower
+        # Differences are of parameters, whose axes are not rows of records, as a mask expects.
+        if _OVERFLOW_MASK.get() is not None:
+            return Interval.unchecked(lower, upper)
+        return Interval(lower, upper)
 
     def __getitem__(self, index: Any) -> "Interval":
-        return self.moved(lambda end: end[index])
+        """Return the bounds at an index of the tensors, as views where PyTorch gives views."""
+        return self.rearranged(lambda end: end[index])
 
     def contains(self, value: Tensor) -> bool:
-        """True if every element of ``value`` (broadcast) lies in its interval."""
+        """Return whether every element of ``value`` (broadcast) lies in its interval."""
         return bool(((self.lower <= value) & (value <= self.upper)).all())

@@ -1,12 +1,6 @@
-"""Gradients of the losses in the outputs, nominal and bounded (method.md section 1). A new loss is
-an entry of ``LOSSES``.
+"""The gradient of each loss in the network's outputs, nominal and bounded.
 
-A sigmoid or softmax is widened by an absolute margin (method.md section 6) and then cut back to [0,
-1], where both the exact and the computed probability lie. A squared error's gradient is monotone as
-computed and needs no margin.
-
-Formal guarantees, which tests/contract/test_losses.py checks for every entry: with outputs in their
-bounds, what ``nominal`` computes lies in ``bound``; and inner bounds for k-1 give inner bounds.
+``LOSSES`` is the registry; a new loss is a class here and an entry there.
 """
 
 from typing import Protocol
@@ -17,16 +11,24 @@ from torch import Tensor
 from agt.bounds.interval import Interval
 from agt.bounds.rounding import Rounding
 from agt.errors import ConfigError, nearest
+from agt.messages import Message
+
+_SIGMOID_ERROR = 8.0  # units of roundoff; Lemma 1 of docs/proofs/losses.md
 
 
 class Loss(Protocol):
-    """The gradient of a loss in the logits.
+    """The gradient of a loss in the logits of each record.
+
+    Formal guarantees (tests/contract/test_losses.py checks them for every entry of ``LOSSES``):
+        - Containment: if logits lie in their bounds, ``nominal`` lies in ``bound``, as computed.
+        - Nesting: bounds for k - 1 of inner logits lie within bounds for k of outer ones.
 
     Attributes:
-        one_output: the head has one output, for two classes; else one for each class.
-        threshold: one output above it means class 1.
-        difference: with two classes and two outputs, the same loss as a function of their
-            difference; None: it is none.
+        one_output: True if the network has one output for two classes; False if it has one output
+            for each class.
+        threshold: with one output, the logit above which class 1 is predicted.
+        difference: for a loss of one output per class, the equal loss of two classes as a function
+            of the difference of their logits, f_1 - f_0; None if there is none.
     """
 
     @property
@@ -36,79 +38,112 @@ class Loss(Protocol):
     @property
     def difference(self) -> "Loss | None": ...
 
-    def nominal(self, logits: Tensor, labels: Tensor) -> Tensor: ...
-    def bound(self, logits: Interval, labels: Tensor, rounding: Rounding) -> Interval: ...
+    def nominal(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the gradient in each record's logits.
+
+        Args:
+            logits: [n, outputs].
+            labels: int64 [n], class indices.
+
+        Returns:
+            [n, outputs].
+        """
+
+    def bound(self, logits: Interval, labels: Tensor, rounding: Rounding) -> Interval:
+        """Bound the gradient over all logits in an interval.
+
+        Args:
+            logits: [K, n, outputs].
+            labels: int64 [n], class indices.
+            rounding: the widening for each of the K distances.
+
+        Returns:
+            [K, n, outputs].
+        """
 
 
 class BinaryCrossEntropy:
-    """On one logit f (or a two-class head's logit difference): sigmoid(f) - y, increasing in f."""
+    """The cross entropy of a sigmoid of one logit f; its gradient is sigmoid(f) - label."""
 
-    one_output, threshold, difference = True, 0.0, None
+    one_output = True
+    threshold = 0.0
+    difference = None
 
     def nominal(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """[n, 1], labels [n] in {0, 1} -> [n, 1]."""
+        """Return the gradient [n, 1] of logits [n, 1], with labels [n] in {0, 1}."""
         return torch.sigmoid(logits) - labels[:, None].to(logits.dtype)
 
     def bound(self, logits: Interval, labels: Tensor, rounding: Rounding) -> Interval:
-        """[K, n, 1] -> [K, n, 1]."""
-        bounds = (torch.sigmoid(logits.lower), torch.sigmoid(logits.upper))
-        p = rounding.widen(bounds, 8 * rounding.unit)
-        target = labels[:, None].to(p.lower.dtype)
-        return Interval(p.lower.clamp(min=0) - target, p.upper.clamp(max=1) - target)
+        """Bound the gradient [K, n, 1] of logits [K, n, 1]."""
+        # The sigmoid increases, so its extremes are at the ends of the logit.
+        ends = (torch.sigmoid(logits.lower), torch.sigmoid(logits.upper))
+        probability = rounding.widen(ends, _SIGMOID_ERROR * rounding.unit_roundoff)
+        target = labels[:, None].to(probability.lower.dtype)
+        lower = probability.lower.clamp(min=0) - target
+        upper = probability.upper.clamp(max=1) - target
+        return Interval(lower, upper)
 
 
 class CrossEntropy:
-    """Softmax over C logits: p - onehot(y)."""
+    """The cross entropy of a softmax of C logits; its gradient is softmax(f) - onehot(label)."""
 
-    one_output, threshold, difference = False, 0.0, BinaryCrossEntropy()
+    one_output = False
+    threshold = 0.0
+    difference = BinaryCrossEntropy()
 
     def nominal(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """[n, C], labels [n] -> [n, C]."""
-        return torch.softmax(logits, dim=-1) - torch.nn.functional.one_hot(
-            labels, logits.shape[-1]
-        ).to(logits.dtype)
+        """Return the gradient [n, C] of logits [n, C], with labels [n] in 0 .. C - 1."""
+        target = torch.nn.functional.one_hot(labels, logits.shape[-1]).to(logits.dtype)
+        return torch.softmax(logits, dim=-1) - target
 
     def bound(self, logits: Interval, labels: Tensor, rounding: Rounding) -> Interval:
-        """[K, n, C] -> [K, n, C]. p_i is least at f_i = l_i, f_j = u_j, and greatest the other way
-        round.
-
-        An overflowing exp gives 1/inf = 0, a valid lower bound. On the upper side the sum is at
-        least 1.
-        """
-        lower = self._probabilities(logits.lower, logits.upper)
-        upper = self._probabilities(logits.upper, logits.lower)
+        """Bound the gradient [K, n, C] of logits [K, n, C]."""
+        # Lemma 2 of docs/proofs/losses.md: where a probability is smallest and largest, and the
+        # error of a softmax as computed.
+        smallest = self._probabilities(logits.lower, logits.upper)
+        largest = self._probabilities(logits.upper, logits.lower)
         classes = logits.shape[-1]
-        p = rounding.widen((lower, upper), (classes + 8) * rounding.unit)
-        target = torch.nn.functional.one_hot(labels, classes).to(p.lower.dtype)
-        return Interval(p.lower.clamp(min=0) - target, p.upper.clamp(max=1) - target)
+        error = (classes + 8) * rounding.unit_roundoff
+        probability = rounding.widen((smallest, largest), error)
+        target = torch.nn.functional.one_hot(labels, classes).to(probability.lower.dtype)
+        lower = probability.lower.clamp(min=0) - target
+        upper = probability.upper.clamp(max=1) - target
+        return Interval(lower, upper)
 
     @staticmethod
     def _probabilities(logits: Tensor, rivals: Tensor) -> Tensor:
-        """1 / sum_j exp(rival_j - logit_i) for each i, the term j = i being exp(0) = 1; both
-        [..., C].
+        """Return the probability of each class where the other classes have other logits.
+
+        Args:
+            logits: [..., C], the logit of a class in its own probability.
+            rivals: [..., C], its logit in the probabilities of the other classes.
+
+        Returns:
+            [..., C], 1 / (1 + sum of exp(rival_j - logit_i) over j != i) for class i. An exp that
+            overflows gives 0, which is a valid lower bound.
         """
-        own = torch.eye(logits.shape[-1], dtype=torch.bool, device=logits.device)
-        return 1.0 / torch.exp(rivals[..., None, :] - logits[..., :, None]).masked_fill(
-            own, 1.0
-        ).sum(dim=-1)
+        own_class = torch.eye(logits.shape[-1], dtype=torch.bool, device=logits.device)
+        ratios = torch.exp(rivals[..., None, :] - logits[..., :, None])
+        return 1.0 / ratios.masked_fill(own_class, 1.0).sum(dim=-1)
 
 
 class SquaredError:
-    """(f - y)^2 on one output, regression on the class labels 0 and 1: 2 (f - y), increasing in f;
-    1/2 parts the classes.
+    """The loss (f - label)^2 of one output, with class indices 0 and 1 as targets.
 
-    One rounded subtraction and an exact doubling, the same for bounds and nominal value: monotone
-    as computed.
+    Its gradient 2 (f - label) is one rounded subtraction and an exact doubling, so it is monotone
+    as computed and needs no widening.
     """
 
-    one_output, threshold, difference = True, 0.5, None
+    one_output = True
+    threshold = 0.5  # halfway between the two targets
+    difference = None
 
     def nominal(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """[n, 1], labels [n] in {0, 1} -> [n, 1]."""
+        """Return the gradient [n, 1] of outputs [n, 1], with labels [n] in {0, 1}."""
         return 2 * (logits - labels[:, None].to(logits.dtype))
 
     def bound(self, logits: Interval, labels: Tensor, rounding: Rounding) -> Interval:
-        """[K, n, 1] -> [K, n, 1]."""
+        """Bound the gradient [K, n, 1] of outputs [K, n, 1]; ``rounding`` is not needed."""
         target = labels[:, None].to(logits.lower.dtype)
         return Interval(2 * (logits.lower - target), 2 * (logits.upper - target))
 
@@ -120,18 +155,32 @@ LOSSES: dict[str, Loss] = {
 }
 
 
-def loss_of(name: str, classes: int) -> Loss:
-    """The loss of this name.
+def find_loss(name: str, classes: int) -> Loss:
+    """Return the loss that ``training.loss`` names.
+
+    Args:
+        name: a key of ``LOSSES``.
+        classes: the number of classes of the data.
 
     Raises:
-        ConfigError: there is none, or it does not fit the number of classes.
+        ConfigError: no loss has this name, or it has one output and there are not two classes.
     """
     if name not in LOSSES:
-        raise ConfigError(f"training.loss: unknown value '{name}'{nearest(name, LOSSES)}")
+        raise ConfigError(
+            Message(
+                "{config:training.loss}: unknown value '{name}'{hint}",
+                name=name,
+                hint=nearest(name, LOSSES),
+            )
+        )
     loss = LOSSES[name]
     if loss.one_output and classes != 2:
         raise ConfigError(
-            f"training.loss={name} needs two classes and the data has {classes}: "
-            "use training.loss=cross_entropy, or map the classes to two"
+            Message(
+                "{config:training.loss}={name} needs two classes and the data has {classes}: "
+                "use {config:training.loss}=cross_entropy, or map the classes to two",
+                name=name,
+                classes=classes,
+            )
         )
     return loss

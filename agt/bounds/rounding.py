@@ -1,292 +1,172 @@
-"""Outward widening, so that bounds hold for the numbers the machine computes (method.md section 6).
+"""Outward widening of computed bounds, so that they contain what the machine computes.
 
-Formal guarantees
-    Let an operation's exact inclusion function give [F_l, F_u], let the machine compute C_l with
-    |C_l - F_l| <= tau, and the nominal value c with |c - f| <= tau, f in [F_l, F_u]. The lower
-    bound reported is C_l - 2(k+1) tau. Then
-
-    * containment: C_l - 2(k+1) tau <= F_l - (2k+1) tau <= f - tau <= c, for every k >= 0;
-    * nesting: let D' be a neighbour of D. If the inputs of the operation for (D', k-1) lie inside
-      those for (D, k), then F_l <= F'_l, and tau' <= tau because tau is inclusion-monotone and
-      depends on the record and the box alone. So reported(D, k) <= F_l - (2k+1) tau <= F'_l -
-      (2k+1) tau' <= reported(D', k-1), bit for bit, whatever order a library summed in, at whatever
-      batch size.
-
-    Elementwise operations (product, clamp, ReLU, rounding to an integer) are one correctly rounded
-    operation of the same inputs each, hence monotone and equal wherever the record stands: they
-    need no widening, only the same sequence of operations for the bounds and for the nominal value.
-
-tau must not itself depend on the order of a sum: it is built from maxima alone.
-
-Interval products: a box of matrices applied to intervals (method.md section 1).
-
-Every function returns fresh (lower, upper) tensors, correct in exact arithmetic; the caller widens
-them for rounding. Shapes: x is [K or 1, n, in], weights are [K, out, in], results [K, n, out]; or
-more axes in front, which broadcast, for matrices of each record.
+The proofs are in docs/proofs/rounding.md.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from agt.bounds.interval import Interval
 from agt.errors import ConfigError
+from agt.messages import Message
 
-Outward = Callable[[Tensor, Tensor, Tensor], Interval]
-# roundings around a dot product: midpoints, radii, their difference, bias, the widening itself
-_OPERATIONS = 10
+WidenBy = Callable[[Tensor, Tensor, Tensor], Interval]
+# Roundings around a dot product: midpoints, radii, their difference, the bias, the widening itself.
+_ROUNDINGS_AROUND_A_SUM = 10
 
 
-def outward(lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
-    """[lower - slack, upper + slack], overwriting both; checked as every interval is."""
+def widen_by(lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
+    """Return the interval [lower - slack, upper + slack]; both tensors are overwritten.
+
+    Raises:
+        UnsoundError, UnboundedError: as for every ``Interval``.
+    """
     return Interval(lower.sub_(slack), upper.add_(slack))
 
 
 def check_precision(dtype: torch.dtype, device: torch.device) -> None:
-    """Refuse a PyTorch that was told to compute otherwise than in the precision of its tensors.
+    """Refuse a PyTorch that is set to compute in a lower precision than its tensors have.
 
     Raises:
         ConfigError: float32 matrices are multiplied at reduced precision (TF32, bfloat16), or
-            autocast is on.
+            autocast is on. No bound here covers either.
     """
-    if dtype == torch.float32 and _reduced():
+    if dtype == torch.float32 and _multiplies_at_reduced_precision():
         raise ConfigError(
-            "training.dtype=float32: PyTorch is set to reduced-precision matrix products, which "
-            "breaks the bounds: "
-            "call torch.set_float32_matmul_precision('highest'), or use float64"
+            Message(
+                "{config:training.dtype}=float32 does not work with PyTorch's reduced-precision "
+                "matrix products, because bounds would not hold: call "
+                "torch.set_float32_matmul_precision('highest'), or use "
+                "{config:training.dtype}=float64",
+            )
         )
     if torch.is_autocast_enabled(device.type):
         raise ConfigError(
             "PyTorch's autocast is on, which computes some layers in a precision that no bound "
-            "covers: train and "
-            "certify outside of it"
+            "covers: train and certify outside of torch.autocast"
         )
 
 
-def _reduced() -> bool:
+def _multiplies_at_reduced_precision() -> bool:
+    """Return whether PyTorch may multiply float32 matrices with less than float32's precision."""
     try:
         return torch.get_float32_matmul_precision() != "highest"
-    except RuntimeError:  # set for each backend, or both ways: PyTorch has no one answer then
+    except RuntimeError:
+        # PyTorch gives no single answer if the precision was set separately for each backend.
         return True
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """Widening for a group of k: the factors 2(k+1), and the unit roundoff of the dtype.
+    """How far to widen computed bounds, for each distance k of a group.
+
+    A bound whose computed ends err by at most tau is moved outwards by 2 (k + 1) tau.
+
+    Formal guarantees (if tau bounds the error of the ends and of the nominal value, grows with the
+    operation's inputs as intervals, and depends on one record and the box alone):
+        - Containment: the nominal value, as computed, lies in the widened bounds for every k.
+        - Nesting: bounds for k - 1 of inner inputs lie within bounds for k of outer inputs, bit for
+          bit, in whatever order a library adds.
 
     Attributes:
-        factor: [K, 1, 1], 2(k+1).
-        unit: u = 2^-53 or 2^-24.
-        tiny: the least normal number: covers underflow, flushed to zero or not.
-        outward: a kernel's own ``outward``.
+        factor: [K, 1, 1], 2 (k + 1).
+        unit_roundoff: u of the dtype: 2^-53 for float64, 2^-24 for float32.
+        smallest_normal: the smallest positive normal number of the dtype. An operation that
+            underflows loses less than it, whether or not the result is flushed to zero.
+        widen_by: the implementation of ``widen_by``, which a kernel may replace by a faster one.
     """
 
     factor: Tensor
-    unit: float
-    tiny: float
-    outward: "Outward" = outward
+    unit_roundoff: float
+    smallest_normal: float
+    widen_by: WidenBy = widen_by
 
     @classmethod
-    def of(
-        cls, ks: Sequence[int], dtype: torch.dtype, device: torch.device, outward: Outward = outward
+    def for_grid(
+        cls,
+        ks: Sequence[int],
+        dtype: torch.dtype,
+        device: torch.device,
+        widen_by: WidenBy = widen_by,
     ) -> "Rounding":
-        """The widening for these k.
+        """Return the widening for these distances k, computed in ``dtype`` on ``device``.
 
         Raises:
-            ConfigError: the dtype is too coarse for a k this large, or PyTorch was told to multiply
-                float32 matrices at reduced precision (TF32, bfloat16) or to choose precisions
-                itself (autocast), which no bound here covers.
+            ConfigError: the dtype is too coarse for the largest k, or PyTorch is set to compute in
+                reduced precision (``check_precision``).
         """
-        info = torch.finfo(dtype)
+        precision = torch.finfo(dtype)
         check_precision(dtype, device)
-        if 2 * (max(ks) + 1) * info.eps > 1e-3:
+        if 2 * (max(ks) + 1) * precision.eps > 1e-3:
             raise ConfigError(
-                f"training.dtype={str(dtype)[6:]} is too coarse for k = {max(ks)}: use float64"
+                Message(
+                    "{config:training.dtype}={name} is too coarse for k = {largest}: use "
+                    "{config:training.dtype}=float64",
+                    name=str(dtype)[6:],
+                    largest=max(ks),
+                )
             )
+        # The factor is that of Lemma 1 of docs/proofs/rounding.md (containment) and of
+        # Lemma 2 of docs/proofs/rounding.md (nesting).
         factor = torch.tensor([2.0 * (k + 1) for k in ks], dtype=dtype, device=device)
-        return cls(factor[:, None, None], info.eps / 2, info.tiny, outward)
+        return cls(factor[:, None, None], precision.eps / 2, precision.tiny, widen_by)
 
-    def __getitem__(self, part: slice) -> "Rounding":
-        """The widening for a part of the group."""
-        return Rounding(self.factor[part], self.unit, self.tiny, self.outward)
+    def __getitem__(self, ks: slice) -> "Rounding":
+        """Return the widening for a slice of the distances."""
+        return replace(self, factor=self.factor[ks])
 
     def widen(self, bounds: tuple[Tensor, Tensor], tau: Tensor | float) -> Interval:
-        """[lower - 2(k+1) tau, upper + 2(k+1) tau], overwriting ``bounds`` [K, ...]."""
-        factor = self.factor.view(-1, *[1] * (bounds[0].dim() - 1))
-        return self.outward(*bounds, factor * tau)
-
-    def double(self) -> "Rounding":
-        """For what the same group computes in float64."""
-        info = torch.finfo(torch.float64)
-        return replace(self, factor=self.factor.double(), unit=info.eps / 2, tiny=info.tiny)
-
-    def dot(self, left: Interval, weight: Interval, bias: Interval | None = None) -> Tensor:
-        """tau of a linear map, for any order of summation, fused or not; one number for all of a
-        record's outputs.
-
-        |x|.|w| <= n max|x| max|w| =: A bounds every partial sum. A dot product errs by at most g_n A; midpoint-radius
-        forms run up to four dot products and ``_OPERATIONS`` roundings of the size of A, so 4 (n +
-        10) u A covers all.
+        """Return [lower - 2 (k + 1) tau, upper + 2 (k + 1) tau], overwriting both bounds.
 
         Args:
-            left: [K or 1, rows, n], the vector's bounds.
-            weight: [K, ..., ...], the box of the matrix.
+            bounds: (lower, upper), each [K, ...].
+            tau: what a bound may err by; broadcasts with ``bounds``.
+        """
+        factor = self.factor.view(-1, *[1] * (bounds[0].dim() - 1))
+        return self.widen_by(*bounds, factor * tau)
+
+    def double(self) -> "Rounding":
+        """Return the widening for the same distances, of what is computed in float64."""
+        precision = torch.finfo(torch.float64)
+        return replace(
+            self,
+            factor=self.factor.double(),
+            unit_roundoff=precision.eps / 2,
+            smallest_normal=precision.tiny,
+        )
+
+    def dot_error(self, x: Interval, weight: Interval, bias: Interval | None = None) -> Tensor:
+        """Return tau for a linear map of intervals: what any of its outputs may err by.
+
+        It holds for any order of summation, with or without fused multiply-add.
+
+        Args:
+            x: [K or 1, rows, n], bounds on the vectors.
+            weight: [K, outputs, n] or its transpose, bounds on the matrix.
             bias: [K, outputs], or None.
 
         Returns:
-            [K, rows, 1].
+            [K, rows, 1], one number for all outputs of a record.
         """
-        length = left.shape[-1]
-        size = (left.inf_norm() * length) * weight.magnitude().amax(dim=(1, 2))[:, None, None]
+        length = x.shape[-1]
+        # Lemma 3 of docs/proofs/rounding.md: n max|x| max|w| bounds every partial sum.
+        largest_weight = weight.magnitude().amax(dim=(1, 2))[:, None, None]
+        size = (x.inf_norm() * length) * largest_weight
         if bias is not None:
             size = size + bias.magnitude().amax(dim=1)[:, None, None]
-        return self.of_sum(length, size)
+        return self.sum_error(length, size)
 
-    def of_sum(self, length: int, size: Tensor) -> Tensor:
-        """tau of sums of at most ``length`` products, and a bias, whose magnitudes add up to at
-        most ``size``.
-
-        An operation whose result is below the least normal number loses less than that, flushed to
-        zero or not: up to four products and four additions a term, and ``_OPERATIONS`` around them.
-        """
-        return (
-            size * (4 * (length + _OPERATIONS) * self.unit) + (8 * length + _OPERATIONS) * self.tiny
-        )
-
-
-Bounds = tuple[Tensor, Tensor]
-
-
-def corners(a: Interval, b: Interval) -> Bounds:
-    """Exact elementwise product: the least and the greatest of the four corner products."""
-    products = (a.lower * b.lower, a.lower * b.upper, a.upper * b.lower, a.upper * b.upper)
-    return (
-        torch.minimum(
-            torch.minimum(products[0], products[1]), torch.minimum(products[2], products[3])
-        ),
-        torch.maximum(
-            torch.maximum(products[0], products[1]), torch.maximum(products[2], products[3])
-        ),
-    )
-
-
-def linear_point(x: Tensor, weights: Interval) -> Bounds:
-    """Exact for a point of any sign: x mid^T -+ |x| rad^T.
-
-    Equal to max(x,0) W_l^T + min(x,0) W_u^T below, and with W_l, W_u swapped above.
-    """
-    middle, radius = _midpoint_radius(weights)
-    centre = _times(x, middle)
-    spread = _times(x.abs(), radius)
-    return centre - spread, centre.add_(spread)
-
-
-def linear_nonnegative(x: Interval, weights: Interval) -> Bounds:
-    """Exact for x >= 0 (after a ReLU): the sign of the weight alone decides which end of x counts.
-
-    Wrong for signed x.
-    """
-    lower = _times(x.lower, weights.lower.clamp(min=0)).add_(
-        _times(x.upper, weights.lower.clamp(max=0))
-    )
-    upper = _times(x.upper, weights.upper.clamp(min=0)).add_(
-        _times(x.lower, weights.upper.clamp(max=0))
-    )
-    return lower, upper
-
-
-def linear_corners(x: Interval, weights: Interval) -> Bounds:
-    """Exact for any intervals: four corners for each term, summed term by term, no [n, out, in]
-    tensor.
-    """
-    terms = weights.shape[-1]
-    # torch.broadcast_shapes loads SymPy, for most of a second
-    shape = np.broadcast_shapes((*x.shape[:-1], 1), (*weights.shape[:-2], 1, weights.shape[-2]))
-    lower, upper = x.lower.new_zeros(shape), x.lower.new_zeros(shape)
-    for i in range(terms):
-        low, high = corners(x[..., i, None], weights[..., None, :, i])
-        lower += low
-        upper += high
-    return lower, upper
-
-
-def linear_rump(x: Interval, weights: Interval) -> Bounds:
-    """Rump's midpoint-radius product: three matrix products, up to 1.5 times as wide as the
-    exact one.
-    """
-    x_mid, x_rad = _midpoint_radius(x)
-    w_mid, w_rad = _midpoint_radius(weights)
-    centre = _times(x_mid, w_mid)
-    spread = _times(x_mid.abs(), w_rad) + _times(x_rad, w_mid.abs() + w_rad)
-    return centre - spread, centre + spread
-
-
-def relu_backward(d: Interval, x: Interval) -> Bounds:
-    """Exact: d times ReLU's derivative, which is 1 where x.lower > 0, 0 where x.upper <= 0, else
-    anything in [0, 1].
-    """
-    inactive, alive = x.lower <= 0, (x.upper > 0).to(d.lower.dtype)
-    lower = torch.where(inactive, d.lower.clamp(max=0), d.lower)
-    upper = torch.where(inactive, d.upper.clamp(min=0), d.upper)
-    return lower.mul_(alive), upper.mul_(alive)
-
-
-@dataclass(frozen=True)
-class Products:
-    """Which products a run uses; a kernel may bring faster implementations of each function it
-    replaces.
-
-    Attributes:
-        interval: where an interval meets an interval; None: exactly, in the cheapest form.
-        corners: ``linear_corners``.
-        nonnegative, point: ``linear_nonnegative`` and ``linear_point``; None: those.
-        relu_backward: ``relu_backward``; it may overwrite d, which only the backward pass holds.
-    """
-
-    interval: Callable[[Interval, Interval], Bounds] | None = None
-    corners: Callable[[Interval, Interval], Bounds] = linear_corners
-    nonnegative: Callable[[Interval, Interval], Bounds] | None = None
-    point: Callable[[Tensor, Interval], Bounds] | None = None
-    relu_backward: Callable[[Interval, Interval], Bounds] = relu_backward
-
-    def forward(self, x: Interval, weights: Interval, nonnegative: bool = False) -> Bounds:
-        """A layer's product: the cheapest form that is exact, unless another is asked for.
+    def sum_error(self, length: int, size: Tensor) -> Tensor:
+        """Return tau for sums of products, with or without a bias.
 
         Args:
-            nonnegative: no value of x is below 0, whatever the data: which form is taken tells
-                nothing about them.
+            length: how many products a sum has, at most.
+            size: what the absolute values of its terms, bias included, add up to, at most.
         """
-        if x.is_point:
-            return (self.point or linear_point)(x.lower, weights)
-        if self.interval:
-            return self.interval(x, weights)
-        return (
-            (self.nonnegative or linear_nonnegative)(x, weights)
-            if nonnegative
-            else self.corners(x, weights)
-        )
-
-    def back(self, d: Interval, weights: Interval) -> Bounds:
-        """The backward pass's product: gradients have any sign."""
-        return (self.interval or self.corners)(d, weights)
-
-
-# ``training.product`` by name. A new entry is a function like ``linear_rump``: right in exact
-# arithmetic and inclusion- monotone. Gradients of weights are products of two numbers, exact for
-# all entries but ``rump``: kernels see to them.
-EXACT = Products()
-PRODUCTS: dict[str, Products] = {"exact": EXACT, "rump": Products(linear_rump)}
-
-
-def _times(x: Tensor, weights: Tensor) -> Tensor:
-    """x W^T; for matrices of each record, whose x is the longer one, as (W x^T)^T, which takes
-    half the time.
-    """
-    return x @ weights.mT if x.dim() < 4 else (weights @ x.mT).mT
-
-
-def _midpoint_radius(interval: Interval) -> Bounds:
-    return (interval.lower + interval.upper) / 2, (interval.upper - interval.lower) / 2
+        # Lemma 3 of docs/proofs/rounding.md. The second term covers underflow.
+        relative = 4 * (length + _ROUNDINGS_AROUND_A_SUM) * self.unit_roundoff
+        underflow = (8 * length + _ROUNDINGS_AROUND_A_SUM) * self.smallest_normal
+        return size * relative + underflow

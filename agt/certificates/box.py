@@ -1,42 +1,7 @@
-"""Stable distances from parameter boxes: for which k does every neighbouring model give a query the
-same label?
+"""Stable distances and envelopes of queries from the parameter boxes of a trained network.
 
-Formal guarantees
-    certified(k, x) holds only if the bounds on every logit difference with the predicted class are
-    finite and strictly on its side, over the whole box for k, widened for rounding
-    (bounds/rounding.py). The box holds the parameters of every neighbour's training, so each
-    neighbour's computed label is the nominal one.
-    L = the number of grid values certified from the least one on, without a gap, read off as the
-    last such k; 0 if none. On the dense grid nested boxes make L 1-Lipschitz between neighbours
-    (method.md section 3); on any other grid only the index ``stable_index`` is.
-    ``envelope``: over the box for k the computed margin of every neighbour's training, the logit
-    less the threshold, lies in its bounds less the threshold (one rounding, monotone); nested boxes
-    have nested bounds (agt/bounds/rounding.py), and where one overflows nothing is claimed: an
-    ``Envelope`` as below, in steps of the grid.
-    A finite query whose bounds overflow is not certified at that k, and nothing fails: whether they
-    do depends on the box, so a failure would tell a private fact. Nesting survives: bounds that are
-    finite over D's box for k, rounding included, enclose those over a neighbour's box for k-1,
-    which are finite then.
-    The same operations on the same shapes, whatever boxes, predictions and certificates are (tests
-    record them): margins are bounded for every class, an overflow is a number as any other, and
-    nothing stops early. What they take in time, where a machine's own operations depend on values,
-    is outside.
-
-How far a margin can move, and not only whether its sign can: what a margin vote needs of each
-member of an ensemble.
-
-Formal guarantees that every ``Envelope`` owes, and that votes.py rests on
-    Let D, D' be neighbours, one k of the relation apart, or one of the halves that a shard sees of
-    such an edit (one unit gone and none come; agt/relations/relation.py, "One side alone"). With
-    m(D) the margin as it is computed, bit for bit,
-        lower(D, k_1) <= m(D') <= upper(D, k_1),
-        lower(D, k_j) <= lower(D', k_{j-1})  and  upper(D', k_{j-1}) <= upper(D, k_j)   for j >= 2.
-    By induction lower(D, k_j) <= m(D'') <= upper(D, k_j) for every D'' that is k_j of the relation
-    away or nearer. Where nothing is known the bounds are infinite, which keeps both lines.
-    On ks = 1, 2, ... j counts records (or what one k is). On any other increasing ks it counts
-    steps; a bound at k holds at the values of k below it as well, of which ``by_record`` makes
-    bounds for each number of records: sound, but on such a grid only the steps keep the second line
-    (method.md section 3a).
+``certify`` says for which k every neighbouring model gives a query the same label, and returns
+``Certificates``. ``compute_envelope`` bounds the margin itself, for votes of margins.
 """
 
 from collections.abc import Sequence
@@ -46,70 +11,41 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agt.bounds.interval import watched
-from agt.bounds.network import Box, Network, part_of
+from agt.bounds.box import Box, Intervals, Point, select_ks
+from agt.bounds.interval import recording_overflow
+from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding, check_precision
-from agt.bounds.rules import Intervals, Point
+from agt.certificates.envelopes import Envelope
 from agt.distributed import group
 from agt.errors import UnsoundError
 from agt.kernels.select import pick_device, pick_kernel
 from agt.settings import ComputeConfig, RelationName
-from agt.training.loop import OnProgress, counted
+from agt.training.loop import OnProgress, row_reporter
 from agt.training.recipe import Recipe
 
-REACH = 2**10
-"""As many edits as a margin vote looks at; a public constant."""
-
-
-@dataclass(frozen=True)
-class Envelope:
-    """Margins of queries with their bounds; two classes, class 1 where the margin is > 0.
-
-    Attributes:
-        ks: [K] the values of k >= 1 that the bounds are about, increasing; beyond the last nothing
-            is known.
-        margin: [n] float64; infinite where it overflowed.
-        lower, upper: [K, n] float64, infinite where nothing is known.
-
-    Raises:
-        UnsoundError: shapes do not fit, or a margin lies outside its bounds.
-    """
-
-    ks: tuple[int, ...]
-    margin: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-
-    def __post_init__(self) -> None:
-        shape = (len(self.ks), len(self.margin))
-        if self.lower.shape != shape or self.upper.shape != shape:
-            raise UnsoundError(
-                f"an envelope's bounds are {self.lower.shape} and {self.upper.shape}, and {shape} "
-                "is needed"
-            )
-        if not ((self.lower <= self.margin) & (self.margin <= self.upper)).all():
-            raise UnsoundError("a query's margin is NaN, or lies outside of its bounds")
-
-    def by_record(self, most: int) -> "Envelope":
-        """The same for each of k = 1, 2, ..., up to its last value or ``most``: the bound of the
-        next k that has one.
-        """
-        each = np.arange(1, min(most, self.ks[-1] if self.ks else 0) + 1)
-        rows = np.searchsorted(self.ks, each)
-        return Envelope(tuple(each.tolist()), self.margin, self.lower[rows], self.upper[rows])
+MAX_QUERIES_AT_ONCE = 4096
+COPIES_OF_A_PASS = 12  # an estimate of the values held at once for each number of a pass
+MIN_QUERIES_BESIDE_SEVERAL_KS = 256  # fewer queries at once make chunks of the ks smaller
 
 
 @dataclass(frozen=True, repr=False)
 class Certificates:
-    """What is known about each query's label.
+    """What is known about each query's label, for the data owner.
+
+    Formal guarantees:
+        - A query that is certified at k has the same label under every training within k edits
+          (Lemma 1 of docs/proofs/boxes.md).
+        - On a dense grid of nested boxes the stable distance changes by at most 1 between
+          neighbours; on any other grid only ``grid_steps`` does (Lemma 2 of
+          docs/proofs/boxes.md).
 
     Attributes:
-        ks: the grid, increasing.
-        relation: the neighbour relation; it says what one k counts.
-        prediction: [n] int64, the nominal model's label.
-        certified: [K, n] bool.
-        prices: [C, n] int64, what each class costs in a vote (``certified_vote``); None: the
-            distance is all that is known.
+        ks: [K] the grid of k, increasing.
+        relation: the neighbour relation, which says what one k counts.
+        prediction: [n] int64, the labels of the model itself.
+        certified: [K, n] bool, whether the label is constant within k edits.
+        prices: [C, n] int64, what each class costs in a vote (``certified_vote``); None: only the
+            stable distance is known.
     """
 
     ks: tuple[int, ...]
@@ -126,26 +62,36 @@ class Certificates:
 
     @property
     def stable_index(self) -> np.ndarray:
-        """[n] int64: how many grid values are certified from the least on; 0: none."""
-        return _unbroken(self.certified)
+        """Return how many grid values are certified from the first on without a gap, [n] int64."""
+        return _count_leading_true(self.certified)
 
     @property
     def grid_steps(self) -> np.ndarray:
-        """[n] int64: how many steps of the grid each query withstands (``counting=index``)."""
-        return grid_index(self.ks, self.certified)
+        """Return how many grid values k >= 1 each query withstands, [n] int64.
+
+        Mechanisms count these with ``counting=index``.
+        """
+        return count_grid_steps(self.ks, self.certified)
 
     @property
     def stable_distance(self) -> np.ndarray:
-        """[n] int64: L, the largest k up to which every grid value is certified; 0 if not even
-        the least is.
+        """Return the largest k up to which every grid value is certified, [n] int64.
+
+        It is 0 if not even the first grid value is certified.
         """
-        return np.array([0, *self.ks], dtype=np.int64)[self.stable_index]
+        distance_of_index = np.array([0, *self.ks], dtype=np.int64)
+        return distance_of_index[self.stable_index]
 
     def table(self, labels: np.ndarray | None) -> list[dict[str, float]]:
-        """Per k: the certified fraction and, where labels are known, nominal, worst-case and
-        best-case accuracy.
+        """Return a row for each k with the certified fraction and bounds on the accuracy.
 
-        Worst case: certified and right. Best case: everything but certified and wrong.
+        Args:
+            labels: [n] the true labels; None: the rows have no accuracies.
+
+        Returns:
+            Rows with "k", "certified_fraction" and, where labels are known, "nominal_accuracy" (of
+            the model itself), "worst_accuracy" (certified and right) and "best_accuracy"
+            (everything but certified and wrong).
         """
         rows = []
         for k, certified in zip(self.ks, self.certified, strict=True):
@@ -159,22 +105,22 @@ class Certificates:
         return rows
 
 
-def grid_index(ks: Sequence[int], certified: np.ndarray) -> np.ndarray:
-    """Evidence for ``counting=index``: how many grid values k >= 1 are certified from the least on.
+def count_grid_steps(ks: Sequence[int], certified: np.ndarray) -> np.ndarray:
+    """Return how many grid values k >= 1 are certified from the first on, [n] int64.
+
+    It is 0 where k = 0 is in the grid and not certified. On a dense grid it is the stable distance.
 
     Args:
-        ks: [K] the grid, increasing.
+        ks: [K] the grid, increasing, with or without 0.
         certified: [K, n] bool.
-
-    Returns:
-        [n] int64. On a dense grid it is the stable distance.
     """
-    return np.maximum(_unbroken(certified) - (ks[0] == 0), 0)
+    starts_at_zero = ks[0] == 0
+    return np.maximum(_count_leading_true(certified) - starts_at_zero, 0)
 
 
-def _unbroken(certified: np.ndarray) -> np.ndarray:
-    """[n] int64: how many rows of [K, n] are True from the first on, without a gap."""
-    return np.logical_and.accumulate(certified, axis=0).sum(axis=0).astype(np.int64)
+def _count_leading_true(flags: np.ndarray) -> np.ndarray:
+    """Return how many rows of flags [K, n] are True from the first on without a gap, [n] int64."""
+    return np.logical_and.accumulate(flags, axis=0).sum(axis=0).astype(np.int64)
 
 
 def certify(
@@ -184,159 +130,240 @@ def certify(
     features: np.ndarray,
     on_progress: OnProgress = lambda progress: None,
 ) -> Certificates:
-    """Certify every query for every k of the box.
+    """Certify the label of every query for every k of the box.
+
+    The same operations run on the same shapes whatever the boxes, labels and certificates are
+    (Lemma 6 of docs/proofs/boxes.md).
 
     Args:
-        head: the layers; its own parameters are not used.
+        head: the layers; their own parameters are not used.
         recipe: what the box was trained by.
-        box: the nominal parameters and bounds; its grid may be a part of the recipe's.
-        features: [n, ...] queries, scaled as the training data was; a single query is fine.
-        on_progress: called after every block of queries.
+        box: the nominal parameters and their bounds; its grid may be a part of the recipe's.
+        features: [n, ...] queries, scaled as the training data was.
+        on_progress: called after every chunk of queries.
 
     Raises:
         ConfigError: the queries' width is not the model's.
         UnsoundError: a box or a query is NaN or infinite.
     """
-    at = _Bounded.of(head, recipe, box, features)
+    boxed = _BoxedNetwork.from_box(head, recipe, box, features)
+    network = boxed.network
 
-    def work(rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        x = at.queries(features[rows])
-        labels = at.network.predict(x, at.point)
-        held = [certified_labels(at.network, x, labels, *part).cpu() for part in at.parts]
-        return labels.cpu().numpy(), torch.cat(held).numpy()
+    def certify_chunk(rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        queries = boxed.load_queries(features[rows])
+        labels = network.predict(queries, boxed.point)
+        certified_by_part = [
+            certify_labels(network, queries, labels, bounds, rounding).cpu()
+            for bounds, rounding in boxed.parts
+        ]
+        certified = torch.cat(certified_by_part)
+        return labels.cpu().numpy(), certified.numpy()
 
+    progress = row_reporter(on_progress, len(features), len(box.ks))
     with torch.no_grad():
-        made = group().shared(
-            len(features), at.at_once, work, counted(on_progress, len(features), len(box.ks))
-        )
-    prediction, certified = zip(*made, strict=True)
-    return Certificates(
-        box.ks, recipe.relation.name, np.concatenate(prediction), np.concatenate(certified, axis=1)
-    )
+        chunks = group().shared(len(features), boxed.queries_at_once, certify_chunk, progress)
+        label_chunks, certified_chunks = zip(*chunks, strict=True)
+    prediction = np.concatenate(label_chunks)
+    certified = np.concatenate(certified_chunks, axis=1)
+    return Certificates(box.ks, recipe.relation.name, prediction, certified)
 
 
-def envelope(head: nn.Sequential, recipe: Recipe, box: Box, features: np.ndarray) -> Envelope:
-    """The margin of two classes with its bounds over the box of each k >= 1.
+def compute_envelope(
+    head: nn.Sequential, recipe: Recipe, box: Box, features: np.ndarray
+) -> Envelope:
+    """Compute the margins of queries of two classes with their bounds over the box of each k >= 1.
 
-    Arguments and errors as ``certify``.
+    Bounds that overflow are infinite (Lemma 3 of docs/proofs/boxes.md).
+
+    Args:
+        head: the layers; their own parameters are not used.
+        recipe: what the box was trained by.
+        box: the nominal parameters and their bounds; its grid may be a part of the recipe's.
+        features: [n, ...] queries, scaled as the training data was.
+
+    Raises:
+        ConfigError: the queries' width is not the model's.
+        UnsoundError: a box or a query is NaN or infinite.
     """
-    some, at = slice(int(box.ks[0] == 0), None), _Bounded.of(head, recipe, box, features)
+    boxed = _BoxedNetwork.from_box(head, recipe, box, features)
+    network = boxed.network
 
-    def work(rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        x = at.queries(features[rows])
-        logits = at.network.logits(x, at.network.collapse_point(at.point))
-        margin = (logits[:, 0] - at.network.loss.threshold).nan_to_num(
-            -torch.inf, torch.inf, -torch.inf
-        )
-        lower, upper = zip(
-            *(bounded_margins(at.network, x, *part) for part in at.parts), strict=True
-        )
-        low, high = (torch.cat(end).cpu().double().numpy() for end in (lower, upper))
-        return margin.cpu().double().numpy(), low, high
+    def bound_chunk(rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        queries = boxed.load_queries(features[rows])
+        logits = network.logits(queries, network.collapse_point(boxed.point))
+        margin = logits[:, 0] - network.loss.threshold
+        # A NaN counts as -infinite, which no finite bounds contain; infinite bounds do.
+        margin = margin.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+        bounds_by_part = [
+            bound_binary_margins(network, queries, bounds, rounding)
+            for bounds, rounding in boxed.parts
+        ]
+        lower, upper = zip(*bounds_by_part, strict=True)
+        return _as_float64(margin), _as_float64(torch.cat(lower)), _as_float64(torch.cat(upper))
 
     with torch.no_grad():
-        margin, lower, upper = zip(*group().shared(len(features), at.at_once, work), strict=True)
-    bounds = (np.concatenate(each, axis=1)[some] for each in (lower, upper))
-    return Envelope(box.ks[some], np.concatenate(margin), *bounds)
+        chunks = group().shared(len(features), boxed.queries_at_once, bound_chunk)
+        margin_chunks, lower_chunks, upper_chunks = zip(*chunks, strict=True)
+    margin = np.concatenate(margin_chunks)
+    lower = np.concatenate(lower_chunks, axis=1)
+    upper = np.concatenate(upper_chunks, axis=1)
+    first = 1 if box.ks[0] == 0 else 0  # an envelope has no bounds at k = 0
+    return Envelope(box.ks[first:], margin, lower[first:], upper[first:])
+
+
+def _as_float64(values: Tensor) -> np.ndarray:
+    """Return a tensor's values as a NumPy array of float64 on the CPU."""
+    return values.cpu().double().numpy()
 
 
 @dataclass(frozen=True)
-class _Bounded:
-    """A network over a box, in parts that fit beside some queries.
+class _BoxedNetwork:
+    """A network with bounds on its parameters, in parts that fit into the working memory.
 
     Attributes:
+        network: the network, which bounds its outputs over a box.
         point: the nominal parameters.
         parts: (bounds for some of the ks, their rounding), in the order of the ks.
-        at_once: how many queries fit beside one.
-        dtype, device: of the queries.
+        queries_at_once: how many queries fit into the working memory beside one part.
+        dtype: the precision of queries, by its name in PyTorch.
+        device: where queries are computed.
     """
 
     network: Network
     point: Point
     parts: tuple[tuple[Intervals, Rounding], ...]
-    at_once: int
+    queries_at_once: int
     dtype: str
     device: torch.device
 
     @classmethod
-    def of(cls, head: nn.Sequential, recipe: Recipe, box: Box, features: np.ndarray) -> "_Bounded":
-        """For queries of such a shape, within the working memory."""
-        training, compute = recipe.training, recipe.compute
-        network = Network.of(
-            head, training.loss, recipe.classes, pick_kernel(compute).products(training.product)
-        )
-        network.check(features.shape[1:], box.nominal, "inputs: a query")
-        device, dtype = pick_device(compute), getattr(torch, training.dtype)
+    def from_box(
+        cls, head: nn.Sequential, recipe: Recipe, box: Box, features: np.ndarray
+    ) -> "_BoxedNetwork":
+        """Split a box into parts for queries of the shape that ``features`` [n, ...] have.
+
+        Raises:
+            ConfigError: the queries' width is not the model's.
+        """
+        training = recipe.training
+        compute = recipe.compute
+        products = pick_kernel(compute).products(training.product)
+        network = Network.from_head(head, training.loss, recipe.classes, products)
+        query_shape = features.shape[1:]
+        network.check_record_shape(query_shape, box.nominal, "inputs: a query")
+        device = pick_device(compute)
+        dtype = getattr(torch, training.dtype)
         box = box.to(device, dtype)
-        rounding = Rounding.of(box.ks, dtype, device)
-        widths = network.widths(features.shape[1:], box.nominal)
-        size, part = _block(widths, compute, dtype, len(box.ks), network.outputs)
-        ks = [slice(low, low + part) for low in range(0, len(box.ks), part)]
-        parts = tuple((part_of(box.bounds, some), rounding[some]) for some in ks)
-        return cls(network, box.nominal, parts, size, training.dtype, device)
-
-    def queries(self, features: np.ndarray) -> Tensor:
-        """A copy, as features may be read-only; checked."""
-        x = torch.from_numpy(np.array(features, order="C")).to(
-            self.device, getattr(torch, self.dtype)
+        rounding = Rounding.for_grid(box.ks, dtype, device)
+        widths = network.numbers_per_record(query_shape, box.nominal)
+        queries_at_once, ks_at_once = _chunk_sizes(
+            widths, compute, dtype, len(box.ks), network.outputs
         )
-        return check_queries(x, self.dtype)
+        chunks = [slice(start, start + ks_at_once) for start in range(0, len(box.ks), ks_at_once)]
+        parts = tuple((select_ks(box.bounds, chunk), rounding[chunk]) for chunk in chunks)
+        return cls(network, box.nominal, parts, queries_at_once, training.dtype, device)
+
+    def load_queries(self, features: np.ndarray) -> Tensor:
+        """Return queries [n, ...] as a checked tensor, copied because features may be read-only."""
+        copied = np.array(features, order="C")
+        queries = torch.from_numpy(copied).to(self.device, getattr(torch, self.dtype))
+        return check_queries(queries, self.dtype)
 
 
-def check_queries(x: Tensor, dtype: str) -> Tensor:
-    """The queries, if every feature is finite in the model's precision (UnsoundError), and
-    PyTorch keeps to that.
+def check_queries(queries: Tensor, dtype: str) -> Tensor:
+    """Return the queries, after a check that each feature is finite in the model's precision.
+
+    Args:
+        queries: [n, ...] in the model's precision.
+        dtype: that precision, as the error names it.
+
+    Raises:
+        UnsoundError: a feature is NaN or infinite, or PyTorch computes in another precision.
     """
-    check_precision(x.dtype, x.device)
-    if not bool(torch.isfinite(x).all()):
+    check_precision(queries.dtype, queries.device)
+    if not bool(torch.isfinite(queries).all()):
         raise UnsoundError(f"inputs: a query has a feature that is NaN, or infinite in {dtype}")
-    return x
+    return queries
 
 
-def certified_labels(
-    network: Network, x: Tensor, labels: Tensor, bounds: Intervals, rounding: Rounding
+def certify_labels(
+    network: Network, queries: Tensor, labels: Tensor, bounds: Intervals, rounding: Rounding
 ) -> Tensor:
-    """[K, n] bool: the label is constant over each box, and no bound overflows.
+    """Return whether each label is constant over the box of each k, [K, n] bool.
 
-    One output, or the difference of two: its bounds lie strictly on the label's side of the loss's
-    threshold. More classes: each logit difference with the predicted class is bounded through the
-    difference of the last layer's rows.
+    It is False where a bound overflows, and where a bound ties with the threshold.
+
+    Args:
+        network: bounds its outputs over a box, widened for rounding.
+        queries: [n, ...].
+        labels: [n] int64, the labels of the nominal model.
+        bounds: of the parameters, for K values of k.
+        rounding: the widening for these k.
     """
-    with watched() as watch:
+    with recording_overflow() as overflow:
         if network.outputs == 1:
-            f = network.bound_logits(x, bounds, rounding)
+            # One output, or the difference of two: its bounds lie on the label's side of the
+            # loss's threshold.
+            logits = network.bound_logits(queries, bounds, rounding)
             threshold = network.loss.threshold
-            held = torch.where(
-                labels == 1, f.lower[..., 0] > threshold, f.upper[..., 0] < threshold
-            )
+            is_above = logits.lower[..., 0] > threshold
+            is_below = logits.upper[..., 0] < threshold
+            certified = torch.where(labels == 1, is_above, is_below)
         else:
-            hidden = network.bound_hidden(x, bounds, rounding)
-            held = (network.bound_margins(hidden, labels, bounds, rounding).lower > 0).all(dim=-1)
-    return held if watch.finite is None else held & watch.finite
+            # Each logit difference with the predicted class is bounded through the difference of
+            # the last layer's rows.
+            hidden = network.bound_hidden(queries, bounds, rounding)
+            leads = network.bound_margins(hidden, labels, bounds, rounding)
+            certified = (leads.lower > 0).all(dim=-1)
+    # Lemma 7 of docs/proofs/boxes.md: an overflow is no error, which would tell a private fact.
+    if overflow.finite is None:
+        return certified
+    return certified & overflow.finite
 
 
-def bounded_margins(
-    network: Network, x: Tensor, bounds: Intervals, rounding: Rounding
+def bound_binary_margins(
+    network: Network, queries: Tensor, bounds: Intervals, rounding: Rounding
 ) -> tuple[Tensor, Tensor]:
-    """([K, n], [K, n]): bounds on the margin of two classes; infinite where one overflows, as in
-    ``certified_labels``.
+    """Return bounds on the margin of two classes over the box of each k, ([K, n], [K, n]).
+
+    The margin is the logit less the loss's threshold; its bounds are infinite where one overflows.
+
+    Args:
+        network: bounds its outputs over a box, widened for rounding.
+        queries: [n, ...].
+        bounds: of the parameters, for K values of k.
+        rounding: the widening for these k.
     """
-    with watched() as watch:
-        f, threshold = network.bound_logits(x, bounds, rounding), network.loss.threshold
-    low, high = f.lower[..., 0] - threshold, f.upper[..., 0] - threshold
-    if watch.finite is None:
-        return low, high
-    return torch.where(watch.finite, low, -torch.inf), torch.where(watch.finite, high, torch.inf)
+    with recording_overflow() as overflow:
+        logits = network.bound_logits(queries, bounds, rounding)
+    threshold = network.loss.threshold
+    lower = logits.lower[..., 0] - threshold
+    upper = logits.upper[..., 0] - threshold
+    if overflow.finite is None:
+        return lower, upper
+    lower = torch.where(overflow.finite, lower, -torch.inf)
+    upper = torch.where(overflow.finite, upper, torch.inf)
+    return lower, upper
 
 
-def _block(
+def _chunk_sizes(
     widths: int, compute: ComputeConfig, dtype: torch.dtype, ks: int, outputs: int
 ) -> tuple[int, int]:
-    """(queries at once, k at once) that fit the working memory, with the margin of each pair of
-    classes.
+    """Return (queries at once, ks at once) that fit into the working memory.
+
+    Args:
+        widths: numbers that a query's pass through the network has beside each k.
+        compute: has the working memory.
+        dtype: of the queries.
+        ks: how many values of k there are.
+        outputs: the number of logits; the margin of each pair of them is held as well.
     """
-    budget = (
-        compute.memory_mb * 2**20 // (12 * dtype.itemsize * (widths + outputs * (outputs - 1) // 2))
-    )
-    part = max(1, min(ks, budget // 256))
-    return max(1, min(4096, budget // part)), part
+    pairs_of_outputs = outputs * (outputs - 1) // 2
+    numbers = widths + pairs_of_outputs
+    bytes_per_query_and_k = COPIES_OF_A_PASS * dtype.itemsize * numbers
+    queries_and_ks = compute.memory_mb * 2**20 // bytes_per_query_and_k
+    most_ks = queries_and_ks // MIN_QUERIES_BESIDE_SEVERAL_KS
+    ks_at_once = max(1, min(ks, most_ks))
+    most_queries = queries_and_ks // ks_at_once
+    queries_at_once = max(1, min(MAX_QUERIES_AT_ONCE, most_queries))
+    return queries_at_once, ks_at_once

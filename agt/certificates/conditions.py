@@ -1,19 +1,22 @@
-"""The conditions a-g of method.md section 3: how each stands in this run, and why."""
+"""The conditions a to g of method.md section 3: whether each holds for a run, and on what evidence.
+
+A privacy guarantee can rest on a run's certificates only if all seven conditions hold.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from agt.data.dataset import Dataset
 from agt.facts import (
     Declaration,
+    Evidence,
     Fact,
-    Grounds,
     Standing,
     Value,
     declared,
-    grounds,
-    grounds_of,
+    evidence,
+    evidence_from_json,
     not_held,
     proved,
     with_code,
@@ -24,23 +27,20 @@ from agt.templates import FORMATS
 from agt.training.batches import BatchPlan
 from agt.training.recipe import Recipe
 
-FORMATS.update(  # a relation's own words about it, which its file has
-    ball=lambda name: RELATIONS[name].ball_of(),
-    unnested=lambda name: RELATIONS[name].unnested,
+# How templates of facts print the name of a relation: by the relation's own text about itself.
+FORMATS.update(
+    ball=lambda name: RELATIONS[name].describe_ball(),
+    unnested=lambda name: RELATIONS[name].reason_not_nested,
 )
-# d has one for boxes, for heads in closed form, for the smooth networks of versions up to 0.6, for
-# votes
-NAMES = {
+CONDITION_NAMES = {
     "a": ("dense grid",),
     "b": ("each record stands alone",),
     "c": ("public constants",),
     "d": (
-        *(
-            "inclusion-monotone rules",
-            "every step non-expansive",
-            "curvature moves as a neighbour does",
-        ),
-        "a record moves one vote",
+        "inclusion-monotone rules",  # of boxes
+        "every step non-expansive",  # of heads in closed form
+        "curvature moves as a neighbour does",  # of smooth networks, in versions up to 0.6
+        "a record moves one vote",  # of votes
     ),
     "e": ("public preprocessing and choices",),
     "f": ("floating point",),
@@ -50,113 +50,129 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition: its letter in method.md, what it asks, and what it rests on here.
+    """One of the conditions a to g, with the evidence for it.
 
-    It holds unless something is missing; what was only declared is told apart from what was proved
-    (agt/facts.py).
+    Attributes:
+        letter: its letter in method.md, "a" to "g".
+        name: what it asks, one of ``CONDITION_NAMES[letter]``.
+        evidence: the facts that it rests on in this run.
     """
 
     letter: str
     name: str
-    grounds: Grounds
+    evidence: Evidence
 
     @property
     def standing(self) -> Standing:
-        """Proved here, declared, or not held."""
-        return self.grounds.standing
+        """Return whether it is proved, declared or not held."""
+        return self.evidence.standing
 
     @property
     def held(self) -> bool:
-        """Whether a guarantee may rest on it."""
-        return self.grounds.held
+        """Return whether a guarantee may rest on it: it is proved or declared."""
+        return self.evidence.held
 
     @property
     def why(self) -> str:
-        """For a stranger to read, the weakest reason first."""
-        return self.grounds.why
+        """Return the evidence as text for a report, the weakest fact first."""
+        return self.evidence.why
 
-    def and_(self, *facts: Fact) -> "Condition":
-        """The same condition, resting on more."""
-        return Condition(self.letter, self.name, self.grounds.and_(*facts))
+    def with_facts(self, *facts: Fact) -> "Condition":
+        """Return the condition with these facts added to its evidence."""
+        return replace(self, evidence=self.evidence.with_facts(*facts))
 
     def as_json(self) -> dict[str, Any]:
-        """For records: what it is, how it stands, and every fact."""
+        """Return the JSON value that records hold: letter, name, standing, and every fact."""
         return {
             "letter": self.letter,
             "name": self.name,
             "standing": str(self.standing),
             "held": self.held,
-            **asdict(self.grounds),
+            **asdict(self.evidence),
         }
 
     @classmethod
-    def of(cls, node: Mapping[str, Any]) -> "Condition":
-        """Read back what ``as_json`` made.
+    def from_json(cls, node: Mapping[str, Any]) -> "Condition":
+        """Return the condition that ``as_json`` made the JSON value ``node`` of.
 
         Raises:
-            ValueError, TypeError, KeyError: it is no such thing, or none that this version
-                assesses.
+            ValueError, TypeError, KeyError: ``node`` describes no condition, or one that this
+                version does not assess.
         """
-        letter, name = node["letter"], node["name"]
-        if name not in NAMES.get(letter, ()):
+        letter = node["letter"]
+        name = node["name"]
+        if name not in CONDITION_NAMES.get(letter, ()):
             raise ValueError(f"no condition is called {letter!r}, {name!r}")
-        return cls(letter, name, grounds_of(node))
+        return cls(letter, name, evidence_from_json(node))
 
 
-def with_codes(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON value of a condition as ``as_json`` has it: in earlier versions facts were
-    text.
+def upgrade_json(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a condition's JSON value of any version in today's form, where facts have codes.
+
+    Versions up to ``facts.LAST_IN_WORDS`` recorded facts as text.
 
     Raises:
-        ValueError, TypeError, KeyError: it is no such thing.
+        ValueError, TypeError, KeyError: ``node`` describes no condition.
     """
-    facts = [with_code(fact) if "why" in fact else fact for fact in node["facts"]]
-    return {key: value for key, value in node.items() if key != "why"} | {"facts": facts}
+    upgraded = dict(node)
+    upgraded.pop("why", None)
+    upgraded["facts"] = [with_code(fact) if "why" in fact else fact for fact in node["facts"]]
+    return upgraded
 
 
-def weaker(recorded: Sequence[Condition], now: Sequence[Condition]) -> tuple[Condition, ...]:
-    """Each condition as the weaker of two assessments has it: a run's own, and the one that its
-    data allows today.
+def weaker_conditions(
+    recorded: Sequence[Condition], now: Sequence[Condition]
+) -> tuple[Condition, ...]:
+    """Return of each condition the weaker of two assessments.
 
-    What was not held when a run was made does not come to hold because a file beside its data is
-    gone. Of two that stand alike, every declaration of either stays: a claim that lost one would
-    hide what it rests on.
+    A condition that did not hold when a run was made does not come to hold because a file beside
+    its data is gone. Of two that stand alike, every declaration of either stays, so that a claim
+    hides nothing that it rests on.
+
+    Args:
+        recorded: the conditions that the run recorded; one that is missing counts as not held.
+        now: the conditions that the run's data allows today, which the result has in this order.
     """
-    earlier = {condition.letter: condition for condition in recorded}
-    unknown = grounds(not_held("not_recorded"))
-    pairs = [(earlier.get(c.letter, Condition(c.letter, c.name, unknown)), c) for c in now]
-    return tuple(_weaker(then, c) for then, c in pairs)
+    recorded_by_letter = {condition.letter: condition for condition in recorded}
+    not_recorded = evidence(not_held("not_recorded"))
+    result = []
+    for condition in now:
+        unknown = Condition(condition.letter, condition.name, not_recorded)
+        earlier = recorded_by_letter.get(condition.letter, unknown)
+        result.append(_weaker_condition(earlier, condition))
+    return tuple(result)
 
 
-def _weaker(then: Condition, now: Condition) -> Condition:
-    if then.standing is not now.standing:
-        return then if then.standing.weaker(now.standing) else now
-    known = then.grounds.facts
-    return then.and_(
-        *(f for f in now.grounds.facts if f.standing is not Standing.PROVED and f not in known)
-    )
+def _weaker_condition(earlier: Condition, now: Condition) -> Condition:
+    """Return the weaker of two assessments of a condition, or both joined if they stand alike."""
+    if earlier.standing is not now.standing:
+        return earlier if earlier.standing.is_weaker_than(now.standing) else now
+    known = earlier.evidence.facts
+    added = [
+        fact
+        for fact in now.evidence.facts
+        if fact.standing is not Standing.PROVED and fact not in known
+    ]
+    return earlier.with_facts(*added)
 
 
 def condition_counts(conditions: Sequence[Condition]) -> dict[str, int]:
-    """For metrics.json: how many hold, how many of those rest on declarations, how many there
-    are.
-    """
-    on_declarations = sum(condition.standing is Standing.DECLARED for condition in conditions)
+    """Return the metrics of conditions: how many hold, how many are only declared, and all."""
+    declared_count = sum(condition.standing is Standing.DECLARED for condition in conditions)
     held = sum(condition.held for condition in conditions)
     return {
         "conditions_held": held,
-        "conditions_declared": on_declarations,
+        "conditions_declared": declared_count,
         "conditions": len(conditions),
     }
 
 
 def declarations(conditions: Sequence[Condition]) -> tuple[Declaration, ...]:
-    """Everything that was declared and not proved, for whoever reads a claim that rests on it."""
-    return tuple(
-        Declaration(condition.letter, fact)
-        for condition in conditions
-        for fact in condition.grounds.declarations
-    )
+    """Return every fact that was declared and not proved, with its condition's letter."""
+    found = []
+    for condition in conditions:
+        found += [Declaration(condition.letter, fact) for fact in condition.evidence.declarations]
+    return tuple(found)
 
 
 def assess(
@@ -171,75 +187,96 @@ def assess(
     rounding: Fact,
     features: Sequence[Fact] = (),
 ) -> tuple[Condition, ...]:
-    """Conditions a-g for one run. A privacy guarantee can rest on its certificates only if all are
-    held.
+    """Assess conditions a to g for one run.
 
     Args:
-        dataset: what was trained on, and what is known of how it was made.
-        recipe, plan: how it was trained.
+        dataset: what was trained on; it has the evidence of its selection and preprocessing.
+        recipe: how it was trained.
+        plan: the batches that it was trained by.
         choices: what the settings were chosen on, for condition e.
-        every_k: for which k there are certificates (condition a).
+        every_k: for which k there are certificates, for condition a.
         constants: which public constants the configuration states (``stated_constants``), for
             condition c.
-        step: condition d's name for this kind of certificate (``NAMES``), and whether neighbours'
-            bounds nest.
-        rounding: condition f.
-        features: the public feature map, for condition e.
+        step: condition d's name for this kind of certificate (``CONDITION_NAMES``), and the fact
+            whether neighbours' bounds nest.
+        rounding: whether rounding is accounted for, for condition f.
+        features: the facts about the public feature map, for condition e.
     """
+    step_name, step_fact = step
     hashed = proved("batches_by_hash")
-    found = {
-        "a": grounds(every_k),
-        "b": dataset.selection.and_(hashed),
+    evidence_by_letter = {
+        "a": evidence(every_k),
+        "b": dataset.selection.with_facts(hashed),
         "c": _constants(dataset, recipe.training, plan, constants),
-        "d": grounds(step[1]),
-        "e": dataset.preprocessing.and_(*features, choices),
-        "f": grounds(rounding),
-        "g": grounds(symmetric_fact(recipe.relation)),
+        "d": evidence(step_fact),
+        "e": dataset.preprocessing.with_facts(*features, choices),
+        "f": evidence(rounding),
+        "g": evidence(symmetric_fact(recipe.relation)),
     }
-    return named(found, step[0])
+    return conditions_from(evidence_by_letter, step_name)
 
 
-def named(found: Mapping[str, Grounds], step: str) -> tuple[Condition, ...]:
-    """Conditions by letter, with their names; ``step``: condition d's."""
+def conditions_from(
+    evidence_by_letter: Mapping[str, Evidence], step_name: str
+) -> tuple[Condition, ...]:
+    """Return the conditions with this evidence, in its order.
+
+    Args:
+        evidence_by_letter: the evidence for each condition.
+        step_name: the name of condition d, which depends on the kind of certificate.
+    """
+    names = {letter: names[0] for letter, names in CONDITION_NAMES.items()}
+    names["d"] = step_name
     return tuple(
-        Condition(letter, step if letter == "d" else NAMES[letter][0], what)
-        for letter, what in found.items()
+        Condition(letter, names[letter], found) for letter, found in evidence_by_letter.items()
     )
 
 
 def stated_constants(plan: BatchPlan, code: str, **values: Value) -> Fact:
-    """Return that the configuration states public constants: the batch plan's, and ``values``."""
+    """Return the proved fact that the configuration states public constants.
+
+    Args:
+        plan: whose normaliser and greatest batch size the fact names.
+        code: which sentence the fact is, a key of ``fact_sentences.TEMPLATES``.
+        **values: what else that sentence takes.
+    """
     return proved(code, normaliser=plan.normalizer, n_max=plan.n_max, **values)
 
 
 def _constants(
     dataset: Dataset, training: TrainingConfig, plan: BatchPlan, stated: Fact
-) -> Grounds:
-    """Condition c.
+) -> Evidence:
+    """Return the evidence for condition c: the normaliser and the sizes are public constants.
 
-    A size that the configuration states is declared: code cannot see where the number came from.
+    Args:
+        dataset: has the evidence of its declared size.
+        training: may set the normaliser itself.
+        plan: the batches; ``plan.declared`` says whether a size was declared at all.
+        stated: the fact of ``stated_constants``.
     """
     normaliser = plan.normalizer
     if not plan.declared:
-        return grounds(not_held("normaliser_from_records", normaliser=normaliser))
+        return evidence(not_held("normaliser_from_records", normaliser=normaliser))
+    # A size that the configuration states is only declared: code cannot see where it came from.
     if training.batch.normalizer is not None:
-        return grounds(
+        return evidence(
             declared(
                 "normaliser_public", normaliser=normaliser, setting="training.batch.normalizer"
             ),
             stated,
         )
-    share = declared(
+    declared_size = declared(
         "normaliser_of_public_size", normaliser=normaliser, setting="dataset.declared_size"
     )
-    return grounds(dataset.size or share, stated)
+    return evidence(dataset.size or declared_size, stated)
 
 
 def shards_fact(members: int, touches: int) -> Fact:
-    """Return why a record's shard is its own affair, in an ensemble of so many members.
+    """Return the fact that a record's shard depends on its own id alone, for condition b.
 
     Args:
-        touches: how many members one k can change.
+        members: how many members the ensemble has.
+        touches: how many of them one k can change.
     """
     if touches == 1:
         return proved("shards_by_hash", members=members)
@@ -247,7 +284,7 @@ def shards_fact(members: int, touches: int) -> Fact:
 
 
 def symmetric_fact(relation: RelationConfig) -> Fact:
-    """Condition g, which the relation alone decides."""
+    """Return the fact whether a relation is symmetric, for condition g, which it decides alone."""
     if not RELATIONS[relation.name].symmetric:
         return not_held("one_sided", relation=relation.name)
     if relation.radius is not None:

@@ -2,6 +2,7 @@
 rows.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
@@ -11,6 +12,17 @@ from agt.errors import AgtError
 
 ROWS = 2**15
 """Rows of a large file that are held at once."""
+
+ALIGNMENT_BYTES = 64
+"""Where PyTorch's own tensors begin: a product may round otherwise at another alignment."""
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype | str) -> np.ndarray:
+    """Return an uninitialised array whose bytes begin at a multiple of ``ALIGNMENT_BYTES``."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    buffer = np.empty(size + ALIGNMENT_BYTES, dtype=np.uint8)
+    start = -buffer.ctypes.data % ALIGNMENT_BYTES
+    return buffer[start : start + size].view(dtype).reshape(shape)
 
 
 def row_words(row: int) -> str:

@@ -14,7 +14,7 @@ from agt.data.ids import default_ids
 from agt.data.labelled import queries, query_labels
 from agt.data.meanings import label_free_facts
 from agt.data.records import Records, records
-from agt.facts import grounds, proved
+from agt.facts import evidence, proved
 from agt.settings import Positive, schema
 
 CLASSES = ("left", "right")
@@ -67,11 +67,11 @@ class Blobs:
                 "center": self.center,
                 "std": self.std,
             },
-            selection=grounds(
+            selection=evidence(
                 proved("generated"),
                 *label_free_facts(self.label_free, False),
             ),
-            preprocessing=grounds(proved("polynomials_fixed")),
+            preprocessing=evidence(proved("polynomials_fixed")),
             size=proved("size_of_generator"),
             plane=Plane(train_points, lift),
         )

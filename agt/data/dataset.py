@@ -19,7 +19,7 @@ import numpy as np
 from agt.data.arrays import is_mapped, pieces
 from agt.data.ids import _rough_hash
 from agt.data.records import DataError, Records, fingerprint
-from agt.facts import Fact, Grounds
+from agt.facts import Evidence, Fact
 
 PublicRows = Literal["test", "train"]
 
@@ -73,8 +73,8 @@ class Dataset:
     test: Records
     declared_size: float | None
     scaling: Mapping[str, object]
-    selection: Grounds
-    preprocessing: Grounds
+    selection: Evidence
+    preprocessing: Evidence
     size: Fact | None = None
     pretrain: Records | None = None
     plane: Plane | None = field(default=None, compare=False)

@@ -21,7 +21,7 @@ from agt.data.files import ColumnReader, arrays_in, same_shape
 from agt.data.labelled import FileConstants, FileFeatures, FileRows, LabelledFile, RowContent
 from agt.data.records import DataError, Records
 from agt.errors import DataMissing
-from agt.facts import Fact, Grounds, declared, grounds, not_held, proved
+from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
 from agt.settings import Positive, schema
 from agt.store import file_sha256, places, unseal
 
@@ -136,9 +136,9 @@ class Embeddings(LabelledFile):
             },
         )
 
-    def _selection(self, split: Fact, rows: FileRows) -> Grounds:
+    def _selection(self, split: Fact, rows: FileRows) -> Evidence:
         alone = alone_fact(rows.columns.path, units=self.unit is not None)
-        return grounds(
+        return evidence(
             split,
             alone or declared("vectors_made_alone", column=self.x),
             *rows.facts,

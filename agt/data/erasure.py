@@ -25,7 +25,7 @@ from agt.data.arrays import row_words
 from agt.data.dataset import Dataset, DataSource
 from agt.data.ids import CONTENT, content_ids
 from agt.data.records import DataError, Records
-from agt.facts import Fact, Grounds, declared, not_held, proved
+from agt.facts import Evidence, Fact, declared, not_held, proved
 
 IsErased = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """([n] ids, [n] units of records) -> [n] bool, those that were erased."""
@@ -66,7 +66,7 @@ def part(
     """
     loaded = source.load()
     erased = is_erased(loaded.train.ids, loaded.train.units)
-    stated: Grounds = loaded.preprocessing
+    stated: Evidence = loaded.preprocessing
     if hasattr(source, "stated"):
         stated = source.stated(loaded.settled).constants
     rest = loaded
@@ -85,7 +85,7 @@ def _as_json(settled: Mapping[str, object]) -> str:
     return json.dumps(settled, sort_keys=True, default=list)
 
 
-def without(loaded: Dataset, erased: np.ndarray, stated: Grounds) -> Dataset:
+def without(loaded: Dataset, erased: np.ndarray, stated: Evidence) -> Dataset:
     """The dataset less the records that ``erased`` [n] bool marks.
 
     Raises DataError: by ``stated`` there is no such.
@@ -102,7 +102,7 @@ def without(loaded: Dataset, erased: np.ndarray, stated: Grounds) -> Dataset:
     return replace(loaded, train=loaded.train.take(~erased), plane=plane)
 
 
-def _untouched(stated: Grounds, same: bool) -> Fact:
+def _untouched(stated: Evidence, same: bool) -> Fact:
     if not stated.held:
         return not_held(
             "features_read_off_records",

@@ -40,6 +40,7 @@ from agt.data.arrays import ROWS, not_finite, row_words
 from agt.data.ids import most_frequent
 from agt.data.records import DataError
 from agt.errors import DataMissing, first_line, nearest
+from agt.messages import Message
 from agt.settings import schema
 from agt.store import locate
 
@@ -266,7 +267,7 @@ class ColumnReader:
         return f"{row_words(row)} (line {row + 1 + self.form.header} of the file)"
 
     def refuse(
-        self, name: str, setting: str, bad: np.ndarray | pa.Array, values: Any, why: str
+        self, name: str, setting: str, bad: np.ndarray | pa.Array, values: Any, why: str | Message
     ) -> None:
         """Raise DataError for the first row of a column that is bad, if there is one.
 
@@ -287,7 +288,15 @@ class ColumnReader:
             else repr(value)
         )
         raise DataError(
-            f"{self.path}: {setting}: column '{name}' has {has} in {self.row(row)}: {why}"
+            Message(
+                "{path}: {setting}: column '{name}' has {has} in {row}: {why}",
+                path=self.path,
+                setting=setting,
+                name=name,
+                has=has,
+                row=self.row(row),
+                why=why,
+            )
         )
 
     def column(self, name: str, setting: str, missing: Sequence[str] = ()) -> pa.Array:
@@ -386,13 +395,13 @@ class ColumnReader:
                 bad = pc.equal(
                     cells, next(value for value in pc.unique(cells) if not _is_number(value))
                 )
-                why = (
+                form = Message(
                     "written with a point and nothing between thousands, as in 1234.5 (a comma: "
-                    "+dataset.csv.decimal=',')"
+                    "{config:+dataset.csv.decimal=','})"
                 )
                 if self.form and self.form.decimal == ",":
-                    why = "written with a comma, as in 1.234,5 (dataset.csv.decimal)"
-                why = f"expected a number, {why}, or a date such as 2024-12-31"
+                    form = Message("written with a comma, as in 1.234,5 (dataset.csv.decimal)")
+                why = Message("expected a number, {form}, or a date such as 2024-12-31", form=form)
                 self.refuse(
                     name, setting, pc.fill_null(bad, False), pc.utf8_trim_whitespace(column), why
                 )

@@ -30,7 +30,7 @@ from agt.data.labelled import class_indices, queries, query_labels, read_labels
 from agt.data.meanings import split_fact
 from agt.data.records import UNLABELLED, DataError, Records, records
 from agt.errors import ConfigError, DataMissing, nearest
-from agt.facts import Fact, Grounds, Value, declared, grounds, not_held, proved
+from agt.facts import Evidence, Fact, Value, declared, evidence, not_held, proved
 from agt.settings import DeclaredSize, Positive, keyword_schema, schema, validate
 from agt.store import locate, resolve
 
@@ -84,11 +84,11 @@ class Digits:
             test=everyone.take(test),
             declared_size=self.declared_size,
             scaling={"divisor": self.LEVELS, "center": self.CENTER},
-            selection=grounds(
+            selection=evidence(
                 proved("digits_used", digits=tuple(self._names)),
                 split_fact(self.test_fraction, self.split_key),
             ),
-            preprocessing=grounds(scaled),
+            preprocessing=evidence(scaled),
         )
 
     def load_queries(self, path: Path) -> Records:
@@ -283,7 +283,7 @@ class MedMnist:
             declared_size=self.declared_size,
             scaling={"divisor": _WHITE, "center": self.center, "scale": self.scale},
             selection=self._selection(used),
-            preprocessing=grounds(scaled, self._classes_fact()),
+            preprocessing=evidence(scaled, self._classes_fact()),
             pretrain=pretrain,
             settled={"shape": images.shape[1:], "used": used},
         )
@@ -412,7 +412,7 @@ class MedMnist:
             )
         return tuple(" or ".join(names[c] for c in side) for side in sides)
 
-    def _selection(self, used: list[int]) -> Grounds:
+    def _selection(self, used: list[int]) -> Evidence:
         chosen = dict[str, Value]()
         thinned = dict[str, Value]()
         if self.finetune_classes is not None:
@@ -427,7 +427,7 @@ class MedMnist:
             (True, True): "ids_by_content_of_classes_thinned",
         }
         ids = proved(codes[bool(chosen), bool(thinned)], **chosen, **thinned)
-        return grounds(ids, declared("split_of_medmnist"))
+        return evidence(ids, declared("split_of_medmnist"))
 
 
 def _read(columns: ColumnReader, splits: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:

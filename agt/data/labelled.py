@@ -36,7 +36,7 @@ from agt.data.meanings import classes_fact, id_facts, label_free_facts, split_fa
 from agt.data.population import Outside
 from agt.data.records import UNLABELLED, DataError, Records, records
 from agt.errors import ConfigError, few, nearest
-from agt.facts import Fact, Grounds, declared, grounds, not_held, proved
+from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
 from agt.settings import MOST_ROWS, DeclaredSize, schema, validate
 from agt.store import locate
 
@@ -379,7 +379,7 @@ class LabelledFile(ABC):
         return getattr(self, "csv", None)
 
     @abstractmethod
-    def _selection(self, split: Fact, rows: FileRows) -> Grounds:
+    def _selection(self, split: Fact, rows: FileRows) -> Evidence:
         """Condition b: the split, what names the rows, and whether each one's content was made
         from that record alone.
         """
@@ -553,9 +553,9 @@ class LabelledFile(ABC):
         return replace(self, classes=self.classes or tuple(settled["classes"]))
 
     @property
-    def constants(self) -> Grounds:
+    def constants(self) -> Evidence:
         """Condition e: whether the constants that make the features are public."""
-        return grounds(self._scaling_fact(), self._classes_fact())
+        return evidence(self._scaling_fact(), self._classes_fact())
 
     def load_queries(self, path: Path) -> Records:
         """The same columns, scaled by the same constants; label and id are optional.
@@ -790,9 +790,9 @@ def dataset_of(
         test=everyone.take(np.empty(0, dtype=np.int64)),
         declared_size=declarations.size,
         scaling={},
-        selection=grounds(*facts, *label_free_facts(label_free, given), made),
+        selection=evidence(*facts, *label_free_facts(label_free, given), made),
         label_free=label_free,
-        preprocessing=grounds(*coding[1:], _given_classes_fact(declarations.classes is not None)),
+        preprocessing=evidence(*coding[1:], _given_classes_fact(declarations.classes is not None)),
         size=_given_size_fact(declarations.size),
         tested=False,
     )

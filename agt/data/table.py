@@ -52,7 +52,7 @@ from agt.data.labelled import (
 from agt.data.population import Outside, population_mismatches
 from agt.data.records import DataError
 from agt.errors import ConfigError, few, nearest
-from agt.facts import Fact, Grounds, declared, grounds, not_held
+from agt.facts import Evidence, Fact, declared, evidence, not_held
 from agt.settings import schema, validate
 from agt.store import Broken, parse_yaml
 
@@ -551,8 +551,8 @@ class Table(Columns, LabelledFile):
     def _limits(self, constants: FileConstants) -> dict[str, Limits]:
         return {name: given or constants.ranges[name] for name, given in self.numeric.items()}
 
-    def _selection(self, split: Fact, rows: FileRows) -> Grounds:
-        return grounds(split, *rows.facts, self.facts[0])
+    def _selection(self, split: Fact, rows: FileRows) -> Evidence:
+        return evidence(split, *rows.facts, self.facts[0])
 
     def _split_fact(self) -> Fact:
         if self.test is None:

@@ -37,8 +37,14 @@ from agt.errors import ConfigError
 from agt.ledger.chain import EACH, Entry, Head, Unit
 from agt.mechanisms.accounts import CountedTable, LedgerState, MovedHead, OtherLedger
 from agt.mechanisms.budget import Allowance, Cost, Lot, eps_so_far
-from agt.mechanisms.composition import largest
-from agt.mechanisms.guarantees import LEAST, ApproximateDP, GaussianDP, Guarantee, guarantee_of
+from agt.mechanisms.composition import largest_holding
+from agt.mechanisms.guarantees import (
+    MIN_BUDGET,
+    ApproximateDP,
+    GaussianDP,
+    Guarantee,
+    read_guarantee,
+)
 from agt.relations import RELATIONS
 from agt.store import Broken
 
@@ -74,8 +80,10 @@ class Population:
                 raise ConfigError(
                     f"{key}={getattr(self, key)!r}: give it in a few words, unit='one customer' say"
                 )
-        if self.relation not in RELATIONS or RELATIONS[self.relation].no_release:
-            private = (name for name, relation in RELATIONS.items() if not relation.no_release)
+        if self.relation not in RELATIONS or RELATIONS[self.relation].reason_not_releasable:
+            private = (
+                name for name, relation in RELATIONS.items() if not relation.reason_not_releasable
+            )
             raise ConfigError(
                 f"relation={self.relation}: a budget is for one of {', '.join(private)}: what "
                 "protects against removals "
@@ -132,7 +140,7 @@ class Charge:
         others = {
             name: str(node[name]) for name in ("output", "mechanism", "run", "data", "relation")
         }
-        return cls(guarantee_of(node["guarantee"]), **others, unit=Unit(**node["unit"]))
+        return cls(read_guarantee(node["guarantee"]), **others, unit=Unit(**node["unit"]))
 
 
 @dataclass(frozen=True)
@@ -389,7 +397,10 @@ class Book:
                         {"admit": book._admit, "head": book._move, "declare": book._declare}[
                             entry.kind
                         ](entry, named)
-            book.answered, book.spent = body["first"] + body["size"] - 1, Cost.of(body["spent"])
+            book.answered, book.spent = (
+                body["first"] + body["size"] - 1,
+                Cost.from_json(body["spent"]),
+            )
             book.backwards, book.last, book.checkpoint = (
                 list(body["backwards"]),
                 checkpoint,
@@ -448,7 +459,7 @@ class Book:
                     f"have: {body['spent']} spent "
                     f"with it, where it comes to {spent.as_json()}"
                 )
-        self.spent = spent if spent is self.spent else Cost.of(body["spent"])
+        self.spent = spent if spent is self.spent else Cost.from_json(body["spent"])
         if entry.time < self.last.time:
             self.backwards.append(entry.number)
         self.last = entry
@@ -696,13 +707,13 @@ def _largest(allowance: Allowance, spent: Cost, guarantee: Guarantee) -> Guarant
     name, refused = next(iter(guarantee.parameters.items()))
 
     def weaker(value: float) -> Guarantee:
-        return guarantee_of({**guarantee.as_json, name: value})
+        return read_guarantee({**guarantee.as_json, name: value})
 
     def fits(value: float) -> bool:
         return allowance.fitting(spent, weaker(value), 1) == 1
 
-    if not fits(LEAST):
+    if not fits(MIN_BUDGET):
         return None
-    most = largest(fits, LEAST, refused)
+    most = largest_holding(fits, MIN_BUDGET, refused)
     unit = 10.0 ** (math.floor(math.log10(most)) - 2)  # three digits, rounded down
-    return weaker(max(LEAST, float(f"{math.floor(most / unit) * unit:.3g}")))
+    return weaker(max(MIN_BUDGET, float(f"{math.floor(most / unit) * unit:.3g}")))

@@ -56,6 +56,7 @@ from typing import Any
 
 from agt import sentences
 from agt.errors import AgtError, Busy, CheckError, ConfigError
+from agt.messages import Message
 from agt.store import Broken, file_kind, write_atomic
 
 Row = tuple[int, object, object]
@@ -351,7 +352,12 @@ def check_file(path: Path) -> None:
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(f"ledger={path}: no such file: agt ledger init makes one") from None
+        raise ConfigError(
+            Message(
+                "ledger={path}: no such file: {config:agt ledger init} makes one",
+                path=path,
+            )
+        ) from None
     except OSError as error:
         raise ConfigError(f"ledger={path}: cannot be looked at ({error.strerror})") from None
     if stat.S_ISDIR(status.st_mode):

@@ -12,7 +12,7 @@ Formal guarantees
     ``debit`` returns, and so before anything is drawn: a process that is killed later has spent it
     (store.py; the head after the commit, so that it never runs ahead of the ledger). Two debits at
     once are one after the other, each seeing the other's cost. What is admitted depends on the
-    entries alone (agt/mechanisms/composition.py).
+    entries alone (agt/mechanisms/budget.py).
     Opening follows the chain from its newest checkpoint, ``verify`` from its first entry; each cost
     is rechecked (book.py), and every later call does so with what others added meanwhile. An older
     copy is refused where a second head exists (chain.py); without one it cannot be told from the
@@ -99,6 +99,7 @@ from agt.ledger.store import LedgerFile, identity_of, make, making, other_progra
 from agt.mechanisms.accounts import Account, Counts, LedgerState
 from agt.mechanisms.budget import Cost, Lot
 from agt.mechanisms.mechanism import Mechanism
+from agt.messages import Message
 from agt.store import Broken
 
 SUFFIX = ".ledger"
@@ -205,11 +206,14 @@ def _tables(path: Path, declared: Declared = ()) -> list[tuple[AdmittedTable, st
         if other_program(path) or identity_of(path) in declared:
             return []
         raise CheckError(
-            f"{error}; as long as it cannot be opened, it is not known whose people it counts. If "
-            "it holds "
-            f"no account of these, agt ledger admit NAME unreadable={path} declares it in the "
-            "ledger NAME "
-            "(agt ledger init takes unreadable= as well)"
+            Message(
+                "{error}; as long as it cannot be opened, it is not known whose people it "
+                "counts. If it holds no account of these, agt ledger admit NAME "
+                "unreadable={path} declares it in the ledger NAME ({config:agt ledger init} "
+                "takes unreadable= as well)",
+                error=error,
+                path=path,
+            )
         ) from None
 
 
@@ -287,8 +291,11 @@ class Ledger:
         with folder_alone(path.parent), ExitStack() as undo:
             if path.exists() or path.is_symlink():
                 raise ConfigError(
-                    f"ledger={path}: there is one already, and a budget is for good: agt ledger "
-                    f"show {path}"
+                    Message(
+                        "ledger={path}: there is one already, and a budget is for good: "
+                        "{config:agt ledger show} {path}",
+                        path=path,
+                    )
                 )
             with making(path) as part:
                 if place is not None:
@@ -414,7 +421,7 @@ class Ledger:
             unit=population.unit,
             entry=entry.number,
             allowance=population.allowance,
-            spent=Cost.of(entry.body["spent"]),
+            spent=Cost.from_json(entry.body["spent"]),
             counts=counts,
             first_entry=self.book.first_entry,
             ledger=self.state_with(entry.number),
@@ -804,12 +811,17 @@ class Ledger:
         meaning = sentences.unit_meaning(table.counted, population.unit)
         if not known and (first is None or first.unit.column != table.unit.column):
             raise ConfigError(
-                f"ledger={self.path}: a unit is {population.unit}, and {table.name} counts "
-                f"{table.unit}: if in this table "
-                f"{meaning}, give unit='{population.unit}' to declare it; if not, train with the "
-                "column that says whose "
-                "record each is, dataset.unit (from Python: units=, or a ledger with unit='one "
-                "record')"
+                Message(
+                    "ledger={path}: a unit is {unit}, and {name} counts {counted}: if in "
+                    "this table {meaning}, give unit='{unit}' to declare it; if not, train "
+                    "with the column that says whose record each is, {config:dataset.unit} "
+                    "(from Python: units=, or a ledger with unit='one record')",
+                    path=self.path,
+                    unit=population.unit,
+                    name=table.name,
+                    counted=table.unit,
+                    meaning=meaning,
+                )
             )
 
     def _check_open(self, data: str) -> None:

@@ -38,7 +38,7 @@ from agt.errors import PrivacySumError, PrivacySumWarning
 from agt.ledger.ledger import Questions
 from agt.ledger.payer import MAX_RELEASES, Charged, Reservation
 from agt.mechanisms.accounts import Uncounted
-from agt.mechanisms.budget import MOST_EPS, Allowance, Cost, Lot, eps_so_far
+from agt.mechanisms.budget import MAX_TOTAL_EPS, Allowance, Cost, Lot, eps_so_far
 from agt.mechanisms.claims import SHOWN_DELTA, Claim
 from agt.mechanisms.guarantees import Guarantee
 from agt.numeric import UNIT, next_up, written
@@ -128,7 +128,7 @@ class PrivacyTotal:
         shown = max(delta or SHOWN_DELTA, 2 * leak if leak < 0.25 else (1 + leak) / 2)
         # so that leaks fit, whichever way it was rounded
         share = min(1.0, leak / shown * (1 + 4 * UNIT))
-        allowance = Allowance(MOST_EPS, shown, share)
+        allowance = Allowance(MAX_TOTAL_EPS, shown, share)
         eps = eps_so_far(allowance, cost) if allowance.holds(cost) else pure
         return cls(eps, shown, releases)
 

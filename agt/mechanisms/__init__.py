@@ -1,7 +1,7 @@
 """From labels and stable distances to labels that may be published.
 
-Mechanisms stand in tables in the order in which they are loaded here, whichever module is asked
-for.
+Mechanisms are listed in the order in which they are loaded here, whichever module is imported
+first.
 """
 
 from agt.mechanisms import optimal  # noqa: F401

@@ -1,9 +1,9 @@
-"""What a claim says of the ledger that counts its release, or of why none does. Loads no torch.
+"""What a claim says of the ledger that counts its release, or of why none does.
 
 Formal guarantees
-    Nothing here names a digest of the data, a run, or an entry's hash over such digests: whoever
-    guesses all of the data but one record could test the last one by it. The first entry of a
-    ledger holds 32 random bytes and no digest, so the digits of its hash tell nothing of that kind.
+    No field is a digest of the data, a run, or an entry's hash over such digests: whoever guesses
+    all of the data but one record could test the last one by it. The first entry of a ledger holds
+    32 random bytes and no digest, so its hash allows no such test.
 """
 
 from typing import Annotated, Literal
@@ -13,12 +13,12 @@ from pydantic import Field
 from agt import sentences
 from agt.errors import ConfigError
 from agt.mechanisms.budget import Allowance, Cost, eps_so_far
-from agt.mechanisms.mechanism import Curve, curve_of_budget
+from agt.mechanisms.curves import Curve, sample_budget_curve
 from agt.settings import Count, schema
 
 Counts = Literal["entry", "answers", "nothing"]
 FirstDigits = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
-"""The first 16 digits of the hash of a ledger's first entry, by which it is told from others."""
+"""The first 16 digits of the hash of a ledger's first entry, which no other ledger has."""
 
 
 @schema
@@ -26,11 +26,11 @@ class CountedTable:
     """A table about a ledger's people.
 
     Attributes:
-        name: for people.
-        unit: the column that says whose record each is; None: each is a unit by itself.
-        rows: at most so many records are one unit's.
-        apart: declared to be about other people than those of ledgers beside it that have some of
-            the same names.
+        name: the table's name, for people.
+        unit: the column that says whose record each is; None: each record is a unit by itself.
+        rows: how many records one unit may have.
+        apart: the table is declared to be about other people than the ledgers in the same folder,
+            although some of the names are the same.
     """
 
     name: str
@@ -41,12 +41,13 @@ class CountedTable:
 
 @schema
 class MovedHead:
-    """An entry that put a ledger's second head somewhere else.
+    """An entry by which a ledger's second head was put somewhere else.
 
     Attributes:
-        entry, time: of the ledger.
-        lost: the head before it was lost, so that it started anew.
-        before: where that lay; None: there was none.
+        entry: the number of the entry.
+        time: when it was written.
+        lost: the head before it was lost, so that a new one was started.
+        before: where the head before it was; None: there was none.
     """
 
     entry: Count
@@ -62,12 +63,16 @@ class MovedHead:
 
 @schema
 class OtherLedger:
-    """An entry that declares what another ledger is.
+    """An entry that declares what another ledger is: one of ``file`` and ``first_entry``.
 
     Attributes:
-        entry: of this ledger.
-        file: the name of a file that could not be opened, and is no account of these people.
-        first_entry: of the ledger in whose place this one lies; one of the two is given.
+        entry: the number of the entry in this ledger.
+        file: the name of a file that could not be opened, and is declared to be no account of
+            these people.
+        first_entry: the first entry of the ledger that this one is declared to replace.
+
+    Raises:
+        ConfigError: both are given, or neither.
     """
 
     entry: Count
@@ -76,7 +81,7 @@ class OtherLedger:
 
     def __post_init__(self) -> None:
         if (self.file is None) == (self.first_entry is None):
-            raise ConfigError("a declared ledger is a file, or another ledger's first entry")
+            raise ConfigError("a declared ledger has either a file or another ledger's first entry")
 
     def __str__(self) -> str:
         if self.file is not None:
@@ -91,10 +96,10 @@ class LedgerState:
     """What a ledger declares, and what it cannot exclude.
 
     Attributes:
-        tables: those admitted, in their order.
-        moved: where its second head was put, in the order of the entries.
-        declared: about other ledgers, in the order of the entries.
-        second_head: where it lies now: away from the ledger, on its disk, or nowhere.
+        tables: the tables that were admitted, in their order.
+        moved: where the second head was put, in the order of the entries.
+        declared: what was declared about other ledgers, in the order of the entries.
+        second_head: where the second head is now: away from the ledger, on its disk, or nowhere.
     """
 
     tables: tuple[CountedTable, ...]
@@ -103,34 +108,40 @@ class LedgerState:
     second_head: Literal["away", "same_disk", "none"] = "none"
 
     def lines(self, unit: str) -> list[str]:
-        """Return what a claim on this ledger must say. Args: unit: the population's, in words."""
-        admitted = [sentences.tables(unit, self.tables)] if self.tables else []
-        warnings = {"away": [], "same_disk": [sentences.SAME_DISK], "none": [sentences.NO_HEAD]}
-        return [
-            *admitted,
-            *map(str, self.moved),
-            *map(str, self.declared),
-            *warnings[self.second_head],
-        ]
+        """Return the sentences that a claim on this ledger must have.
+
+        Args:
+            unit: what the population calls a unit, such as "person".
+        """
+        lines = [sentences.tables(unit, self.tables)] if self.tables else []
+        lines += [str(moved) for moved in self.moved]
+        lines += [str(declared) for declared in self.declared]
+        if self.second_head == "same_disk":
+            lines.append(sentences.SAME_DISK)
+        if self.second_head == "none":
+            lines.append(sentences.NO_HEAD)
+        return lines
 
 
 @schema
 class Account:
-    """The ledger that was debited.
+    """The ledger that was debited for a release.
 
     Attributes:
-        population: its name.
+        population: the name of the population that the ledger is about.
         unit: whose addition or removal makes a neighbour, as the population's owner calls it.
-        counts: what of the release it counts: this entry; each answer, when it comes; or nothing,
-            as all of it was released before. None: not recorded, as in claims of earlier versions.
-        entry: the number of the debit's entry, or of the newest where there is none.
+        counts: what of the release the ledger counts: this entry; each answer, when it comes; or
+            nothing, as all of it was released before. None: not recorded, as in claims of earlier
+            versions.
+        entry: the number of the debit's entry, or of the newest entry where there is no debit.
         allowance: the budget for good.
-        spent: by everything up to this entry: a counter's position, and no guarantee of its own.
-        curve: of the budget; None: the one lot was admitted by its own total, and the claim's curve
-            is the budget's too.
+        spent: the cost of everything up to this entry: a counter's position, and no guarantee of
+            its own.
+        curve: the budget's privacy curve; None: the one lot was admitted by its own total, and the
+            claim's curve is the budget's too.
         first_entry: names the ledger; None: not recorded, as in claims of earlier versions.
-        ledger: what it declares; None: not recorded, as in claims of earlier versions, whose unit
-            has the tables' numbers of records in it.
+        ledger: what the ledger declares; None: not recorded, as in claims of earlier versions,
+            whose unit has the tables' numbers of records in it.
     """
 
     population: str
@@ -145,25 +156,28 @@ class Account:
 
     @property
     def budget_curve(self) -> Curve | None:
-        """What ``curve`` has to be."""
-        return curve_of_budget(self.allowance) if self.allowance.holds(self.spent) else None
+        """The curve that ``curve`` has to be; None: the filters do not hold what was spent."""
+        return sample_budget_curve(self.allowance) if self.allowance.holds(self.spent) else None
 
     @property
     def lines(self) -> list[str]:
-        """Return what a claim says of it."""
+        """The sentences that a claim has about this account."""
         allowance = self.allowance
-        counts = self.counts or "entry"
         state = self.ledger or LedgerState(())
         unit = sentences.unit(self.unit, state.tables)
         budget = sentences.budget(allowance.eps, allowance.delta)
-        return [
-            sentences.account(
-                self.population, counts, self.entry, allowance.eps, allowance.delta, unit
-            ),
-            sentences.counter(eps_so_far(allowance, self.spent), budget),
-            *([] if allowance.holds(self.spent) else [sentences.ALL_SPENT]),
-            *state.lines(self.unit),
-        ]
+        debit = sentences.account(
+            self.population,
+            self.counts or "entry",
+            self.entry,
+            allowance.eps,
+            allowance.delta,
+            unit,
+        )
+        lines = [debit, sentences.counter(eps_so_far(allowance, self.spent), budget)]
+        if not allowance.holds(self.spent):
+            lines.append(sentences.ALL_SPENT)
+        return lines + state.lines(self.unit)
 
 
 @schema
@@ -171,10 +185,13 @@ class Uncounted:
     """Why no ledger counts a release.
 
     Attributes:
-        why: call: it was made by a program, which keeps no account; unnamed: no ledger was named;
-            declined: none was to count it (ledger=none).
-        ledgers: those in the working directory that have these people.
-        unopened: there are others, which could not be opened.
+        why: call: the release was made by a program, which keeps no account; unnamed: no ledger was
+            named; declined: no ledger was to count it (ledger=none).
+        ledgers: the ledgers in the working directory that are about these people.
+        unopened: there are other ledgers, which could not be opened.
+
+    Raises:
+        ConfigError: ledgers are named although none was declined.
     """
 
     why: Literal["call", "unnamed", "declined"] = "call"
@@ -184,12 +201,14 @@ class Uncounted:
     def __post_init__(self) -> None:
         if self.why != "declined" and (self.ledgers or self.unopened):
             raise ConfigError(
-                "a claim names the ledgers that do not count it where they were declined alone"
+                "a claim names ledgers that do not count it only where they were declined"
             )
 
     @property
     def lines(self) -> list[str]:
-        """Return what a claim says of it."""
+        """The sentences that a claim has about this."""
         if self.why == "declined":
             return [sentences.declined_ledger(self.ledgers, self.unopened)]
-        return [sentences.unnamed_ledger() if self.why == "unnamed" else sentences.NO_ACCOUNT]
+        if self.why == "unnamed":
+            return [sentences.unnamed_ledger()]
+        return [sentences.NO_ACCOUNT]

@@ -1,8 +1,7 @@
-"""The class of most votes of an ensemble, each count with noise of its own (PATE; 001). Any number
-of classes.
+"""The class of most votes of an ensemble, each count with noise of its own (PATE; 001).
 
-Each docstring proves the guarantee of the closed form. The tables that are sampled from, of two
-classes, hold the guarantee by construction, whatever the closed form (mechanism.py).
+For any number of classes. Of two, labels are sampled from tables that are private by construction
+(docs/proofs/tables.md); of more, noise is drawn on each count (docs/proofs/argmax.md).
 """
 
 import math
@@ -16,35 +15,33 @@ from scipy.special import ndtr
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import GaussianDP
-from agt.mechanisms.mechanism import Mechanism, Mu, Need, PureMechanism, ThresholdTable, rule_of
+from agt.mechanisms.mechanism import Mechanism, Mu, Need, PureMechanism
 from agt.mechanisms.quantile import noisy_integers
+from agt.mechanisms.tables import ThresholdTable, rule_for_guarantee
 from agt.numeric import UNIT, Randomness, noisy
 from agt.settings import keyword_schema
+
+_CHUNK_QUERIES = 256  # whose expectation is taken at once
+_NOISE_NODES = 1024  # values of the noise at which an expectation is taken
+_LAPLACE_END = 40.0  # in units of the noise: beyond it lies less than 10^-17
+_GAUSSIAN_END = 9.0  # in standard deviations: beyond it lies less than 10^-18
 
 
 @keyword_schema
 class _NoisyVotes(Mechanism):
-    """The class of most votes, each count with noise of its own, ties to the smaller class. Needs
-    an ensemble.
+    """The class of most votes, each count with noise of its own, ties to the smaller class.
 
-    The evidence is what ``VoteCertificates.tally`` has: |n1 - n0| [n] of two classes, the nominal
-    label being 1 if n1 > n0, else 0; of more, the counts [n, C].
+    It needs an ensemble. The evidence is ``VoteCertificates.tally``: of two classes |n1 - n0| [n],
+    the nominal label being 1 if n1 > n0, else 0; of more, the counts [n, C].
 
     Attributes:
         moves: m, how many members' votes one k can change, at least; the run's relation raises it
             (``covering``).
 
     Formal guarantees
-        A record is in one shard, so an edit of one record changes one vote; a relation says how
-        many members one k can change (``Relation.touches``), m at most.
-        Two classes. n1 - n0 moves by up to m steps of 2 between neighbours and keeps its parity
-        (the number of members is public). For each parity |n1 - n0| // 2 is a distance in the sense
-        of mechanism.py, with a table of its own of m steps; for an even number of members the label
-        differs between n1 - n0 = 0 and 2 rather than across 0, and p(0) = 1/2 makes that a step of
-        the table like any other. Where m steps are taken, any vote counts on the way do. More. A
-        changed vote adds e_b - e_a to the counts, of length 2 in l1 and sqrt 2 in l2; m of them at
-        most 2 m and m sqrt 2. Whatever is computed from noisy counts alone, such as the class of
-        the greatest, has their guarantee.
+        - Each label has ``guarantee`` if one k changes the votes of at most ``moves`` members,
+          whatever these vote before and after (docs/proofs/argmax.md).
+        - It holds for all evidence, a tie too, and where a member's vote moves by any two classes.
     """
 
     moves: Annotated[int, Field(ge=1, le=2)] = 1
@@ -53,22 +50,29 @@ class _NoisyVotes(Mechanism):
     any_classes: ClassVar[bool] = True
 
     def covering(self, touches: int) -> Self:
-        """With as much noise as covers so many votes."""
+        """Return this mechanism with as much noise as covers the votes of several members.
+
+        Args:
+            touches: how many members' votes one k may change.
+        """
         return replace(self, moves=max(self.moves, touches))
 
-    def _noisy(self, counts: np.ndarray, source: Randomness) -> np.ndarray:
-        """Counts of any shape with noise."""
+    def _add_noise(self, counts: np.ndarray, source: Randomness) -> np.ndarray:
+        """Return counts of any shape, each with noise of its own."""
         raise NotImplementedError
 
-    def _below(self, z: np.ndarray, strictly: np.ndarray) -> np.ndarray:
-        """P(Z <= z), or P(Z < z), of one count's noise, z being one of its values plus an
-        integer.
+    def _noise_below(self, z: np.ndarray, strictly: np.ndarray) -> np.ndarray:
+        """Return the distribution function of one count's noise Z.
+
+        Args:
+            z: values of the noise, each plus an integer.
+            strictly: broadcasts to z; True: P(Z < z), False: P(Z <= z).
         """
         raise NotImplementedError
 
     @property
-    def _nodes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Values of one count's noise, and their weights: a rule for expectations."""
+    def _noise_quadrature(self) -> tuple[np.ndarray, np.ndarray]:
+        """(values of one count's noise, their weights), a rule for expectations over it."""
         raise NotImplementedError
 
     def release(
@@ -76,35 +80,64 @@ class _NoisyVotes(Mechanism):
         predictions: np.ndarray,
         distances: np.ndarray,
         source: Randomness,
-        farthest: int | None = None,
+        max_evidence: int | None = None,
     ) -> np.ndarray:
-        """[n] int64.
+        """Draw a label for each query, which spends the guarantee once for each.
 
-        Arguments as of any mechanism; of more than two classes ``distances`` are the counts [n, C].
+        Args:
+            predictions: [n] integers in 0..C-1, the nominal labels.
+            distances: [n] the gaps between two classes' counts; of more classes the counts [n, C].
+            source: SystemRandomness for a release; anything else is a simulation.
+            max_evidence: see ``Mechanism.release``; of more than two classes it is not read.
+
+        Returns:
+            [n] int64.
+
+        Raises:
+            ConfigError: shapes disagree, or values are out of range.
         """
         if self.classes == 2:
-            return super().release(predictions, distances, source, farthest)
-        return self._noisy(self._counts(distances), source).argmax(axis=1)
+            return super().release(predictions, distances, source, max_evidence)
+        counts = self._check_counts(distances)
+        return self._add_noise(counts, source).argmax(axis=1)
 
     def expected_accuracy(
         self, predictions: np.ndarray, distances: np.ndarray, labels: np.ndarray
     ) -> float:
-        """Of two classes exact; of more to about 10^-3, as an integral over the noise of the
+        """Return the expectation of the released labels' accuracy, without a draw.
+
+        Of two classes it is exact; of more to about 10^-3, as a sum over values of the noise of the
         right class's count.
+
+        Args:
+            predictions: [n] the nominal labels.
+            distances: [n] the gaps between two classes' counts; of more classes the counts [n, C].
+            labels: [n] the true labels.
         """
         if self.classes == 2:
             return super().expected_accuracy(predictions, distances, labels)
-        counts, (nodes, weights), total = self._counts(distances), self._nodes, 0.0
-        for start in range(0, len(counts), _PIECE):
-            some, right = counts[start : start + _PIECE], labels[start : start + _PIECE, None]
-            ahead = np.take_along_axis(some, right, axis=1) - some
-            others = np.arange(self.classes)
-            chance = self._below(ahead[:, :, None] + nodes, (others < right)[:, :, None])
-            chance[(others == right)] = 1.0
-            total += float((chance.prod(axis=1) @ weights).sum())
+        counts = self._check_counts(distances)
+        nodes, weights = self._noise_quadrature
+        classes = np.arange(self.classes)
+        total = 0.0
+        for start in range(0, len(counts), _CHUNK_QUERIES):
+            chunk = counts[start : start + _CHUNK_QUERIES]
+            right = labels[start : start + _CHUNK_QUERIES, None]
+            lead = np.take_along_axis(chunk, right, axis=1) - chunk
+            # Smaller classes win ties, so the right class has to be strictly ahead of them.
+            below_probability = self._noise_below(
+                lead[:, :, None] + nodes, (classes < right)[:, :, None]
+            )
+            below_probability[(classes == right)] = 1.0
+            total += float((below_probability.prod(axis=1) @ weights).sum())
         return total / len(counts)
 
-    def _counts(self, counts: np.ndarray) -> np.ndarray:
+    def _check_counts(self, counts: np.ndarray) -> np.ndarray:
+        """Return vote counts.
+
+        Raises:
+            ConfigError: they are not integers >= 0 of shape [n, C].
+        """
         shape = (len(counts), self.classes)
         if counts.dtype.kind not in "iu" or counts.shape != shape or counts.min(initial=0) < 0:
             raise ConfigError(
@@ -114,75 +147,87 @@ class _NoisyVotes(Mechanism):
             )
         return counts
 
-    def _thresholds(self, evidence: int) -> int:
-        step, odd = divmod(evidence, 2)
-        return self._tables[odd].upto(step)[step]
+    def _flip_threshold(self, evidence: int) -> int:
+        # Lemma 1 of docs/proofs/argmax.md: a table for each parity of the gap
+        half_gap, parity = divmod(evidence, 2)
+        return self._tables[parity].entries_up_to(half_gap)[half_gap]
 
     @cached_property
     def _tables(self) -> tuple[ThresholdTable, ThresholdTable]:
-        """Of even and of odd gaps."""
+        """The tables of even and of odd gaps."""
+        return self._table_of_parity(0), self._table_of_parity(1)
 
-        def table(odd: int) -> ThresholdTable:
-            return ThresholdTable(
-                rule_of(self.guarantee, 2, self.moves), lambda j: self._wish(2 * j + odd)
-            )
-
-        return table(0), table(1)
-
-
-_PIECE = 256  # queries whose expectation is taken at once
-_NODES = 1024  # values of the noise at which it is
+    def _table_of_parity(self, parity: int) -> ThresholdTable:
+        """Return a table whose entry j is for a gap of 2 j + parity."""
+        rule = rule_for_guarantee(self.guarantee, 2, self.moves)
+        return ThresholdTable(rule, lambda half_gap: self._requested_entry(2 * half_gap + parity))
 
 
 @keyword_schema
 class NoisyArgmax(_NoisyVotes, PureMechanism):
-    """Votes with Laplace noise of scale 2 m / eps on each count (PATE; 001 equation 7): eps-DP.
+    """The class of most votes with Laplace noise of scale 2 m / eps on each count: eps-DP.
 
-    Of two classes p = exp(-x)(1 + x/2)/2, x = eps |n1-n0| / (2 m): the tail of a difference of two
-    Laplace variables. Of more the noise is two-sided geometric, an integer: P(z) proportional to
-    exp(-eps |z| / (2 m)), drawn exactly. Counts that are 2 m apart in l1 give each noisy vector of
-    counts with probabilities whose ratio is at most exp(eps).
+    Of two classes the flip probability is exp(-x) (1 + x/2) / 2 with x = eps |n1 - n0| / (2 m): the
+    tail of a difference of two Laplace variables. Of more classes the noise is two-sided geometric,
+    P(z) proportional to exp(-eps |z| / (2 m)), and drawn exactly.
+
+    Attributes:
+        eps: of one query.
+
+    Source: PATE; 001 equation 7.
     """
 
     name: ClassVar[str] = "noisy_argmax"
 
+    @property
+    def _rate(self) -> float:
+        """How fast the noise decays for each vote."""
+        return self.eps / (2 * self.moves)
+
     def _flip(self, distance: np.ndarray) -> np.ndarray:
-        x = self.eps / (2 * self.moves) * distance
+        x = self._rate * distance
         return np.exp(-x) * (1 + x / 2) / 2
 
-    def _noisy(self, counts: np.ndarray, source: Randomness) -> np.ndarray:
+    def _add_noise(self, counts: np.ndarray, source: Randomness) -> np.ndarray:
         rows = counts.reshape(-1, counts.shape[-1]).tolist()
-        noised = [noisy_integers(row, self.eps, source, 2 * self.moves) for row in rows]
+        # Lemma 2 of docs/proofs/argmax.md: counts are at most 2 m apart in l1
+        sensitivity = 2 * self.moves
+        noised = [noisy_integers(row, self.eps, source, sensitivity) for row in rows]
         return np.array(noised, dtype=np.int64).reshape(counts.shape)
 
-    def _below(self, z: np.ndarray, strictly: np.ndarray) -> np.ndarray:
-        z, rate = z - strictly, self.eps / (2 * self.moves)
-        tail = np.exp(-rate * np.where(z < 0, -z, z + 1)) / (1 + math.exp(-rate))
+    def _noise_below(self, z: np.ndarray, strictly: np.ndarray) -> np.ndarray:
+        z = z - strictly  # of integers, Z < z is Z <= z - 1
+        steps_outwards = np.where(z < 0, -z, z + 1)
+        normaliser = 1 + math.exp(-self._rate)
+        tail = np.exp(-self._rate * steps_outwards) / normaliser
         return np.where(z < 0, tail, 1 - tail)
 
     @property
-    def _nodes(self) -> tuple[np.ndarray, np.ndarray]:
-        rate = self.eps / (2 * self.moves)
-        if 2 * _EDGE / rate < _NODES:  # every value that is likelier than exp(-EDGE)
-            z = np.arange(-math.ceil(_EDGE / rate), math.ceil(_EDGE / rate) + 1)
-            return z, np.exp(-rate * abs(z)) * math.tanh(rate / 2)
-        side = -np.log((np.arange(_NODES // 2) + 0.5) * 2 / _NODES) / rate  # equally likely values
-        return np.rint(np.concatenate([-side, side])), np.full(_NODES, 1 / _NODES)
-
-
-_EDGE = 40.0  # in units of the noise: beyond it lies less than 10^-17
+    def _noise_quadrature(self) -> tuple[np.ndarray, np.ndarray]:
+        rate = self._rate
+        if 2 * _LAPLACE_END / rate < _NOISE_NODES:  # every value that is likely enough
+            end = math.ceil(_LAPLACE_END / rate)
+            z = np.arange(-end, end + 1)
+            weights = np.exp(-rate * abs(z)) * math.tanh(rate / 2)
+            return z, weights
+        # Too many: as many values as there are nodes, each as likely.
+        levels = (np.arange(_NOISE_NODES // 2) + 0.5) * 2 / _NOISE_NODES
+        side = -np.log(levels) / rate
+        nodes = np.rint(np.concatenate([-side, side]))
+        return nodes, np.full(_NOISE_NODES, 1 / _NOISE_NODES)
 
 
 @keyword_schema
 class GaussianArgmax(_NoisyVotes):
-    """Votes with Gaussian noise of standard deviation m sqrt(2) / mu on each count: mu-GDP, which
-    adds up without loss.
+    """The class of most votes with Gaussian noise on each count: mu-GDP.
 
-    Of two classes p = Phi(-mu |n1-n0| / (2 m)), the tail of a difference of two of them. Of more
-    the noise is a real Gaussian, drawn exactly and rounded with its count to a public lattice
-    (agt/numeric.py, ``noisy``). Counts m sqrt(2) apart in l2 are those of a test between N(0, 1)
-    and N(mu, 1) (Dong, Roth and Su 2022, theorem 2); the standard deviation is rounded up, and mu
-    is the double or the decimal that it prints as, whichever is less.
+    Its standard deviation is m sqrt(2) / mu. Many queries compose without loss. Of two classes the
+    flip probability is Phi(-mu |n1 - n0| / (2 m)), the tail of a difference of two such variables.
+    Of more classes the noise is drawn exactly and rounded with its count to a public lattice
+    (``agt.numeric.noisy``).
+
+    Attributes:
+        mu: of one query.
     """
 
     mu: Mu
@@ -195,17 +240,20 @@ class GaussianArgmax(_NoisyVotes):
 
     @property
     def _sigma(self) -> float:
-        # four roundings, and the decimal's
-        return self.moves * math.sqrt(2) / self.mu * (1 + 8 * UNIT)
+        """The standard deviation of the noise on each count, rounded up."""
+        # Lemma 3 of docs/proofs/argmax.md; four roundings, and that of mu's decimal
+        sensitivity = self.moves * math.sqrt(2)
+        return sensitivity / self.mu * (1 + 8 * UNIT)
 
-    def _noisy(self, counts: np.ndarray, source: Randomness) -> np.ndarray:
+    def _add_noise(self, counts: np.ndarray, source: Randomness) -> np.ndarray:
         return noisy(counts.astype(np.float64), self._sigma, source)
 
-    def _below(self, z: np.ndarray, strictly: np.ndarray) -> np.ndarray:
+    def _noise_below(self, z: np.ndarray, strictly: np.ndarray) -> np.ndarray:
         return ndtr(z / self._sigma)
 
     @property
-    def _nodes(self) -> tuple[np.ndarray, np.ndarray]:
-        x = np.linspace(-9, 9, 181)
-        weights = np.exp(-x * x / 2)
-        return x * self._sigma, weights / weights.sum()
+    def _noise_quadrature(self) -> tuple[np.ndarray, np.ndarray]:
+        x = np.linspace(-_GAUSSIAN_END, _GAUSSIAN_END, 181)
+        densities = np.exp(-x * x / 2)
+        weights = densities / densities.sum()
+        return x * self._sigma, weights

@@ -1,21 +1,6 @@
-"""How Gaussian a number of releases is that are each eps-DP: the least mu for which all of them
-together are mu-GDP.
+"""The least mu for which a number of eps-DP releases are together mu-GDP.
 
-Formal guarantees
-    Q releases, each eps-DP given what the others said, are a post-processing of Q randomized
-    responses, each of which says the truth with probability 1/(1 + e^-eps) (Kairouz, Oh and
-    Viswanath 2015). Let J ~ Bin(Q, 1/(1 + e^eps)). The tradeoff function of Q randomized responses
-    is piecewise linear with the vertices (1, 0), (0, 1) and, for j = 1..Q, (a_j, b_j), a_j = P(J >=
-    j), b_j = P(J >= Q - j + 1): Neyman and Pearson's tests are "at least j of them say so", and the
-    second error of one is the first error of its mirror image. G_mu is convex: it lies below that
-    function if and only if it does at the vertices, that is if mu >= z(a_j) + z(b_j) for every j, z
-    = -Phi^-1. Of Q > ``BLOCK``, blocks compose: mu^2 of all of them is at most the sum of each
-    block's (Dong, Roth and Su 2022, Corollary 2). That costs .03 % of mu. Rounding. Tails are sums
-    of logarithms of binomial probabilities, none left out however small. Each of the fewer than 16
-    roundings of a term is of a number of at most T, each of the Q sums' of one of at most M
-    (``_tails``); what is wrong with a logarithm moves z by at most R(0) = 1.2533 times as much, as
-    R = (1-Phi)/phi falls and z >= 0 for the smaller of two tails. Where eps is so small that this
-    outweighs mu, Q times one release's mu^2 is less, and taken.
+squared_mu(0.1, 100)                1.0046: 100 releases at eps = 0.1 are together 1.0023-GDP
 """
 
 import math
@@ -26,60 +11,87 @@ from scipy.special import erfinv, gammaln, ndtri_exp
 
 from agt.numeric import UNIT, UP, next_up
 
-BLOCK = 1024  # a tenth of a millisecond
+BLOCK_RELEASES = 1024  # releases that are looked at together, in a tenth of a millisecond
+_QUANTILE_ERROR = 1e-11  # relative, of Phi^-1(exp(x)); tests find less than 10^-12
 
-_INVERSE = 1e-11  # relative, of Phi^-1(exp(x)); tests find less than 10^-12
 
-
-def squared_mu(eps: float, size: int) -> float:
-    """mu^2, rounded up, for which ``size`` eps-DP releases are together mu-GDP; at most size times
-    that of one.
+def squared_mu(eps: float, releases: int) -> float:
+    """Return mu^2 for which eps-DP releases are together mu-GDP, rounded up.
 
     Args:
-        eps: in [1e-15, 100].
-        size: >= 1.
+        eps: of each release, whatever the others said; in [1e-15, 100].
+        releases: Q, how many there are, at least 1.
+
+    Formal guarantees
+        - The result is never below the least mu^2, and at most Q times that of one release.
+        - Beyond 1,024 releases it exceeds the least by some 0.06 %, as blocks are added up.
     """
-    blocks, rest = divmod(size, BLOCK)
-    parts = [blocks * _block(eps, BLOCK)] if blocks else []
-    return next_up(math.fsum([*parts, _block(eps, rest)] if rest else parts)) * (1 + 4 * UNIT)
+    # Lemma 2 of docs/proofs/gaussian_equivalent.md
+    full_blocks, rest = divmod(releases, BLOCK_RELEASES)
+    parts = []
+    if full_blocks:
+        parts.append(full_blocks * _squared_mu_of_block(eps, BLOCK_RELEASES))
+    if rest:
+        parts.append(_squared_mu_of_block(eps, rest))
+    return next_up(math.fsum(parts)) * (1 + 4 * UNIT)
 
 
 def single_mu(eps: float) -> float:
-    """The least mu for which every eps-DP release is mu-GDP, rounded up: 2 Phi^-1(e^eps / (1 +
-    e^eps)).
+    """Return the least mu for which every eps-DP release is mu-GDP, rounded up.
+
+    It is 2 Phi^-1(e^eps / (1 + e^eps)).
     """
-    # Phi(x) = (1 + erf(x / sqrt 2)) / 2: exact to the last places, also where eps is below them
     if eps < 1:
-        return 2 * math.sqrt(2) * float(erfinv(math.tanh(eps / 2))) * (1 + UP)
-    return -2 * float(ndtri_exp(-eps - math.log1p(math.exp(-eps)))) * (1 + UP)
+        # Phi(x) = (1 + erf(x / sqrt 2)) / 2, so that no digit of a small eps is lost.
+        half_mu = math.sqrt(2) * float(erfinv(math.tanh(eps / 2)))
+        return 2 * half_mu * (1 + UP)
+    log_false_rate = _log_true_rate(eps) - eps
+    return -2 * float(ndtri_exp(log_false_rate)) * (1 + UP)
 
 
 @lru_cache(maxsize=8192)
-def _block(eps: float, size: int) -> float:
-    """mu^2 of up to ``BLOCK`` releases, rounded up: the greatest z(a_j) + z(b_j) over j,
-    squared, or that of one by one.
+def _squared_mu_of_block(eps: float, releases: int) -> float:
+    """Return mu^2 of up to ``BLOCK_RELEASES`` releases, rounded up.
+
+    It is that of the tradeoff function's vertices or, where rounding outweighs that, the sum of
+    single releases'.
     """
-    z, error = _tails(eps, size)
-    mirrored = z[::-1]
-    vertices = next_up(
-        float((z + mirrored + _INVERSE * (np.abs(z) + np.abs(mirrored))).max()) + 2.6 * error
-    )
-    return next_up(next_up(min(size * single_mu(eps) ** 2, vertices**2)))
+    # Lemma 1 of docs/proofs/gaussian_equivalent.md gives the vertices, and Lemma 3 of
+    # docs/proofs/gaussian_equivalent.md the factor 2.6 of the error.
+    quantiles, error = _tail_quantiles(eps, releases)
+    mirrored = quantiles[::-1]
+    inversion_error = _QUANTILE_ERROR * (np.abs(quantiles) + np.abs(mirrored))
+    largest = float((quantiles + mirrored + inversion_error).max())
+    mu_of_vertices = next_up(largest + 2.6 * error)
+    squared_one_by_one = releases * single_mu(eps) ** 2
+    return next_up(next_up(min(squared_one_by_one, mu_of_vertices**2)))
 
 
-def _tails(eps: float, size: int) -> tuple[np.ndarray, float]:
-    """(z(a_j) for j = 1..Q, [Q]; how far each logarithm of a tail may be off)."""
-    said, not_said = (
-        -eps - math.log1p(math.exp(-eps)),
-        -math.log1p(math.exp(-eps)),
-    )  # logarithms of 1/(1+e^eps), 1/(1+e^-eps)
-    j = np.arange(size + 1)
-    factorial = gammaln(j + 1)
-    terms = factorial[-1] - factorial - factorial[::-1] + j * said + (size - j) * not_said
-    above = np.logaddexp.accumulate(terms[::-1])[::-1][1:]  # log P(J >= j)
-    below = np.logaddexp.accumulate(terms)[:-1]  # log P(J < j)
-    largest, longest = 3 * float(factorial[-1]) - size * said, float(np.abs(terms).max())  # T, M
-    error = UNIT * (16 * (largest + 1) + 4 * size * (longest + 1))
-    return np.where(
-        above < below, -ndtri_exp(np.minimum(above, 0)), ndtri_exp(np.minimum(below, 0))
-    ), error
+def _tail_quantiles(eps: float, releases: int) -> tuple[np.ndarray, float]:
+    """Return the normal quantiles of the first errors at the vertices.
+
+    Returns:
+        ([Q] z(P(J >= j)) for j = 1..Q, how far the logarithm of each tail may be off).
+    """
+    log_true_rate = _log_true_rate(eps)
+    log_false_rate = log_true_rate - eps  # of 1 / (1 + e^eps)
+    j = np.arange(releases + 1)
+    log_factorial = gammaln(j + 1)
+    log_binomial = log_factorial[-1] - log_factorial - log_factorial[::-1]
+    terms = log_binomial + j * log_false_rate + (releases - j) * log_true_rate
+    log_above = np.logaddexp.accumulate(terms[::-1])[::-1][1:]  # P(J >= j)
+    log_below = np.logaddexp.accumulate(terms)[:-1]  # P(J < j)
+    # Lemma 3 of docs/proofs/gaussian_equivalent.md: T and M
+    largest_part = 3 * float(log_factorial[-1]) - releases * log_false_rate
+    largest_term = float(np.abs(terms).max())
+    roundings = 16 * (largest_part + 1) + 4 * releases * (largest_term + 1)
+    # The smaller of two tails is the more exact one.
+    from_above = -ndtri_exp(np.minimum(log_above, 0))
+    from_below = ndtri_exp(np.minimum(log_below, 0))
+    quantiles = np.where(log_above < log_below, from_above, from_below)
+    return quantiles, UNIT * roundings
+
+
+def _log_true_rate(eps: float) -> float:
+    """Return the logarithm of 1 / (1 + e^-eps), how often randomized response says the truth."""
+    return -math.log1p(math.exp(-eps))

@@ -1,16 +1,9 @@
 """What a release guarantees, as values: pure, approximate and Gaussian differential privacy.
 
-Each implies (eps, delta)-DP: ``delta_of(guarantee, 1, eps)`` is the least delta that it alone
-proves.
+Each implies (eps, delta)-DP: ``composition.delta_of(guarantee, 1, eps)`` is the least delta that
+the guarantee alone proves.
 
-Formal guarantees
-    PureDP(e): every e-DP mechanism is a post-processing of randomized response (Kairouz, Oh,
-    Viswanath 2015), so that delta(eps) = max(0, (exp(e) - exp(eps)) / (1 + exp(e))).
-    ApproximateDP(e, d): the same after a leak of probability d: delta(eps) = d + (1 - d) * the
-    above.
-    GaussianDP(mu): delta(eps) = Phi(-eps/mu + mu/2) - exp(eps) Phi(-eps/mu - mu/2) (Dong, Roth, Su
-    2022, Corollary 1). Every returned delta is rounded up by more than its floating-point error
-    (``UP``): it is never below the true one.
+    str(GaussianDP(0.5)), read_guarantee({"kind": "pure", "eps": 1.0})
 """
 
 import math
@@ -25,10 +18,13 @@ from agt.errors import ConfigError
 from agt.numeric import UP
 from agt.settings import STRICT
 
-LEAST, GREATEST = 1e-15, 100.0  # of eps and mu, for one release
+MIN_BUDGET = 1e-15  # of eps and of mu, for one release
+MAX_BUDGET = 100.0
 
 
 class _Parametrised:
+    """What the guarantees share: parameters by name, and the form that files have."""
+
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     parameter_names: ClassVar[tuple[str, ...]]
     kind: str
@@ -40,7 +36,7 @@ class _Parametrised:
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """The kind, and the parameters by name; ``guarantee_of`` reads it."""
+        """The kind and the parameters by name, which ``read_guarantee`` reads."""
         return {"kind": self.kind, **self.parameters}
 
     def __str__(self) -> str:
@@ -61,7 +57,7 @@ class PureDP(_Parametrised):
     parameter_names: ClassVar[tuple[str, ...]] = ("eps",)
 
     def __post_init__(self) -> None:
-        _check_range("eps", self.eps)
+        _check_budget("eps", self.eps)
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,7 @@ class ApproximateDP(_Parametrised):
     parameter_names: ClassVar[tuple[str, ...]] = ("eps", "delta")
 
     def __post_init__(self) -> None:
-        _check_range("eps", self.eps)
+        _check_budget("eps", self.eps)
         if not 0 < self.delta < 1:
             raise ConfigError(
                 f"delta = {self.delta!r}: give a number between 0 and 1, far below one over the "
@@ -89,8 +85,9 @@ class ApproximateDP(_Parametrised):
 
 @dataclass(frozen=True)
 class GaussianDP(_Parametrised):
-    """mu-Gaussian differential privacy: no test between neighbours beats one between N(0, 1) and
-    N(mu, 1).
+    """mu-Gaussian differential privacy.
+
+    No test between neighbours is better than one between N(0, 1) and N(mu, 1).
 
     Raises:
         ConfigError: mu is not in [1e-15, 100].
@@ -102,7 +99,7 @@ class GaussianDP(_Parametrised):
     parameter_names: ClassVar[tuple[str, ...]] = ("mu",)
 
     def __post_init__(self) -> None:
-        _check_range("mu", self.mu)
+        _check_budget("mu", self.mu)
 
 
 Guarantee: TypeAlias = Annotated[PureDP | ApproximateDP | GaussianDP, Field(discriminator="kind")]
@@ -110,11 +107,11 @@ Guarantee: TypeAlias = Annotated[PureDP | ApproximateDP | GaussianDP, Field(disc
 _READER: TypeAdapter[Guarantee] = TypeAdapter(Guarantee)
 
 
-def guarantee_of(node: Mapping[str, Any]) -> Guarantee:
-    """What ``as_json`` gave.
+def read_guarantee(node: Mapping[str, Any]) -> Guarantee:
+    """Return the guarantee whose ``as_json`` is given.
 
     Raises:
-        ConfigError: it is no such thing.
+        ConfigError: it is not the form of a guarantee.
     """
     try:
         return _READER.validate_python(dict(node))
@@ -125,16 +122,27 @@ def guarantee_of(node: Mapping[str, Any]) -> Guarantee:
         ) from None
 
 
-def leftover(pure: float, eps: float) -> float:
-    """max(0, (exp(pure) - exp(eps)) / (1 + exp(pure))), rounded up: what eps leaves of pure-DP."""
-    if eps >= pure:
+def delta_of_pure(pure_eps: float, eps: float) -> float:
+    """Return the delta for which one pure-DP release is (eps, delta)-DP, rounded up.
+
+    It is max(0, (exp(pure_eps) - exp(eps)) / (1 + exp(pure_eps))): 0 where eps >= pure_eps.
+
+    Args:
+        pure_eps: the release is pure_eps-DP; at least 0.
+        eps: at least 0.
+    """
+    # Lemma 1 of docs/proofs/composition.md, with one release
+    if eps >= pure_eps:
         return 0.0
-    return min(1.0, -math.expm1(eps - pure) / (1 + math.exp(-pure)) * (1 + UP))
+    # Numerator and denominator are divided by exp(pure_eps), so that neither overflows.
+    delta = -math.expm1(eps - pure_eps) / (1 + math.exp(-pure_eps))
+    return min(1.0, delta * (1 + UP))
 
 
-def _check_range(name: str, value: float) -> None:
-    if not LEAST <= value <= GREATEST:  # a NaN fails every comparison
+def _check_budget(name: str, value: float) -> None:
+    """Raise ConfigError where a parameter is not one release's budget."""
+    if not MIN_BUDGET <= value <= MAX_BUDGET:  # a NaN fails every comparison
         raise ConfigError(
-            f"{name} = {value!r}: give a number from {LEAST:g} to {GREATEST:g}, the budget of one "
-            "release"
+            f"{name} = {value!r}: give a number from {MIN_BUDGET:g} to {MAX_BUDGET:g}, the budget "
+            "of one release"
         )

@@ -1,26 +1,10 @@
-"""Which guarantee a release may claim: the gate between certificates and mechanisms (method.md
-section 3).
+"""Which guarantee a release may claim: the gate between certificates and mechanisms.
 
-``accounting=rigorous`` (the default) refuses, naming the condition, unless every condition that the
-mechanism rests on is held. ``accounting=paper`` (published.py) runs as published and says that
+    claim(model.conditions, RelationConfig("add_remove"), RandomizedResponse(eps=0.1))
+
+``accounting=rigorous`` (the default) refuses, naming the condition, unless every condition holds
+that the mechanism requires. ``accounting=paper`` (published.py) runs as published and says that
 there is no proof. A one-sided relation is refused by both.
-
-Formal guarantees
-    What a mechanism rests on. Evidence from certificates: all of a to g. Votes of disjoint shards
-    (noisy_argmax): one record changes one member's label, which needs b (its shard is its own
-    affair), c (no constant shared by the members is derived from the data), e and g; boxes, and so
-    a, d and f, play no part, as long as a member's training reads nothing of the other shards. No
-    evidence (global_sensitivity, exponential_mechanism): the noise covers any two labels, which
-    leaves e (nothing else about the data is published) and g. Counts with noise (measurement.py)
-    need b as well: no record decides whether another is counted.
-    Sparse grids, ``counting=index``: evidence is the number of grid values k >= 1 certified from
-    the least on, and 0 if the grid starts with k = 0 and that is not certified. If D is certified
-    at the grid's k(1) < ... < k(j), a neighbour is by nesting at each k(i) - 1 and, as the boxes of
-    one dataset grow with k, at k(i-1): so at k(1), ..., k(j-1), and the index is 1-Lipschitz. If it
-    is positive, some k >= 1 is certified and no neighbour has another label.
-    Ensembles. The certified vote counts how many members one k can change
-    (agt/certificates/votes.py), and noise on votes covers as many (``Mechanism.covering``), so both
-    take every symmetric relation.
 """
 
 from collections.abc import Sequence
@@ -29,18 +13,21 @@ from typing import ClassVar, Literal, Protocol, cast
 from agt import sentences
 from agt.certificates.conditions import Condition, declarations
 from agt.errors import ConfigError
-from agt.facts import grounds, not_held
+from agt.facts import evidence, not_held
 from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.claims import Accounting, Claim, Counting, Reason
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.mechanism import Need
 from agt.mechanisms.output import Output
+from agt.messages import Message, joined
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, check_choice
 
 Voting = Literal["none", "certified", "published"]
 
-RESTS_ON: dict[Need, str] = {
+# Lemma 1 of docs/proofs/judging.md for distances, Lemma 2 of docs/proofs/judging.md for votes,
+# Lemma 3 of docs/proofs/judging.md for counts and for nothing
+REQUIRED_CONDITIONS: dict[Need, str] = {
     "distance": "abcdefg",
     "votes": "bceg",
     "counts": "beg",
@@ -68,41 +55,55 @@ def claim(
     output: Output = Output.LABELS,
     noisy: bool = False,
 ) -> Claim:
-    """The claim of a release that no ledger counts (``Claim.counted_by``), or a refusal.
+    """Return the claim of a release that no ledger counts yet, or refuse the release.
 
     Args:
         conditions: a to g of the run that the evidence comes from.
         relation: the run's relation, with the rows that one unit may have.
-        counting: what the evidence counts: records, or steps of the grid (``grid_index``).
-        voting: how the evidence was made from an ensemble's: ``certified_vote``,
-            ``published_vote``, or no ensemble.
+        mechanism: what is released with.
+        accounting: rigorous refuses where a condition does not hold; paper says that nothing is
+            proved.
+        counting: what the evidence counts: records, or steps of the grid.
+        voting: how the evidence was made from an ensemble's members: "certified" or "published";
+            "none": there is no ensemble.
         output: what is released.
         noisy: the model was trained with noise.
 
+    Returns:
+        The claim of one release; ``Claim.counted_by`` puts it on an account.
+
     Raises:
         ConfigError: the relation's certificates are for something else or, under ``rigorous``, a
-            condition that it rests on does not hold.
+            required condition does not hold.
+
+    Formal guarantees
+        - A claim whose ``proved`` is true rests on conditions that all hold or are declared.
+        - A condition that nobody assessed does not hold.
     """
-    for name, value, choices in (
-        ("accounting", accounting, Accounting),
-        ("counting", counting, Counting),
-    ):
-        check_choice(value, choices, name)
-    if why := RELATIONS[relation.name].no_release:
-        raise ConfigError(sentences.relation_refusal(relation.name, why))
-    needed = _needed(conditions, mechanism, counting)
-    failed = [condition for condition in needed if not condition.held]
+    check_choice(accounting, Accounting, "accounting")
+    check_choice(counting, Counting, "counting")
+    not_releasable = RELATIONS[relation.name].reason_not_releasable
+    if not_releasable:
+        raise ConfigError(sentences.relation_refusal(relation.name, not_releasable))
+    required = _required_conditions(conditions, mechanism, counting)
+    failed = [condition for condition in required if not condition.held]
     reasons = [cast(Reason, condition.letter) for condition in failed]
-    refusals = [refusal_of(condition) for condition in failed]
+    refusals: list[str | Message] = [refusal_of(condition) for condition in failed]
     if voting == "published" and mechanism.needs == "distance":
         reasons.append("published_vote")
         refusals.append(sentences.vote_refusal())
-    listed = "\nand ".join(refusals)  # all of them, so that one more training mends them
+    # All of them are named, so that one more training mends them.
+    all_refusals = joined(refusals, "\nand ")
     if reasons and output is Output.WEIGHTS:  # no paper publishes them without a proof
-        raise ConfigError(f"mechanism={mechanism.name}: {listed}")
+        raise ConfigError(
+            Message("mechanism={name}: {refusals}", name=mechanism.name, refusals=all_refusals)
+        )
     if reasons and accounting == "rigorous":
         raise ConfigError(
-            f"accounting=rigorous: {listed}; or use accounting=paper, which proves nothing"
+            Message(
+                "accounting=rigorous: {refusals}; or use accounting=paper, which proves nothing",
+                refusals=all_refusals,
+            )
         )
     return Claim(
         guarantee=mechanism.guarantee,
@@ -112,25 +113,27 @@ def claim(
         accounting=accounting,
         counting=counting,
         reasons=tuple(reasons),
-        declared=declarations(needed),
+        declared=declarations(required),
         noisy=noisy,
         uncounted=Uncounted("call"),
     )
 
 
-def refusal_of(condition: Condition) -> str:
-    """Why a condition that does not hold stops a release, and what to do about it."""
-    return sentences.condition_refusal(condition.letter, condition.name, condition.grounds.missing)
+def refusal_of(condition: Condition) -> Message:
+    """Return why a condition that does not hold stops a release, and what to do about it."""
+    missing = condition.evidence.missing_message
+    return sentences.condition_refusal(condition.letter, condition.name, missing)
 
 
-def _needed(
+def _required_conditions(
     conditions: Sequence[Condition], mechanism: Claimable, counting: Counting
 ) -> list[Condition]:
-    """The conditions that the mechanism rests on; one that nobody assessed does not hold."""
+    """Return the conditions that a mechanism requires; one that was not assessed does not hold."""
     known = {condition.letter: condition for condition in conditions}
-    unknown = grounds(not_held("not_assessed"))
+    not_assessed = evidence(not_held("not_assessed"))
+    letters = REQUIRED_CONDITIONS[mechanism.needs]
+    if counting == "index":  # Lemma 4 of docs/proofs/judging.md: a sparse grid is what a is about
+        letters = letters.replace("a", "")
     return [
-        known.get(letter, Condition(letter, "not assessed", unknown))
-        for letter in RESTS_ON[mechanism.needs]
-        if not (letter == "a" and counting == "index")
+        known.get(letter, Condition(letter, "not assessed", not_assessed)) for letter in letters
     ]

@@ -4,10 +4,8 @@
     labelling.claim.lines()                            what is guaranteed of each label
     labelling.labels(features, SystemRandomness())     [n] labels, each of which spends that
 
-Formal guarantees
-    Judging (judging.py) and checking what the model takes read public values alone. ``labels`` and
-    ``drawn`` compute the evidence and draw; each label is a release of its own, and composition.py
-    adds them up. agt/release.py sees to it that labels are paid for before they are drawn.
+Each label is a release of its own, and composition.py adds them up. agt/release.py sees to it that
+labels are paid for before they are drawn.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,13 +16,14 @@ import numpy as np
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
-from agt.certificates.votes import VoteCertificates
+from agt.certificates.vote_certificates import VoteCertificates
 from agt.data.arrays import gathered, pieces
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Accounting, Claim, Counting
 from agt.mechanisms.judging import Voting, claim
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.published import check_published_vote, published_vote
+from agt.messages import Message
 from agt.models.model import Model
 from agt.numeric import Randomness
 from agt.relations import RELATIONS
@@ -33,8 +32,11 @@ from agt.training.loop import OnProgress, Progress
 
 
 def evidence_of(certificates: Certificates, counting: Counting) -> np.ndarray:
-    """Return [n] int64: each query's stable distance, or how many steps of the grid it
-    withstands.
+    """Return [n] int64 the evidence of certified queries.
+
+    Args:
+        certificates: of n queries.
+        counting: "distance": stable distances; "index": how many steps of the grid each withstands.
     """
     if counting == "distance":
         return certificates.stable_distance
@@ -46,10 +48,14 @@ class Labelling:
     """A model, and the mechanism that its labels pass through.
 
     Attributes:
-        model: what answers.
-        mechanism: what each answer passes through.
+        model: the model that answers.
+        mechanism: the mechanism that each answer passes through.
         claim: what may be said of each label.
         voting: how the evidence of an ensemble is made.
+
+    Formal guarantees
+        - ``judged`` reads public values alone: settings, conditions and the number of classes.
+        - ``labels`` and ``drawn`` compute private evidence, and draw.
     """
 
     model: Model
@@ -69,8 +75,8 @@ class Labelling:
         """Judge what may be claimed of each label.
 
         Args:
-            model: what answers.
-            mechanism: for as many classes as the model has.
+            model: the model that answers.
+            mechanism: the mechanism, for as many classes as the model has.
             conditions: a to g; None: the model's own.
             accounting: rigorous refuses where a condition does not hold; paper takes an ensemble's
                 published vote too, and says where nothing is proved.
@@ -79,17 +85,21 @@ class Labelling:
         Raises:
             ConfigError: the claim is refused, or the mechanism does not fit the model.
         """
-        settings, classes = model.problem.settings, model.problem.classes
+        settings = model.problem.settings
+        classes = model.problem.classes
         if not isinstance(mechanism, Mechanism):
             raise ConfigError(
-                f"mechanism: {mechanism!r} is none: give an object such as "
+                f"mechanism: {mechanism!r} is not a label mechanism, so give an object such as "
                 "RandomizedResponse(eps=1.0)"
             )
         if mechanism.classes != classes:
             raise ConfigError(
-                f"mechanism.classes={mechanism.classes} and the model has {classes}: give "
-                f"classes={classes}, or, in a "
-                "configuration, leave it null"
+                Message(
+                    "{config:mechanism.classes}={classes} and the model has {known}: give "
+                    "classes={known}, or, in a configuration, leave it null",
+                    classes=mechanism.classes,
+                    known=classes,
+                )
             )
         voting = _voting(settings.ensemble, mechanism, accounting, classes)
         mechanism = mechanism.covering(RELATIONS[settings.relation.name].touches)
@@ -129,9 +139,17 @@ class Labelling:
         randomness: Randomness,
         on_progress: OnProgress = lambda progress: None,
     ) -> Iterator[np.ndarray]:
-        """Yield what ``labels`` returns piece by piece.
+        """Yield the labels of queries, piece by piece.
 
         Each piece is certified and drawn when it is asked for, after those before it.
+
+        Args:
+            features: [n, ...] the queries, as the head takes them.
+            randomness: only what ``SystemRandomness`` draws is private.
+            on_progress: called as queries are certified.
+
+        Yields:
+            [.] int64 of consecutive queries, n in all.
         """
         count = len(features)
         start = 0
@@ -146,8 +164,14 @@ class Labelling:
     def evidence(
         self, features: np.ndarray, on_progress: OnProgress = lambda progress: None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the mechanism sees of each query: (nominal labels [n], evidence [n]);
-        private.
+        """Return what the mechanism reads of each query, which is private.
+
+        Args:
+            features: [n, ...] the queries, as the head takes them.
+            on_progress: called as queries are certified.
+
+        Returns:
+            ([n] nominal labels, [n] evidence; of votes for more than two classes [n, C]).
         """
         certificates = self.model.certify(features, on_progress=on_progress)
         if isinstance(certificates, VoteCertificates):
@@ -162,27 +186,39 @@ class Labelling:
 def _voting(
     config: EnsembleConfig, mechanism: Mechanism, accounting: Accounting, classes: int
 ) -> Voting:
-    """Return how evidence is made of an ensemble's members."""
-    ensemble = config.members > 1
-    if mechanism.needs == "votes" and not ensemble:
+    """Return how evidence is made from an ensemble's members.
+
+    Raises:
+        ConfigError: the mechanism counts votes and there is no ensemble, or the published vote is
+            not for this ensemble.
+    """
+    is_ensemble = config.members > 1
+    if mechanism.needs == "votes" and not is_ensemble:
         raise ConfigError(
-            f"mechanism={mechanism.name} counts an ensemble's votes: train with ensemble.members=T"
+            Message(
+                "mechanism={name} counts an ensemble's votes: train with "
+                "{config:ensemble.members}=T",
+                name=mechanism.name,
+            )
         )
-    if not (ensemble and accounting == "paper" and mechanism.needs == "distance"):
-        return "certified" if ensemble else "none"
+    if not is_ensemble:
+        return "none"
+    if accounting != "paper" or mechanism.needs != "distance":
+        return "certified"
     check_published_vote(config, classes)
     return "published"
 
 
 def _shifted_progress(
-    on_progress: OnProgress, start: int, size: int, count: int, at: Progress
+    on_progress: OnProgress, start: int, size: int, count: int, progress: Progress
 ) -> None:
     """Report the progress of a piece as that of all queries.
 
     Args:
         start: how many queries come before the piece.
-        size: of the piece.
-        count: of all queries.
+        size: how many queries the piece has.
+        count: how many queries there are in all.
+        progress: of the piece.
     """
-    done = start + size * at.done // max(at.total, 1)
+    done = start + size * progress.done // max(progress.total, 1)
     on_progress(Progress(done, count, done, count))

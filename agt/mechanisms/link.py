@@ -1,18 +1,10 @@
 """Probabilities from released scores: the slope of a public link, computed from what was released.
 
-    slope = link_slope(released, weight, constant, again)
+    slope = link_slope(released, positive_gram, constant, draw_again)
     softmax(slope * scores)                         of any query; nothing more is spent
 
-Formal guarantees
-    The slope is a function of sums that were released with noise, and of public constants: it is
-    post-processing, and covered by the release's own guarantee.
-
-Ridge regression fits scores to 0 and 1, and a score is no probability. The slope a is the one for
-which E[score of the record's own class] = E[sum_k softmax(a scores)_k score_k]: there the log loss
-of softmax(a scores) has no slope in a. Both sides are taken in a model with a normal distribution
-of scores in each class, whose means and common covariance follow from the sums. As the weights were
-solved from the same noise that the sums have, the sums make them look better than they are: by how
-much is found by drawing noise anew on the released sums (a parametric bootstrap).
+Ridge regression fits scores to 0 and 1, and a score is no probability. docs/proofs/link.md says
+which slope makes it one.
 """
 
 from collections.abc import Callable
@@ -23,8 +15,9 @@ from scipy.optimize import brentq
 from scipy.special import softmax
 
 BOOTSTRAPS = 6
-NORMALS = 400  # scores of each class, in the model
-LEAST_SLOPE, GREATEST_SLOPE = 1e-3, 1e3
+CLASS_DRAWS = 400  # scores of each class in the model, each with its mirror image
+MIN_SLOPE = 1e-3
+MAX_SLOPE = 1e3
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +25,9 @@ class ReleasedSums:
     """Sums over records' features u [d] and labels, with noise; public.
 
     Attributes:
-        gram: [d, d] of u u^T.
-        sums: [d, C] of u, by class.
-        weight: [C, d] solved from them.
+        gram: [d, d] the sum of u u^T.
+        sums: [d, C] the sum of u over the records of each class.
+        weight: [C, d] the weights that were solved from both.
     """
 
     gram: np.ndarray
@@ -46,53 +39,60 @@ def link_slope(
     released: ReleasedSums,
     positive: np.ndarray,
     constant: float,
-    again: Callable[[np.random.Generator], ReleasedSums],
+    draw_again: Callable[[np.random.Generator], ReleasedSums],
 ) -> float:
-    """Return the slope by which scores become logits.
+    """Return the slope by which scores become logits, in [0.001, 1000].
 
     Args:
         released: what was released.
-        positive: [d, d] the gram without negative eigenvalues, which noise alone gives it.
+        positive: [d, d] the gram without its negative eigenvalues, which come from noise alone.
         constant: the last feature of each record.
-        again: returns released sums whose noise is drawn anew, on ``positive`` and the released
-            sums.
+        draw_again: returns released sums whose noise is drawn anew, on ``positive`` and the
+            released sums.
+
+    Formal guarantees
+        The slope is a function of sums that were released with noise, and of public constants: it
+        is post-processing, and covered by the release's own guarantee.
     """
     weight = released.weight
-    counts = np.maximum(released.sums[-1] / constant, 1.0)  # of each class, with noise
-    rates = counts / counts.sum()
-    of_class = weight @ released.sums  # [C, C] sum of each score over each class
-    squares = weight @ released.gram @ weight.T
+    class_counts = np.maximum(released.sums[-1] / constant, 1.0)  # with noise
+    rates = class_counts / class_counts.sum()
+    class_scores = weight @ released.sums  # [C, C] the sum of each score over each class
+    squares = weight @ released.gram @ weight.T  # [C, C] the sum of products of two scores
+    # Lemma 2 of docs/proofs/link.md: the weights were solved from the noise that the sums have.
     rng = np.random.default_rng(0)
     for _ in range(BOOTSTRAPS):
-        drawn = again(rng)
-        of_class = of_class - drawn.weight @ (drawn.sums - released.sums) / BOOTSTRAPS
+        drawn = draw_again(rng)
+        class_scores = class_scores - drawn.weight @ (drawn.sums - released.sums) / BOOTSTRAPS
         squares = squares - drawn.weight @ (drawn.gram - positive) @ drawn.weight.T / BOOTSTRAPS
-    means = of_class / counts
-    within = squares / counts.sum() - (means * rates) @ means.T
-    scores = _model_scores(means, within)
-    own = float(np.trace(of_class)) / counts.sum()
+    means = class_scores / class_counts
+    covariance = squares / class_counts.sum() - (means * rates) @ means.T
+    scores = _model_scores(means, covariance)
+    mean_own_score = float(np.trace(class_scores)) / class_counts.sum()
 
     def excess(slope: float) -> float:
+        # Lemma 1 of docs/proofs/link.md: it is 0 at the slope that is looked for, and grows.
         shares = softmax(slope * scores, axis=2)
-        expected = (shares * scores).sum(axis=2).mean(axis=1)
-        return float(rates @ expected) - own
+        expected_score = (shares * scores).sum(axis=2).mean(axis=1)
+        return float(rates @ expected_score) - mean_own_score
 
-    if excess(LEAST_SLOPE) >= 0:
-        return LEAST_SLOPE
-    if excess(GREATEST_SLOPE) <= 0:
-        return GREATEST_SLOPE
-    return float(brentq(excess, LEAST_SLOPE, GREATEST_SLOPE, rtol=1e-6))
+    if excess(MIN_SLOPE) >= 0:
+        return MIN_SLOPE
+    if excess(MAX_SLOPE) <= 0:
+        return MAX_SLOPE
+    return float(brentq(excess, MIN_SLOPE, MAX_SLOPE, rtol=1e-6))
 
 
-def _model_scores(means: np.ndarray, within: np.ndarray) -> np.ndarray:
-    """Return [C, 2 NORMALS, C] scores of each class.
+def _model_scores(means: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """Return scores that are normally distributed in each class: [C, 2 CLASS_DRAWS, C].
 
     Args:
-        means: [C, C] of each score in each class.
-        within: [C, C] their covariance in any class, with noise: it may have negative eigenvalues.
+        means: [C, C] the mean of each score in each class.
+        covariance: [C, C] of the scores in any class, with noise: it may have negative
+            eigenvalues, which count as 0.
     """
-    values, vectors = np.linalg.eigh((within + within.T) / 2)
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     root = vectors * np.sqrt(np.maximum(values, 0))
-    normals = np.random.default_rng(1).standard_normal((NORMALS, len(means)))
+    normals = np.random.default_rng(1).standard_normal((CLASS_DRAWS, len(means)))
     normals = np.concatenate([normals, -normals])
     return means.T[:, None, :] + normals @ root.T

@@ -1,31 +1,14 @@
-"""Measure, with noise, what coding a table takes and nobody knows in public: ranges, lists of
-values, classes, a size.
+"""Measure with noise what the coding of a table needs and nobody knows in public.
 
-    wanted = TableValues(numbers={"age": x}, words={"region": w, "classes": y}, rows=len(y))
-    Measurement(eps=0.1, delta=1e-6, relation=RelationConfig("add_remove")).draw(wanted,
-    SystemRandomness())
+That is ranges of numbers, lists of words, classes, and a size.
+
+    values = TableValues(numbers={"age": x}, texts={"region": w, "classes": y}, rows=len(y))
+    measurement = Measurement(eps=0.1, delta=1e-6, relation=RelationConfig("add_remove"))
+    measurement.draw(values, SystemRandomness())
 
 Rows are counted, each number by public buckets that widen with its size, each word by its own name.
-What stands out of the noise is told: from the first such bucket to the last, the words; then each
-of a range's two end buckets is cut into ``PARTS`` and counted once more, so that a year is not told
-to within a thousand.
-
-Formal guarantees
-    A row adds at most one to the rows, one to the buckets and one to the words of each column, one
-    to the parts of each column's ends. r rows of a unit, p columns of numbers, q of words:
-    add_remove moves all counts together by at most r sqrt(1 + 2 p + q), l2. substitute moves them
-    by sqrt 2 times that: counts of what goes and of what comes are not negative, nor is their
-    product (statistics.py). sigma = that / mu; which parts are counted is a function of what was
-    told before, so that by adaptive composition (Dong, Roth, Su 2022, theorem 4) all of it is
-    mu-GDP, were words public.
-    Words are not: only those that occur are counted. Let V be the words that both of two neighbours
-    have. On V, and on all else, the above holds. Noise being independent, what is told of the
-    others is independent of that: at most r rows of a column have one, and each is told with
-    probability at most that of N(0, sigma^2) >= z sigma, as ``threshold`` is r + z sigma and a step
-    of the lattice, rounding. So with probability 1 - l none is told, l = q r Phi(-z), for either of
-    the two: that part is (0, l)-DP. Both together are (eps, d + l)-DP where mu-GDP is (eps, d). l
-    is half of delta; so is d. ``noisy`` draws exactly, on a public lattice (agt/numeric.py);
-    everything after is post-processing.
+A range goes from the first bucket whose noisy count stands out to the last; both are cut into parts
+and counted once more, so that a year is not rounded to a thousand.
 
 Source: Wilkins, Kifer, Zhang and Karrer (2024) count words so; the bound here is our own, and
 simpler.
@@ -51,13 +34,16 @@ from agt.relations import RELATIONS
 from agt.settings import RelationConfig
 
 _MAGNITUDES = np.exp2(np.arange(-20, 41, 0.5))
-# of the public buckets; numbers beyond count in the last ones
-EDGES = np.concatenate([-_MAGNITUDES[::-1], _MAGNITUDES])
-PARTS = 64
-# how many sigma a count of numbers must reach to be told; one empty bucket in 300,000 does
-CLEAR = 4.5
-# of buckets side by side that are told together, where none of them stands out alone
-WINDOWS = (1, 2, 4, 8)
+BUCKET_EDGES = np.concatenate([-_MAGNITUDES[::-1], _MAGNITUDES])
+"""The ends of the public buckets; numbers beyond them count in the outermost buckets."""
+
+END_PARTS = 64  # that each end of a range is cut into
+# How many sigma a noisy count of numbers must reach; one empty bucket in 300,000 does.
+CLEAR_DEVIATIONS = 4.5
+# How many neighbouring buckets are counted together where none of them stands out alone.
+WINDOW_BUCKETS = (1, 2, 4, 8)
+
+AddNoise = partial[np.ndarray]  # values -> values with noise
 
 
 @dataclass(frozen=True)
@@ -66,12 +52,12 @@ class TableValues:
 
     Attributes:
         numbers: column -> [n] float64, NaN where missing.
-        words: column -> [n] text, None where missing.
-        rows: how many there are.
+        texts: column -> [n] words, None where missing.
+        rows: how many rows there are.
     """
 
     numbers: Mapping[str, np.ndarray]
-    words: Mapping[str, np.ndarray]
+    texts: Mapping[str, np.ndarray]
     rows: int
 
 
@@ -81,9 +67,9 @@ class TableConstants:
 
     Attributes:
         ranges: column -> (low, high).
-        lists: column -> the words told, in order; none may be.
-        size: about how many rows there are, three digits, and more rather than fewer: training
-            refuses more than declared.
+        lists: column -> the words that were frequent enough, in order; there may be none.
+        size: about how many rows there are, to three digits, and more rather than fewer, because
+            training refuses more rows than declared.
     """
 
     ranges: Mapping[str, tuple[float, float]]
@@ -93,11 +79,16 @@ class TableConstants:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The mechanism.
+    """The mechanism that measures a table.
 
     Attributes:
-        eps, delta: of all of it.
+        eps: of all counts together.
+        delta: of all counts together.
         relation: which datasets are neighbours, and how many rows a unit may have.
+
+    Formal guarantees
+        All constants together are (eps, delta)-DP under add_remove and substitute
+        (docs/proofs/measurement.md); ``check`` refuses other relations.
     """
 
     eps: float
@@ -109,103 +100,152 @@ class Measurement:
 
     @property
     def guarantee(self) -> ApproximateDP:
-        """ApproximateDP."""
+        """The guarantee of all constants together."""
         return ApproximateDP(self.eps, self.delta)
 
     def check(self) -> None:
-        """Raise ConfigError where nothing is proved: another relation, or a budget out of range."""
+        """Raise ConfigError where nothing is proved.
+
+        That is for another relation, or where the budget is out of range.
+        """
         if not RELATIONS[self.relation.name].sums_proved:
             raise ConfigError(
                 f"relation={self.relation.name}: counts are measured under add_remove or substitute"
             )
-        weights_budget(self.eps, self.delta / 2)
+        weights_budget(self.eps, self.delta / 2)  # called because it raises
 
-    def sigma(self, numbers: int, words: int) -> float:
-        """Standard deviation of the noise on each count, rounded up.
+    def sigma(self, number_columns: int, text_columns: int) -> float:
+        """Return the standard deviation of the noise on each count, rounded up.
 
-        Args: how many columns there are of each.
+        Args:
+            number_columns: how many columns of numbers are measured.
+            text_columns: how many columns of words are measured.
         """
-        moved = self.relation.unit_rows * math.sqrt(
-            RELATIONS[self.relation.name].moved * (1 + 2 * numbers + words)
-        )
-        return moved / weights_budget(self.eps, self.delta / 2).mu * (1 + 8 * UNIT)
+        # Lemma 1 of docs/proofs/measurement.md
+        counts_of_a_row = 1 + 2 * number_columns + text_columns
+        changed_units = RELATIONS[self.relation.name].units_changed_per_k
+        sensitivity = self.relation.unit_rows * math.sqrt(changed_units * counts_of_a_row)
+        mu = weights_budget(self.eps, self.delta / 2).mu
+        return sensitivity / mu * (1 + 8 * UNIT)
 
-    def draw(self, wanted: TableValues, source: Randomness) -> TableConstants:
-        """The release."""
-        sigma = self.sigma(len(wanted.numbers), len(wanted.words))
-        draw = partial(noisy, sigma=sigma, source=source)
+    def threshold(self, number_columns: int, text_columns: int) -> float:
+        """Return what a word's noisy count must exceed for the word to be published.
+
+        Args:
+            number_columns: how many columns of numbers are measured.
+            text_columns: how many columns of words are measured.
+        """
+        # Lemma 2 of docs/proofs/measurement.md: half of delta is for words of one neighbour alone
+        rows = self.relation.unit_rows
+        sigma = self.sigma(number_columns, text_columns)
+        tail = self.delta / (2 * rows * max(1, text_columns))
+        z = -float(ndtri(tail)) * (1 + UP) + UP
+        return rows + z * sigma + step_of(sigma)
+
+    def draw(self, values: TableValues, source: Randomness) -> TableConstants:
+        """Measure a table, which spends ``guarantee`` once.
+
+        Args:
+            values: private.
+            source: SystemRandomness for a release; anything else is a simulation.
+
+        Raises:
+            UnsoundError: a count is beyond all numbers in use.
+        """
+        columns = (len(values.numbers), len(values.texts))
+        sigma = self.sigma(*columns)
+        threshold = self.threshold(*columns)
+        add_noise = partial(noisy, sigma=sigma, source=source)
         ranges = {
-            column: _range(values[~np.isnan(values)], sigma, draw)
-            for column, values in wanted.numbers.items()
+            column: _measure_range(numbers[~np.isnan(numbers)], sigma, add_noise)
+            for column, numbers in values.numbers.items()
         }
-        threshold, lists = self.threshold(len(wanted.numbers), len(wanted.words)), {}
-        for column, values in wanted.words.items():
-            counts = Counter(values[~pd.isna(values)].tolist())
+        lists = {}
+        for column, texts in values.texts.items():
+            counts = Counter(texts[~pd.isna(texts)].tolist())
             noised = noisy_counts(dict(sorted(counts.items())), sigma, source)
             lists[column] = tuple(word for word, count in noised.items() if count > threshold)
-        (rows,) = draw(np.array([float(wanted.rows)])).tolist()
-        return TableConstants(ranges, lists, max(1, int(float(f"{rows + 2 * sigma:.3g}"))))
-
-    def threshold(self, numbers: int, words: int) -> float:
-        """What a word's count with noise must exceed to be told.
-
-        Args: how many columns there are of each.
-        """
-        rows, sigma = self.relation.unit_rows, self.sigma(numbers, words)
-        z = -float(ndtri(self.delta / (2 * rows * max(1, words)))) * (1 + UP) + UP
-        return rows + z * sigma + step_of(sigma)
+        rows = np.array([float(values.rows)])
+        (noisy_rows,) = add_noise(rows).tolist()
+        size = int(float(f"{noisy_rows + 2 * sigma:.3g}"))
+        return TableConstants(ranges, lists, max(1, size))
 
 
 def noisy_counts(counts: Mapping[str, int], sigma: float, source: Randomness) -> dict[str, float]:
-    """The counts of words with ``noisy`` noise. Which words there are is private, too."""
+    """Return the counts of words with Gaussian noise, drawn exactly.
+
+    Which words there are is private, too: only those above a threshold may be published.
+
+    Args:
+        counts: word -> how often it occurs.
+        sigma: the standard deviation of the noise on each count.
+        source: SystemRandomness for a release; anything else is a simulation.
+    """
 
     def sample(source: Randomness) -> dict[str, float]:
-        values = noisy(np.array(list(counts.values()), dtype=np.float64), sigma, source)
+        exact = np.array(list(counts.values()), dtype=np.float64)
+        values = noisy(exact, sigma, source)
         return dict(zip(counts, values.tolist(), strict=True))
 
     return answered(source, Draw("gaussian", (sigma,), counts), sample)
 
 
-Noise = partial[np.ndarray]
+def _measure_range(values: np.ndarray, sigma: float, add_noise: AddNoise) -> tuple[float, float]:
+    """Return (low, high) of numbers without NaN, from counts with noise.
 
-
-def _range(values: np.ndarray, sigma: float, draw: Noise) -> tuple[float, float]:
-    """(low, high) of numbers without NaN, from counts with noise."""
-    ends = np.concatenate([[2 * EDGES[0]], EDGES, [2 * EDGES[-1]]])
-    clear = _clear(values, ends, sigma, draw)
-    low, high = (ends[place : place + 2] for place in (clear[0], clear[-1]))
-    parts = [
-        np.linspace(end[0], end[1], PARTS + 1)
-        for end in ([low] if clear[0] == clear[-1] else [low, high])
-    ]
-    found = [
-        _clear(values[(values >= at[0]) & (values < at[-1])], at, sigma, draw, fallback=False)
-        for at in parts
-    ]
-    first, last = found[0], found[-1]
-    return (
-        _rounded(parts[0][first[0]] if len(first) else low[0]),
-        _rounded(parts[-1][last[-1] + 1] if len(last) else high[1]),
-    )
-
-
-def _clear(
-    values: np.ndarray, ends: np.ndarray, sigma: float, draw: Noise, fallback: bool = True
-) -> np.ndarray:
-    """Places of buckets, between successive ends, whose counts with noise stand out; else of the
-    greatest, or of none.
+    Args:
+        values: [n], private.
+        sigma: the standard deviation of the noise on each count.
+        add_noise: values -> values with that noise.
     """
-    places = np.clip(np.searchsorted(ends, values, side="right") - 1, 0, len(ends) - 2)
-    counts = draw(np.bincount(places, minlength=len(ends) - 1).astype(np.float64))
-    clear = np.zeros(len(counts), dtype=bool)
-    for width in WINDOWS:
-        for start in np.flatnonzero(
-            np.convolve(counts, np.ones(width), "valid") >= CLEAR * sigma * math.sqrt(width)
-        ):
-            window = clear[start : start + width]
-            window[:] |= not window.any()
-    return np.flatnonzero(clear if clear.any() or not fallback else counts == counts.max())
+    edges = np.concatenate([[2 * BUCKET_EDGES[0]], BUCKET_EDGES, [2 * BUCKET_EDGES[-1]]])
+    counts = _count(values, edges, add_noise)
+    clear = _clear_buckets(counts, sigma)
+    if not len(clear):
+        clear = np.flatnonzero(counts == counts.max())
+    first = clear[0]
+    last = clear[-1]
+    end_buckets = [edges[first : first + 2]]
+    if first != last:
+        end_buckets.append(edges[last : last + 2])
+    parts = [np.linspace(low, high, END_PARTS + 1) for low, high in end_buckets]
+    # A public rule: which parts are counted depends on what was released before.
+    clear_parts = []
+    for part_edges in parts:
+        is_inside = (values >= part_edges[0]) & (values < part_edges[-1])
+        part_counts = _count(values[is_inside], part_edges, add_noise)
+        clear_parts.append(_clear_buckets(part_counts, sigma))
+    low = edges[first]
+    if len(clear_parts[0]):
+        low = parts[0][clear_parts[0][0]]
+    high = edges[last + 1]
+    if len(clear_parts[-1]):
+        high = parts[-1][clear_parts[-1][-1] + 1]
+    return _round_to_four_digits(low), _round_to_four_digits(high)
 
 
-def _rounded(value: float) -> float:
+def _count(values: np.ndarray, edges: np.ndarray, add_noise: AddNoise) -> np.ndarray:
+    """Return noisy counts of values in the buckets between successive edges."""
+    bucket = np.searchsorted(edges, values, side="right") - 1
+    bucket = np.clip(bucket, 0, len(edges) - 2)
+    counts = np.bincount(bucket, minlength=len(edges) - 1)
+    return add_noise(counts.astype(np.float64))
+
+
+def _clear_buckets(noisy_counts: np.ndarray, sigma: float) -> np.ndarray:
+    """Return the indices of buckets whose noisy counts stand out, alone or with neighbours."""
+    is_clear = np.zeros(len(noisy_counts), dtype=bool)
+    for width in WINDOW_BUCKETS:
+        window_counts = np.convolve(noisy_counts, np.ones(width), "valid")
+        threshold = CLEAR_DEVIATIONS * sigma * math.sqrt(width)
+        for start in np.flatnonzero(window_counts >= threshold):
+            window = is_clear[start : start + width]
+            # A window with a clear bucket stands out because of that bucket.
+            if not window.any():
+                window[:] = True
+    return np.flatnonzero(is_clear)
+
+
+def _round_to_four_digits(value: float) -> float:
+    """Return a number with four significant digits; -0 becomes 0."""
     return float(f"{value:.4g}") + 0.0

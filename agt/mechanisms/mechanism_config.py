@@ -32,9 +32,10 @@ class TotalConfig:
     """The budget of the whole call.
 
     Attributes:
-        eps, delta: over all of its queries together.
-        queries: a public cap on how many they may be; None: as many as the file holds, whose
-            length is public.
+        eps: of all queries together; None: the mechanism states its own budget.
+        delta: of all queries together.
+        queries: a public cap on how many queries there may be; None: as many as the file holds,
+            whose length is public.
     """
 
     eps: Positive | None = None
@@ -63,9 +64,9 @@ class MechanismConfig:
     """A mechanism and its budget, which is either its own or the whole call's.
 
     Attributes:
-        kind: its class.
+        kind: the mechanism's class.
         given: those of its settings that are not null.
-        total: the budget of the whole call; without ``eps``: the mechanism states its own.
+        total: the budget of the whole call; without ``eps``, the mechanism states its own.
     """
 
     kind: type[Any]
@@ -74,36 +75,39 @@ class MechanismConfig:
 
     @classmethod
     def of(cls, node: object, total: TotalConfig) -> "MechanismConfig":
-        """Validate what can be before any data is read.
+        """Return a validated configuration, before any data is read.
 
         Args:
             node: the mapping ``mechanism`` of a configuration.
             total: the mapping ``total`` of it.
 
         Raises:
-            ConfigError: no mechanism, or no budget, or two.
+            ConfigError: the mapping names no mechanism, or no budget is stated, or two are.
         """
         kind = mechanism_kind(node)
-        settings = dict(cast(Mapping[str, Any], node))
-        del settings["_target_"]
-        given = {key: value for key, value in settings.items() if value is not None}
+        given = {
+            key: value
+            for key, value in cast(Mapping[str, Any], node).items()
+            if key != "_target_" and value is not None
+        }
         config = cls(kind, given, total)
         config._check_budget()
         return config
 
     def _check_budget(self) -> None:
-        """Raise ConfigError unless one budget is stated, or where it lacks a delta."""
-        states = {key for key in BUDGET_KEYS if key in self.given}
-        if not self.given.get("delta"):
-            states.discard("delta")  # 0 states none
-        own = [f"mechanism.{key}" for key in BUDGET_KEYS if key in states]
+        """Raise ConfigError unless exactly one budget is stated, with its delta."""
+        own = [
+            f"mechanism.{key}"
+            for key in BUDGET_KEYS
+            if key in self.given and (key != "delta" or self.given["delta"])  # 0 states none
+        ]
         if not own and self.total.eps is None:
-            each = "the one release" if self.releases_weights else "each query"
-            spent = {field.name for field in fields(self.kind.spends)}
-            parameters = [f"mechanism.{key}" for key in BUDGET_KEYS if key in spent]
+            release = "the one release" if self.releases_weights else "each query"
+            parameter_names = {field.name for field in fields(self.kind.spends)}
+            parameters = [f"mechanism.{key}" for key in BUDGET_KEYS if key in parameter_names]
             raise ConfigError(
                 "no budget: give total.eps (and total.delta) for the whole call, or "
-                f"{' and '.join(parameters)} for {each}"
+                f"{' and '.join(parameters)} for {release}"
             )
         if own and self.total.eps is not None:
             raise ConfigError(f"total.eps and {own[0]} both state a budget: give one of them")
@@ -116,31 +120,36 @@ class MechanismConfig:
 
     @property
     def releases_weights(self) -> bool:
-        """Whether it is weights that are released, once for any number of queries."""
+        """Whether the mechanism releases weights, once for any number of queries."""
         return self.kind.output is Output.WEIGHTS
 
     @property
     def reads_records(self) -> bool:
-        """Whether what is released is computed from the training records anew."""
+        """Whether the mechanism computes weights anew from the training records."""
         return self.releases_weights and self.kind.reads_records
 
     def mechanism(self, classes: int, queries: int) -> AnyMechanism:
-        """Return the mechanism for a model of ``classes`` classes and that many queries.
+        """Return the mechanism for a model and a number of queries.
+
+        Args:
+            classes: how many classes the model has.
+            queries: how many queries the file holds; a cap of the total takes precedence.
 
         Raises:
             ConfigError: no budget per query fits the total, or the mechanism does not take that
                 many classes.
         """
         given = dict(self.given)
-        if self.kind.output is Output.LABELS:
+        releases_labels = self.kind.output is Output.LABELS
+        if releases_labels:
             given.setdefault("classes", classes)
-        eps, delta = self.total.eps, self.total.delta
+        total = self.total
         mechanism: AnyMechanism
-        if eps is None:
+        if total.eps is None:
             mechanism = validate(self.kind, given, "mechanism")
-        elif self.kind.output is Output.LABELS:
-            budget = Budget(eps, delta, self.total.queries or queries)
+        elif releases_labels:
+            budget = Budget(total.eps, total.delta, total.queries or queries)
             mechanism = afford(self.kind, budget, given["classes"])
         else:
-            mechanism = self.kind.within(eps, delta, **given)
+            mechanism = self.kind.within(total.eps, total.delta, **given)
         return mechanism

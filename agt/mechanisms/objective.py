@@ -1,56 +1,16 @@
-"""Release weights that minimise the loss with a random linear term: objective perturbation
-(method.md section 10).
+"""Release weights that minimise the loss with a random linear term: objective perturbation.
 
-    noises = Noises.of(Shape(...), eps, delta)     public: what is drawn, and how far it may be off
-    release_objective(erm, noises, guarantee, SystemRandomness())
+    constants = ProblemConstants.from_head(head)                     public
+    noises = ObjectiveNoises.from_budget(constants, eps, delta)      public: what is drawn
+    release_objective(erm, constants, ApproximateDP(eps, delta), SystemRandomness())
 
-F(theta) = sum_i l(y_i theta.x_i) + (Lambda/2) |theta|^2 over the records, |x_i| <= 1, y_i = +-1, l
-the logistic loss whose derivative is clamped to [-C, 0] (training/erm.py); Lambda = weight_decay B
-and C are public. The neighbours are D and D' = D + z, z one record. One release solves F(theta) +
-b.theta with a fresh b, adds a little more noise, and is rounded to a public lattice. F's own
-minimiser, without b, stays with the owner: it is where the search for the next one begins.
+One release solves F(theta) + b.theta with a fresh normal b, adds a little more noise, and is
+rounded to a public lattice. F(theta) = sum_i l(y_i theta.x_i) + (Lambda/2) |theta|^2, where l is
+the logistic loss whose derivative is clamped to [-C, 0] (training/tilted_erm.py).
+docs/proofs/objective.md proves the guarantee.
 
-Formal guarantees
-    The exact mechanism. theta* minimises F(theta) + b.theta, b ~ N(0, sigma^2 I), beta the largest
-    l''. If
-        epsilon_1 > c := log(1 + beta/Lambda)    and    sigma >= C / mu(epsilon_1 - c, delta_1),
-    mu exact (numeric.gaussian_mu), then theta* is (epsilon_1, delta_1)-private. Proof. b =
-    B_D(theta) := -grad F_D(theta) is a bijection, Lipschitz both ways, |det| = det H_D almost
-    everywhere, so theta* has density phi_sigma(B_D) det H_D.
-      - Gradients of one sign. grad l_z = s x, |s| <= C, and s never changes its sign: l decreases,
-        so s = -y |s|.
-      - Hessians of rank one. det H_D' / det H_D = 1 + l''_z x.H_D^-1 x lies in [1, 1 +
-        beta/Lambda].
-      - So with a = |s| |x| / sigma in [0, m], m = C/sigma, and u = +-b.x / (sigma |x|), whose sign
-        and x are fixed and which is a standard normal number under the dataset that theta* came
-        from: ln p_D'/p_D <= c + a^2/2 + a u under D', and ln p_D/p_D' <= a^2/2 + a u under D. Both
-        are convex in a: at most c + max(0, m^2/2 + m u), however a depends on b.
-      - For epsilon >= c, delta(epsilon) = E[(1 - e^(epsilon - loss))_+] is therefore at most that
-        of a mechanism that is m-GDP, at epsilon - c.
-    Several rows of one unit, or a replaced record: B_D moves by s_1 x_1 + s_2 x_2, whose direction
-    depends on theta, so that u is no normal number, and the ratio of determinants is a product.
-    Softmax and one-against-all: z's gradient has no fixed direction, and its Hessian no rank one.
-    All of these are refused (``check_head``).
-    What is computed. Given theta*, whose release is the mechanism above, what the solver returns is
-    a function of the data within r of it: b is drawn exactly and rounded to multiples of ``step``,
-    which moves the minimiser by at most sqrt(d) step / (2 Lambda), and the gradient left at the
-    end, of features as each record alone determines them, is verified to be at most ``tolerance``,
-    which moves it by tolerance/Lambda. So neighbours differ by 2 r there, and N(0, scale^2 I) at
-    scale >= 2 r / mu(epsilon_2, delta_2) is added to it, exactly, and rounded to a lattice
-    (agt/numeric.py).
-    Adaptive composition: epsilon = epsilon_1 + epsilon_2, delta = delta_1 + delta_2, the second
-    being ``SHARE`` of each. A number of b beyond 2^28 sigma loses more to rounding; its
-    probability, the same for all data, is below 2^-(2^50), far less than what mu is rounded down
-    by. Norms up to 1 + NORM_SLACK are charged.
-    No answer. ``tolerance`` is one that any data meets within a public number of iterations unless
-    |b| > ``pull``, which has a probability below 10^-31 whatever the data. An error says that
-    nothing was released; what was paid stays spent.
-    Later releases draw b and the noise anew: each is as private as this one given all before, so
-    their losses add up, and budgets may be chosen after training and after earlier releases.
-
-Sources: Chaudhuri, Monteleoni, Sarwate (2011); Kifer, Smith, Thakurta (2012), whose sigma^2 = C^2
-(8 ln(2/delta) + 4 epsilon)/epsilon^2 is far more; Redberg, Koskela, Wang (2023), twice this delta
-without the sign; Iyengar et al. (2019) for the second noise.
+Sources: Chaudhuri, Monteleoni, Sarwate (2011); Kifer, Smith, Thakurta (2012); Iyengar et al. (2019)
+for the second noise.
 """
 
 import math
@@ -72,26 +32,34 @@ from agt.mechanisms.weights_mechanism import (
     ReleasedWeights,
     WeightsMechanism,
 )
+from agt.messages import Message
 from agt.models.linear import LinearModel
 from agt.numeric import COVER, Randomness, gaussian_mu, next_up, noisy, step_of
 from agt.relations import RELATIONS
 from agt.settings import Positive, schema
-from agt.training.erm import NORM_SLACK, TiltedErm, least_tolerance, smoothness, solve
+from agt.training.tilted_erm import (
+    NORM_SLACK,
+    TiltedErm,
+    smallest_tolerance,
+    solve,
+    tilted_smoothness,
+)
 
-SHARE = 0.01  # of epsilon and delta, for what the solver and the lattice leave
-# standard deviations: the norm of d normal numbers exceeds sqrt d by so much with probability e^-72
-_FAR = 12.0
+SOLVER_SHARE = 0.01  # of epsilon and delta, for what the solver and the lattice leave
+# In standard deviations: the norm of d normal numbers exceeds sqrt d by so much with a probability
+# of at most e^-72.
+_FAR_DEVIATIONS = 12.0
 
 
 @dataclass(frozen=True)
-class Shape:
+class ProblemConstants:
     """The public constants of the problem that is solved.
 
     Attributes:
-        strength: Lambda, against the *sum* of the losses.
-        clamp: C.
-        records: n_max, as many as there may be.
-        width: d.
+        strength: Lambda, against the sum of the losses, not their mean.
+        clamp: C, the largest derivative of the loss.
+        records: n_max, how many records there may be.
+        width: d, how many features a record has.
     """
 
     strength: float
@@ -100,28 +68,40 @@ class Shape:
     width: int
 
     @classmethod
-    def of(cls, head: LinearModel, weight_decay: float | None = None) -> "Shape":
-        """Of a head's problem. Args: weight_decay: lambda of the release; None: the head's own."""
+    def from_head(cls, head: LinearModel, weight_decay: float | None = None) -> "ProblemConstants":
+        """Return the constants of a head's problem.
+
+        Args:
+            head: a trained head.
+            weight_decay: lambda of the release; None: the head's own.
+        """
         trained = head.trained
         decay = trained.training.weight_decay if weight_decay is None else weight_decay
-        strength = decay * trained.plan.normalizer
-        return cls(strength, trained.loss.reach, trained.plan.n_max, trained.weight.shape[1])
+        return cls(
+            strength=decay * trained.plan.normalizer,
+            clamp=trained.loss.derivative_bound,
+            records=trained.plan.n_max,
+            width=trained.weight.shape[1],
+        )
 
     @property
     def determinant_loss(self) -> float:
-        """c = log(1 + beta/Lambda), rounded up: what the change of volume costs, in epsilon."""
-        beta = smoothness(self.clamp) * (1 + NORM_SLACK) ** 2
-        return next_up(next_up(math.log1p(next_up(next_up(beta) / self.strength))))
+        """What the change of volume costs in epsilon, log(1 + beta/Lambda), rounded up."""
+        # Lemma 1 of docs/proofs/objective.md gives the density, and Lemma 2 of
+        # docs/proofs/objective.md the ratio of determinants; beta is the largest second derivative.
+        beta = tilted_smoothness(self.clamp) * (1 + NORM_SLACK) ** 2
+        ratio = next_up(next_up(beta) / self.strength)
+        return next_up(next_up(math.log1p(ratio)))
 
 
 @dataclass(frozen=True)
-class Noises:
+class ObjectiveNoises:
     """What one release draws, all of it public.
 
     Attributes:
-        tilt: sigma, of each coordinate of b.
-        tolerance: bound on the gradient that the solver may leave.
-        scale: of each coordinate of the noise that is added at the end.
+        tilt: the standard deviation of each coordinate of b.
+        tolerance: bound on the norm of the gradient that the solver may leave.
+        scale: the standard deviation of the noise that is added to each weight at the end.
     """
 
     tilt: float
@@ -129,109 +109,163 @@ class Noises:
     scale: float
 
     @classmethod
-    def of(cls, shape: Shape, eps: float, delta: float) -> "Noises":
-        """The least noises that (eps, delta) needs.
+    def from_budget(
+        cls, constants: ProblemConstants, eps: float, delta: float
+    ) -> "ObjectiveNoises":
+        """Return the least noises that an (eps, delta)-private release needs.
+
+        Args:
+            constants: of the problem.
+            eps: of the release.
+            delta: of the release.
 
         Raises:
             ConfigError: 99 % of eps does not exceed the determinant's loss; the least strength is
                 named.
         """
-        tilt = tilt_noise(shape, eps, delta)
-        pull = tilt * (math.sqrt(shape.width) + _FAR)
-        tolerance = least_tolerance(shape.records, shape.width, shape.clamp, shape.strength, pull)
-        lost = tolerance + math.sqrt(shape.width) * step_of(tilt) / 2
-        return cls(
-            tilt,
-            tolerance,
-            next_up(2 * lost * COVER / shape.strength / gaussian_mu(SHARE * eps, SHARE * delta)),
+        tilt = tilt_noise(constants, eps, delta)
+        root_width = math.sqrt(constants.width)
+        longest_tilt = tilt * (root_width + _FAR_DEVIATIONS)
+        tolerance = smallest_tolerance(
+            constants.records, constants.width, constants.clamp, constants.strength, longest_tilt
         )
+        # Lemma 4 of docs/proofs/objective.md: how far the weights are from the exact minimiser
+        gradient_error = tolerance + root_width * step_of(tilt) / 2
+        mu = gaussian_mu(SOLVER_SHARE * eps, SOLVER_SHARE * delta)
+        scale = next_up(2 * gradient_error * COVER / constants.strength / mu)
+        return cls(tilt, tolerance, scale)
 
     @property
     def described(self) -> dict[str, float]:
-        """As ``WeightsMechanism.noise``; ``tilt`` is that of the linear term, the rest of the
+        """The noise by name, as ``WeightsMechanism.noise`` has it.
+
+        ``tilt`` is that of the linear term, ``sigma`` and ``step`` are those of the noise at the
         end.
         """
         return {"sigma": self.scale, "step": step_of(self.scale), "tilt": self.tilt}
 
 
-def tilt_noise(shape: Shape, eps: float, delta: float) -> float:
-    """sigma of the b of an (eps, delta)-private release, rounded up.
+def tilt_noise(constants: ProblemConstants, eps: float, delta: float) -> float:
+    """Return the standard deviation of b for an (eps, delta)-private release, rounded up.
+
+    Args:
+        constants: of the problem.
+        eps: of the release, of which 99 % are for b.
+        delta: of the release, of which 99 % are for b.
 
     Raises:
-        ConfigError: 99 % of epsilon does not exceed the determinant's loss; the least strength is
+        ConfigError: 99 % of eps does not exceed the determinant's loss; the least strength is
             named.
     """
-    rest = (math.nextafter(total - SHARE * total, 0.0) for total in (eps, delta))
-    (spent, leak), lost = rest, shape.determinant_loss
-    if spent <= lost:
+    tilt_eps = math.nextafter(eps - SOLVER_SHARE * eps, 0.0)
+    tilt_delta = math.nextafter(delta - SOLVER_SHARE * delta, 0.0)
+    determinant_loss = constants.determinant_loss
+    if tilt_eps <= determinant_loss:
         raise ConfigError(
             f"objective perturbation at epsilon={eps:g} needs "
-            f"strength={least_strength(shape.clamp, eps):.4g} or more, got "
-            f"{shape.strength:g}"
+            f"strength={least_strength(constants.clamp, eps):.4g} or more, got "
+            f"{constants.strength:g}"
         )
-    mu = gaussian_mu(math.nextafter(spent - lost, 0.0), leak)
-    return next_up(next_up(shape.clamp * (1 + NORM_SLACK)) / mu)
+    # Lemma 3 of docs/proofs/objective.md
+    mu = gaussian_mu(math.nextafter(tilt_eps - determinant_loss, 0.0), tilt_delta)
+    return next_up(next_up(constants.clamp * (1 + NORM_SLACK)) / mu)
 
 
 def least_strength(clamp: float, eps: float) -> float:
-    """A Lambda that epsilon allows, near the least, and so that its first four digits do, too."""
-    return 1.002 * smoothness(clamp) / math.expm1((1 - SHARE) * eps)
+    """Return a strength that eps allows, near the least one.
+
+    It is a little more than the least, so that its first four digits are allowed as well.
+    """
+    tilt_eps = (1 - SOLVER_SHARE) * eps
+    return 1.002 * tilted_smoothness(clamp) / math.expm1(tilt_eps)
 
 
 def release_objective(
     erm: TiltedErm,
-    shape: Shape,
+    constants: ProblemConstants,
     guarantee: ApproximateDP,
     source: Randomness,
     start: np.ndarray | None = None,
 ) -> ReleasedWeights:
-    """One release of the minimiser.
+    """Release the minimiser once, which spends ``guarantee``.
 
     Args:
-        erm: the records, without tilt, and of the shape's constants.
-        shape: public.
+        erm: the records' problem, without tilt, and of the same constants.
+        constants: public.
+        guarantee: of the release.
         source: SystemRandomness for a release; anything else is a simulation.
-        start: [d], where the search begins; None: at 0.
+        start: [d], where the search begins; None: at 0. It does not change the guarantee.
 
     Returns:
-        Weights [1, d], and the noise as ``Noises.described``.
+        Weights [1, d], with ``ObjectiveNoises.described``.
 
     Raises:
-        ConfigError: as ``tilt_noise``; more records than there may be; or a problem of another
-            shape.
+        ConfigError: eps is too little for the strength, there are more records than there may be,
+            or the problem is of other constants.
         AgtError: the solver missed its tolerance: nothing is released.
+
+    Formal guarantees
+        - The release is (eps, delta)-private under add_remove with one record a unit
+          (docs/proofs/objective.md).
+        - An error after the draw says that nothing was released; what was paid stays spent. Its
+          probability is below 10^-31 whatever the data (Lemma 6 of docs/proofs/objective.md).
     """
     given = (erm.strength, erm.clamp, erm.x.shape[1])
-    if given != (shape.strength, shape.clamp, shape.width) or len(erm.x) > shape.records:
+    expected = (constants.strength, constants.clamp, constants.width)
+    if given != expected or len(erm.x) > constants.records:
         raise ConfigError(
             f"{len(erm.x)} records with (strength, clamp, width) = {given} are no problem of "
-            f"{shape}"
+            f"{constants}"
         )
-    noises = Noises.of(shape, guarantee.eps, guarantee.delta)
-    weight = tilted_weights(erm, noises, shape.records, source, start)[None]
+    noises = ObjectiveNoises.from_budget(constants, guarantee.eps, guarantee.delta)
+    weight = draw_tilted_weights(erm, noises, constants.records, source, start)[None]
     name = ObjectivePerturbation.name
     return ReleasedWeights(weight, guarantee, noises.described, source.simulated, name)
 
 
-def tilted_weights(
-    erm: TiltedErm, noises: Noises, most: int, source: Randomness, start: np.ndarray | None = None
+def draw_tilted_weights(
+    erm: TiltedErm,
+    noises: ObjectiveNoises,
+    max_records: int,
+    source: Randomness,
+    start: np.ndarray | None = None,
 ) -> np.ndarray:
-    """[d] what one release draws with these noises.
+    """Return [d] the weights that one release draws.
 
-    Arguments and errors as ``release_objective``, ``solve``.
+    Args:
+        erm: the records' problem, without tilt.
+        noises: what is drawn.
+        max_records: how many records there may be, which bounds the solver's steps.
+        source: SystemRandomness for a release; anything else is a simulation.
+        start: [d], where the search begins; None: at 0.
+
+    Raises:
+        AgtError: the solver missed its tolerance.
     """
-    tilted = replace(erm, tilt=noisy(np.zeros(erm.x.shape[1]), noises.tilt, source))
-    return noisy(solve(tilted, noises.tolerance, start, most), noises.scale, source)
+    width = erm.x.shape[1]
+    tilt = noisy(np.zeros(width), noises.tilt, source)
+    theta = solve(replace(erm, tilt=tilt), noises.tolerance, start, max_records)
+    # Lemma 5 of docs/proofs/objective.md: the second noise, in sequence with the first
+    return noisy(theta, noises.scale, source)
 
 
 @schema
 class ObjectivePerturbation(WeightsMechanism):
-    """The mechanism that solves a trained head's problem anew with a random linear term, once for
-    each release.
+    """A trained head's problem, solved anew with a random linear term for each release.
+
+    Two classes. The head's own minimiser, without the term, stays with its owner: it is where the
+    search begins.
 
     Attributes:
-        eps, delta: of the one release.
+        eps: of the one release.
+        delta: of the one release.
         weight_decay: lambda of the problem that is solved; None: the run's own.
+
+    Formal guarantees
+        - The release is (eps, delta)-private under add_remove with one record a unit; every other
+          relation, and every other loss than the logistic one, is refused.
+        - Later releases draw anew, so their losses add up, and budgets may be chosen after training
+          and after earlier releases.
     """
 
     eps: Epsilon
@@ -246,82 +280,101 @@ class ObjectivePerturbation(WeightsMechanism):
 
     @classmethod
     def afford(cls, eps: float, delta: float) -> ApproximateDP:
-        """One release's share of a total of which it is all: epsilon less what composition.py
-        rounds a total up by.
+        """Return the guarantee of one release that takes all of a total.
+
+        Its eps is a little less, because a total is rounded up.
         """
         return ApproximateDP(eps * (1 - 2**-48), delta)
 
     @property
     def guarantee(self) -> ApproximateDP:
-        """ApproximateDP."""
+        """The guarantee of the one release."""
         return ApproximateDP(self.eps, self.delta)
 
     @classmethod
     def check_head(cls, head: LinearModel) -> None:
-        """Raise ConfigError, naming the key, where no proof covers this head or it has no
-        records.
-        """
-        certificate, loss, relation = (
-            head.settings.certificate,
-            head.trained.loss,
-            head.settings.relation,
-        )
+        """Raise ConfigError where no proof covers this head, or its records are not there."""
+        loss = head.trained.loss
+        relation = head.settings.relation
         refused = f"mechanism={cls.name}"
-        certificate.check_tilted(cls.name)
+        head.settings.certificate.check_tilted(cls.name)
         if loss.kind != "binary":
             raise ConfigError(
-                f"{refused}: with {loss.kind} a record's gradient keeps no direction and its "
-                "Hessian is of no rank one, "
-                "so that the proof is lost: two classes and training.loss=binary_cross_entropy, or "
-                "mechanism=release_weights"
+                Message(
+                    "{refused}: with {kind} a record's gradient keeps no direction and its "
+                    "Hessian is of no rank one, so that the proof is lost: two classes and "
+                    "{config:training.loss}=binary_cross_entropy, or "
+                    "{config:mechanism=release_weights}",
+                    refused=refused,
+                    kind=loss.kind,
+                )
             )
-        one_unit = RELATIONS[relation.name].is_one_unit_either_way
-        if not one_unit or relation.unit_rows != 1:
+        is_one_unit = RELATIONS[relation.name].is_one_unit_either_way
+        if not is_one_unit or relation.unit_rows != 1:
             raise ConfigError(
-                f"{refused}: relation={relation.name} with unit_rows={relation.unit_rows}: where "
-                "several rows move at "
-                "once the ratio of determinants grows like a power of their number, and their "
-                "gradients have no "
-                "direction in common: only relation=add_remove with unit_rows=1 is proved; or use "
-                "mechanism=release_weights"
+                Message(
+                    "{refused}: relation={name} with unit_rows={unit_rows}: where several "
+                    "rows move at once the ratio of determinants grows like a power of "
+                    "their number, and their gradients have no direction in common: only "
+                    "relation=add_remove with unit_rows=1 is proved; or use "
+                    "{config:mechanism=release_weights}",
+                    refused=refused,
+                    name=relation.name,
+                    unit_rows=relation.unit_rows,
+                )
             )
         cls.training_rows(head)  # called because it raises where the records are not there
 
-    def noises(self, head: LinearModel) -> Noises:
-        """What a release draws.
+    def noises(self, head: LinearModel) -> ObjectiveNoises:
+        """Return what a release from this head draws.
 
         Raises:
-            ConfigError: epsilon is too little for the weight decay; the least is named.
+            ConfigError: eps is too little for the weight decay; the least is named.
         """
-        shape = Shape.of(head, self.weight_decay)
+        constants = ProblemConstants.from_head(head, self.weight_decay)
         try:
-            return Noises.of(shape, self.eps, self.delta)
+            return ObjectiveNoises.from_budget(constants, self.eps, self.delta)
         except ConfigError:
-            size = head.plan.normalizer
-            least, now = least_strength(shape.clamp, self.eps) / size, shape.strength / size
+            normalizer = head.plan.normalizer
+            least_decay = least_strength(constants.clamp, self.eps) / normalizer
+            given_decay = constants.strength / normalizer
             raise ConfigError(
-                f"mechanism={self.name}: eps = {self.eps:g} has to exceed ln(1 + "
-                "beta/(weight_decay B)) = "
-                f"{shape.determinant_loss:.4g}, what the change of volume costs at weight_decay = "
-                f"{now:g}: give "
-                f"more, or mechanism.weight_decay={least:.4g} at least, the release's own"
+                Message(
+                    "mechanism={name}: eps = {eps:g} has to exceed ln(1 + beta/(weight_decay B)) = "
+                    "{determinant_loss:.4g}, what the change of volume costs at weight_decay = "
+                    "{given:g}: give more, or {config:mechanism.weight_decay}={least:.4g} at least, "
+                    "the release's own",
+                    name=self.name,
+                    eps=self.eps,
+                    determinant_loss=constants.determinant_loss,
+                    given=given_decay,
+                    least=least_decay,
+                )
             ) from None
 
     def noise(self, head: LinearModel) -> dict[str, float]:
-        """The noise at the end, and ``tilt``, that of the linear term.
+        """Return the noise by name: ``sigma`` and ``step`` of the end, ``tilt`` of the linear term.
 
-        Raises ConfigError as ``noises``.
+        Raises:
+            ConfigError: eps is too little for the weight decay; the least is named.
         """
         return self.noises(head).described
 
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
-        """The release.
+        """Release weights, which spends ``guarantee`` once.
 
-        Raises AgtError where the solver misses its tolerance: nothing is released.
+        Args:
+            head: one that ``check`` takes.
+            source: SystemRandomness for a release; anything else is a simulation.
+
+        Raises:
+            ConfigError: eps is too little, or the records are not there.
+            AgtError: the solver missed its tolerance: nothing is released.
         """
-        shape = Shape.of(head, self.weight_decay)
-        erm, start = problem_of(head, shape), head.trained.weight[0].numpy()
-        return release_objective(erm, shape, self.guarantee, source, start)
+        constants = ProblemConstants.from_head(head, self.weight_decay)
+        erm = build_problem(head, constants)
+        start = head.trained.weight[0].numpy()
+        return release_objective(erm, constants, self.guarantee, source, start)
 
     @classmethod
     def expectation(
@@ -330,51 +383,67 @@ class ObjectivePerturbation(WeightsMechanism):
         features: np.ndarray,
         labels: np.ndarray,
     ) -> Callable[[Self], float]:
-        """To first order in the noise (``expected_deviations``)."""
+        """Return the function that gives a mechanism's expected accuracy, to first order.
+
+        Args:
+            head: one that ``check_head`` takes.
+            features: [n, ...] queries, as the head takes them.
+            labels: [n] their true labels.
+        """
         phi = head.phi(features)
-        solved = cache(lambda weight_decay: expected_deviations(head, phi, weight_decay))
+        logit_laws = cache(lambda weight_decay: expected_deviations(head, phi, weight_decay))
 
         def accuracy(mechanism: Self) -> float:
-            mean, deviations = solved(mechanism.weight_decay)
+            mean, deviations = logit_laws(mechanism.weight_decay)
             return expected_accuracy(mean, deviations(mechanism.eps, mechanism.delta), labels, 1.0)
 
         return accuracy
 
 
-def problem_of(head: LinearModel, shape: Shape) -> TiltedErm:
-    """The problem of a head's records, without tilt.
+def build_problem(head: LinearModel, constants: ProblemConstants) -> TiltedErm:
+    """Return the problem of a head's training records, without tilt.
 
     Raises:
-        ConfigError: more records than n_max, or several of one unit.
+        ConfigError: the records are not there, more than n_max, or several of one unit.
+        DataError: memory-mapped records were edited after training.
     """
-    seen = head.problem.dataset.train.take(ObjectivePerturbation.training_rows(head))
-    return TiltedErm.of(head.over(seen.features), seen.labels, shape.strength, shape.clamp)
+    rows = ObjectivePerturbation.training_rows(head)
+    records = head.problem.dataset.train.take(rows)
+    features = head.over(records.features)
+    return TiltedErm.from_labels(features, records.labels, constants.strength, constants.clamp)
 
 
 def expected_deviations(
     head: LinearModel, phi: np.ndarray, weight_decay: float | None = None
 ) -> tuple[np.ndarray, Callable[[float, float], np.ndarray]]:
-    """([n, 1] logits without noise; (eps, delta) -> [n] their standard deviations in a release), to
-    first order.
+    """Return the law of queries' logits in a release, to first order in the noise.
 
-    theta* is near theta - H^-1 b, H the Hessian at the noise-free minimiser theta: a logit moves by
-    a normal number of variance sigma^2 |H^-1 phi|^2, and by scale^2 |phi|^2. Private: for the data
-    owner alone.
+    A release's minimiser is near theta - H^-1 b, H the Hessian at the minimiser theta without
+    noise. So a logit moves by a normal number of variance sigma^2 |H^-1 phi|^2, and by scale^2
+    |phi|^2 of the noise at the end. Both are private: for the data owner alone.
 
     Args:
+        head: a trained head.
         phi: [n, d] features of queries.
-        weight_decay: of the release; None: the head's own.
+        weight_decay: lambda of the release; None: the head's own.
+
+    Returns:
+        ([n, 1] logits without noise; (eps, delta) -> [n] their standard deviations).
     """
-    shape = Shape.of(head, weight_decay)
-    erm, theta = problem_of(head, shape), head.trained.weight[0].numpy()
-    least = least_tolerance(shape.records, shape.width, shape.clamp, shape.strength, 0.0)
-    theta = solve(erm, least, theta, shape.records)
-    wide = phi.astype(np.float64, copy=False)
-    lengths = np.linalg.norm(wide, axis=1)
-    bent = np.linalg.norm(cho_solve(cho_factor(erm.hessian(theta)), wide.T), axis=0)
+    constants = ProblemConstants.from_head(head, weight_decay)
+    erm = build_problem(head, constants)
+    start = head.trained.weight[0].numpy()
+    tolerance = smallest_tolerance(
+        constants.records, constants.width, constants.clamp, constants.strength, 0.0
+    )
+    theta = solve(erm, tolerance, start, constants.records)
+    queries = phi.astype(np.float64, copy=False)
+    lengths = np.linalg.norm(queries, axis=1)
+    solved = cho_solve(cho_factor(erm.hessian(theta)), queries.T)
+    solved_lengths = np.linalg.norm(solved, axis=0)
 
     def deviations(eps: float, delta: float) -> np.ndarray:
-        noises = Noises.of(shape, eps, delta)
-        return np.hypot(noises.tilt * bent, noises.scale * lengths)
+        noises = ObjectiveNoises.from_budget(constants, eps, delta)
+        return np.hypot(noises.tilt * solved_lengths, noises.scale * lengths)
 
-    return (wide @ theta)[:, None], deviations
+    return (queries @ theta)[:, None], deviations

@@ -1,4 +1,4 @@
-"""What a mechanism puts out: labels, one number, weights, or constants."""
+"""What a release puts out: labels, one number, weights, or constants."""
 
 from enum import StrEnum
 

@@ -1,10 +1,10 @@
-"""What private answers will cost: the exact expected accuracy of each mechanism for given budgets,
-before any release.
+"""What private answers will cost: each mechanism's expected accuracy for given budgets.
 
-Only expectations over a mechanism's own coin flips are taken, in closed form; nothing is drawn.
-Those of weights mechanisms may be to first order in the noise, or simulated:
-``WeightsMechanism.accuracy_method`` says which. The inputs are diagnostics about private data
-(method.md section 3), so a plan is for the data owner.
+    plan(model, features, labels, eps=[1.0], delta=1e-5, queries=[100]).offers
+
+Expectations are over a mechanism's own coins, in closed form; nothing is drawn. Those of weights
+mechanisms may be to first order in the noise, or simulated: ``WeightsMechanism.accuracy_method``
+says which. A plan reads private data (method.md section 3), so it is for the data owner.
 """
 
 import math
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from agt.certificates.box import Certificates
-from agt.certificates.votes import VoteCertificates
+from agt.certificates.vote_certificates import VoteCertificates
 from agt.errors import ConfigError
 from agt.mechanisms.claims import Counting
 from agt.mechanisms.composition import BOUNDS, per_query
@@ -26,26 +26,28 @@ from agt.mechanisms.labelling import evidence_of
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.published import PUBLISHED
 from agt.mechanisms.weights_mechanism import AccuracyMethod, WeightsMechanism, weights_mechanisms
+from agt.messages import Message
 from agt.models.model import Model
 from agt.numeric import bisect, whole_midpoint
 from agt.relations import RELATIONS
 from agt.training.loop import OnProgress
 
-WITHIN = 0.01  # advice calls "as good" what is within a point of the best
+ACCURACY_TOLERANCE = 0.01  # advice calls "as good" what is within a point of the best
+BestLabels = tuple[int, str]  # (how many queries, by which mechanism)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What mechanisms see of some queries whose true labels are known.
+    """What mechanisms read of queries whose true labels are known: private.
 
     Attributes:
         labels: [n] the true labels.
         prediction: [n] the nominal labels.
         distance: [n] the stable distances, or steps of the grid (``counting=index``).
         classes: C.
-        tally: of an ensemble's votes (``VoteCertificates.tally``); None without one.
-        votes: [n] the label that most of its members give.
-        touches: how many of them one k can change.
+        tally: an ensemble's votes (``VoteCertificates.tally``); None: there is no ensemble.
+        votes: [n] the label that most of its members give; None: there is no ensemble.
+        touches: how many of its members one k can change.
     """
 
     labels: np.ndarray
@@ -57,29 +59,42 @@ class Evidence:
     touches: int = 1
 
     @classmethod
-    def of(
+    def from_certificates(
         cls,
         certificates: Certificates,
         labels: np.ndarray,
         classes: int,
         counting: Counting = "distance",
     ) -> "Evidence":
-        """What certificates say of labelled queries."""
+        """Return the evidence of queries that were certified.
+
+        Args:
+            certificates: of n queries.
+            labels: [n] their true labels.
+            classes: C.
+            counting: what distances count: records, or steps of the grid.
+        """
         distance = evidence_of(certificates, counting)
-        touches = RELATIONS[certificates.relation].touches
-        if isinstance(certificates, VoteCertificates):
-            tally, votes = certificates.tally, certificates.plurality
-            return cls(labels, certificates.prediction, distance, classes, tally, votes, touches)
-        return cls(labels, certificates.prediction, distance, classes)
+        if not isinstance(certificates, VoteCertificates):
+            return cls(labels, certificates.prediction, distance, classes)
+        return cls(
+            labels,
+            certificates.prediction,
+            distance,
+            classes,
+            certificates.tally,
+            certificates.plurality,
+            RELATIONS[certificates.relation].touches,
+        )
 
     @property
     def accuracy(self) -> float:
-        """Of the nominal labels, without noise."""
+        """The accuracy of the nominal labels, without noise."""
         return float((self.prediction == self.labels).mean())
 
     @property
     def majority(self) -> float:
-        """What always answering the most frequent of the true labels would reach."""
+        """The accuracy of always answering the most frequent of the true labels."""
         return float(np.bincount(self.labels).max() / len(self.labels))
 
     @property
@@ -87,27 +102,35 @@ class Evidence:
         """Whether the labels are right more often than one answer to all, or always."""
         return self.accuracy > self.majority or self.accuracy == 1
 
-    def expected(self, mechanism: Mechanism) -> float:
-        """The exact expected accuracy of the labels that ``mechanism`` releases.
+    def expected_accuracy(self, mechanism: Mechanism) -> float:
+        """Return the expected accuracy of the labels that a mechanism releases.
 
         Raises:
-            ConfigError: it needs votes, and there is no ensemble.
+            ConfigError: the mechanism needs votes, and there is no ensemble.
         """
         if mechanism.needs != "votes":
             return mechanism.expected_accuracy(self.prediction, self.distance, self.labels)
         if self.tally is None or self.votes is None:
             raise ConfigError(
-                f"mechanism={mechanism.name} needs an ensemble's votes: train with "
-                "ensemble.members=T"
+                Message(
+                    "mechanism={name} needs an ensemble's votes: train with "
+                    "{config:ensemble.members}=T",
+                    name=mechanism.name,
+                )
             )
-        return mechanism.covering(self.touches).expected_accuracy(
-            self.votes, self.tally, self.labels
-        )
+        covering = mechanism.covering(self.touches)
+        return covering.expected_accuracy(self.votes, self.tally, self.labels)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """A total over a fixed number of queries."""
+    """A total over a fixed number of queries.
+
+    Attributes:
+        eps: all queries together are (eps, delta)-DP.
+        delta: see ``eps``.
+        queries: how many there are.
+    """
 
     eps: float
     delta: float
@@ -121,13 +144,13 @@ class PlannedRelease:
     Attributes:
         mechanism: its name.
         budget: the total; weights spend it once, whatever the number of queries.
-        each: the guarantee of one query that the total affords; of the one release, for weights.
-        accuracy: expected.
+        guarantee: what the total affords one query, or the one release of weights.
+        accuracy: the expected accuracy.
     """
 
     mechanism: str
     budget: Budget
-    each: Guarantee
+    guarantee: Guarantee
     accuracy: float
 
 
@@ -144,7 +167,7 @@ class WeightsOption:
     expectation: Callable[[Any], float]
 
     def planned(self, budget: Budget) -> PlannedRelease:
-        """Return what one release of all of a budget gives.
+        """Return what one release that spends all of a budget gives.
 
         Raises:
             ConfigError: no guarantee is within the budget, or it is too little for the head.
@@ -157,16 +180,17 @@ class WeightsOption:
 def weights_options(
     model: Model, features: np.ndarray, labels: np.ndarray
 ) -> dict[str, WeightsOption]:
-    """Return every weights mechanism that can release from a model, by name; none where none can.
+    """Return every weights mechanism that can release from a model, by name.
 
     Args:
+        model: a fitted model; of one without a linear head nothing is returned.
         features: [n, ...] queries.
         labels: [n] their true labels.
     """
     options = {}
     for name, kind in weights_mechanisms().items():
         try:
-            head = kind.head_of(model)
+            head = kind.releasable_head(model)
             kind.check_head(head)
         except ConfigError:
             continue
@@ -180,7 +204,8 @@ def applicable(evidence: Evidence, published: bool = False) -> tuple[str, ...]:
     """Return the names of the mechanisms that can answer these queries.
 
     Args:
-        published: those of agt/mechanisms/published.py too, none of which can be the best.
+        evidence: of the queries.
+        published: include those of agt/mechanisms/published.py, none of which can be the best.
     """
     names = []
     for name, mechanism in MECHANISMS.items():
@@ -194,19 +219,27 @@ def applicable(evidence: Evidence, published: bool = False) -> tuple[str, ...]:
 def afford(
     mechanism: type[Mechanism], budget: Budget, classes: int, bounds: Sequence[str] = BOUNDS
 ) -> Mechanism:
-    """The mechanism with the largest budget per query that the total allows.
+    """Return the mechanism with the largest guarantee per query that a total allows.
+
+    Args:
+        mechanism: the class, such as RandomizedResponse.
+        budget: the total.
+        classes: how many labels there are.
+        bounds: which composition bounds may be used.
 
     Raises:
         ConfigError: nothing fits (a Gaussian mechanism with delta = 0, say).
     """
-    each = _each(mechanism.spends, budget, tuple(bounds))  # type: ignore[arg-type]
-    return mechanism.of(each, classes)
+    guarantee = _guarantee_per_query(mechanism.spends, budget, tuple(bounds))  # type: ignore[arg-type]
+    return mechanism.of(guarantee, classes)
 
 
-# mechanisms of one kind share out a budget alike, and a search asks for the same ones again
+# Mechanisms of one kind share out a budget alike, and a search asks for the same ones again.
 @lru_cache(maxsize=1024)
-def _each(kind: type[GaussianDP], budget: Budget, bounds: tuple[str, ...]) -> Guarantee:
-    """What a total leaves of one query."""
+def _guarantee_per_query(
+    kind: type[GaussianDP], budget: Budget, bounds: tuple[str, ...]
+) -> Guarantee:
+    """Return the largest guarantee per query that a total allows."""
     return per_query(kind, budget.eps, budget.delta, budget.queries, bounds)
 
 
@@ -216,7 +249,8 @@ def planned_release(evidence: Evidence, name: str, budget: Budget) -> PlannedRel
         mechanism = afford(MECHANISMS[name], budget, evidence.classes)
     except ConfigError:
         return None
-    return PlannedRelease(name, budget, mechanism.guarantee, evidence.expected(mechanism))
+    accuracy = evidence.expected_accuracy(mechanism)
+    return PlannedRelease(name, budget, mechanism.guarantee, accuracy)
 
 
 def planned_weights(
@@ -231,26 +265,46 @@ def planned_weights(
     return planned
 
 
-def answerable(
-    evidence: Evidence, name: str, eps: float, delta: float, accuracy: float, most: int = 10**6
+def max_queries_at_accuracy(
+    evidence: Evidence,
+    name: str,
+    eps: float,
+    delta: float,
+    accuracy: float,
+    limit: int = 10**6,
 ) -> int:
-    """The largest number of queries, up to ``most``, at which the expected accuracy is still at
-    least ``accuracy``.
+    """Return the largest number of queries at which an expected accuracy is still reached.
+
+    Args:
+        evidence: of the queries.
+        name: the mechanism.
+        eps: of the total.
+        delta: of the total.
+        accuracy: which the expected accuracy has to be at least.
+        limit: up to how many queries it is looked for.
+
+    Returns:
+        A number from 0, where not one query reaches it, to ``limit``.
     """
 
-    def enough(queries: int) -> bool:
+    def is_accurate(queries: int) -> bool:
         planned = planned_release(evidence, name, Budget(eps, delta, queries))
         return planned is not None and planned.accuracy >= accuracy
 
-    if not enough(1):
+    if not is_accurate(1):
         return 0
-    low, high = 1, 2
-    while high <= most and enough(high):
-        low, high = high, 2 * high
-    high = min(high, most + 1)
-    return bisect(
-        enough, low, high, lambda a, b: math.isqrt(a * b) if b > 4 * a else whole_midpoint(a, b)
-    )[0]
+    low = 1
+    high = 2
+    while high <= limit and is_accurate(high):
+        low = high
+        high = 2 * high
+    high = min(high, limit + 1)
+    return bisect(is_accurate, low, high, _geometric_midpoint)[0]
+
+
+def _geometric_midpoint(low: int, high: int) -> int:
+    """Return a whole number between two: the geometric mean where they are far apart."""
+    return math.isqrt(low * high) if high > 4 * low else whole_midpoint(low, high)
 
 
 @dataclass(frozen=True)
@@ -259,15 +313,15 @@ class Plan:
 
     Attributes:
         evidence: of the queries.
-        names: the mechanisms.
+        names: the mechanisms that were compared.
         delta: of every total.
         offers: every mechanism at every budget that it can meet.
         weights: (total eps, expected accuracy, mechanism) of weights, released in the best way;
             None: none can be released.
-        singly: total eps -> (how many queries, by which mechanism) can be answered one by one
-            within ``WITHIN`` of the nominal accuracy; budgets at which not one can are left out,
-            and so are all where a constant is as good.
-        methods: weights mechanism -> how its expected accuracies were worked out.
+        singly: total eps -> how many queries can be answered one by one almost as accurately as the
+            model (``best_for_one_query``), and by which mechanism; budgets at which not one can are
+            left out.
+        methods: weights mechanism -> how its expected accuracies were computed.
     """
 
     evidence: Evidence
@@ -275,13 +329,14 @@ class Plan:
     delta: float
     offers: tuple[PlannedRelease, ...]
     weights: tuple[tuple[float, float, str], ...] | None
-    singly: Mapping[float, tuple[int, str]]
+    singly: Mapping[float, BestLabels]
     methods: Mapping[str, AccuracyMethod]
 
     @property
     def useful_weights(self) -> list[tuple[float, float, str]]:
-        """Of the weights, those that are right more often than one answer to all."""
-        return [row for row in self.weights or () if row[1] > self.evidence.majority or row[1] == 1]
+        """Those of ``weights`` that are right more often than one answer to all, or always."""
+        majority = self.evidence.majority
+        return [row for row in self.weights or () if row[1] > majority or row[1] == 1]
 
 
 def plan(
@@ -297,56 +352,75 @@ def plan(
     counting: Counting = "distance",
     on_progress: OnProgress = lambda progress: None,
 ) -> Plan:
-    """Every mechanism at every total budget and number of queries.
+    """Return what every mechanism gives at every total budget and number of queries.
 
     Args:
+        model: a fitted model.
         features: [n, ...] queries, as the head takes them.
         labels: [n] their true labels.
-        eps, delta: of the totals.
-        queries: how many may share a total.
+        eps: of the totals.
+        delta: of every total.
+        queries: how many queries may share a total.
         names: which mechanisms; None: all that the model can use.
         published: compare those of agt/mechanisms/published.py too, where ``names`` is None.
+        counting: what evidence counts: records, or steps of the grid.
         on_progress: called as queries are certified.
 
     Raises:
         ConfigError: features alone move, so that no mechanism takes the certificates.
     """
     RELATIONS[model.problem.settings.relation.name].check_plan()
-    evidence = Evidence.of(
-        model.certify(features, on_progress=on_progress), labels, model.problem.classes, counting
-    )
+    certificates = model.certify(features, on_progress=on_progress)
+    evidence = Evidence.from_certificates(certificates, labels, model.problem.classes, counting)
     options = weights_options(model, features, labels)
     names = applicable(evidence, published) if names is None else tuple(names)
-    singly = {}
+    best_labels = {}
     best_weights = []
     for total_eps in eps:
-        best_label = best_for_one_query(evidence, names, total_eps, delta)
-        if best_label is not None:
-            singly[total_eps] = best_label
-        reached = planned_weights(options, [Budget(total_eps, delta, 1)])
-        if reached:
-            best = max(reached, key=lambda release: release.accuracy)
-            best_weights.append((total_eps, best.accuracy, best.mechanism))
+        best = best_for_one_query(evidence, names, total_eps, delta)
+        if best is not None:
+            best_labels[total_eps] = best
+        releases = planned_weights(options, [Budget(total_eps, delta, 1)])
+        if releases:
+            best_release = max(releases, key=lambda release: release.accuracy)
+            best_weights.append((total_eps, best_release.accuracy, best_release.mechanism))
     budgets = [Budget(total_eps, delta, count) for total_eps in eps for count in queries]
-    labels_planned = [
+    planned_labels = [
         planned_release(evidence, name, budget) for name in names for budget in budgets
     ]
-    offers = (*filter(None, labels_planned), *planned_weights(options, budgets))
-    methods = {name: option.kind.accuracy_method for name, option in options.items()}
-    weights = tuple(best_weights) if options else None
-    return Plan(evidence, names, delta, offers, weights, singly, methods)
+    return Plan(
+        evidence=evidence,
+        names=names,
+        delta=delta,
+        offers=(*filter(None, planned_labels), *planned_weights(options, budgets)),
+        weights=tuple(best_weights) if options else None,
+        singly=best_labels,
+        methods={name: option.kind.accuracy_method for name, option in options.items()},
+    )
 
 
 def best_for_one_query(
     evidence: Evidence, names: Sequence[str], eps: float, delta: float
-) -> tuple[int, str] | None:
-    """Return (how many queries, by which mechanism) can be answered almost as the model answers.
+) -> BestLabels | None:
+    """Return how many queries can be answered almost as accurately as the model answers them.
 
-    Almost: within ``WITHIN`` of its accuracy. None: not one can, or one answer to all is as good.
+    Almost is within ``ACCURACY_TOLERANCE`` of the nominal accuracy.
+
+    Args:
+        evidence: of the queries.
+        names: the mechanisms to choose from.
+        eps: of the total.
+        delta: of the total.
+
+    Returns:
+        (the largest number of queries, the mechanism that reaches it); None: not one query can be
+        answered so, or one answer to all queries is as good as the model.
     """
     if not evidence.useful:
         return None
-    least = evidence.accuracy - WITHIN
-    counts = [(answerable(evidence, name, eps, delta, least), name) for name in names]
+    accuracy = evidence.accuracy - ACCURACY_TOLERANCE
+    counts = [
+        (max_queries_at_accuracy(evidence, name, eps, delta, accuracy), name) for name in names
+    ]
     count, name = max(counts, key=lambda counted: counted[0], default=(0, ""))
     return (count, name) if count else None

@@ -1,18 +1,11 @@
-"""Mechanisms and a vote that are kept to reproduce papers: smooth sensitivity, its comparisons.
+"""Mechanisms and a vote that are kept to reproduce papers: smooth sensitivity and its comparisons.
 
-Each needs more noise than randomized_response at every distance and budget: none that sees only a
-label and its stable distance flips less often than that (optimal.py). So ``agt plan`` leaves them
-out unless they are asked for. Each docstring proves the guarantee of the closed form for
-1-Lipschitz distances. The tables that are sampled from hold the guarantee by construction, whatever
-the closed form (mechanism.py).
+None flips less often than randomized_response at any distance and budget (docs/proofs/optimal.md),
+so ``agt plan`` leaves them out unless they are asked for. Labels are sampled from tables that hold
+the guarantee by construction; docs/proofs/published.md proves the closed forms themselves.
 
 ``accounting=paper`` runs as published where a condition does not hold, and says that nothing is
 proved. Of an ensemble it takes the vote of 001 Theorem 5.3, which is for two classes.
-
-Smooth sensitivity with distances read off a sparse grid (001 Corollary 5.2) is not eps-DP: a
-neighbour may drop by a whole gap of the grid, and with it the noise. Even where nesting holds, and
-so only the index in the grid moves by at most 1, the loss of one query at eps = 1 on the grid
-{0, 50} is 6.25 (method.md section 3; tests compute it).
 """
 
 import math
@@ -33,7 +26,9 @@ MORE_NOISE = "needs more noise than randomized_response at every distance and bu
 
 
 @keyword_schema
-class _Approximate(Mechanism):
+class _ApproximateMechanism(Mechanism):
+    """A mechanism whose parameters are the eps and the delta of one query."""
+
     eps: Epsilon
     delta: Delta
 
@@ -42,99 +37,120 @@ class _Approximate(Mechanism):
 
 @keyword_schema
 class SmoothCauchy(PureMechanism):
-    """The label plus Cauchy noise of scale 6 S/eps, S = exp(-beta L), beta = eps/6, rounded (001
-    Corollary 5.2).
+    """The label plus Cauchy noise of scale 6 S / eps, rounded; S = exp(-eps L / 6).
 
-    p(L) = 1/2 - atan(eps exp(beta L)/12)/pi = atan(12 exp(-beta L)/eps)/pi. For 1-Lipschitz L it is
-    eps-DP (Nissim, Raskhodnikova, Smith 2007); directly: atan(y)/y falls, so p(L) <= exp(beta)
-    p(L+1). For L from a grid with gaps it is not.
+    The flip probability is atan(12 exp(-eps L / 6) / eps) / pi. Of distances from a sparse grid,
+    which are not 1-Lipschitz, it is not eps-DP (docs/proofs/published.md, "Sparse grids").
+
+    Attributes:
+        eps: of one query.
+
+    Source: 001 Corollary 5.2; Nissim, Raskhodnikova and Smith (2007).
     """
 
     name: ClassVar[str] = "smooth_cauchy"
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
-        return np.arctan(12 / self.eps * np.exp(-self.eps / 6 * distance)) / math.pi
+        # Lemma 1 of docs/proofs/published.md
+        smooth = np.exp(-self.eps / 6 * distance)  # S
+        return np.arctan(12 / self.eps * smooth) / math.pi
 
 
 @keyword_schema
-class SmoothLaplace(_Approximate):
-    """The label plus Laplace noise of scale 2 S/eps, S = exp(-beta L), beta = eps/(2 ln(2/delta)),
-    rounded.
+class SmoothLaplace(_ApproximateMechanism):
+    """The label plus Laplace noise of scale 2 S / eps, rounded; S = exp(-beta L).
 
-    p(L) = exp(-eps exp(beta L)/4)/2. The published proof (Nissim, Raskhodnikova, Smith 2007) loses
-    a factor on delta that matters at large eps, so here is one for a label, with M = ln(2/delta), a
-    = eps exp(beta L)/4 and beta <= 1.25: p(L) <= exp(eps) p(L+1) + delta is clear if p(L) <= delta;
-    otherwise a < ln(1/(2 delta)) < M, and a (exp(beta) - 1) <= M * 2 beta = eps, because exp(beta)
-    - 1 <= 2 beta there; so p(L) <= exp(eps) p(L+1). Where the label differs: exp(eps) p(0) + p(0) =
-    (exp(3x) + exp(-x))/2 >= 1 with x = eps/4. The events of the nominal label follow as p <= 1/2.
+    With beta = eps / (2 ln(2 / delta)) the flip probability is exp(-eps exp(beta L) / 4) / 2.
+
+    Attributes:
+        eps: of one query.
+        delta: of one query.
 
     Raises:
         ConfigError: beta > 1.25, where the guarantee is not proved (and fails from beta = 1.61 on).
+
+    Source: Nissim, Raskhodnikova and Smith (2007).
     """
 
     name: ClassVar[str] = "smooth_laplace"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        most = 2.5 * math.log(2 / self.delta)
-        if self.eps > most:
+        # Lemma 2 of docs/proofs/published.md takes beta <= 1.25
+        largest_eps = 2.5 * math.log(2 / self.delta)
+        if self.eps > largest_eps:
             raise ConfigError(
-                f"mechanism.eps: smooth_laplace is proved for eps <= 2.5 ln(2/delta) = {most:.4g} "
-                "at delta = "
+                f"mechanism.eps: smooth_laplace is proved for eps <= 2.5 ln(2/delta) = "
+                f"{largest_eps:.4g} at delta = "
                 f"{self.delta:g}, got {self.eps:g}: lower eps, or use mechanism=randomized_response"
             )
 
     @property
     def _beta(self) -> float:
+        """How fast the noise falls with the stable distance."""
         return self.eps / (2 * math.log(2 / self.delta))
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
-        # exp(-inf) = 0 is what is meant; the table's floor follows
+        # exp(-inf) = 0 is what is meant; the table has a least probability of its own
         with np.errstate(over="ignore", under="ignore"):
-            return np.exp(-self.eps / 4 * np.exp(self._beta * distance)) / 2
+            inverse_smooth = np.exp(self._beta * distance)  # 1 / S
+            return np.exp(-self.eps / 4 * inverse_smooth) / 2
 
 
 @keyword_schema
-class ProposeTestRelease(_Approximate):
-    """The exact label if L + Lap(1/eps) > t = ln(1/(2 delta))/eps, else a fair coin (Dwork, Lei
-    2009).
+class ProposeTestRelease(_ApproximateMechanism):
+    """The exact label if L + Lap(1 / eps) > ln(1 / (2 delta)) / eps, else a fair coin.
 
-    p(L) = P(Lap(1/eps) <= t - L)/2: half of the coins show the nominal label. Where labels agree
-    the output is a post-processing of the eps-DP L + Lap(1/eps). Where they differ L = 0 on both
-    sides: the exact label comes out with probability delta, everything else is the same coin.
+    The flip probability is half of the probability that the test fails, as half of the coins show
+    the nominal label.
+
+    Attributes:
+        eps: of one query.
+        delta: of one query.
+
+    Source: Dwork and Lei (2009).
     """
 
     name: ClassVar[str] = "propose_test_release"
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
+        # Lemma 3 of docs/proofs/published.md; Lap(1) <= u is that the test fails
         u = -math.log(2 * self.delta) - self.eps * distance
         with np.errstate(over="ignore", under="ignore"):
-            return (
-                np.where(u < 0, np.exp(np.minimum(u, 0)) / 2, 1 - np.exp(-np.maximum(u, 0)) / 2) / 2
-            )
+            below_zero = np.exp(np.minimum(u, 0)) / 2
+            above_zero = 1 - np.exp(-np.maximum(u, 0)) / 2
+            return np.where(u < 0, below_zero, above_zero) / 2
 
 
 @keyword_schema
 class GlobalSensitivity(PureMechanism):
-    """The label 0 or 1 plus Laplace noise of scale 1/eps, rounded (001 section 3.2): p =
-    exp(-eps/2)/2 at every distance.
+    """The label 0 or 1 plus Laplace noise of scale 1 / eps, rounded.
 
-    eps-DP as post-processing of the Laplace mechanism with sensitivity 1. It uses no certificate.
+    The flip probability is exp(-eps / 2) / 2 at every distance: it uses no certificate.
+
+    Attributes:
+        eps: of one query.
+
+    Source: 001 section 3.2.
     """
 
     name: ClassVar[str] = "global_sensitivity"
     needs: ClassVar[Need] = "nothing"
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
-        return np.full_like(distance, math.exp(-self.eps / 2) / 2)
+        # Lemma 4 of docs/proofs/published.md
+        flip = math.exp(-self.eps / 2) / 2
+        return np.full_like(distance, flip)
 
 
 @keyword_schema
 class ExponentialMechanism(PureMechanism):
-    """The exponential mechanism with the score 1 for the model's label and 0 for the others; it
-    uses no certificate.
+    """The exponential mechanism with score 1 for the model's label and 0 for the others.
 
-    p = (C-1) / (C-1 + exp(eps/2)).
+    The flip probability is (C - 1) / (C - 1 + exp(eps / 2)): it uses no certificate.
+
+    Attributes:
+        eps: of one query.
     """
 
     name: ClassVar[str] = "exponential_mechanism"
@@ -142,28 +158,33 @@ class ExponentialMechanism(PureMechanism):
     any_classes: ClassVar[bool] = True
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
-        return _softmax(self.classes, np.full_like(distance, self.eps / 2))
+        # Lemma 5 of docs/proofs/published.md
+        advantage = np.full_like(distance, self.eps / 2)
+        return _other_labels_share(self.classes, advantage)
 
 
 @keyword_schema
 class InverseSensitivity(PureMechanism):
-    """Inverse sensitivity: a label's score is minus the number of records that must change before
-    it is the answer.
+    """The exponential mechanism whose score is how many records must change for a label.
 
-    0 for the nominal label; for the others the certified -(L + 1), which one record changes by at
-    most 1, as it does the score of a label that stops being the answer (0 to -1, L = 0 on both
-    sides). p = (C-1) / (C-1 + exp(eps (L+1)/2)).
+    The score is 0 for the nominal label and -(L + 1) for the others. The flip probability is
+    (C - 1) / (C - 1 + exp(eps (L + 1) / 2)).
+
+    Attributes:
+        eps: of one query.
     """
 
     name: ClassVar[str] = "inverse_sensitivity"
     any_classes: ClassVar[bool] = True
 
     def _flip(self, distance: np.ndarray) -> np.ndarray:
-        return _softmax(self.classes, self.eps / 2 * (distance + 1))
+        # Lemma 5 of docs/proofs/published.md
+        advantage = self.eps / 2 * (distance + 1)
+        return _other_labels_share(self.classes, advantage)
 
 
-def _softmax(classes: int, advantage: np.ndarray) -> np.ndarray:
-    """(C-1) / (C-1 + exp(advantage)), without overflow."""
+def _other_labels_share(classes: int, advantage: np.ndarray) -> np.ndarray:
+    """Return (C - 1) / (C - 1 + exp(advantage)), without overflow."""
     with np.errstate(under="ignore"):
         others = (classes - 1) * np.exp(-advantage)
     return others / (1 + others)
@@ -183,37 +204,38 @@ PUBLISHED = frozenset(
 """Names of the mechanisms of this module."""
 
 
-COVERED = (
-    "; proved although accounting=paper: every condition that the mechanism rests on holds here"
-)
-NO_LIPSCHITZ = (
-    "the published ensemble distance (001 Theorem 5.3) sums over all members and is not 1-Lipschitz"
-)
-
-
 def published_vote(labels: np.ndarray, distances: np.ndarray) -> "Vote":
-    """The vote of two classes with the distance of 001 Theorem 5.3: for ``accounting=paper`` alone.
+    """Return the vote of two classes with the distance of 001 Theorem 5.3.
 
-    m = ceil(|n1 - n0| / 2) and the sum of the m least distances over ALL members. Not 1-Lipschitz:
-    a member that voted against joining the majority raises m and so adds a whole distance at once.
-    Read off the proof in appendix D.7.
+    The distance is the sum of the m least distances over all members, m = ceil(|n1 - n0| / 2). It
+    is not 1-Lipschitz: a member that voted against joining the majority raises m, and so adds a
+    whole distance at once. So it is for ``accounting=paper`` alone. Read off the proof in appendix
+    D.7.
+
+    Args:
+        labels: [T, n] each member's label of each query, 0 or 1.
+        distances: [T, n] their stable distances.
+
+    Returns:
+        The vote of n queries. A tie is label 0, with distance 0.
     """
     # Loads torch, which those who only add up guarantees do without.
-    from agt.certificates.votes import Vote, checked_members, count_votes
+    from agt.certificates.vote_costs import count_votes
+    from agt.certificates.votes import Vote, check_members
 
-    labels, distances = checked_members(labels, distances, 2)
+    labels, distances = check_members(labels, distances, 2)
     counts = count_votes(labels, 2)
-    flips = (abs(counts[1] - counts[0]) + 1) // 2
-    sums = np.vstack(
-        [np.zeros(labels.shape[1], dtype=np.int64), np.sort(distances, axis=0).cumsum(axis=0)]
-    )
-    return Vote(
-        counts.argmax(axis=0), np.take_along_axis(sums, flips[None], axis=0)[0], lipschitz=False
-    )
+    gap = abs(counts[1] - counts[0])
+    members_to_flip = (gap + 1) // 2
+    ascending_sums = np.sort(distances, axis=0).cumsum(axis=0)
+    no_member = np.zeros((1, labels.shape[1]), dtype=np.int64)
+    sums = np.concatenate([no_member, ascending_sums])  # [T + 1, n], of the m least distances
+    distance = np.take_along_axis(sums, members_to_flip[None], axis=0)[0]
+    return Vote(counts.argmax(axis=0), distance, lipschitz=False)
 
 
 def check_published_vote(config: "EnsembleConfig", classes: int) -> None:
-    """Raise ConfigError where the published vote is not for such members or so many classes."""
+    """Raise ConfigError where the published vote is not for these members or classes."""
     if classes > 2:
         raise ConfigError(
             "accounting=paper: the published vote of an ensemble (001 Theorem 5.3) is of two "

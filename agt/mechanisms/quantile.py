@@ -1,13 +1,11 @@
 """A certificate of many queries that may be published: how far a fraction of them is certified.
 
-Formal guarantees
-    K_q = max{k : at least a fraction q of the queries has L >= k} is an order statistic of the L,
-    each of which moves by at most 1 between neighbours, and so does K_q; the queries themselves
-    must not depend on the private data. K_q + Z with P(Z = z) proportional to exp(-eps |z|) is
-    eps-DP (the geometric mechanism), and clamping to [0, m] is post-processing: m is public, and no
-    distance of the model exceeds it (``Model.farthest``).
-    Z is drawn exactly, in integers, by the algorithm of Canonne, Kamath and Steinke 2020 (Algorithm
-    2).
+K_q is the largest k such that at least a fraction q of the queries has a stable distance of k or
+more. It is released with two-sided geometric noise, which is drawn exactly, in integers.
+
+    release_quantile(distances, 0.5, 100, PureDP(1.0), SystemRandomness())
+
+Source: Canonne, Kamath and Steinke (2020), Algorithm 2, for the noise.
 """
 
 from collections.abc import Sequence
@@ -44,24 +42,38 @@ class CertifiedQuantile:
 
     @classmethod
     def within(cls, eps: float, delta: float, **settings: object) -> Self:
-        """Return the mechanism that a total affords: one number takes all of eps, and no delta."""
+        """Return the mechanism that a total affords: one number takes all of eps, and no delta.
+
+        Args:
+            eps: of the total.
+            delta: of the total; not used.
+            settings: ``fraction``, where it is not the default.
+
+        Raises:
+            ConfigError: a setting is unknown or out of range.
+        """
         return validate(cls, {**settings, "eps": eps}, "mechanism")
 
     @property
     def guarantee(self) -> PureDP:
-        """PureDP, for the whole file of queries."""
+        """The guarantee of the one number, whatever the number of queries."""
         return PureDP(self.eps)
 
 
 def certified_quantile(distances: np.ndarray, fraction: float) -> int:
-    """K_q; private: publish ``release_quantile``'s value instead.
+    """Return K_q, which is private: publish what ``release_quantile`` returns instead.
 
     Args:
         distances: [n] integers >= 0, the stable distances of the queries.
-        fraction: q in (0, 1], read as the decimal number it prints as.
+        fraction: q in (0, 1], read as the decimal number that it prints as.
 
     Raises:
-        ConfigError: no queries, or q is out of range.
+        ConfigError: there are no queries, or q is out of range.
+
+    Formal guarantees
+        - K_q moves by at most 1 between neighbours if each distance does and if the queries do not
+          depend on the private data (Lemma 1 of docs/proofs/quantile.md).
+        - q = 1 gives the least distance.
     """
     if not len(distances):
         raise ConfigError("aggregate: no queries, so there is no distance to publish")
@@ -69,45 +81,69 @@ def certified_quantile(distances: np.ndarray, fraction: float) -> int:
         raise ConfigError(
             f"aggregate: fraction = {fraction!r}: give a number above 0 and at most 1"
         )
-    needed = -(-Fraction(repr(float(fraction))) * len(distances) // 1)
-    return int(np.sort(distances)[::-1][int(needed) - 1])
+    exact_fraction = Fraction(repr(float(fraction)))
+    needed = -(-exact_fraction * len(distances) // 1)  # rounded up
+    descending = np.sort(distances)[::-1]
+    return int(descending[int(needed) - 1])
 
 
 def release_quantile(
-    distances: np.ndarray, fraction: float, farthest: int, guarantee: PureDP, source: Randomness
+    distances: np.ndarray, fraction: float, max_distance: int, guarantee: PureDP, source: Randomness
 ) -> int:
-    """K_q with two-sided geometric noise, clamped to [0, farthest]; spends ``guarantee`` once.
+    """Release K_q with two-sided geometric noise, which spends ``guarantee`` once.
 
     Args:
-        farthest: a public number that no distance exceeds, such as a model's own.
+        distances: [n] integers >= 0, the stable distances of the queries.
+        fraction: q in (0, 1].
+        max_distance: a public number that no distance exceeds, such as ``Model.farthest``.
+        guarantee: of the one number.
+        source: SystemRandomness for a release; anything else is a simulation.
+
+    Returns:
+        A number in [0, max_distance]: noise beyond it is clamped.
+
+    Raises:
+        ConfigError: there are no queries, or q is out of range.
     """
+    # Lemma 2 of docs/proofs/quantile.md; clamping is post-processing
     (noised,) = noisy_integers([certified_quantile(distances, fraction)], guarantee.eps, source)
-    return min(max(noised, 0), farthest)
+    return min(max(noised, 0), max_distance)
 
 
 def noisy_integers(
-    values: Sequence[int], eps: float, source: Randomness, apart: int = 1
+    values: Sequence[int], eps: float, source: Randomness, sensitivity: int = 1
 ) -> list[int]:
-    """The values, each with noise of its own from ``two_sided_geometric``; arguments as there.
+    """Return integers, each with two-sided geometric noise of its own: all together eps-DP.
 
     Args:
-        apart: bound on how far neighbours move all values together: the sum of the absolute
+        values: the private integers.
+        eps: of all values together.
+        source: SystemRandomness for a release; anything else is a simulation.
+        sensitivity: bound on how far neighbours move all values together: the sum of the absolute
             differences, not the largest of them.
     """
 
     def sample(source: Randomness) -> list[int]:
-        return [value + two_sided_geometric(eps, source, apart) for value in values]
+        return [value + two_sided_geometric(eps, source, sensitivity) for value in values]
 
-    return answered(source, Draw("geometric", (eps, apart, len(values)), values), sample)
+    draw = Draw("geometric", (eps, sensitivity, len(values)), values)
+    return answered(source, draw, sample)
 
 
-def two_sided_geometric(eps: float, source: Randomness, apart: int = 1) -> int:
-    """Z with P(Z = z) = (1-a)/(1+a) a^|z|, a = exp(-eps / apart), exactly: eps is the double or the
-    decimal that it prints as, whichever is less, so that either may be claimed of what neighbours
-    move by ``apart``.
+def two_sided_geometric(eps: float, source: Randomness, sensitivity: int = 1) -> int:
+    """Draw Z with P(Z = z) proportional to exp(-eps |z| / sensitivity), exactly.
+
+    Args:
+        eps: read as the double or the decimal that it prints as, whichever is less, so that either
+            may be claimed.
+        source: of uniform integers.
+        sensitivity: how far neighbours move what the noise is added to.
     """
-    rate = min(Fraction(eps), Fraction(written(eps))) / apart
-    s, t = rate.numerator, rate.denominator
+    # Lemma 3 of docs/proofs/quantile.md: |Z| is floor((u + t v) / s), and a minus sign with 0 is
+    # drawn anew
+    rate = min(Fraction(eps), Fraction(written(eps))) / sensitivity
+    s = rate.numerator
+    t = rate.denominator
     while True:
         u = source.below(t)
         if not _bernoulli_exp(Fraction(u, t), source):
@@ -115,15 +151,16 @@ def two_sided_geometric(eps: float, source: Randomness, apart: int = 1) -> int:
         v = 0
         while _bernoulli_exp(Fraction(1), source):
             v += 1
-        size, negative = (u + t * v) // s, source.below(2)
-        if size or not negative:
-            return -size if negative else size
+        size = (u + t * v) // s
+        is_negative = source.below(2)
+        if size or not is_negative:
+            return -size if is_negative else size
 
 
 def _bernoulli_exp(x: Fraction, source: Randomness) -> bool:
-    """True with probability exp(-x), 0 <= x <= 1: the parity of how long a chain of coins x/1,
-    x/2, ... lasts.
-    """
+    """Return True with probability exp(-x), exactly, for x in [0, 1]."""
+    # Coins of probabilities x/1, x/2, ... are tossed until one fails: that one's number is odd with
+    # probability exp(-x).
     k = 1
     while source.below(x.denominator * k) < x.numerator:
         k += 1

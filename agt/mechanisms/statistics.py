@@ -1,44 +1,12 @@
-"""Release weights for any number of classes, solved from noisy sums over the records (method.md
-section 15).
+"""Release weights for any number of classes, solved from noisy sums over the records.
 
     mechanism = NoisyStatistics(mu)            or NoisyStatistics.within(eps, delta)
-    WeightsRelease.judged(model, mechanism, ReleaseTerms())            weights [classes, d] (agt/release.py)
+    WeightsRelease.judged(model, mechanism, ReleaseTerms())            (agt/release.py)
 
-With v_i the public features of a record without their bias, |v_i| <= 1, and y_i its label as one of
-C unit vectors: the sum M of v_i is released first, with Gaussian noise, and says where features
-lie. Of u_i = (scale (v_i - mean), .3), brought to a length of at most 1, G = sum u_i u_i^T and S =
-sum u_i y_i^T are released next, and ridge regression is solved from them.
-
-Formal guarantees
-    Whole numbers. What is added up is rounded towards 0 to multiples of 1/N = 2^-14, coordinate by
-    coordinate: q_i, which the record alone and what was released before decide
-    (models/features.py), and |q_i| <= 1. Products are multiples of 2^-28, and sums of 2^25 of them
-    are below 2^53 such: float64 holds all sums exactly, in whatever order they are added up. So
-    what follows is about them, and no rounding. Lengths are Frobenius norms; r =
-    relation.unit_rows.
-    add_remove. A unit has at most r rows, each of which adds q to M, of length |q| <= 1, q q^T to
-    G, of length |q|^2 <= 1, and q y^T to S, of length |q| <= 1: each moves by at most r.
-    substitute. A unit's sums A, P give way to another's A', P'. |A - A'|^2 = |A|^2 + |A'|^2 - 2 <A,
-    A'> <= 2 r^2, since <A, A'> = sum (q.q')^2 >= 0 over the pairs of a row that goes and one that
-    comes. M and S move by at most 2 r, and no less: two records of one label may be opposite.
-    Other relations are refused: one-sided ones as ever; of flip, M and G are not protected at all.
-    Noise. N(0, m^2) on each number of M; N(0, s^2) on each coordinate of G in the orthonormal basis
-    of symmetric matrices: s on the diagonal and s/sqrt 2 on each number above it, which stands
-    below it too, drawn once; and N(0, t^2) on each number of S. Where M is released, G and S are
-    functions of the data and of what was released. So for any one M, in units of their noise,
-    neighbours are at most mu apart in all (composition of GDP, adaptive: Dong, Roth, Su 2022,
-    theorem 4):
-        (move of M / m)^2 + (move of G / s)^2 + (move of S / t)^2 <= mu^2.
-    ``noisy`` draws exactly, on a public lattice (agt/numeric.py). Everything after is
-    post-processing: the mean and scale, from the plan's public size and the length of public random
-    inputs' features; eigenvalues below 0 to 0, a strength from public constants alone, a linear
-    solve, rounding of the weights to the lattice of t, any number of answers.
-    A record's own scale, by which u is brought to its length, is positive and multiplies all
-    classes' scores alike, so that the weights of u are carried back to phi = (v, b): of those, the
-    argmax is the same.
-    Narrower. Where d is above ``width`` public random directions R (a seed, integers, exact
-    products) bring it down: v is R^T v, and where that is longer than 1 it is brought to 1 for M,
-    as u is for G and S.
+First the sum M of the records' public features is released with Gaussian noise, which says where
+features lie. Of features u that are shifted and scaled by it, with a constant of 0.3 and a length
+of at most 1, the sums G of u u^T and S of u y^T (y: the label as a unit vector) are released next,
+and ridge regression is solved from them. docs/proofs/statistics.md proves the guarantee.
 
 Source: Wang (2018), AdaSSP. The sensitivities are ours.
 """
@@ -56,35 +24,39 @@ from agt.errors import ConfigError
 from agt.mechanisms.link import ReleasedSums, link_slope
 from agt.mechanisms.weights import GaussianWeights
 from agt.mechanisms.weights_mechanism import AccuracyMethod, ReleasedWeights
-from agt.models.features import bring, integers, product
+from agt.messages import Message
+from agt.models.features import exact_product, integer_matrix, normalise_rows
 from agt.models.linear import LinearModel
 from agt.numeric import UNIT, Randomness, labels_of, noisy, step_of
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, schema
 
-# of mu^2, for M, G and S (these, and STRENGTH, were chosen on the sets of docs/releasing.md)
-SHARES = (0.05, 0.3, 0.65)
-BIAS = 0.3  # the last coordinate of u, before it is brought to its length
-# of the ridge, times s sqrt d; the largest eigenvalue of the noise on G is near sqrt 2 s sqrt d
-STRENGTH = 0.5
-WIDEST = 2048  # that sums can be kept of
-# features that are brought down: exact noise takes some 50 microseconds for each of d^2 / 2 numbers
-WIDE = 800
-NARROW = 400  # what they are brought down to
-_BLOCK = 4096
-_TRIED = 64  # public random inputs
-_GRAIN = 14  # features are multiples of 2^-14 where sums are taken
-_ROWS = 2**25  # records whose sums float64 holds
-_SHORTER = 1 - 2.0**-30  # of a length brought to 1: more than the roundings on the way
+# Shares of mu^2 for M, G and S; chosen, as RIDGE_STRENGTH was, on the sets of docs/releasing.md.
+MU_SQUARED_SHARES = (0.05, 0.3, 0.65)
+BIAS = 0.3  # the last coordinate of u, before u is brought to its length
+# Of the ridge, times s sqrt d; the largest eigenvalue of the noise on G is near sqrt 2 s sqrt d.
+RIDGE_STRENGTH = 0.5
+MAX_WIDTH = 2048  # features that sums can be kept of
+# Features above which they are brought down: exact noise takes some 50 microseconds for each of
+# d^2 / 2 numbers.
+WIDE_FEATURES = 800
+NARROWED_FEATURES = 400
+_BLOCK_RECORDS = 4096
+_PUBLIC_INPUTS = 64  # by which the length of features is estimated
+_GRAIN_BITS = 14  # features are multiples of 2^-14 where sums are taken
+_MAX_RECORDS = 2**25  # whose sums float64 holds exactly
+_BELOW_ONE = 1 - 2.0**-30  # of a length brought to 1: less by more than the roundings on the way
+
+AddNoise = Callable[[np.ndarray, float], np.ndarray]  # (values, sigma) -> values with noise
 
 
 @dataclass(frozen=True)
-class SumNoises:
+class SumNoiseScales:
     """Standard deviations of what one release draws, all of it public.
 
     Attributes:
         mean: m, of each number of M.
-        gram: s, of G's diagonal; s/sqrt 2 of what is off it.
+        gram: s, of G's diagonal; s / sqrt 2 of each number off it.
         sums: t, of each number of S.
     """
 
@@ -93,51 +65,73 @@ class SumNoises:
     sums: float
 
     @classmethod
-    def of(cls, moves: tuple[float, float, float], mu: float) -> "SumNoises":
-        """The least noises for sums that move by so much (``sensitivities``), rounded up."""
-        up = 1 + 16 * UNIT  # a few roundings here, and that of mu's decimal
-        return cls(
-            *(
-                move / (mu * math.sqrt(share)) * up
-                for move, share in zip(moves, SHARES, strict=True)
-            )
-        )
+    def from_sensitivities(
+        cls, sensitivities: tuple[float, float, float], mu: float
+    ) -> "SumNoiseScales":
+        """Return the least noise for which the three sums together are mu-GDP, rounded up.
+
+        Args:
+            sensitivities: how far one k moves M, G and S (``sum_sensitivities``).
+            mu: of the release.
+        """
+        # Lemma 4 of docs/proofs/statistics.md
+        rounding = 1 + 16 * UNIT  # more than a few roundings here, and that of mu's decimal
+        scales = [
+            sensitivity / (mu * math.sqrt(share)) * rounding
+            for sensitivity, share in zip(sensitivities, MU_SQUARED_SHARES, strict=True)
+        ]
+        return cls(*scales)
 
 
 @dataclass(frozen=True, eq=False)
-class Centre:
-    """Where features lie, from what was released: public.
+class ReleasedCentre:
+    """Where features lie, computed from what was released: public.
 
     Attributes:
-        mean: [w] of them.
-        scale: what brings what is left of them to a length near 1.
+        mean: [w] the centre of the features.
+        scale: the factor that brings features less their mean to a length near 1.
     """
 
     mean: np.ndarray
     scale: float
 
     @classmethod
-    def of(cls, total: np.ndarray, noise: float, size: float, length: float) -> "Centre":
-        """From M [w] as released.
+    def from_total(
+        cls, total: np.ndarray, noise: float, size: float, length: float
+    ) -> "ReleasedCentre":
+        """Return the centre from M as released.
 
         Args:
-            noise: its standard deviation.
-            size: public, about how many records there are.
-            length: of most records' features.
+            total: [w] M with noise.
+            noise: the standard deviation of that noise.
+            size: a public number, about how many records there are.
+            length: a public number, about how long most records' features are.
         """
         mean = total / size
         square = float(mean @ mean)
-        known = max(0.0, square - len(mean) * (noise / size) ** 2)  # less what noise adds to it
-        left = max(length**2 - known, length**2 / 20)
-        return cls(mean * (known / square if square else 0.0), math.sqrt((1 - BIAS**2) / left))
+        # The noise adds to the square; where it explains all of it, the centre is 0.
+        true_square = max(0.0, square - len(mean) * (noise / size) ** 2)
+        remaining_square = max(length**2 - true_square, length**2 / 20)
+        shrinkage = true_square / square if square else 0.0
+        return cls(mean * shrinkage, math.sqrt((1 - BIAS**2) / remaining_square))
 
-    def rows(self, v: np.ndarray) -> np.ndarray:
-        """u [n, w + 1] of features [n, w], each from its own row."""
+    def shifted_rows(self, v: np.ndarray) -> np.ndarray:
+        """Return u [n, w + 1] of features [n, w], each row from its own features alone."""
         moved = self.scale * (v - self.mean)
-        return bring(np.concatenate([moved, np.full((len(v), 1), BIAS)], axis=1), 1.0, _SHORTER)
+        with_bias = np.concatenate([moved, np.full((len(v), 1), BIAS)], axis=1)
+        return normalise_rows(with_bias, 1.0, _BELOW_ONE)
 
-    def carried(self, weight: np.ndarray, bias: float) -> np.ndarray:
-        """[C, w + 1] weights on (features, ``bias``), of those on u."""
+    def carry_back(self, weight: np.ndarray, bias: float) -> np.ndarray:
+        """Return weights on features whose argmax is that of weights on u.
+
+        Args:
+            weight: [C, w + 1] weights on u.
+            bias: the last coordinate of every record's features.
+
+        Returns:
+            [C, w + 1] weights on (features, bias).
+        """
+        # Lemma 5 of docs/proofs/statistics.md
         slopes = weight[:, :-1] * self.scale
         constant = (weight[:, -1] * BIAS - slopes @ self.mean) / bias
         return np.concatenate([slopes, constant[:, None]], axis=1)
@@ -145,59 +139,80 @@ class Centre:
 
 @dataclass(frozen=True)
 class Statistics:
-    """G [d, d], symmetric, and S [d, C], float64."""
+    """The sums that weights are solved from.
+
+    Attributes:
+        gram: [d, d] G, symmetric, float64.
+        sums: [d, C] S, float64.
+    """
 
     gram: np.ndarray
     sums: np.ndarray
 
     @classmethod
-    def of(cls, blocks: Iterable[np.ndarray], labels: np.ndarray, classes: int) -> "Statistics":
-        """Of records' u [n, d], block after block, each of norm at most 1, and labels [n]: exact
-        sums (above).
-        """
-        gram, sums, start = np.zeros(()), np.zeros(()), 0
-        for block in blocks:
-            q, here = whole(block), np.eye(classes)[labels[start : start + len(block)]]
-            gram, sums, start = gram + q.T @ q, sums + q.T @ here, start + len(block)
-        return cls(gram, sums)
-
-    def noisy(
-        self, noises: SumNoises, draw: Callable[[np.ndarray, float], np.ndarray]
+    def from_blocks(
+        cls, blocks: Iterable[np.ndarray], labels: np.ndarray, classes: int
     ) -> "Statistics":
-        """Both with noise, which may be published.
+        """Return the exact sums over records.
 
         Args:
-            draw: (values, sigma) -> the values with independent noise.
+            blocks: the records' u, block after block, [., d] with rows of length at most 1.
+            labels: [n] all records' labels, in the same order.
+            classes: C.
         """
-        off = np.triu_indices(len(self.gram), 1)
-        gram = np.diag(draw(np.diag(self.gram), noises.gram))
-        gram[off] = draw(self.gram[off], noises.gram * math.sqrt(0.5) * (1 + 4 * UNIT))
-        gram.T[off] = gram[off]
-        return Statistics(gram, draw(self.sums, noises.sums))
+        # Lemma 1 of docs/proofs/statistics.md: no rounding, in any order
+        gram = np.zeros(())
+        sums = np.zeros(())
+        start = 0
+        for block in blocks:
+            q = round_towards_zero(block)
+            one_hot = np.eye(classes)[labels[start : start + len(block)]]
+            gram = gram + q.T @ q
+            sums = sums + q.T @ one_hot
+            start += len(block)
+        return cls(gram, sums)
 
-    def solved(self, noises: SumNoises) -> np.ndarray:
-        """[C, d] the weights of ridge regression on what was published."""
+    def noisy(self, noises: SumNoiseScales, add_noise: AddNoise) -> "Statistics":
+        """Return both sums with noise, which may be published if the noise is exact.
+
+        Args:
+            noises: the standard deviations.
+            add_noise: (values, sigma) -> the values with independent noise.
+        """
+        above_diagonal = np.triu_indices(len(self.gram), 1)
+        off_diagonal_noise = noises.gram * math.sqrt(0.5) * (1 + 4 * UNIT)
+        gram = np.diag(add_noise(np.diag(self.gram), noises.gram))
+        gram[above_diagonal] = add_noise(self.gram[above_diagonal], off_diagonal_noise)
+        # Drawn once: the numbers below the diagonal are those above it.
+        gram.T[above_diagonal] = gram[above_diagonal]
+        return Statistics(gram, add_noise(self.sums, noises.sums))
+
+    def solve(self, noises: SumNoiseScales) -> np.ndarray:
+        """Return [C, d] the weights of ridge regression on sums that were published."""
         values, vectors = np.linalg.eigh(self.gram)
-        values = np.maximum(values, 0) + STRENGTH * noises.gram * math.sqrt(len(values))
+        ridge = RIDGE_STRENGTH * noises.gram * math.sqrt(len(values))
+        values = np.maximum(values, 0) + ridge
         return (vectors @ ((vectors.T @ self.sums) / values[:, None])).T
 
-    def link_slope(self, noises: SumNoises) -> float:
-        """Return the slope of the public link from scores to probabilities, of sums that were
-        published.
+    def link_slope(self, noises: SumNoiseScales) -> float:
+        """Return the slope of the public link from scores to probabilities.
+
+        It is computed from sums that were published, so it spends nothing more.
         """
-
-        def again(rng: np.random.Generator) -> ReleasedSums:
-            def draw(values: np.ndarray, sigma: float) -> np.ndarray:
-                return values + sigma * rng.standard_normal(values.shape)
-
-            return positive.noisy(noises, draw)._with_weight(noises)
-
         values, vectors = np.linalg.eigh(self.gram)
-        positive = Statistics((vectors * np.maximum(values, 0)) @ vectors.T, self.sums)
-        return link_slope(self._with_weight(noises), positive.gram, BIAS, again)
+        positive_gram = (vectors * np.maximum(values, 0)) @ vectors.T
+        positive = Statistics(positive_gram, self.sums)
 
-    def _with_weight(self, noises: SumNoises) -> ReleasedSums:
-        return ReleasedSums(self.gram, self.sums, self.solved(noises))
+        def draw_again(rng: np.random.Generator) -> ReleasedSums:
+            return positive.noisy(noises, _noise_of_doubles(rng.standard_normal))._with_weight(
+                noises
+            )
+
+        return link_slope(self._with_weight(noises), positive.gram, BIAS, draw_again)
+
+    def _with_weight(self, noises: SumNoiseScales) -> ReleasedSums:
+        """Return the sums with the weights that are solved from them."""
+        return ReleasedSums(self.gram, self.sums, self.solve(noises))
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,67 +220,83 @@ class RecordSums:
     """Records, and their sums: private.
 
     Attributes:
-        narrowed: features [n, d] -> v [n, w] float64.
-        phi: [n, d] the features.
-        labels: [n].
+        narrow: features [n, d] -> v [n, w] float64.
+        phi: [n, d] the records' features.
+        labels: [n] their labels.
         classes: C.
     """
 
-    narrowed: Callable[[np.ndarray], np.ndarray]
+    narrow: Callable[[np.ndarray], np.ndarray]
     phi: np.ndarray
     labels: np.ndarray
     classes: int
 
     @property
-    def _blocks(self) -> Iterator[np.ndarray]:
-        return (
-            self.narrowed(self.phi[start : start + _BLOCK])
-            for start in range(0, len(self.labels), _BLOCK)
-        )
-
-    @property
     def total(self) -> np.ndarray:
-        """M [w]."""
-        return np.sum([whole(bring(v, 1.0, _SHORTER)).sum(axis=0) for v in self._blocks], axis=0)
+        """M [w], without noise."""
+        # Each v is at most as long as 1: Lemma 2 of docs/proofs/statistics.md.
+        sums = [
+            round_towards_zero(normalise_rows(v, 1.0, _BELOW_ONE)).sum(axis=0)
+            for v in self._narrowed_blocks()
+        ]
+        return np.sum(sums, axis=0)
 
-    def statistics(self, centre: Centre) -> Statistics:
-        """G and S of what is left around the centre."""
-        return Statistics.of(map(centre.rows, self._blocks), self.labels, self.classes)
+    def statistics(self, centre: ReleasedCentre) -> Statistics:
+        """Return G and S, without noise, of features around a centre."""
+        rows = map(centre.shifted_rows, self._narrowed_blocks())
+        return Statistics.from_blocks(rows, self.labels, self.classes)
+
+    def _narrowed_blocks(self) -> Iterator[np.ndarray]:
+        """Yield v of the records, block after block."""
+        for start in range(0, len(self.labels), _BLOCK_RECORDS):
+            yield self.narrow(self.phi[start : start + _BLOCK_RECORDS])
 
 
-def whole(phi: np.ndarray) -> np.ndarray:
-    """[n, d] float64: features rounded towards 0, so that no row gets longer."""
-    return np.ldexp(np.trunc(np.ldexp(phi.astype(np.float64), _GRAIN)), -_GRAIN)
+def round_towards_zero(features: np.ndarray) -> np.ndarray:
+    """Return features as float64 multiples of 2^-14; no coordinate, so no row, gets longer."""
+    scaled = np.ldexp(features.astype(np.float64), _GRAIN_BITS)
+    return np.ldexp(np.trunc(scaled), -_GRAIN_BITS)
 
 
-def sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
-    """How far one k moves (M, G, S).
+def sum_sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
+    """Return how far one k moves M, G and S, in Frobenius norm.
 
     Raises:
-        ConfigError: a relation that nothing is proved for.
+        ConfigError: nothing is proved for the relation.
     """
-    rows = relation.unit_rows
     if not RELATIONS[relation.name].sums_proved:
         raise ConfigError(
-            f"mechanism={NoisyStatistics.name}: relation={relation.name}: what it moves sums by is "
-            "proved for add_remove "
-            "and substitute; or use mechanism=release_weights"
+            Message(
+                "mechanism={name}: relation={relation_name}: what it moves sums by is proved for "
+                "add_remove and substitute; or use {config:mechanism=release_weights}",
+                name=NoisyStatistics.name,
+                relation_name=relation.name,
+            )
         )
-    moved = RELATIONS[relation.name].moved
+    # Lemma 2 of docs/proofs/statistics.md for add_remove (one unit changes), Lemma 3 of
+    # docs/proofs/statistics.md for substitute (two units change)
+    rows = relation.unit_rows
+    moved = RELATIONS[relation.name].units_changed_per_k
     return rows * moved, rows * math.sqrt(moved), rows * moved
 
 
 @schema
 class NoisyStatistics(GaussianWeights):
-    """Weights that are solved for from the records' sums with noise; any number of classes.
+    """Weights that are solved from the records' sums with noise; any number of classes.
 
     Attributes:
-        width: features beyond it are brought down to so many by public random directions; null: to
-            ``NARROW``, where they are more than ``WIDE``.
-        seed: public, of those directions.
+        mu: of the one release.
+        width: to how many features more of them are brought down, by public random directions;
+            None: to 400 where there are more than 800.
+        seed: of those directions; public.
+
+    Formal guarantees
+        - The release is mu-GDP under add_remove and substitute (docs/proofs/statistics.md); other
+          relations are refused.
+        - Labels and probabilities that are computed from the weights spend nothing more.
     """
 
-    width: Annotated[int, Field(ge=2, le=WIDEST)] | None = None
+    width: Annotated[int, Field(ge=2, le=MAX_WIDTH)] | None = None
     seed: Annotated[int, Field(ge=0)] = 0
 
     name: ClassVar[str] = "noisy_statistics"
@@ -274,68 +305,99 @@ class NoisyStatistics(GaussianWeights):
 
     @classmethod
     def check_head(cls, head: LinearModel) -> None:
-        """Raise ConfigError where no proof covers a release from this head, or its records are
-        not there.
+        """Raise ConfigError where no proof covers a release from this head.
+
+        It is raised, too, where the records are not there.
         """
-        most = head.plan.n_max * head.plan.count
         head.settings.certificate.check_solved_anew(cls.name)
-        if most > _ROWS:
+        max_records = head.plan.n_max * head.plan.count
+        if max_records > _MAX_RECORDS:
             raise ConfigError(
-                f"mechanism={cls.name}: sums are exact over at most {_ROWS:,} records, and there "
-                f"may be {most:,}"
+                f"mechanism={cls.name}: sums are exact over at most {_MAX_RECORDS:,} records, and "
+                f"there may be {max_records:,}"
             )
         if not head.features.config.bias:
             raise ConfigError(
-                f"mechanism={cls.name} shifts features, which takes a bias: raise "
-                "certificate.features.bias"
+                Message(
+                    "mechanism={name} shifts features, which takes a bias: raise "
+                    "{config:certificate.features.bias}",
+                    name=cls.name,
+                )
             )
-        # called because it raises for relations without a proof
-        sensitivities(head.settings.relation)
-        # ... and where the records are not there
+        # Called because it raises for relations without a proof ...
+        sum_sensitivities(head.settings.relation)
+        # ... and because it raises where the records are not there.
         cls.training_rows(head, head.settings.relation.unit_rows)
 
-    def noises(self, head: LinearModel) -> SumNoises:
-        """What a release draws. Raises ConfigError as ``sensitivities``."""
-        return SumNoises.of(sensitivities(head.settings.relation), self.mu)
+    def noises(self, head: LinearModel) -> SumNoiseScales:
+        """Return the standard deviations of what a release from this head draws.
+
+        Raises:
+            ConfigError: nothing is proved for the relation.
+        """
+        sensitivities = sum_sensitivities(head.settings.relation)
+        return SumNoiseScales.from_sensitivities(sensitivities, self.mu)
 
     def noise(self, head: LinearModel) -> dict[str, float]:
-        """The noise on S, and ``gram``, that on G. Raises ConfigError as ``sensitivities``."""
+        """Return the noise by name: ``sigma`` and ``step`` of S, and ``gram`` of G.
+
+        Raises:
+            ConfigError: nothing is proved for the relation.
+        """
         noises = self.noises(head)
         return {"sigma": noises.sums, "step": step_of(noises.sums), "gram": noises.gram}
 
-    def records(self, head: LinearModel) -> "RecordSums":
-        """A head's records, to be summed up: private. Raises as ``training_rows``."""
-        seen = head.problem.dataset.train.take(
-            self.training_rows(head, head.settings.relation.unit_rows)
-        )
+    def records(self, head: LinearModel) -> RecordSums:
+        """Return a head's records, to be summed up: private.
+
+        Raises:
+            ConfigError: the records are not there, or too many, in all or of one unit.
+            DataError: memory-mapped records were edited after training.
+        """
+        rows = self.training_rows(head, head.settings.relation.unit_rows)
+        records = head.problem.dataset.train.take(rows)
         return RecordSums(
-            partial(self._narrowed, head),
-            head.over(seen.features),
-            seen.labels,
+            partial(self._narrow, head),
+            head.over(records.features),
+            records.labels,
             head.problem.classes,
         )
 
-    def centre(self, head: LinearModel, total: np.ndarray) -> Centre:
-        """From M with noise: it may be published."""
+    def centre(self, head: LinearModel, total: np.ndarray) -> ReleasedCentre:
+        """Return the centre of features, which may be published.
+
+        Args:
+            head: whose features are meant.
+            total: [w] M with noise.
+        """
         size = head.plan.normalizer * head.plan.count
-        inputs = np.random.default_rng(self.seed).standard_normal((_TRIED, head.features.width))
-        length = float(
-            np.sqrt(np.mean(np.square(self._narrowed(head, head.phi(inputs))).sum(axis=1)))
-        )
-        return Centre.of(total, self.noises(head).mean, size, length or 1.0)
+        rng = np.random.default_rng(self.seed)
+        inputs = rng.standard_normal((_PUBLIC_INPUTS, head.features.width))
+        squared_lengths = np.square(self._narrow(head, head.phi(inputs))).sum(axis=1)
+        length = float(np.sqrt(np.mean(squared_lengths)))
+        return ReleasedCentre.from_total(total, self.noises(head).mean, size, length or 1.0)
 
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
-        """The release."""
-        noises, draw = self.noises(head), partial(noisy, source=source)
+        """Release weights, which spends ``guarantee`` once.
+
+        Args:
+            head: one that ``check`` takes.
+            source: SystemRandomness for a release; anything else is a simulation.
+
+        Raises:
+            ConfigError: ``records`` says when.
+        """
+        noises = self.noises(head)
+        add_noise = partial(noisy, source=source)
         records = self.records(head)
-        centre = self.centre(head, draw(records.total, noises.mean))
-        released = records.statistics(centre).noisy(noises, draw)
-        weight = self.carried(head, centre, released.solved(noises))
+        centre = self.centre(head, add_noise(records.total, noises.mean))
+        released = records.statistics(centre).noisy(noises, add_noise)
+        weight = self.carry_back(head, centre, released.solve(noises))
         step = step_of(noises.sums)
-        weight = np.rint(weight / step) * step
-        slope = released.link_slope(noises)
+        on_lattice = np.rint(weight / step) * step
+        link = partial(released.link_slope, noises)
         return ReleasedWeights(
-            weight, self.guarantee, self.noise(head), source.simulated, self.name, slope
+            on_lattice, self.guarantee, self.noise(head), source.simulated, self.name, link
         )
 
     @classmethod
@@ -345,59 +407,83 @@ class NoisyStatistics(GaussianWeights):
         features: np.ndarray,
         labels: np.ndarray,
     ) -> Callable[[Self], float]:
-        """The mean of simulated releases, which draw from a generator of doubles."""
+        """Return the function that gives a mechanism's expected accuracy.
+
+        It is the mean of simulated releases, which draw doubles from a fixed seed.
+
+        Args:
+            head: one that ``check_head`` takes.
+            features: [n, ...] queries, as the head takes them.
+            labels: [n] their true labels.
+        """
         phi = head.phi(features)
-        records = cache(lambda width, seed: cls(mu=1.0, width=width, seed=seed).records(head))
+        # No mu changes the records, so they are read once for each width and seed.
+        records_of = cache(lambda width, seed: cls(mu=1.0, width=width, seed=seed).records(head))
+        draws = cls.accuracy_method.draws
 
         @cache
         def accuracy(mechanism: Self) -> float:
             noises = mechanism.noises(head)
-            normal = np.random.default_rng(0).standard_normal
-
-            def draw(values: np.ndarray, sigma: float) -> np.ndarray:
-                return values + sigma * normal(values.shape)
-
-            sums = records(mechanism.width, mechanism.seed)  # which no mu changes
+            add_noise = _noise_of_doubles(np.random.default_rng(0).standard_normal)
+            records = records_of(mechanism.width, mechanism.seed)
             # One centre for all draws: the sums around it take time.
-            centre = mechanism.centre(head, draw(sums.total, noises.mean))
-            known = sums.statistics(centre)
-            right = 0.0
-            for _ in range(cls.accuracy_method.draws):
-                weight = mechanism.carried(head, centre, known.noisy(noises, draw).solved(noises))
-                right += float((labels_of(phi @ weight.T) == labels).mean())
-            return right / cls.accuracy_method.draws
+            centre = mechanism.centre(head, add_noise(records.total, noises.mean))
+            exact = records.statistics(centre)
+            summed_accuracy = 0.0
+            for _ in range(draws):
+                solved = exact.noisy(noises, add_noise).solve(noises)
+                weight = mechanism.carry_back(head, centre, solved)
+                summed_accuracy += float((labels_of(phi @ weight.T) == labels).mean())
+            return summed_accuracy / draws
 
         return accuracy
 
-    def carried(self, head: LinearModel, centre: Centre, weight: np.ndarray) -> np.ndarray:
-        """[C, d] weights on phi, of those on u."""
-        directions, weight = self._directions(head), centre.carried(weight, self._bias(head))
+    def carry_back(
+        self, head: LinearModel, centre: ReleasedCentre, weight: np.ndarray
+    ) -> np.ndarray:
+        """Return [C, d] weights on the head's features, from weights [C, w + 1] on u."""
+        narrow_weight = centre.carry_back(weight, self._bias(head))
+        directions = self._directions(head)
         if directions is None:
-            return weight
-        return np.concatenate(
-            [weight[:, :-1] @ directions.T / _length(directions), weight[:, -1:]], axis=1
-        )
+            return narrow_weight
+        slopes = narrow_weight[:, :-1] @ directions.T / _mean_stretch(directions)
+        return np.concatenate([slopes, narrow_weight[:, -1:]], axis=1)
 
-    def _narrowed(self, head: LinearModel, phi: np.ndarray) -> np.ndarray:
-        """v [n, w] of features [n, d]."""
-        directions, v = self._directions(head), np.ascontiguousarray(phi[:, :-1], dtype=np.float64)
-        return v if directions is None else product(v, directions) / _length(directions)
+    def _narrow(self, head: LinearModel, phi: np.ndarray) -> np.ndarray:
+        """Return v [n, w] of features [n, d]: without the bias, and brought down if wide."""
+        v = np.ascontiguousarray(phi[:, :-1], dtype=np.float64)
+        directions = self._directions(head)
+        if directions is None:
+            return v
+        return exact_product(v, directions) / _mean_stretch(directions)
 
     def _bias(self, head: LinearModel) -> float:
-        """The last coordinate of every record's features."""
+        """Return the last coordinate of every record's features."""
         return float(head.phi(np.zeros((1, head.features.width)))[0, -1])
 
     def _directions(self, head: LinearModel) -> np.ndarray | None:
-        """[d - 1, width - 1] integers that features but the bias are multiplied by; None: they
-        are few enough.
+        """Return [d - 1, width - 1] integers that features but the bias are multiplied by.
+
+        None: the features are few enough as they are.
         """
-        wide = head.features.outputs
-        width = self.width or (wide if wide <= WIDE else NARROW)
-        if wide <= width:
+        count = head.features.outputs
+        usual_width = count if count <= WIDE_FEATURES else NARROWED_FEATURES
+        width = self.width or usual_width
+        if count <= width:
             return None
-        return integers(np.random.default_rng(self.seed).standard_normal((wide - 1, width - 1)))
+        normals = np.random.default_rng(self.seed).standard_normal((count - 1, width - 1))
+        return integer_matrix(normals)
 
 
-def _length(directions: np.ndarray) -> float:
-    """What a vector becomes longer by, in the mean over directions of the same kind."""
+def _mean_stretch(directions: np.ndarray) -> float:
+    """Return by what factor directions make a vector longer, in the root mean square."""
     return float(np.linalg.norm(directions) / math.sqrt(len(directions)))
+
+
+def _noise_of_doubles(standard_normal: Callable[[tuple[int, ...]], np.ndarray]) -> AddNoise:
+    """Return a function that adds noise of doubles, for what is never published."""
+
+    def add_noise(values: np.ndarray, sigma: float) -> np.ndarray:
+        return values + sigma * standard_normal(values.shape)
+
+    return add_noise

@@ -1,13 +1,8 @@
-"""Release the weights of a linear head once, for any number of queries (method.md section 5; 002's
-output perturbation).
+"""Release the weights of a linear head once, for any number of queries.
 
-Formal guarantees
-    Let theta be the computed weights, a finite set of floats, and ``moves`` a bound on |theta -
-    theta'| between neighbours, l2 (stability.json's ``whole``). With N standard normal in every
-    coordinate, theta + sigma N for sigma >= moves / mu is mu-GDP (Dong, Roth, Su 2022, theorem 2).
-    What is released is that vector rounded to a public lattice, drawn exactly (agt/numeric.py):
-    post-processing. Answers computed from released weights, to however many queries, are
-    post-processing too.
+    release_weights(theta, sensitivity, GaussianDP(0.5), SystemRandomness()).weight
+
+Source: 002's output perturbation; method.md section 5.
 """
 
 import math
@@ -18,7 +13,7 @@ from typing import ClassVar, Self
 import numpy as np
 from scipy.special import ndtr
 
-from agt.certificates.stability import upper_lengths
+from agt.certificates.stability import bound_norms
 from agt.errors import ConfigError
 from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantees import GaussianDP
@@ -28,12 +23,12 @@ from agt.models.linear import LinearModel
 from agt.numeric import Randomness, logits_of, next_up, noisy, step_of
 from agt.settings import accepting_removed, schema
 
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(120)
+_QUADRATURE_NODES, _QUADRATURE_WEIGHTS = np.polynomial.hermite_e.hermegauss(120)
 
 
 @schema
 class GaussianWeights(WeightsMechanism):
-    """A weights mechanism whose one release is mu-GDP.
+    """A weights mechanism whose one release is mu-GDP; the base of several.
 
     Attributes:
         mu: of the one release.
@@ -45,18 +40,26 @@ class GaussianWeights(WeightsMechanism):
 
     @classmethod
     def afford(cls, eps: float, delta: float) -> GaussianDP:
-        """As ``weights_budget``."""
+        """Return the largest mu whose one release is (eps, delta)-DP, rounded down.
+
+        Raises:
+            ConfigError: eps or delta is out of range.
+        """
         return weights_budget(eps, delta)
 
     @property
     def guarantee(self) -> GaussianDP:
-        """GaussianDP."""
+        """The guarantee of the one release."""
         return GaussianDP(self.mu)
 
 
 @schema
 class ReleaseWeights(GaussianWeights):
-    """A trained head's own weights, with noise on each."""
+    """A trained head's own weights, with Gaussian noise on each.
+
+    Formal guarantees
+        The release is mu-GDP, and so is everything that is computed from it (``release_weights``).
+    """
 
     _earlier = accepting_removed(shrink=False)
 
@@ -64,11 +67,23 @@ class ReleaseWeights(GaussianWeights):
     noise_law: ClassVar[NoiseLaw] = NoiseLaw.ADDED_GAUSSIAN
 
     def noise(self, head: LinearModel) -> dict[str, float]:
-        """The standard deviation and the lattice. Raises ConfigError as ``noise_scale``."""
+        """Return the standard deviation ``sigma`` and the lattice's ``step``.
+
+        Raises:
+            ConfigError: the head has no positive bound on how far one unit moves its weights.
+        """
         return gaussian_noise(head.moves, self.guarantee)
 
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
-        """The release."""
+        """Release the head's weights, which spends ``guarantee`` once.
+
+        Args:
+            head: one that ``check`` takes.
+            source: SystemRandomness for a release; anything else is a simulation.
+
+        Raises:
+            UnsoundError: a weight is not finite: nothing is released.
+        """
         return release_weights(head.trained.weight.numpy(), head.moves, self.guarantee, source)
 
     @classmethod
@@ -78,10 +93,16 @@ class ReleaseWeights(GaussianWeights):
         features: np.ndarray,
         labels: np.ndarray,
     ) -> Callable[[Self], float]:
-        """Exact, by ``expected_accuracy``."""
+        """Return the function that gives a mechanism's expected accuracy, which is exact.
+
+        Args:
+            head: one that ``check_head`` takes.
+            features: [n, ...] queries, as the head takes them.
+            labels: [n] their true labels.
+        """
         phi = head.phi(features)
         logits = logits_of(head.trained.weight, phi)
-        lengths = upper_lengths(phi)
+        lengths = bound_norms(phi)
 
         def accuracy(mechanism: Self) -> float:
             sigma = noise_scale(head.moves, mechanism.guarantee)
@@ -92,7 +113,7 @@ class ReleaseWeights(GaussianWeights):
 
 @cache  # a search down to the last bit
 def weights_budget(eps: float, delta: float) -> GaussianDP:
-    """The largest mu whose one release is (eps, delta)-DP, rounded down.
+    """Return the largest mu whose one release is (eps, delta)-DP, rounded down.
 
     Raises:
         ConfigError: eps or delta is out of range.
@@ -100,44 +121,60 @@ def weights_budget(eps: float, delta: float) -> GaussianDP:
     return per_query(GaussianDP, eps, delta, 1)
 
 
-def noise_scale(moves: float, guarantee: GaussianDP) -> float:
-    """sigma = moves / mu, rounded up.
+def noise_scale(sensitivity: float, guarantee: GaussianDP) -> float:
+    """Return the standard deviation of the noise, sensitivity / mu, rounded up.
+
+    Args:
+        sensitivity: bound on how far one neighbour moves the weights, l2; above 0.
+        guarantee: of the release.
 
     Raises:
-        ConfigError: ``moves`` is not a positive number.
+        ConfigError: the sensitivity is not a positive number.
     """
-    sigma = next_up(moves / guarantee.mu) if moves > 0 else math.nan
+    sigma = next_up(sensitivity / guarantee.mu) if sensitivity > 0 else math.nan
     if not math.isfinite(sigma):
         raise ConfigError(
-            f"moves = {moves!r}: give the positive bound on how far one unit moves the weights"
+            f"sensitivity = {sensitivity!r}: give the positive bound on how far one unit moves "
+            "the weights"
         )
     return sigma
 
 
-def gaussian_noise(moves: float, guarantee: GaussianDP) -> dict[str, float]:
-    """Return ``sigma`` of ``noise_scale`` and the lattice's ``step``.
+def gaussian_noise(sensitivity: float, guarantee: GaussianDP) -> dict[str, float]:
+    """Return ``sigma``, the standard deviation of the noise, and ``step``, of the lattice.
 
-    Raises ConfigError as there.
+    Args:
+        sensitivity: bound on how far one neighbour moves the weights, l2; above 0.
+        guarantee: of the release.
+
+    Raises:
+        ConfigError: the sensitivity is not a positive number.
     """
-    sigma = noise_scale(moves, guarantee)
+    sigma = noise_scale(sensitivity, guarantee)
     return {"sigma": sigma, "step": step_of(sigma)}
 
 
 def release_weights(
-    theta: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness
+    theta: np.ndarray, sensitivity: float, guarantee: GaussianDP, source: Randomness
 ) -> ReleasedWeights:
-    """theta + N(0, (moves / mu)^2 I), once, rounded to a public lattice.
+    """Release theta + N(0, (sensitivity / mu)^2 I), rounded to a public lattice.
 
     Args:
-        theta: float64, any shape; the computed weights.
-        moves: bound on how far one neighbour moves them, l2, all coordinates together.
+        theta: [J, d] float64, the computed weights.
+        sensitivity: bound on how far one neighbour moves them, l2, all coordinates together.
+        guarantee: of the release, which this spends once.
         source: SystemRandomness for a release; anything else is a simulation.
 
     Raises:
-        ConfigError: ``moves`` is not positive.
-        UnsoundError: as ``noisy``.
+        ConfigError: the sensitivity is not positive.
+        UnsoundError: a weight is not finite, or beyond all numbers in use.
+
+    Formal guarantees
+        - The release is mu-GDP (Dong, Roth and Su 2022, theorem 2). The noise is drawn exactly, as
+          a real number; rounding it to the lattice is post-processing (``agt.numeric.noisy``).
+        - Answers computed from released weights, to however many queries, are post-processing too.
     """
-    noise = gaussian_noise(moves, guarantee)
+    noise = gaussian_noise(sensitivity, guarantee)
     released = noisy(theta, noise["sigma"], source)
     return ReleasedWeights(released, guarantee, noise, source.simulated, ReleaseWeights.name)
 
@@ -145,30 +182,33 @@ def release_weights(
 def expected_accuracy(
     logits: np.ndarray, lengths: np.ndarray, labels: np.ndarray, sigma: float
 ) -> float:
-    """Expected accuracy of labels computed from released weights, without a draw.
+    """Return the expected accuracy of labels from released weights, without a draw.
 
     The noise moves logit j of a query by sigma |phi| times a standard normal, independently over j.
-    One logit: the label is wrong with probability Phi(-|f| / (sigma |phi|)) where it was right. J
-    logits: the probability that logit y is greatest is E[prod_{j != y} Phi(Z + (f_y - f_j) / (sigma
-    |phi|))], by Gauss-Hermite quadrature with 120 nodes.
+    Of one logit f, the label is right with probability Phi(+-f / (sigma |phi|)). Of J logits, logit
+    y is the greatest with probability E[prod_{j != y} Phi(Z + (f_y - f_j) / (sigma |phi|))], which
+    is computed by Gauss-Hermite quadrature with 120 nodes.
 
     Args:
-        logits: [n, J] of theta itself.
-        lengths: [n] the norms of phi.
+        logits: [n, J] of the weights without noise.
+        lengths: [n] the norms of the queries' features phi.
         labels: [n] the true classes.
+        sigma: the standard deviation of the noise on each weight.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = logits / (sigma * np.maximum(lengths, np.finfo(float).tiny))[:, None]
+        deviations = sigma * np.maximum(lengths, np.finfo(float).tiny)
+        ratio = logits / deviations[:, None]
     if logits.shape[1] == 1:
-        return float(ndtr(np.where(labels == 1, ratio[:, 0], -ratio[:, 0])).mean())
+        signed = np.where(labels == 1, ratio[:, 0], -ratio[:, 0])
+        return float(ndtr(signed).mean())
     rows = np.arange(len(logits))
     lead = ratio[rows, labels][:, None] - ratio
-    others = np.ones_like(lead, dtype=bool)
-    others[rows, labels] = False
-    lead = lead[others].reshape(len(logits), -1)
+    is_other = np.ones_like(lead, dtype=bool)
+    is_other[rows, labels] = False
+    lead_over_others = lead[is_other].reshape(len(logits), -1)
     right = sum(
-        weight * ndtr(node + lead).prod(axis=1)
-        for node, weight in zip(_NODES, _WEIGHTS, strict=True)
+        weight * ndtr(node + lead_over_others).prod(axis=1)
+        for node, weight in zip(_QUADRATURE_NODES, _QUADRATURE_WEIGHTS, strict=True)
         if weight > 0
     )
     return float(np.mean(right) / math.sqrt(2 * math.pi))

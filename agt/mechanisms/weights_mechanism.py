@@ -1,7 +1,7 @@
 """What every weights mechanism is: it publishes one linear head's weights once, with a guarantee.
 
     mechanism = ReleaseWeights.within(eps=1.0, delta=1e-5)
-    head = mechanism.head_of(model)
+    head = mechanism.releasable_head(model)
     mechanism.check(head)                                 refuses what no proof covers
     released = mechanism.draw(head, SystemRandomness())   spends the guarantee
 
@@ -15,6 +15,7 @@ Formal guarantees
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import ClassVar, Literal, Self
@@ -28,6 +29,7 @@ from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.mechanism import GuaranteeKind, Need, register
 from agt.mechanisms.output import Output
+from agt.messages import Message
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import Randomness
@@ -44,10 +46,10 @@ class ReleasedWeights:
     Attributes:
         weight: [J, d] float64, multiples of ``noise["step"]``.
         guarantee: of the release and of everything computed from it.
-        noise: what was drawn with, by name (``WeightsMechanism.noise``).
-        simulated: drawn from a seeded generator: no guarantee.
-        mechanism: the name of what drew them.
-        slope: softmax(slope * scores) are probabilities; None: the mechanism releases nothing to
+        noise: what the draw was made with, by name (``WeightsMechanism.noise``).
+        simulated: True: drawn from a seeded generator, so that the guarantee does not hold.
+        mechanism: the name of the mechanism that drew them.
+        link: returns ``slope``, from what was released; None: the mechanism releases nothing to
             compute it from.
     """
 
@@ -56,7 +58,12 @@ class ReleasedWeights:
     noise: Mapping[str, float]
     simulated: bool
     mechanism: str
-    slope: float | None = None
+    link: Callable[[], float] | None = None
+
+    @cached_property
+    def slope(self) -> float | None:
+        """softmax(slope * scores) are probabilities; worked out when it is first asked for."""
+        return None if self.link is None else self.link()
 
     @property
     def described(self) -> dict[str, float]:
@@ -66,11 +73,11 @@ class ReleasedWeights:
 
 @dataclass(frozen=True)
 class AccuracyMethod:
-    """How an expected accuracy is worked out.
+    """How an expected accuracy is computed.
 
     Attributes:
         name: exact; to first order in the noise; or the mean of simulated releases.
-        draws: how many releases are simulated; 0 where none are.
+        draws: how many releases are simulated; 0: none.
     """
 
     name: Literal["exact", "first order", "simulated"]
@@ -81,7 +88,7 @@ EXACT = AccuracyMethod("exact")
 
 
 class NoiseLaw(Enum):
-    """The distribution by which an audit can tell two neighbours' releases apart."""
+    """The law of a release, from which an audit computes how well two neighbours are told apart."""
 
     ADDED_GAUSSIAN = "independent normal noise on each trained weight"
     LINEAR_TERM = "the minimiser with a random linear term in the loss"
@@ -96,14 +103,14 @@ class WeightsMechanism:
     ``draw`` and ``expectation``. One that has a ``name`` of its own is registered by being defined.
 
     Attributes:
-        name: as in conf/mechanism and in tables.
-        needs: every condition, as weights depend on all of training.
-        output: weights.
+        name: its name in conf/groups/mechanism.yaml and in tables.
+        needs: which conditions a release requires: all, as weights depend on all of training.
+        output: what is released, which is weights.
         spends: the kind of guarantee that a total is turned into.
         reads_records: True: weights are solved anew from the training records, so that a head
             beside votes serves too. False: a trained head's own weights are released.
-        accuracy_method: how ``expectation`` works its numbers out.
-        noise_law: by which ``agt audit weights`` attacks it; OTHER: ``agt audit replay`` alone.
+        accuracy_method: how ``expectation`` computes its numbers.
+        noise_law: how ``agt audit weights`` attacks it; OTHER: only ``agt audit replay`` does.
     """
 
     name: ClassVar[str]
@@ -119,18 +126,22 @@ class WeightsMechanism:
         register(cls, REGISTERED)
 
     @classmethod
-    def head_of(cls, model: Model) -> LinearModel:
-        """Return the head whose weights are released from a model.
+    def releasable_head(cls, model: Model) -> LinearModel:
+        """Return the head of a model whose weights are released.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: the model has no such head.
         """
         head = model.release_head if cls.reads_records else model.linear_head
         if head is None:
             certificate = "erm" if cls.reads_records else "stability"
             raise ConfigError(
-                f"mechanism={cls.name} is for one linear head: train with model=linear "
-                f"certificate={certificate}, no ensemble"
+                Message(
+                    "mechanism={name} is for one linear head: train with "
+                    "{config:model=linear} certificate={certificate}, no ensemble",
+                    name=cls.name,
+                    certificate=certificate,
+                )
             )
         return head
 
@@ -138,7 +149,7 @@ class WeightsMechanism:
     def check_head(cls, head: LinearModel) -> None:
         """Raise ConfigError where no proof covers this head, whatever the budget and settings.
 
-        So it does where the mechanism reads records and they are not there. The default takes
+        A mechanism that reads records raises it as well where they are not there. The default takes
         every head.
         """
 
@@ -161,29 +172,31 @@ class WeightsMechanism:
         """Return the mechanism that a total affords.
 
         Args:
-            eps, delta: of the total.
-            settings: that do not state a budget, by name.
+            eps: of the total.
+            delta: of the total.
+            settings: the mechanism's other settings, which do not state a budget, by name.
 
         Raises:
-            ConfigError: as ``afford``; or a setting is wrong.
+            ConfigError: nothing fits the total, or a setting is wrong.
         """
         return validate(cls, {**settings, **cls.afford(eps, delta).parameters}, "mechanism")
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of one release: of the kind ``spends``."""
+        """The guarantee of one release, of the kind ``spends``."""
         raise NotImplementedError
 
     def noise(self, head: LinearModel) -> dict[str, float]:
-        """Return what a release from this head draws with, all of it public.
+        """Return the noise of a release from this head, by name; all of it is public.
+
+        Names are not those of the guarantee's parameters, nor of a record's metrics.
 
         Returns:
-            By name (no parameter of the guarantee, and no metric of a record): at least ``sigma``,
-            the standard deviation of the noise on each weight (of the noise that is drawn last,
-            where there are several), and ``step``, which is ``agt.numeric.step_of(sigma)``:
-            weights are released as its multiples. Where sigma depends on the step in turn, as of
-            noise that is drawn in whole steps, start from the sigma of continuous noise and repeat
-            until the step stays the same.
+            At least ``sigma``, the standard deviation of the noise on each weight (of the noise
+            that is drawn last, where there are several), and ``step``, which is
+            ``agt.numeric.step_of(sigma)``: weights are released as its multiples. Where sigma
+            depends on the step in turn, as of noise that is drawn in whole steps, start from the
+            sigma of continuous noise and repeat until the step stays the same.
 
         Raises:
             ConfigError: the budget is too little for this head; what to give instead is named.
@@ -191,7 +204,7 @@ class WeightsMechanism:
         raise NotImplementedError
 
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
-        """Release, which spends ``guarantee`` once.
+        """Release the head's weights, which spends ``guarantee`` once.
 
         Args:
             head: one that ``check`` takes.
@@ -201,7 +214,7 @@ class WeightsMechanism:
                 ``noisy`` alone refuses weights that are not finite.
 
         Raises:
-            ConfigError: as ``check``.
+            ConfigError: ``check`` would raise it.
             AgtError: a weight is not finite, or a solver missed its tolerance; nothing is released.
         """
         raise NotImplementedError
@@ -211,7 +224,12 @@ class WeightsMechanism:
     ) -> float:
         """Return the expected accuracy of labels from released weights, by ``accuracy_method``.
 
-        It depends on the records: for the data owner alone. Arguments as of ``expectation``.
+        It depends on the records, so it is for the data owner alone.
+
+        Args:
+            head: one that ``check_head`` takes.
+            features: [n, ...] queries, as the head takes them.
+            labels: [n] their true labels.
         """
         return self.expectation(head, features, labels)(self)
 
@@ -222,10 +240,10 @@ class WeightsMechanism:
         features: np.ndarray,
         labels: np.ndarray,
     ) -> Callable[[Self], float]:
-        """Return the function that gives each budget's ``expected_accuracy`` on the same queries.
+        """Return the function that gives a mechanism's ``expected_accuracy`` on fixed queries.
 
-        What no budget changes is computed once, however many mechanisms are asked about. One that
-        simulates draws from a generator with a fixed seed: the same budget gives the same number.
+        What no budget changes is computed once, however many mechanisms are asked about. Simulated
+        releases draw from a generator with a fixed seed: the same budget gives the same number.
 
         Args:
             head: one that ``check_head`` takes.
@@ -238,9 +256,8 @@ class WeightsMechanism:
     def training_rows(cls, head: LinearModel, unit_rows: int = 1) -> np.ndarray:
         """Return the indices of the records that weights are solved from, in the plan's order.
 
-        Votes never checked them against the plan of the head beside them, so it is done here.
-
         Args:
+            head: whose records are meant.
             unit_rows: how many records one unit may have.
 
         Raises:
@@ -256,15 +273,18 @@ class WeightsMechanism:
                 "which this model was read back without: release from the model that was fitted, "
                 "or by agt predict from its run"
             )
+        # Votes never checked their records against the plan of the head beside them.
         check_unit_rows(units, unit_rows)
         return np.concatenate(list(replace(head.plan, epochs=1).batches(units)))
 
 
 def labels_from(model: Model, features: np.ndarray) -> Callable[[ReleasedWeights], np.ndarray]:
-    """Return the function that gives released weights' labels [n] int64, which spends nothing more.
+    """Return the function that gives labels [n] int64 from released weights.
+
+    It spends nothing more, whatever the number of queries.
 
     Args:
-        model: that the weights are released from, for its public features.
+        model: the model that the weights are released from, for its public features.
         features: [n, ...] the queries, as the head takes them.
 
     Raises:
@@ -286,11 +306,11 @@ def labels_from(model: Model, features: np.ndarray) -> Callable[[ReleasedWeights
 def weights_mechanisms() -> dict[str, type[WeightsMechanism]]:
     """Return every weights mechanism by name: those of agt, and those that were defined elsewhere.
 
-    Tables have them in this order: those whose expected accuracy is exact come first, then those
-    to first order, and last the simulated ones.
+    They are in the order of tables: first those whose expected accuracy is exact, then those to
+    first order, and last the simulated ones.
     """
     for module in iter_modules(agt.mechanisms.__path__, "agt.mechanisms."):
-        import_module(module.name)
+        import_module(module.name)  # a class is registered by being defined
 
     def rank(kind: type[WeightsMechanism]) -> tuple[int, int, str]:
         method = kind.accuracy_method

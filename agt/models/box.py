@@ -11,15 +11,17 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from agt.bounds.network import Box, Network
-from agt.certificates.box import Certificates, Envelope, certify, check_queries, envelope
+from agt.bounds.box import Box
+from agt.bounds.network import Network
+from agt.certificates.box import Certificates, certify, check_queries, compute_envelope
 from agt.certificates.conditions import Condition, assess, stated_constants
+from agt.certificates.envelopes import Envelope
 from agt.data.arrays import Blocks, gathered
 from agt.data.dataset import Dataset
 from agt.distributed import group
 from agt.errors import ConfigError
 from agt.facts import Fact, not_held, proved
-from agt.models.heads import HeadBuilder, layers_of
+from agt.models.heads import HeadBuilder, describe_layers
 from agt.models.kind import CertificateKind
 from agt.models.model import Trained
 from agt.models.shares import logistic_shares
@@ -57,7 +59,7 @@ class BoxModel(Trained):
     def save(self, store: FileWriter) -> None:
         """model.safetensors and bounds/; of a network of the user's own, network.json too."""
         if self.settings.model.facts:
-            store.write(NETWORK, as_json(layers_of(self.head)))
+            store.write(NETWORK, as_json(describe_layers(self.head)))
         write_boxes(store, self.box)
 
     @property
@@ -88,7 +90,7 @@ class BoxModel(Trained):
     @property
     def widths(self) -> int:
         """How many numbers of a record its layers hold, in and out."""
-        return self._network().widths(
+        return self._network().numbers_per_record(
             self.problem.dataset.train.features.shape[1:], self.box.nominal
         )
 
@@ -101,7 +103,7 @@ class BoxModel(Trained):
         """Raise ConfigError for queries of another width, UnsoundError where one is not finite
         in the model's precision.
         """
-        self._network().check(features.shape[1:], self.box.nominal, "inputs: a query")
+        self._network().check_record_shape(features.shape[1:], self.box.nominal, "inputs: a query")
         # what is finite there stays so
         exact = features.dtype == np.float32 or self.settings.training.dtype == "float64"
         for _ in self._shared(
@@ -136,17 +138,20 @@ class BoxModel(Trained):
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
         """Certify against every box, or those of some k."""
-        box = self.box if ks is None else self.box.at(ks)
+        box = self.box if ks is None else self.box.select_ks(ks)
         return certify(self.head, self.problem.recipe, box, features, on_progress)
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """Over every box, or those of some k."""
-        return envelope(
-            self.head, self.problem.recipe, self.box if ks is None else self.box.at(ks), features
+        return compute_envelope(
+            self.head,
+            self.problem.recipe,
+            self.box if ks is None else self.box.select_ks(ks),
+            features,
         )
 
     def _network(self) -> Network:
-        return Network.of(self.head, self.settings.training.loss, self.problem.classes)
+        return Network.from_head(self.head, self.settings.training.loss, self.problem.classes)
 
     def _shared(self, features: np.ndarray, of: Callable[[Tensor], T]) -> Iterable[T]:
         """What is made of the queries, a block at a time."""
@@ -182,7 +187,7 @@ def box_facts(
     """Letter -> what the configuration alone decides of conditions a, d and f. product, dtype:
     as in ``TrainingConfig``.
     """
-    nests = not RELATIONS[relation.name].unnested
+    nests = not RELATIONS[relation.name].reason_not_nested
     return {
         "a": proved("grid_dense", last=kgrid.ks[-1]) if kgrid.dense else not_held("grid_sparse"),
         "d": proved("boxes_nest")
@@ -205,10 +210,12 @@ def conditions_of(problem: Problem, plan: BatchPlan | None = None) -> tuple[Cond
     conditions = assess_boxes(
         problem.dataset, problem.recipe, plan or problem.plan, settings.choices
     )
-    conditions = tuple(c.and_(*settings.model.facts) if c.letter == "e" else c for c in conditions)
+    conditions = tuple(
+        c.with_facts(*settings.model.facts) if c.letter == "e" else c for c in conditions
+    )
     if settings.noise is None:
         return conditions
-    return tuple(c.and_(GIVEN_THE_DRAW) if c.letter == "d" else c for c in conditions)
+    return tuple(c.with_facts(GIVEN_THE_DRAW) if c.letter == "d" else c for c in conditions)
 
 
 def start_from(head: nn.Sequential, initial: Mapping[str, Tensor]) -> bool:
@@ -272,7 +279,7 @@ def _draws(problem: Problem, head: nn.Module, checkpoints: Checkpoints) -> Noise
     seed = (
         noise_seed(config)
         if config.seed is not None
-        else checkpoints.number(SEED, lambda: noise_seed(config))
+        else checkpoints.draw_once(SEED, lambda: noise_seed(config))
     )
     return lambda step: draw_noise(parameters, noise, seed, step)
 

@@ -12,11 +12,12 @@ import numpy as np
 import torch
 
 from agt.certificates.box import Certificates
-from agt.certificates.stability import ClosedForm
+from agt.certificates.stability import ClosedFormCertificates
 from agt.data.arrays import ROWS, gathered
 from agt.data.dataset import Dataset
 from agt.distributed import group
 from agt.errors import ConfigError
+from agt.messages import Message
 from agt.models.features import FeatureMap
 from agt.models.kind import BoundedQuantity, CertificateKind, UnreadReason
 from agt.models.model import Trained
@@ -26,9 +27,9 @@ from agt.numeric import labels_of, signed_margins
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import RECIPE, FeaturesConfig, TrainingConfig
-from agt.training.loop import OnProgress, counted
-from agt.training.sensitivity import check_optimizer
-from agt.training.strength import numbers_of, resolve_minimiser
+from agt.training.loop import OnProgress, row_reporter
+from agt.training.sensitivity import check_no_momentum
+from agt.training.strength import recipe_numbers, resolve_minimiser
 
 
 class ClosedFormKind(CertificateKind):
@@ -75,17 +76,24 @@ class ClosedFormKind(CertificateKind):
         self._check_head(settings)
         if settings.compute.device != "cpu":
             raise ConfigError(
-                f"compute.device={settings.compute.device}: certificate={self.name} runs on the "
-                "CPU: use compute=default"
+                Message(
+                    "{config:compute.device}={device}: certificate={name} runs on the CPU: "
+                    "use {config:compute=default}",
+                    device=settings.compute.device,
+                    name=self.name,
+                )
             )
         relation.check_closed_form()
-        check_optimizer(settings.training)
+        check_no_momentum(settings.training)
         self.check_own(settings)
         if settings.noise is not None:
             raise ConfigError(
-                f"noise.epsilon: certificate={self.name} trains without noise in its steps; agt "
-                "predict "
-                "mechanism=release_weights adds it once, at the end, and needs less"
+                Message(
+                    "noise.epsilon: certificate={name} trains without noise in its steps; "
+                    "agt predict {config:mechanism=release_weights} adds it once, at the end, "
+                    "and needs less",
+                    name=self.name,
+                )
             )
 
     def covers_changed_labels(self) -> bool:
@@ -101,12 +109,18 @@ class ClosedFormKind(CertificateKind):
         if not settings.model.linear:
             hidden = getattr(settings.model, "hidden", None)
             shown = (
-                "model: a network of your own" if hidden is None else f"model.hidden={list(hidden)}"
+                Message("{config:model}: a network of your own")
+                if hidden is None
+                else Message("{config:model.hidden}={hidden}", hidden=list(hidden))
             )
             raise ConfigError(
-                f"{shown}: certificate={self.name} is proved for linear heads alone (no hidden "
-                "layers), which "
-                "it trains itself: use model=linear, or certificate=box"
+                Message(
+                    "{shown}: certificate={name} is proved for linear heads alone (no "
+                    "hidden layers), which it trains itself: use {config:model=linear}, or "
+                    "certificate=box",
+                    shown=shown,
+                    name=self.name,
+                )
             )
 
     def resolve(
@@ -139,7 +153,7 @@ class ClosedFormModel(Trained):
         """What the recipe decided, under ``recipe.NAME``; nothing where every setting was a
         number.
         """
-        return numbers_of(self.training, self.settings.training.by_recipe)
+        return recipe_numbers(self.training, self.settings.training.by_recipe)
 
     def phi(self, features: np.ndarray) -> np.ndarray:
         """[n, w] public features of norm at most 1."""
@@ -155,7 +169,7 @@ class ClosedFormModel(Trained):
 
     def has_features_of(self, dataset: Dataset) -> bool:
         """Return whether the public features are those that a dataset's public rows make."""
-        now = FeatureMap.of(self.settings.certificate.features, dataset).matrices
+        now = FeatureMap.from_dataset(self.settings.certificate.features, dataset).matrices
         then = self.features.matrices
         return now.keys() == then.keys() and all(
             np.array_equal(now[name], then[name]) for name in now
@@ -169,7 +183,7 @@ class ClosedFormModel(Trained):
         """[n, J] float64, of public features [n, w]."""
         raise NotImplementedError
 
-    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedForm:
+    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
         """Certificates of queries with these public features [n, w], tabulated at these k."""
         raise NotImplementedError
 
@@ -209,9 +223,9 @@ class ClosedFormModel(Trained):
             count,
             ROWS,
             lambda rows: self.certified(self.phi(features[rows]), grid),
-            counted(on_progress, count),
+            row_reporter(on_progress, count),
         )
-        known = ClosedForm.joined(parts, count)
+        known = ClosedFormCertificates.concatenate(parts, count)
         return (
             known
             if ks is None

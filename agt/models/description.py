@@ -15,8 +15,8 @@ import numpy as np
 from agt.data.dataset import Dataset
 from agt.data.labelled import query_records
 from agt.errors import ConfigError
-from agt.facts import fact_of, grounds_of
-from agt.models.heads import HeadConfig, LayerList, OwnNetwork, from_layers, layers_of
+from agt.facts import evidence_from_json, fact_of
+from agt.models.heads import CustomNetwork, HeadConfig, LayerList, describe_layers, from_layers
 from agt.models.kinds import certificate_config
 from agt.problem import Problem, Settings
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig, validate
@@ -114,8 +114,8 @@ def dataset_of(node: Mapping[str, Any], name: str) -> tuple[Dataset, int | tuple
         test=nobody,
         declared_size=declared,
         scaling={},
-        selection=grounds_of(node["selection"]),
-        preprocessing=grounds_of(node["preprocessing"]),
+        selection=evidence_from_json(node["selection"]),
+        preprocessing=evidence_from_json(node["preprocessing"]),
         size=None if size is None else fact_of(size),
         label_free=node.get("label_free") is True,
         shard=True,
@@ -127,8 +127,10 @@ def _head(problem: Problem) -> dict[str, Any]:
     head, shape = problem.settings.model, problem.dataset.train.features.shape[1:]
     if type(head) is HeadConfig:
         return {"hidden": head.hidden, "activation": head.activation}
-    return {"layers": layers_of(head.build(shape, problem.classes, problem.settings.training))}
+    return {
+        "layers": describe_layers(head.build(shape, problem.classes, problem.settings.training))
+    }
 
 
-def _own(layers: LayerList) -> OwnNetwork:
-    return OwnNetwork(partial(from_layers, layers), "the network given")
+def _own(layers: LayerList) -> CustomNetwork:
+    return CustomNetwork(partial(from_layers, layers), "the network given")

@@ -2,7 +2,7 @@
 section 4).
 
 The vote is of their labels, or of their margins. Beside each member's model lies what a later
-training of some members needs to know (agt/unlearning/sisa.py): shard.json has a digest of the
+training of some members needs to know (docs/proofs/sisa.md): shard.json has a digest of the
 records of its shard, and what else its bits depend on.
 """
 
@@ -12,15 +12,12 @@ from functools import partial
 
 import numpy as np
 
-from agt.certificates.box import REACH, Certificates, grid_index
+from agt.certificates.box import Certificates, count_grid_steps
 from agt.certificates.conditions import Condition, shards_fact
-from agt.certificates.votes import (
-    Vote,
-    VoteCertificates,
-    certified_vote,
-    margin_labels,
-    margin_vote,
-)
+from agt.certificates.envelopes import MAX_MARGIN_EDITS
+from agt.certificates.margin_votes import margin_labels, margin_vote
+from agt.certificates.vote_certificates import VoteCertificates
+from agt.certificates.votes import Vote, certified_vote
 from agt.data.arrays import ROWS
 from agt.data.dataset import Dataset
 from agt.data.records import Records, fingerprint
@@ -139,8 +136,8 @@ class EnsembleModel(Trained):
         conditions = self.members[0].conditions
         facts = {"b": shards_fact(len(self.members), self._touches)}
         if self._clip is not None:
-            facts["c"] = proved("margins_clipped", clip=self._clip, edits=REACH)
-        return tuple(c.and_(facts[c.letter]) if c.letter in facts else c for c in conditions)
+            facts["c"] = proved("margins_clipped", clip=self._clip, edits=MAX_MARGIN_EDITS)
+        return tuple(c.with_facts(facts[c.letter]) if c.letter in facts else c for c in conditions)
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
@@ -158,7 +155,7 @@ class EnsembleModel(Trained):
         2.
         """
         if self._clip is not None:
-            return max(REACH, len(self.members))
+            return max(MAX_MARGIN_EDITS, len(self.members))
         return sum(member.farthest + 1 for member in self.members)
 
     @property
@@ -261,7 +258,9 @@ class EnsembleModel(Trained):
         """Of as many queries at once as the working memory takes."""
         at_once = max(
             1,
-            self.settings.compute.memory_mb * 2**20 // (_MARGIN_BYTES * len(self.members) * REACH),
+            self.settings.compute.memory_mb
+            * 2**20
+            // (_MARGIN_BYTES * len(self.members) * MAX_MARGIN_EDITS),
         )
 
         def work(rows: slice) -> Vote:
@@ -269,12 +268,14 @@ class EnsembleModel(Trained):
                 some = [member.envelope(features[rows], ks) for member in self.members]
             else:
                 some = [
-                    member.counting_single_edits.envelope(features[rows], ks).by_record(REACH)
+                    member.counting_single_edits.envelope(features[rows], ks).at_every_k(
+                        MAX_MARGIN_EDITS
+                    )
                     for member in self.members
                 ]
             return margin_vote(some, clip, touches=self._touches)
 
-        return Vote.joined([*group().shared(len(features), at_once, work)])
+        return Vote.concatenate([*group().shared(len(features), at_once, work)])
 
 
 def vote(members: list[Certificates], edits: list[Certificates], classes: int) -> VoteCertificates:
@@ -283,13 +284,13 @@ def vote(members: list[Certificates], edits: list[Certificates], classes: int) -
     """
     labels = np.stack([c.prediction for c in members])
     distances, costs = (np.stack([c.stable_distance for c in each]) for each in (members, edits))
-    steps = np.stack([grid_index(c.ks, c.certified) for c in members])
+    steps = np.stack([count_grid_steps(c.ks, c.certified) for c in members])
     touches = RELATIONS[members[0].relation].touches
     priced = [c.prices for c in edits if c.prices is not None]
     prices = np.stack(priced, axis=1) if len(priced) == len(edits) else None
     by_distance = certified_vote(labels, costs, classes, touches=touches, prices=prices)
     by_steps = certified_vote(labels, steps, classes, touches=touches)
-    return VoteCertificates.of_members(
+    return VoteCertificates.from_members(
         members[0].relation, by_distance, by_steps, labels, distances, classes
     )
 

@@ -15,7 +15,7 @@ from agt.models.linear import LinearKind, movement_values
 from agt.problem import Settings
 from agt.settings import FeaturesConfig, Positive, schema
 from agt.training.checkpoint import Checkpoints
-from agt.training.erm import check_erm, erm_sensitivity, train_erm
+from agt.training.erm import check_minimiser_settings, erm_sensitivity, train_erm
 from agt.training.linear import LinearTrained
 from agt.training.loop import OnProgress
 from agt.training.recipe import Recipe
@@ -52,7 +52,7 @@ class ErmKind(LinearKind):
 
     def check_own(self, settings: Settings) -> None:
         """Raise ConfigError where the settings do not describe one strongly convex problem."""
-        check_erm(settings.training, self.name)
+        check_minimiser_settings(settings.training, self.name)
 
     def sensitivity(self, setting: LinearSetting) -> Sensitivity:
         """Return how far one record moves the minimiser.

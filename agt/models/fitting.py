@@ -11,7 +11,7 @@ from agt.models.model import Model
 from agt.models.store import FileReader
 from agt.problem import Problem
 from agt.store import flat
-from agt.training.checkpoint import NOWHERE, Checkpoints, Common
+from agt.training.checkpoint import NOWHERE, Checkpoints, SharedCheckpoints
 from agt.training.loop import OnProgress
 
 
@@ -36,7 +36,7 @@ def fit(
 def _fit(problem: Problem, on_progress: OnProgress, checkpoints: Checkpoints) -> Model:
     if group().size > 1:
         group().agree(_agreed(problem))
-        checkpoints = Common(group(), checkpoints)
+        checkpoints = SharedCheckpoints(group(), checkpoints)
     if problem.settings.ensembled:
         return EnsembleModel.fit(problem, on_progress, checkpoints)
     return problem.settings.certificate.fit(problem, on_progress, checkpoints)

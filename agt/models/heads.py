@@ -1,8 +1,7 @@
-"""The certified heads: a linear classifier, an MLP of any depth and width, convolutions, or a
-network of the user's own.
+"""The heads that bounds pass through: linear, MLP, convolutions, or a network of the user's own.
 
-A head is described, not held: ``build`` makes it anew, with its initial parameters, for training,
-for reading back what was trained, and in each process of an ensemble.
+A head is a description: ``build`` makes its layers with their initial parameters, whenever a head
+is trained or read back, and in each process of an ensemble.
 """
 
 import inspect
@@ -32,11 +31,13 @@ _LAYERS = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.GELU)
 ACTIVATIONS: dict[str, type[nn.Module]] = dict(zip(get_args(ActivationName), _LAYERS, strict=True))
 
 LayerList = list[dict[str, Any]]
+"""Of each layer of a network its name, its type ("layer"), and its settings, as JSON values."""
+
 Size = Annotated[int, Field(ge=1, le=2**24)]
 
 
 class HeadBuilder(Protocol):
-    """What ``Settings.model`` is."""
+    """The description of a head, as ``Settings.model`` has it."""
 
     @property
     def linear(self) -> bool:
@@ -44,31 +45,35 @@ class HeadBuilder(Protocol):
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """What condition e rests on, beside the data: where the initial parameters come from."""
+        """The facts of condition e about the initial parameters; none: the seed makes them."""
 
     def build(
         self, shape: tuple[int, ...], classes: int, training: TrainingConfig
     ) -> nn.Sequential:
-        """The layers, with their initial parameters in ``training.dtype``.
+        """Return the layers with their initial parameters.
 
         Args:
-            shape: one record's feature shape.
-            classes: number of classes; one output under a loss that takes one, else one for each
-                class.
+            shape: of one record's features.
+            classes: the number of classes. The head has one output under a loss that takes one,
+                else one for each class.
+            training: has the loss, the seed and the dtype of the parameters.
 
         Raises:
-            ConfigError: it cannot be built, or no bound rule covers it.
+            ConfigError: the head cannot be built, or no bound rule covers it.
         """
 
 
 @schema
 class HeadConfig:
-    """A head.
+    """A linear head or an MLP.
 
     Attributes:
-        hidden: widths of the hidden layers; empty for a linear head.
-        activation: what each hidden layer applies, with PyTorch's default settings.
-        encoder: None; a head behind a frozen public encoder has a class of its own (``_target_``).
+        hidden: the widths of the hidden layers; none: a linear head.
+        activation: what follows each hidden layer, with PyTorch's default settings.
+        encoder: always None: a head behind a frozen public encoder has a class of its own.
+
+    Raises:
+        ValueError: an encoder was given.
     """
 
     hidden: tuple[Size, ...] = ()
@@ -83,54 +88,62 @@ class HeadConfig:
 
     @property
     def linear(self) -> bool:
-        """Without hidden layers."""
+        """Whether there are no hidden layers."""
         return not self.hidden
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """Nothing to say: the initial parameters come from the public seed."""
+        """No facts: the initial parameters come from the public seed."""
         return ()
 
     def build(
         self, shape: tuple[int, ...], classes: int, training: TrainingConfig
     ) -> nn.Sequential:
-        """Linear layers with activations between, after a Flatten where a record has more than one
-        axis.
+        """Return linear layers with activations between them, by PyTorch's initialisation.
 
-        PyTorch's default initialisation by ``training.seed``, drawn in float64, so that both dtypes
-        start at the same point up to rounding.
+        Parameters are drawn in float64, so both dtypes start at the same point up to rounding.
+
+        Args:
+            shape: of one record's features; with more than one axis, a Flatten comes first.
+            classes: the number of classes.
+            training: has the loss, the seed and the dtype of the parameters.
         """
-        with seeded(training):
-            layers: list[nn.Module] = [nn.Flatten()] if len(shape) > 1 else []
-            layers += self._dense(int(torch.Size(shape).numel()), classes, training)
+        layers: list[nn.Module] = []
+        if len(shape) > 1:
+            layers.append(nn.Flatten())
+        with seeded_generator(training):
+            layers += self._dense_layers(int(torch.Size(shape).numel()), classes, training)
         return nn.Sequential(*layers).to(getattr(torch, training.dtype))
 
-    def _dense(self, width: int, classes: int, training: TrainingConfig) -> list[nn.Module]:
-        """Linear layers from ``width`` numbers to the logits, activations between."""
+    def _dense_layers(self, width: int, classes: int, training: TrainingConfig) -> list[nn.Module]:
+        """Return linear layers from ``width`` numbers to the logits, with activations between."""
         outputs = 1 if LOSSES[training.loss].one_output else classes
+        widths = (width, *self.hidden, outputs)
         layers: list[nn.Module] = []
-        for i, (fan_in, fan_out) in enumerate(pairwise((width, *self.hidden, outputs))):
-            layers += [ACTIVATIONS[self.activation]()] if i else []
+        for index, (fan_in, fan_out) in enumerate(pairwise(widths)):
+            if index > 0:
+                layers.append(ACTIVATIONS[self.activation]())
             layers.append(nn.Linear(fan_in, fan_out, dtype=torch.float64))
         return layers
 
 
 @schema
 class ConvConfig(HeadConfig):
-    """Convolutions of images, each with its activation and perhaps average pooling, under a head;
-    all of it is trained.
+    """Convolutions of images, each with an activation, in front of an MLP; all of it is trained.
 
     Attributes:
-        channels: outputs of each convolution.
-        kernels: rows and columns of their windows.
-        strides: steps of their windows.
-        paddings: zeros on each side.
-        pools: windows of average pooling after each; 1: none.
-        start: where parameters begin: pytorch, its defaults; he, its weights times the square root
-            of 6, which is variance 2 / fan-in (He et al. 2015), and biases 0: what one record's
-            features share grows less than what they differ by.
-        output_scale: the last layer's initial parameters are multiplied by this; 0: every record
-            starts at the logit 0.
+        channels: the number of outputs of each convolution.
+        kernels: the side of each convolution's window, in pixels.
+        strides: the step of each window.
+        paddings: how many zeros are added on each side before each convolution.
+        pools: the side of the average pooling after each activation; 1: none.
+        start: ``pytorch``: PyTorch's default initialisation; ``he``: its weights times the square
+            root of 6, of variance 2 / fan-in (He et al. 2015), and biases of 0.
+        output_scale: a factor on the last layer's initial parameters; 0: every record starts at the
+            logit 0.
+
+    Raises:
+        ValueError: an encoder was given, or lists differ in length.
     """
 
     channels: Annotated[tuple[Size, ...], Field(min_length=1)] = (16, 32)
@@ -148,279 +161,308 @@ class ConvConfig(HeadConfig):
                 "encoder"
             )
         for name in ("kernels", "strides", "paddings", "pools"):
-            if len(getattr(self, name)) != len(self.channels):
-                raise ValueError(
-                    f"{name}: {len(getattr(self, name))} given for {len(self.channels)} channels"
-                )
+            given = len(getattr(self, name))
+            if given != len(self.channels):
+                raise ValueError(f"{name}: {given} given for {len(self.channels)} channels")
 
     @property
     def linear(self) -> bool:
-        """No."""
+        """False: there are convolutions."""
         return False
 
     def build(
         self, shape: tuple[int, ...], classes: int, training: TrainingConfig
     ) -> nn.Sequential:
-        """As ``HeadConfig.build``, for images [channels, height, width].
+        """Return the convolutions and the MLP behind them, with their initial parameters.
+
+        Args:
+            shape: (channels, height, width) of one image.
+            classes: the number of classes.
+            training: has the loss, the seed and the dtype of the parameters.
 
         Raises:
             ConfigError: records are no such images, or too small.
         """
         if len(shape) != 3:
             raise ConfigError(
-                "model: convolutions take images [channels, height, width], and a record has "
+                "model: convolutions take images [channels, height, width], but a record has "
                 f"shape {shape}"
             )
-        with seeded(training):
-            layers, record = list[nn.Module](), torch.zeros(1, *shape, dtype=torch.float64)
-            windows = zip(
-                self.channels, self.kernels, self.strides, self.paddings, self.pools, strict=True
-            )
+        windows = zip(
+            self.channels, self.kernels, self.strides, self.paddings, self.pools, strict=True
+        )
+        layers: list[nn.Module] = []
+        inputs = shape[0]
+        with seeded_generator(training):
             for channels, kernel, stride, padding, pool in windows:
                 layers.append(
-                    nn.Conv2d(
-                        record.shape[1], channels, kernel, stride, padding, dtype=torch.float64
-                    )
+                    nn.Conv2d(inputs, channels, kernel, stride, padding, dtype=torch.float64)
                 )
                 layers.append(ACTIVATIONS[self.activation]())
-                layers += [nn.AvgPool2d(pool)] if pool > 1 else []
-                record = _passed(nn.Sequential(*layers), shape)
-            layers += [nn.Flatten(), *self._dense(record.numel(), classes, training)]
+                if pool > 1:
+                    layers.append(nn.AvgPool2d(pool))
+                output = _output_of_zeros(nn.Sequential(*layers), shape)
+                inputs = output.shape[1]
+            layers.append(nn.Flatten())
+            layers += self._dense_layers(output.numel(), classes, training)
         network = nn.Sequential(*layers)
         with torch.no_grad():
-            for parameter in network.parameters() if self.start == "he" else ():
-                parameter.mul_(6**0.5 if parameter.dim() > 1 else 0.0)
+            if self.start == "he":
+                for parameter in network.parameters():
+                    parameter.mul_(6**0.5 if parameter.dim() > 1 else 0.0)
             for parameter in network[-1].parameters():
                 parameter.mul_(self.output_scale)
         return network.to(getattr(torch, training.dtype))
 
 
-def _passed(layers: nn.Sequential, shape: tuple[int, ...]) -> torch.Tensor:
-    """What the layers make of a record of zeros, [1, ...].
+def _output_of_zeros(layers: nn.Sequential, shape: tuple[int, ...]) -> torch.Tensor:
+    """Return what layers make of one record of zeros, [1, ...].
 
     Raises:
-        ConfigError: they do not take it.
+        ConfigError: they take no record of this shape.
     """
+    zeros = torch.zeros(1, *shape, dtype=next(layers.parameters()).dtype)
     try:
         with torch.no_grad():
-            made: torch.Tensor = layers(
-                torch.zeros(1, *shape, dtype=next(layers.parameters()).dtype)
-            )
+            output: torch.Tensor = layers(zeros)
     except RuntimeError as error:
         raise ConfigError(f"model: its layers take no record of shape {shape}: {error}") from None
-    return made
+    return output
 
 
 @dataclass(frozen=True)
-class OwnNetwork:
+class CustomNetwork:
     """A network of the user's own: an ``nn.Sequential`` of layers that bound rules cover.
 
     Attributes:
-        make: makes it; where it draws its initial parameters from PyTorch's generator,
+        make: returns the network. Where it draws initial parameters from PyTorch's generator,
             ``training.seed`` seeds that.
-        where: what made it, in words.
+        origin: what made the network, for messages and facts.
     """
 
     make: Callable[[], object] = field(compare=False)
-    where: str
+    origin: str
 
     @classmethod
-    def of(cls, network: nn.Sequential) -> "OwnNetwork":
-        """That starts from the parameters that ``network`` has now; whatever becomes of it does not
-        matter.
+    def from_network(cls, network: nn.Sequential) -> "CustomNetwork":
+        """Return the description of a network that starts from the parameters it has now.
+
+        Args:
+            network: it is copied, so later changes of it do not matter.
 
         Raises:
             ConfigError: no bound rule covers it, or it cannot be copied.
         """
         _check_plain(network, "the network given")  # hooks on tensors are lost in a copy
         try:
-            return cls(partial(deepcopy, deepcopy(network)), "the network given")
+            copy = deepcopy(network)
         except (RuntimeError, TypeError) as error:
             raise ConfigError(f"model: the network given cannot be copied: {error}") from None
+        return cls(partial(deepcopy, copy), "the network given")
 
     @property
     def linear(self) -> bool:
-        """Not known to be: a closed form trains a head of its own."""
+        """False: a certificate in closed form trains a head of its own."""
         return False
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """Code cannot see where somebody else's initial parameters come from."""
-        return (declared("initial_parameters_public", network=self.where),)
+        """The user declares that the initial parameters are public, which code cannot see."""
+        return (declared("initial_parameters_public", network=self.origin),)
 
     def build(
         self, shape: tuple[int, ...], classes: int, training: TrainingConfig
     ) -> nn.Sequential:
-        """What ``make`` returns."""
-        del classes  # the loop compares it with the last layer
-        with seeded(training):
+        """Return the network that ``make`` returns, in the training's dtype.
+
+        Args:
+            shape: of one record's features.
+            classes: not used: the training compares it with the last layer's outputs.
+            training: has the seed and the dtype.
+
+        Raises:
+            ConfigError: the network cannot be made, does not take such records, has no one row of
+                outputs for each, or no bound rule covers it.
+        """
+        del classes
+        dtype = getattr(torch, training.dtype)
+        with seeded_generator(training):
             try:
                 network = self.make()
-            except Exception as error:  # whatever somebody else's code raises is about that code
+            except Exception as error:  # whatever the user's code raises is about that code
                 raise ConfigError(
-                    f"model: {self.where} cannot be made: {type(error).__name__}: {error}"
+                    f"model: {self.origin} cannot be made: {type(error).__name__}: {error}"
                 ) from error
-        network = _check_plain(network, self.where).to(getattr(torch, training.dtype))
+        plain_network = _check_plain(network, self.origin).to(dtype)
         try:
             with torch.no_grad():
-                outputs = network(torch.zeros(1, *shape, dtype=getattr(torch, training.dtype)))
+                outputs = plain_network(torch.zeros(1, *shape, dtype=dtype))
         except RuntimeError as error:
             raise ConfigError(
-                f"model: {self.where} takes no records of {shape} features: {error}"
+                f"model: {self.origin} takes no records of shape {shape}: {error}"
             ) from None
         if outputs.dim() != 2:
             raise ConfigError(
-                f"model: {self.where} makes {tuple(outputs.shape[1:])} outputs of a record of "
-                f"{shape} features: put an "
-                "nn.Flatten() in front"
+                f"model: {self.origin} makes outputs of shape {tuple(outputs.shape[1:])} from a "
+                f"record of shape {shape}, but it has to make one row. Put an nn.Flatten() in front"
             )
-        return network
+        return plain_network
 
 
-def head_of(node: object) -> HeadBuilder:
-    """The head of a configuration: a description with ``build``, or a function that returns an
-    ``nn.Sequential``.
+def head_from_config(node: object) -> HeadBuilder:
+    """Return the head that a configuration's ``model`` describes.
+
+    Args:
+        node: a mapping with ``_target_``, the full name of a head's class or of a function that
+            returns an ``nn.Sequential``, and its settings.
 
     Raises:
-        ConfigError: no ``_target_``, one that cannot be imported or called, or settings it does not
-            take.
+        ConfigError: there is no ``_target_``, it cannot be imported or called, or it does not take
+            the settings.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise ConfigError(f"model: expected a mapping with a _target_, got {node!r}")
     settings = {str(key): value for key, value in node.items() if key != "_target_"}
-    target: Any = imported(str(node["_target_"]), "model")
+    name = node["_target_"]
+    target: Any = imported(str(name), "model")
     if hasattr(target, "__dataclass_fields__") and hasattr(target, "build"):
         return validate(target, settings, "model")
     if not callable(target):
-        raise ConfigError(
-            f"model._target_: '{node['_target_']}' is no function that returns an nn.Sequential"
-        )
-    return OwnNetwork(partial(target, **settings), f"model._target_={node['_target_']}")
+        raise ConfigError(f"model._target_: '{name}' is no function that returns an nn.Sequential")
+    return CustomNetwork(partial(target, **settings), f"model._target_={name}")
 
 
-_DRAWING = RLock()  # of PyTorch's one generator, which threads share
+_GENERATOR_LOCK = RLock()  # threads share PyTorch's one generator
 
 
 @contextmanager
-def seeded(training: TrainingConfig) -> Iterator[None]:
-    """In it PyTorch draws from ``training.seed``; afterwards its generator on the CPU is where
-    it was.
+def seeded_generator(training: TrainingConfig) -> Iterator[None]:
+    """Seed PyTorch's generator by ``training.seed`` within the block, and restore it afterwards.
+
+    Other threads that build a head wait until the block ends.
     """
-    # Where there is no GPU to seed, torch.manual_seed takes twenty times as long, for a trace of
-    # where it was called.
-    seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
-    with _DRAWING, torch.random.fork_rng(devices=[]):
+    # Where there is no GPU to seed, torch.manual_seed takes twenty times as long, because it
+    # records where it was called.
+    seed = torch.default_generator.manual_seed
+    if torch.cuda.is_available():
+        seed = torch.manual_seed
+    with _GENERATOR_LOCK, torch.random.fork_rng(devices=[]):
         seed(training.seed)
         yield
 
 
-def layers_of(network: nn.Sequential) -> LayerList:
-    """The layers as plain values, to compare with and to build again: each one's name, type and
-    settings.
+def describe_layers(network: nn.Sequential) -> LayerList:
+    """Return the layers as plain values, which can be compared and from which they can be built.
+
+    Each has its name, its type as "layer", and the arguments of its constructor.
     """
-    # not named_children(), which names a layer used twice only once
+    # named_children() would name a layer that is used twice only once.
     named = network._modules.items()
     return [
-        {"name": name, "layer": type(layer).__name__, **_settings(layer)}
+        {"name": name, "layer": type(layer).__name__, **_constructor_arguments(layer)}
         for name, layer in named
         if layer is not None
     ]
 
 
 def from_layers(layers: LayerList) -> nn.Sequential:
-    """The network that ``layers_of`` described, with parameters of no meaning.
+    """Return the network that ``describe_layers`` described, with arbitrary parameters.
 
     Raises:
-        ConfigError: an unknown layer.
+        ConfigError: no bound rule covers a layer of this type.
     """
-    kinds = {kind.__name__: kind for kind in RULES}
+    types = {rule_layer.__name__: rule_layer for rule_layer in RULES}
     network = nn.Sequential()
     for entry in layers:
         settings = {key: value for key, value in entry.items() if key not in ("name", "layer")}
-        if entry["layer"] not in kinds:
+        if entry["layer"] not in types:
             raise ConfigError(f"model: no bound rule for layer {entry['name']} ({entry['layer']})")
-        network.add_module(entry["name"], kinds[entry["layer"]](**settings))
+        network.add_module(entry["name"], types[entry["layer"]](**settings))
     return network
 
 
-def _settings(layer: nn.Module) -> dict[str, Any]:
-    """The arguments that make such a layer."""
-    names = [
-        name
-        for name in inspect.signature(type(layer)).parameters
-        if name not in ("device", "dtype")
-    ]
-    values = {name: getattr(layer, name) for name in names if hasattr(layer, name)}
-    return {name: value is not None if name == "bias" else value for name, value in values.items()}
+def _constructor_arguments(layer: nn.Module) -> dict[str, Any]:
+    """Return the arguments that make such a layer, as its attributes of the same names have them.
+
+    A bias is given as whether there is one.
+    """
+    values = {}
+    for name in inspect.signature(type(layer)).parameters:
+        if name not in ("device", "dtype") and hasattr(layer, name):
+            values[name] = getattr(layer, name)
+    if "bias" in values:
+        values["bias"] = values["bias"] is not None
+    return values
 
 
-def _check_plain(network: object, where: str) -> nn.Sequential:
-    """The network, if it is its layers and their parameters and nothing more: the rules would not
-    see the rest.
+def _check_plain(network: object, origin: str) -> nn.Sequential:
+    """Return the network, if it consists of its layers and their parameters alone.
+
+    Bound rules see nothing else: no hooks, no forward() of a layer's own, no frozen or shared
+    parameters.
+
+    Args:
+        network: what is to be a network.
+        origin: what made it, for messages.
 
     Raises:
-        ConfigError: naming the layer or the parameter.
+        ConfigError: it has something else; the layer or parameter is named.
     """
     if type(network) is not nn.Sequential:
         raise ConfigError(
-            f"model: {where} is of the type {type(network).__name__}: bounds pass through an "
-            "nn.Sequential, layer by "
-            "layer, and cannot see what another module's forward() does"
+            f"model: {origin} is of the type {type(network).__name__}: bounds pass through an "
+            "nn.Sequential, layer by layer, and cannot see what another module's forward() does"
         )
     rules_for(network)
     for name, layer in network.named_modules(remove_duplicate=False):
-        if "forward" in vars(layer) or any(
-            value for key, value in vars(layer).items() if key.endswith("hooks")
-        ):
+        attributes = vars(layer)
+        has_hooks = any(value for key, value in attributes.items() if key.endswith("hooks"))
+        if "forward" in attributes or has_hooks:
+            culprit = f"layer {name}" if name else "the whole"
             raise ConfigError(
-                f"model: {f'layer {name}' if name else 'the whole'} has hooks, or a forward() of "
-                "its own, which no bound "
-                "rule covers: remove them"
+                f"model: {culprit} has hooks, or a forward() of its own, which no bound rule "
+                "covers. Remove them"
             )
     for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
             raise ConfigError(
-                f"model: {name} is frozen (requires_grad=False), and all of a head is trained: put "
-                "frozen layers in "
-                "front, and give their outputs as features"
+                f"model: {name} is frozen (requires_grad=False), but all of a head is trained. Put "
+                "frozen layers in front of it, and give their outputs as features"
             )
         if parameter._backward_hooks or not parameter.is_floating_point():
             raise ConfigError(
                 f"model: {name} has hooks, or is no real number: no bound rule covers it"
             )
-    if len({parameter.data_ptr() for parameter in network.parameters()}) < len(
-        list(network.parameters())
-    ):
+    parameters = list(network.parameters())
+    if len({parameter.data_ptr() for parameter in parameters}) < len(parameters):
         raise ConfigError(
-            "model: two parameters share their memory, and training would part them: give each its "
-            "own"
+            "model: two parameters share memory, but training would update each by itself. Give "
+            "each its own memory"
         )
     _check_described(network)
     return network
 
 
 def _check_described(network: nn.Sequential) -> None:
-    """Refuse a network that ``layers_of`` does not describe: it could not be read back, or is not
-    what its layers say.
+    """Refuse a network that ``describe_layers`` does not describe completely.
+
+    Such a network could not be read back, or is not what its layers say.
 
     Raises:
-        ConfigError: a setting that is no plain value, or parameters that do not follow from the
-            settings.
+        ConfigError: a setting is no plain value, or parameters do not follow from the settings.
     """
     try:
-        again = from_layers(json.loads(json.dumps(layers_of(network))))
+        again = from_layers(json.loads(json.dumps(describe_layers(network))))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(
             f"model: a layer has a setting that is no plain number or word ({error})"
         ) from None
-    mine, theirs = (
-        {name: tensor.shape for name, tensor in n.state_dict().items()} for n in (network, again)
-    )
-    strange = sorted(
-        name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name)
-    )
-    if strange or None in network._modules.values():
-        culprit = strange[0] if strange else "a layer that is None"
+    shapes = {name: tensor.shape for name, tensor in network.state_dict().items()}
+    described = {name: tensor.shape for name, tensor in again.state_dict().items()}
+    names = shapes.keys() | described.keys()
+    different = sorted(name for name in names if shapes.get(name) != described.get(name))
+    if different or None in network._modules.values():
+        culprit = different[0] if different else "a layer that is None"
         raise ConfigError(
             f"model: {culprit} is not what the layers' settings make: no bound rule covers it"
         )

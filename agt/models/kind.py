@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from agt.errors import AgtError, ConfigError
+from agt.messages import Message
 from agt.settings import FeaturesConfig, TrainingConfig
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig
@@ -99,7 +100,7 @@ class CertificateKind:
             comparisons of docs/recipe.md; empty: none is known.
         own_erasure: the kind's own method of erasure, which starts from what training kept; empty:
             it has none.
-        retraining_refusal: why ``Fitted.unfit`` does not train this kind again; empty: it does.
+        retraining_refusal: why ``Fitted.unfit`` does not train this kind again; None: it does.
     """
 
     name: str = ""
@@ -113,7 +114,7 @@ class CertificateKind:
     regularised_by: ClassVar[Literal["epochs", "weight_decay"]] = "epochs"
     certifies_more: ClassVar[str] = ""
     own_erasure: ClassVar[str] = ""
-    retraining_refusal: ClassVar[str] = ""
+    retraining_refusal: ClassVar[Message | None] = None
 
     # Settings.
 
@@ -310,8 +311,13 @@ class CertificateKind:
     def check_tilted(self, mechanism: str) -> None:
         """Raise ConfigError where a mechanism may not add a random linear term to the objective."""
         raise ConfigError(
-            f"mechanism={mechanism}: certificate={self.name} has no minimiser that a random linear "
-            "term could move: train with certificate=erm, or use mechanism=release_weights"
+            Message(
+                "mechanism={mechanism}: certificate={name} has no minimiser that a random "
+                "linear term could move: train with certificate=erm, or use "
+                "{config:mechanism=release_weights}",
+                mechanism=mechanism,
+                name=self.name,
+            )
         )
 
     def erasure_methods(self, settings: "Settings") -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from agt.errors import ConfigError, nearest
+from agt.messages import Message
 from agt.models.box import BoxKind
 from agt.models.erm import ErmKind
 from agt.models.heads import HeadBuilder
@@ -43,7 +44,13 @@ def certificate_config(node: object) -> CertificateKind:
             return validate(kind, node, "certificate")
     name = str(node.get("name"))
     names = dict.fromkeys(kind.name for kind in KINDS)
-    raise ConfigError(f"certificate.name: unknown value '{name}'{nearest(name, names)}")
+    raise ConfigError(
+        Message(
+            "{config:certificate.name}: unknown value '{name}'{hint}",
+            name=name,
+            hint=nearest(name, names),
+        )
+    )
 
 
 def usual_certificate(head: HeadBuilder) -> CertificateKind:

@@ -8,9 +8,14 @@ from typing import Self
 import numpy as np
 import torch
 
-from agt.certificates.box import REACH, Envelope
 from agt.certificates.conditions import Condition, assess
-from agt.certificates.stability import FARTHEST, ClosedForm, certify_linear, envelope_linear
+from agt.certificates.envelopes import MAX_MARGIN_EDITS, Envelope
+from agt.certificates.stability import (
+    MAX_STABLE_DISTANCE,
+    ClosedFormCertificates,
+    certify_linear,
+    compute_linear_envelope,
+)
 from agt.data.records import Records
 from agt.facts import Fact, Value, proved
 from agt.models.closed_form import ClosedFormKind, ClosedFormModel, read_features
@@ -97,19 +102,27 @@ class LinearModel(ClosedFormModel):
             "certificate": self.settings.certificate.name,
             "relation": self.settings.relation.name,
         }
+        of_loss = {
+            "kind": loss.kind,
+            "outputs": loss.outputs,
+            "reach": loss.derivative_bound,
+            "smoothness": loss.smoothness,
+            "pair": loss.margin_factor,
+            "whole": loss.all_classes_factor,
+        }
         derived = {
             "rho_fp": sensitivity.rho_fp,
             "per_k": sensitivity.per_k,
             "sensitivity": self.moves,
         }
-        return {**facts, **asdict(loss), **asdict(sensitivity), **derived, **self._recipe_numbers}
+        return {**facts, **of_loss, **asdict(sensitivity), **derived, **self._recipe_numbers}
 
     @property
     def moves(self) -> float:
         """What one k moves all the weights by together, l2: the measure of the noise that
         releases them.
         """
-        return next_up(self.trained.loss.whole * self.trained.sensitivity.per_k)
+        return next_up(self.trained.loss.all_classes_factor * self.trained.sensitivity.per_k)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -156,9 +169,9 @@ class LinearModel(ClosedFormModel):
         """
         reach, move = (
             2 * self.trained.sensitivity.radius,
-            self.trained.loss.pair * self.trained.sensitivity.per_k,
+            self.trained.loss.margin_factor * self.trained.sensitivity.per_k,
         )
-        most = FARTHEST if reach >= FARTHEST * move else int(reach / move) + 2
+        most = MAX_STABLE_DISTANCE if reach >= MAX_STABLE_DISTANCE * move else int(reach / move) + 2
         return max(self.settings.kgrid.ks[-1], most)
 
     @property
@@ -180,16 +193,18 @@ class LinearModel(ClosedFormModel):
         """[n, J] float64, of public features [n, w]."""
         return logits_of(self.trained.weight, phi)
 
-    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedForm:
+    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
         """Certificates of queries with these public features [n, w], tabulated at these k."""
         priced = self.settings.ensembled and self.problem.classes > 2
-        return certify_linear(self.trained, phi, self.settings.relation.name, ks, priced=priced)
+        return certify_linear(
+            self.trained, phi, self.settings.relation.name, ks, with_prices=priced
+        )
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """At every k as far as a margin vote looks, or at these."""
-        some = range(1, REACH + 1) if ks is None else ks
-        return envelope_linear(
-            self.trained, self.phi(features), tuple(k for k in some if 1 <= k <= REACH)
+        some = range(1, MAX_MARGIN_EDITS + 1) if ks is None else ks
+        return compute_linear_envelope(
+            self.trained, self.phi(features), tuple(k for k in some if 1 <= k <= MAX_MARGIN_EDITS)
         )
 
 
@@ -239,8 +254,8 @@ class LinearKind(ClosedFormKind):
             ConfigError: the configuration is one whose sensitivity is not proved.
         """
         if features is None:
-            features = FeatureMap.of(self.features, problem.dataset)
-        setting = LinearSetting.of(problem.recipe, problem.trained_on, features.outputs)
+            features = FeatureMap.from_dataset(self.features, problem.dataset)
+        setting = LinearSetting.from_recipe(problem.recipe, problem.trained_on, features.outputs)
         sensitivity = self.sensitivity(setting)
         zero = torch.zeros((), dtype=torch.float64)
         weight = zero.expand(setting.loss.outputs, setting.width)  # takes no memory

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 import numpy as np
 
-from agt.certificates.box import Certificates, Envelope
+from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
+from agt.certificates.envelopes import Envelope
 from agt.data.dataset import Dataset
 from agt.data.records import Records
 from agt.errors import ConfigError
+from agt.messages import Message
 from agt.models.store import FileWriter
 from agt.problem import Problem, Settings
 from agt.training.batches import BatchPlan
@@ -270,8 +272,11 @@ class Trained:
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """Raise ConfigError: nothing bounds its margins."""
         raise ConfigError(
-            f"ensemble.vote=margins: nothing bounds the margins of certificate="
-            f"{self.settings.certificate.name}: use ensemble.vote=labels"
+            Message(
+                "{config:ensemble.vote}=margins: nothing bounds the margins of "
+                "certificate={name}: use {config:ensemble.vote}=labels",
+                name=self.settings.certificate.name,
+            )
         )
 
 

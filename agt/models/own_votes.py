@@ -31,6 +31,7 @@ from agt.data.arrays import pieces
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Fact, declared, proved
+from agt.messages import Message
 from agt.models.closed_form import read_features
 from agt.models.features import FeatureMap
 from agt.models.kind import UnreadReason
@@ -48,13 +49,13 @@ from agt.settings import FeaturesConfig, schema
 from agt.store import as_json
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.learners import (
-    AGAIN,
-    ASKED,
+    COMPARED_QUERIES,
+    RETRAINED_MEMBERS,
     Learner,
     Member,
     Shard,
-    check_again,
-    seed_of,
+    check_retrained,
+    member_seed,
     single_threaded,
     unused_copy,
 )
@@ -100,18 +101,22 @@ class OwnVotesModel(Votes):
             ConfigError: the learner is not at hand, or cannot be used.
             UnsoundError: it is no function of its shard.
         """
-        features, records = FeatureMap.of(config.features, problem.dataset), problem.dataset.train
+        features, records = (
+            FeatureMap.from_dataset(config.features, problem.dataset),
+            problem.dataset.train,
+        )
         model = cls.untrained(config, problem, features)
         learner = model._learner
         unused = unused_copy(learner)  # whatever it keeps of its trainings stays here
         learner.check(model.phi(records.features[:0]).shape[1], problem.classes)
         made = model.retrained(records, on_progress, checkpoints)
-        last = deque(enumerate(made._dealt(records)), AGAIN)
+        last = deque(enumerate(made._dealt(records)), RETRAINED_MEMBERS)
         with single_threaded():
             shards = [made._shard(at, some) for at, some in reversed(last)]
-        asked = np.linspace(0, len(records) - 1, min(ASKED, len(records))).astype(np.int64)
-        phi = made.phi(records.take(asked).features)
-        check_again(unused, shards, phi, made._labels(phi, [at for at, _ in reversed(last)]))
+        count = min(COMPARED_QUERIES, len(records))
+        compared = np.linspace(0, len(records) - 1, count).astype(np.int64)
+        phi = made.phi(records.take(compared).features)
+        check_retrained(unused, shards, phi, made._labels(phi, [at for at, _ in reversed(last)]))
         return made
 
     def retrained(
@@ -124,7 +129,7 @@ class OwnVotesModel(Votes):
         members: list[Member] = []
         with single_threaded():
             for at, some in enumerate(self._dealt(records)):
-                members.append(self._learner.member(self._shard(at, some)))
+                members.append(self._learner.train_member(self._shard(at, some)))
                 on_progress(Progress(at + 1, self.farthest, at + 1, self.farthest))
         raised = np.array([member.raised for member in members], dtype=np.uint8)
         return replace(self, raised=raised, members=tuple(members), ballots={})
@@ -132,7 +137,7 @@ class OwnVotesModel(Votes):
     def _shard(self, at: int, records: Records) -> Shard:
         """What a member is a function of."""
         return Shard(
-            self.phi(records.features), records.labels, seed_of(self.settings.ensemble.key, at)
+            self.phi(records.features), records.labels, member_seed(self.settings.ensemble.key, at)
         )
 
     def _labels(self, phi: np.ndarray, which: Sequence[int]) -> np.ndarray:
@@ -144,10 +149,12 @@ class OwnVotesModel(Votes):
     def _learner(self) -> Learner:
         if self.settings.learner is None:
             raise ConfigError(
-                f"certificate.learner: {self.config.learner['_target_']} is known by its name "
-                "alone here, and what a "
-                "record names is not imported: agt train takes it from its own line, agt.fit from "
-                "learner="
+                Message(
+                    "{config:certificate.learner}: {learner} is known by its name alone here, "
+                    "and what a record names is not imported: agt train takes it from its "
+                    "own line, agt.fit from learner=",
+                    learner=self.config.learner["_target_"],
+                )
             )
         return self.settings.learner
 
@@ -174,12 +181,16 @@ class OwnVotesModel(Votes):
         new = [at for at, name in enumerate(names) if name not in self.ballots]
         if new and not self.members:
             raise ConfigError(
-                f"{len(new)} of {len(names)} queries were not asked when the model was made: of "
-                "its learner votes are "
-                f"kept and no members, so that it answers the {len(self.ballots)} queries that it "
-                "has seen and no "
-                "others (a run's test records: dataset.test; a map of the plane asks more: "
-                "map_resolution=0)"
+                Message(
+                    "{unknown} of {queries} queries were not asked when the model was made: "
+                    "of its learner votes are kept and no members, so that it answers the "
+                    "{saved} queries that it has seen and no others (a run's test "
+                    "records: {config:dataset.test}; a map of the plane asks more: "
+                    "map_resolution=0)",
+                    unknown=len(new),
+                    queries=len(names),
+                    saved=len(self.ballots),
+                )
             )
         return new
 
@@ -254,7 +265,7 @@ class OwnVotesModel(Votes):
         function = declared(
             "learner_is_function",
             learner=str(self.config.learner["_target_"]),
-            members=min(AGAIN, self.farthest),
+            members=min(RETRAINED_MEMBERS, self.farthest),
             setting="certificate.learner",
         )
         stated = proved("learner_stated")
@@ -313,12 +324,12 @@ class OwnVotesKind(VotingKind):
 
     def with_learner(self, learner: Any) -> tuple[VotingKind, Learner | None]:
         """Return votes by another learner of the user's own. Raises ConfigError: it is none."""
-        own = Learner.of(learner)
-        return replace(self, learner=own.described), own
+        own = Learner.wrap(learner)
+        return replace(self, learner=own.description), own
 
     def import_learner(self) -> Learner:
         """Return the learner that the settings name. Raises ConfigError: it cannot be imported."""
-        return Learner.named(self.learner, "certificate.learner")
+        return Learner.from_target(self.learner, "certificate.learner")
 
     def fit(
         self,

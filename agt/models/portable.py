@@ -78,8 +78,6 @@ class Released(Protocol):
     @property
     def mechanism(self) -> str: ...
     @property
-    def slope(self) -> float | None: ...
-    @property
     def simulated(self) -> bool: ...
 
 
@@ -101,7 +99,7 @@ class Portable:
         brief: the same as ``words`` for a terminal; empty: not recorded, as in releases of earlier
             versions.
         slope: of the public link to probabilities (agt/mechanisms/link.py); None: not known, as in
-            what was read back.
+            what was read back, or what a command released.
     """
 
     name: str
@@ -152,7 +150,6 @@ class Portable:
             words=tuple(words),
             mechanism=released.mechanism,
             brief=tuple(brief),
-            slope=released.slope,
         )
 
     def __repr__(self) -> str:

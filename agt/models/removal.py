@@ -25,6 +25,7 @@ from agt.certificates.conditions import Condition, stated_constants
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import proved
+from agt.messages import Message
 from agt.models.box import GIVEN_THE_DRAW
 from agt.models.closed_form import ClosedFormKind, read_features
 from agt.models.erm import UNREAD_OF_MINIMISERS
@@ -40,7 +41,7 @@ from agt.store import as_json
 from agt.templates import upward
 from agt.training.batches import check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.erm import check_erm
+from agt.training.erm import check_minimiser_settings
 from agt.training.linear import LinearTrained
 from agt.training.loop import OnProgress
 from agt.training.removal import (
@@ -106,7 +107,7 @@ class RemovalModel(LinearModel):
 
         def gradient(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
             targets = objective.targets(labels, self.problem.classes)
-            return objective.force(state.weight, self.phi(features), targets).gradient
+            return objective.loss_gradient(state.weight, self.phi(features), targets).value
 
         sigma = 0.0 if self.config.masking == "none" else self.config.sigma
         distance = state.residual / objective.strength
@@ -163,7 +164,7 @@ class RemovalModel(LinearModel):
         conditions = self._assessed(constants, moves)
         if self.config.masking == "none":
             return conditions
-        return tuple(c.and_(GIVEN_THE_DRAW) if c.letter == "d" else c for c in conditions)
+        return tuple(c.with_facts(GIVEN_THE_DRAW) if c.letter == "d" else c for c in conditions)
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
@@ -240,7 +241,7 @@ def public_numbers(
     loss = removal_loss(outputs_of(problem.classes), 1.0, 1.0)
     plan = replace(recipe.plan(problem.trained_on), epochs=1)
     setting = LinearSetting(loss, features.outputs, recipe.training, plan, recipe.relation)
-    return RemovalProblem.of(config, setting, tilt)
+    return RemovalProblem.from_setting(config, setting, tilt)
 
 
 def training_rows(problem: Problem, features: FeatureMap) -> tuple[np.ndarray, np.ndarray]:
@@ -303,8 +304,8 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
     trains_in_steps = False
     regularised_by = "weight_decay"
     own_erasure = "newton"
-    retraining_refusal = (
-        "certificate=removal draws noise: agt unlearn removes records from such a run"
+    retraining_refusal = Message(
+        "certificate=removal draws noise: {config:agt unlearn} removes records from such a run"
     )
 
     @property
@@ -334,14 +335,16 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         """Raise ConfigError where there is no one strongly convex problem, or more than one
         head.
         """
-        check_erm(settings.training, self.name)
+        check_minimiser_settings(settings.training, self.name)
         if settings.ensemble.members > 1:
             raise ConfigError(
-                f"ensemble.members={settings.ensemble.members}: certificate=removal removes "
-                "records from one head; an "
-                "ensemble trains the members that had them again, whatever its certificate: use "
-                "ensemble.members=1, or "
-                "certificate=erm"
+                Message(
+                    "{config:ensemble.members}={members}: certificate=removal removes records "
+                    "from one head; an ensemble trains the members that had them again, "
+                    "whatever its certificate: use {config:ensemble.members}=1, or "
+                    "certificate=erm",
+                    members=settings.ensemble.members,
+                )
             )
 
     def fit(
@@ -351,7 +354,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         checkpoints: Checkpoints = NOWHERE,
     ) -> RemovalModel:
         """Draw b, minimise on the public features, put the output's noise on."""
-        features = FeatureMap.of(self.features, problem.dataset)
+        features = FeatureMap.from_dataset(self.features, problem.dataset)
         tilt = draw_tilt(self, (outputs_of(problem.classes), features.outputs), checkpoints)
         known = public_numbers(self, problem, features, tilt)
         phi, labels = training_rows(problem, features)
@@ -384,7 +387,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         self, model: Model, erased: Records, count: int
     ) -> tuple[RemovalModel, Removal]:
         """Remove records by Newton steps, with matrices formed anew in the end
-        (agt/unlearning/newton.py).
+        (docs/proofs/removal.md).
         """
         was = _removal_model(model)
         phi, labels = training_rows(was.problem, was.features)
@@ -400,7 +403,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
                 values: dict[str, Value] = {"stages": tuple(stages), "spent": spent, "total": total}
                 raise CannotRemove(Remark("no_step_within_budget", values))
             head.settle(phi)  # matrices formed anew; the noise on what is served, too
-            served = was.known.served(head.weight, again=1 + len(phi))
+            served = was.known.serve(head.weight, draw_index=1 + len(phi))
             facts["seconds_settling"] = round(time.perf_counter() - formed, 4)
             now = was.with_state(head.state(was.state, served, total))
         seconds = time.perf_counter() - started
@@ -470,9 +473,14 @@ def _removed(
         step = head.remove(
             model.phi(erased.features), gone, phi if config.factorisation == "fresh" else None
         )
-        reach, outputs = model.known.loss.reach, len(head.weight)
+        reach, outputs = model.known.loss.derivative_bound, len(head.weight)
         worst = worst_case(
-            objective.gamma, len(erased), head.count, objective.strength, reach, outputs
+            objective.curvature_lipschitz,
+            len(erased),
+            head.count,
+            objective.strength,
+            reach,
+            outputs,
         )
         if config.bound == "worst":
             head.residual = max(step.after, step.before + worst)

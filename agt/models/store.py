@@ -23,10 +23,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from agt.bounds.network import Box
+from agt.bounds.box import Box
 from agt.errors import ConfigError, UnsoundError
 from agt.store import as_json
-from agt.training.checkpoint import Tensors, header_of
+from agt.training.checkpoint import Tensors, read_safetensors_header
 
 MODEL, FEATURES, CONSTANTS, BOUNDS = (
     "model.safetensors",
@@ -144,7 +144,7 @@ def read_boxes(shelf: FileReader, ks: tuple[int, ...], like: Tensors) -> Box:
         {name: torch.stack([box[f"{end}.{name}"] for box in boxes]) for name in like}
         for end in ("lower", "upper")
     )
-    return Box.of(ks, nominal, lower, upper)
+    return Box.from_ends(ks, nominal, lower, upper)
 
 
 def check_constants(shelf: FileReader, name: str, now: Mapping[str, object]) -> None:
@@ -186,7 +186,7 @@ def read_tensors(
         tensors: Tensors = load(content)
     except SafetensorError as error:
         raise ConfigError(f"{path}: cannot be read ({error}); train again") from None
-    said = header_of(content)
+    said = read_safetensors_header(content)
     for key, value in metadata.items():
         if said.get(key) != value:
             raise UnsoundError(

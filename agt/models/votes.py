@@ -1,8 +1,8 @@
 """Many small models on disjoint shards, answering by certified vote: ``certificate=votes``
 (method.md 12).
 
-What makes a member a function of its own shard, to the last bit: training/ridge.py, and a shard's
-order, which is that of its ids.
+What makes a member a function of its own shard, to the last bit: docs/proofs/ridge.md, and a
+shard's order, which is that of its ids.
 
 model.safetensors "weight" [T, J, width] int32; features.safetensors; votes.json: the public
 constants Under relation=flip (``FlipModel``) beside them, for the data owner alone:
@@ -23,8 +23,9 @@ from torch import Tensor
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
-from agt.certificates.flips import flips_to_answer, flips_to_beat, of_others
-from agt.certificates.votes import Vote, VoteCertificates, certified_vote
+from agt.certificates.flips import cheapest_other_class, count_flips_to_answer, count_flips_to_beat
+from agt.certificates.vote_certificates import VoteCertificates
+from agt.certificates.votes import Vote, certified_vote
 from agt.data.arrays import ROWS
 from agt.data.records import Records
 from agt.distributed import group
@@ -32,7 +33,7 @@ from agt.errors import UnsoundError
 from agt.facts import Fact, proved
 from agt.models.closed_form import read_features
 from agt.models.erm import ErmKind
-from agt.models.features import FeatureMap, whole
+from agt.models.features import FeatureMap, to_integers
 from agt.models.linear import LinearModel
 from agt.models.own_votes import OwnVotesKind
 from agt.models.shares import logistic_shares
@@ -53,8 +54,15 @@ from agt.store import as_json
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
-from agt.training.loop import OnProgress, Progress, counted
-from agt.training.ridge import LEARNERS, TOTAL, labels, lengths, pulls, targets_of
+from agt.training.loop import OnProgress, Progress, row_reporter
+from agt.training.ridge import (
+    INFLUENCE_BITS,
+    LEARNERS,
+    encode_targets,
+    label_influence,
+    predict_labels,
+    sum_of_row_lengths,
+)
 
 _FLIP_BYTES = 48  # of working memory for each query and record of a member
 
@@ -83,7 +91,7 @@ class VotesModel(Votes):
         """Each member on the records of its shard, in the order of their ids."""
         weight = torch.zeros(self.weight.shape, dtype=torch.int32)
         for member, (features, given) in enumerate(self._shards(records)):
-            targets = targets_of(given, self.problem.classes)
+            targets = encode_targets(given, self.problem.classes)
             weight[member] = torch.from_numpy(
                 LEARNERS[self.config.learner](features, targets, self.config.strength)
             )
@@ -93,7 +101,7 @@ class VotesModel(Votes):
     def _shards(self, records: Records) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(features, as integers [n, w]; labels [n]) of each member's records."""
         return (
-            (whole(self.phi(some.features).astype(np.float64)), some.labels)
+            (to_integers(self.phi(some.features).astype(np.float64)), some.labels)
             for some in self._dealt(records)
         )
 
@@ -160,11 +168,11 @@ class VotesModel(Votes):
         """[T, n] int16: each member's label of each query, as many members at a time as the
         working memory takes.
         """
-        queries, weight = whole(phi.astype(np.float64)), self.weight.numpy()
+        queries, weight = to_integers(phi.astype(np.float64)), self.weight.numpy()
         each = 8 * weight.shape[1] * (weight.shape[2] + len(phi))
         some = max(1, self.settings.compute.memory_mb * 2**20 // each)
         return np.concatenate(
-            [labels(queries, weight[at : at + some]) for at in range(0, len(weight), some)]
+            [predict_labels(queries, weight[at : at + some]) for at in range(0, len(weight), some)]
         )
 
 
@@ -172,8 +180,8 @@ FLIPS = "flips.safetensors"
 
 
 class Pulled(NamedTuple):
-    """A member's records: what each label moves [n, width] int32 (training/ridge.py, ``pulls``),
-    and which it is [n].
+    """A member's records: what each label moves [n, width] int32 (training/ridge.py,
+    ``label_influence``), and which it is [n].
     """
 
     pulls: np.ndarray
@@ -198,14 +206,14 @@ class FlipModel(VotesModel):
         """As of votes."""
         strength, members = self.config.strength, list[Pulled]()
         for features, given in self._shards(records):
-            members.append(Pulled(pulls(features, strength), given))
+            members.append(Pulled(label_influence(features, strength), given))
             on_progress(Progress(len(members), len(self.weight), len(members), len(self.weight)))
         return self._of(members)
 
     def _of(self, members: Sequence[Pulled]) -> Self:
         """With the weights that these members' labels make."""
         each = [
-            targets_of(one.given, self.problem.classes).T @ one.pulls.astype(np.float64)
+            encode_targets(one.given, self.problem.classes).T @ one.pulls.astype(np.float64)
             for one in members
         ]
         return replace(
@@ -235,7 +243,8 @@ class FlipModel(VotesModel):
         ]
         known = {*range(problem.classes)}
         if any(
-            lengths(one.pulls.astype(float)) >= 2**TOTAL or not set(one.given.tolist()) <= known
+            sum_of_row_lengths(one.pulls.astype(float)) >= 2**INFLUENCE_BITS
+            or not set(one.given.tolist()) <= known
             for one in members
         ):
             raise UnsoundError(
@@ -271,7 +280,7 @@ class FlipModel(VotesModel):
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g."""
         exact = proved("flips_counted")
-        return tuple(c.and_(exact) if c.letter == "d" else c for c in super().conditions)
+        return tuple(c.with_facts(exact) if c.letter == "d" else c for c in super().conditions)
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
         """[n, J] float64: of votes their shares; of one member its scores, of which 2^51 are
@@ -280,7 +289,7 @@ class FlipModel(VotesModel):
         if len(self.weight) > 1:
             return super().logits(phi)
         return np.ldexp(
-            whole(phi.astype(np.float64)) @ self.weight[0].numpy().T.astype(np.float64), -51
+            to_integers(phi.astype(np.float64)) @ self.weight[0].numpy().T.astype(np.float64), -51
         )
 
     def shares(self, features: np.ndarray) -> np.ndarray:
@@ -318,25 +327,25 @@ class FlipModel(VotesModel):
             ROWS, max(1, self.settings.compute.memory_mb * 2**20 // (_FLIP_BYTES * (largest + 1)))
         )
         parts = group().shared(
-            count, some, lambda rows: self._turned(features[rows]), counted(on_progress, count)
+            count, some, lambda rows: self._turned(features[rows]), row_reporter(on_progress, count)
         )
         labels, turns, votes = zip(*parts, strict=True)
         members, distances, vote = (
             np.concatenate(labels, axis=1),
             np.concatenate(turns, axis=1),
-            Vote.joined(votes),
+            Vote.concatenate(votes),
         )
         if ks is not None:
             return Certificates(
                 ks, relation, vote.prediction, np.array([vote.distance >= k for k in ks])
             )
-        return VoteCertificates.of_members(relation, vote, vote, members, distances, classes)
+        return VoteCertificates.from_members(relation, vote, vote, members, distances, classes)
 
     def _turned(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray, Vote]:
         """([T, n] each member's labels, [T, n] int64 their distances, the vote)."""
         phi, classes, never = self.phi(features), self.problem.classes, self._never
         queries, members, prices = (
-            whole(phi.astype(np.float64)),
+            to_integers(phi.astype(np.float64)),
             self.labels(phi),
             list[np.ndarray](),
         )
@@ -344,11 +353,11 @@ class FlipModel(VotesModel):
             pulled = queries @ one.pulls.T.astype(np.float64)
             exact = len(self.members) == 1 or classes == 2  # one rival is enough to know
             prices.append(
-                flips_to_beat(pulled, one.given, answers, classes, never)
+                count_flips_to_beat(pulled, one.given, answers, classes, never)
                 if exact
-                else flips_to_answer(pulled, one.given, classes, never)
+                else count_flips_to_answer(pulled, one.given, classes, never)
             )
-        distances = np.stack([*map(of_others, prices, members)]) - 1
+        distances = np.stack([*map(cheapest_other_class, prices, members)]) - 1
         touches = RELATIONS[self.settings.relation.name].touches
         return (
             members,
@@ -390,8 +399,8 @@ class VotesKind(VotingKind):
         """Return votes by another of agt's learners, or by one of the user's own."""
         if isinstance(learner, str):
             return replace(self, learner=learner), None  # type: ignore[arg-type]  # refused by name
-        own = Learner.of(learner)
-        return OwnVotesKind(features=self.features, learner=own.described), own
+        own = Learner.wrap(learner)
+        return OwnVotesKind(features=self.features, learner=own.description), own
 
     def fit(
         self,
@@ -400,7 +409,7 @@ class VotesKind(VotingKind):
         checkpoints: Checkpoints = NOWHERE,
     ) -> VotesModel:
         """Train each member on the records of its shard."""
-        features = FeatureMap.of(self.features, problem.dataset)
+        features = FeatureMap.from_dataset(self.features, problem.dataset)
         untrained = self._model_class(problem).untrained(self, problem, features)
         return untrained.retrained(problem.dataset.train, on_progress, checkpoints)
 

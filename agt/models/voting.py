@@ -14,13 +14,16 @@ from typing import ClassVar
 import numpy as np
 
 from agt.certificates.box import Certificates
-from agt.certificates.conditions import Condition, named, shards_fact, symmetric_fact
-from agt.certificates.votes import VoteCertificates, count_votes, plain_vote
+from agt.certificates.conditions import Condition, conditions_from, shards_fact, symmetric_fact
+from agt.certificates.vote_certificates import VoteCertificates
+from agt.certificates.vote_costs import count_votes
+from agt.certificates.votes import plain_vote
 from agt.data.arrays import ROWS
 from agt.data.records import Records
 from agt.distributed import group
 from agt.errors import ConfigError
-from agt.facts import Fact, grounds, proved
+from agt.facts import Fact, evidence, proved
+from agt.messages import Message
 from agt.models.closed_form import ClosedFormKind, ClosedFormModel
 from agt.models.kind import BoundedQuantity, UnreadReason
 from agt.models.shares import shares_of_leads
@@ -29,7 +32,7 @@ from agt.relations import RELATIONS
 from agt.settings import BatchConfig, TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.ensemble import EnsembleConfig, shards, usual_members
-from agt.training.loop import OnProgress, counted
+from agt.training.loop import OnProgress, row_reporter
 
 CONSTANTS = "votes.json"
 MOST_CLASSES = 2**15 - 1  # that a vote, of 16 bits, names
@@ -65,12 +68,15 @@ class VotingKind(ClosedFormKind):
         needs_several = not RELATIONS[settings.relation.name].counts_label_flips
         if (needs_several and ensemble.members == 1) or ensemble.vote != "labels":
             raise ConfigError(
-                f"ensemble.members={ensemble.members} ensemble.vote={ensemble.vote}: "
-                "certificate=votes "
-                "counts labels of many small members: give the declared size, of which the recipe "
-                "takes one member for 100 "
-                "records (dataset.declared_size=N), or ensemble.members=T, a public constant, and "
-                "ensemble.vote=labels"
+                Message(
+                    "{config:ensemble.members}={members} {config:ensemble.vote}={vote}: "
+                    "certificate=votes counts labels of many small members: give the "
+                    "declared size, of which the recipe takes one member for 100 records "
+                    "({config:dataset.declared_size}=N), or {config:ensemble.members}=T, a "
+                    "public constant, and {config:ensemble.vote}=labels",
+                    members=ensemble.members,
+                    vote=ensemble.vote,
+                )
             )
 
     def check_classes(self, classes: int) -> None:
@@ -135,7 +141,7 @@ class Votes(ClosedFormModel):
     @property
     def plan(self) -> BatchPlan:
         """The plan of one batch that holds every record; nothing is divided by its normaliser."""
-        return BatchPlan.of(
+        return BatchPlan.from_settings(
             BatchConfig(count=1), 1, self.problem.dataset.declared_size, self.problem.trained_on
         )
 
@@ -148,17 +154,17 @@ class Votes(ClosedFormModel):
         touches = RELATIONS[settings.relation.name].touches
         moved = proved("vote_changes") if touches == 1 else proved("votes_change", touches=touches)
         found = {
-            "a": grounds(proved("every_k_counted")),
-            "b": dataset.selection.and_(
+            "a": evidence(proved("every_k_counted")),
+            "b": dataset.selection.with_facts(
                 shards_fact(settings.ensemble.members, touches), *facts["b"]
             ),
-            "c": grounds(*facts["c"]),
-            "d": grounds(moved),
-            "e": dataset.preprocessing.and_(*facts["e"], settings.choices),
-            "f": grounds(*facts["f"]),
-            "g": grounds(symmetric_fact(settings.relation)),
+            "c": evidence(*facts["c"]),
+            "d": evidence(moved),
+            "e": dataset.preprocessing.with_facts(*facts["e"], settings.choices),
+            "f": evidence(*facts["f"]),
+            "g": evidence(symmetric_fact(settings.relation)),
         }
-        return named(found, "a record moves one vote")
+        return conditions_from(found, "a record moves one vote")
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
@@ -205,11 +211,11 @@ class Votes(ClosedFormModel):
         def labels_of_rows(rows: slice) -> np.ndarray:
             return self.labels(self.phi(features[rows]))
 
-        parts = group().shared(count, ROWS, labels_of_rows, counted(on_progress, count))
+        parts = group().shared(count, ROWS, labels_of_rows, row_reporter(on_progress, count))
         labels = np.concatenate(list(parts), axis=1)
         vote = plain_vote(count_votes(labels, classes), touches=RELATIONS[relation].touches)
         if ks is not None:
             certified = np.array([vote.distance >= k for k in ks])
             return Certificates(ks, relation, vote.prediction, certified)
         no_distances = np.broadcast_to(np.int64(0), labels.shape)
-        return VoteCertificates.of_members(relation, vote, vote, labels, no_distances, classes)
+        return VoteCertificates.from_members(relation, vote, vote, labels, no_distances, classes)

@@ -1,6 +1,7 @@
 """Neighbour relations: which datasets are neighbours, and what that does to a batch's sum.
 
-``RELATIONS`` is the way to them. relation.py says what each owes, names.py lists them.
+``RELATIONS`` maps the names that users type to the relations. names.py lists the names,
+relation.py says what every relation answers, and each relation has a file of its own name.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,22 +15,25 @@ if TYPE_CHECKING:
 
 
 class RelationRegistry(Mapping[str, "Relation"]):
-    """Name -> relation.
+    """A read-only mapping from a relation's name to the relation.
 
-    A relation's file is imported when it is asked for: settings import this package for the names
-    alone, and are themselves imported by the rules.
+    A relation's file is imported when its name is looked up. agt.settings imports this package for
+    the names alone, and the relations import agt.settings; earlier imports would be a circle.
     """
 
     def __getitem__(self, name: str) -> "Relation":
+        """Return the relation of this name; raise KeyError if no entry has it."""
         if name not in ENTRIES:
             raise KeyError(name)
         relation: Relation = import_module(f"{__name__}.{name}").RELATION
         return relation
 
     def __iter__(self) -> Iterator[str]:
+        """Iterate over the names, in the order of ``ENTRIES``."""
         return iter(ENTRIES)
 
     def __len__(self) -> int:
+        """Return how many relations there are."""
         return len(ENTRIES)
 
 

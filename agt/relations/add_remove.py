@@ -1,18 +1,18 @@
-"""add_remove: up to k units are removed or added in all.
-
-    upper numerator U + r Q, divided by B
-
-Formal guarantees
-    A record gone takes away g in [l, u], one added brings at most Q; since u <= Q, -l <= Q, each of
-    r changes moves the sum by at most Q beyond [L, U]. Public records are summed in and never
-    change.
-"""
+"""The relation add_remove: up to k units are removed or added in all. The default."""
 
 from agt.relations.relation import Edit, Relation
 
 
 class AddRemove(Relation):
-    """Units come or go; the default."""
+    """Neighbours differ by units that were removed or added, up to k in all.
+
+    Formal guarantees:
+        - The bounds on a batch's sum are [L - r Q, U + r Q], divided by the public constant B,
+          where L and U sum the records' bounds, r rows are at stake and Q is the clip level
+          (Lemma 2 of docs/proofs/relations.md).
+        - Public records are summed in and never change.
+        - The relation is symmetric, and boxes nest.
+    """
 
     name = "add_remove"
     ball_template = "up to {k} {many} added or removed in all"

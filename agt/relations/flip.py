@@ -1,22 +1,25 @@
-"""flip: up to k labels change.
-
-Formal guarantees
-    The records stay and up to k labels change, so no batch's size, and no sum but by what labels
-    do. No rule here is for boxes: ``check_moves_records`` refuses it; certificates/flips.py counts
-    it, and training/linear.py bounds what it does. Ids are made without labels
-    (``Dataset.label_free``), so one flip changes one batch of an epoch and one member.
-"""
+"""The relation flip: up to k labels change, and features stay as they are."""
 
 from typing import NoReturn
 
 import numpy as np
 
 from agt.errors import ConfigError
+from agt.messages import Message
 from agt.relations.relation import Relation
 
 
 class Flip(Relation):
-    """Records stay where they are, under other labels."""
+    """Neighbours have other labels on up to k records, and the same records otherwise.
+
+    Formal guarantees:
+        - The size of a batch stays, and its sum changes only by what the changed labels do
+          (Lemma 10 of docs/proofs/relations.md).
+        - No rule bounds that sum for boxes, so every use of boxes is refused. Linear heads alone
+          count labels: exactly in certificates/flips.py, as a sensitivity in training/linear.py.
+        - Ids are made without labels, so one flip changes one batch of an epoch and one member of
+          an ensemble.
+    """
 
     name = "flip"
     ball_template = "up to {k} {many} given other labels"
@@ -28,42 +31,65 @@ class Flip(Relation):
     counts_label_flips = True
 
     def check_moves_records(self) -> NoReturn:
-        """Refuse: of changed labels a batch's sum of gradients tells nothing."""
+        """Refuse what is proved for added and removed records: labels alone change here."""
         raise ConfigError(
-            f"relation={self.name}: changed labels are counted by linear heads alone: use "
-            "certificate=votes learner=ridge (exact; ensemble.members=1: one head on all records), "
-            "certificate=stability or erm; or relation=substitute, to which a flip is a record "
-            "replaced"
+            Message(
+                "relation={name}: only linear heads count changed labels. Use certificate=votes "
+                "learner=ridge (exact, also for one head on all records with "
+                "{config:ensemble.members}=1), certificate=stability or certificate=erm; or use "
+                "relation=substitute, which counts a changed label as a replaced record",
+                name=self.name,
+            )
         )
 
-    def check_boxes(self, public: np.ndarray) -> None:
-        """Refuse them."""
+    def check_boxes(self, public: np.ndarray) -> NoReturn:
+        """Refuse every box: a batch's sum of gradients says nothing about changed labels."""
         self.check_moves_records()
 
     def check_closed_form(self) -> None:
-        """Accept it: training/linear.py bounds what a label moves."""
+        """Accept linear heads in closed form: training/linear.py bounds what a label moves."""
 
     def check_head(self, counts_label_flips: bool, unit_rows: int) -> None:
-        """Refuse heads that no proof covers, and units of several rows."""
+        """Refuse heads whose proof does not cover changed labels, and units of several rows."""
         if not counts_label_flips:
             self.check_moves_records()
         if unit_rows > 1:
             raise ConfigError(
-                f"relation.unit_rows={unit_rows}: relation={self.name} counts single labels: use "
-                "unit_rows=1, without dataset.unit"
+                Message(
+                    "{config:relation.unit_rows}={unit_rows}: relation={name} counts single "
+                    "labels. Use {config:relation.unit_rows}=1, without {config:dataset.unit}",
+                    unit_rows=unit_rows,
+                    name=self.name,
+                )
             )
 
     def check_ids(self, label_free: bool) -> None:
-        """Refuse ids that hold labels."""
+        """Refuse ids that are made from labels, under which a flipped record would move."""
         if not label_free:
             raise ConfigError(
-                f"relation={self.name}: ids and splits that are hashes of labels would move a "
-                "record whose label flips: give dataset.label_free=true (relation=flip on the "
-                "command line does so, of tables, vectors and blobs)"
+                Message(
+                    "relation={name}: ids and splits are hashes of labels here, so a record whose "
+                    "label changes would move to another batch or split. Give "
+                    "{config:dataset.label_free}=true (relation=flip on the command line sets it "
+                    "for tables, vectors and blobs)",
+                    name=self.name,
+                )
             )
 
     def rows_moved(self, unit_rows: int, gradient_norm: float | None = None) -> int:
-        """Return as how many records one label counts (training/sensitivity.py, "One label")."""
+        """Return as how many records one changed label counts: 1 or 2.
+
+        A changed label counts as one record where the bound on a gradient's norm is at least 1,
+        and as a record removed and another added below it (training/sensitivity.py, "One label").
+
+        Args:
+            unit_rows: not used; ``check_head`` admits single rows alone.
+            gradient_norm: the bound on one record's gradient; None: the head's proof does not
+                cover changed labels.
+
+        Raises:
+            ConfigError: ``gradient_norm`` is None.
+        """
         if gradient_norm is None:
             self.check_moves_records()
         return 1 if gradient_norm >= 1 else 2

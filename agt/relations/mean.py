@@ -1,17 +1,10 @@
-"""Relations whose direction is a mean over the actual batch, as the papers have it.
-
-Formal guarantees
-    Rounding. A mean: where its value counts r < b <= 2^23, so numerators are at most 2^53, exact,
-    and means of different divisors compare as fractions do; where r >= b it is replaced.
-    The papers' divisor is b, b - r for bounds and the neighbour's own size for its nominal run.
-    Sums of up to 2^23 rows are exact in float64, hence so is the comparison of their means.
-"""
+"""Relations whose direction is a mean over the actual batch, as in the papers."""
 
 from abc import abstractmethod
 from typing import TYPE_CHECKING, NoReturn
 
 from agt.errors import ConfigError
-from agt.relations.relation import BoundSums, Relation, divided
+from agt.relations.relation import BoundSums, Relation, divide_quanta, one_for_each_k
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,67 +13,96 @@ EXACT_ROWS = 2**23  # rows whose sum of quanta float64 holds exactly
 
 
 class MeanRelation(Relation):
-    """A rule that divides by the number of records in the batch, whatever the public constants."""
+    """A relation whose direction divides by the size of the batch, not by a public constant.
+
+    Formal guarantees:
+        - Means over batches of different sizes compare in floating point as their fractions do,
+          for batches of at most ``EXACT_ROWS`` records (Lemma 13 of docs/proofs/relations.md).
+        - One record more changes the weight of every other record, so no sensitivity is proved:
+          ``rows_moved`` and ``step_sensitivity`` refuse.
+    """
 
     selects = True
     published_rule = ", by the published rule (the mean over the records that are left)"
 
     @abstractmethod
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":
-        """Return over how many records the bounds are a mean, [K, 1, ...] int64."""
+        """Return over how many records the bounds are a mean, [K, 1, ...] int64.
+
+        Args:
+            rows: [K, 1, ...] int64, r for each k.
+            batch: b, the number of records in the batch.
+        """
 
     @abstractmethod
-    def of_emptied_batch(
+    def bounds_of_emptied_batch(
         self, lower: "Tensor", upper: "Tensor", clip: float
     ) -> tuple["Tensor", "Tensor"]:
-        """Return the bounds where no record of the batch need be left, r >= b."""
+        """Return the bounds for r >= b, where edits can remove every record of the batch.
+
+        Args:
+            lower, upper: [K, ...] float64, the bounds on the mean of some remaining records.
+            clip: gamma, the elementwise clip level.
+        """
 
     def check_batches(self, n_max: int) -> None:
         """Refuse batches whose means are not proved to compare exactly."""
         if n_max > EXACT_ROWS:
             raise ConfigError(
-                f"relation={self.name}: means compare exactly over at most {EXACT_ROWS} rows, and "
-                f"n_max is {n_max}: use more batches, or relation=add_remove"
+                f"relation={self.name}: means compare exactly over at most {EXACT_ROWS} rows, but "
+                f"training.batch.n_max={n_max}. Use more batches, or relation=add_remove"
             )
 
     def rows_moved(self, unit_rows: int, gradient_norm: float | None = None) -> NoReturn:
-        """Refuse: one record more changes the weight of every other."""
+        """Refuse: one record more or less changes the weight of every other record."""
         raise ConfigError(
-            f"relation={self.name} divides by the size of the actual batch, so that one record "
-            "changes every other record's weight: certificate=box alone covers that; others need "
-            "relation=add_remove, substitute or remove"
+            f"relation={self.name} divides by the size of the actual batch, so one record changes "
+            "the weight of every other record. Only certificate=box covers that; with any other "
+            "certificate use relation=add_remove, substitute or remove"
         )
 
     def step_sensitivity(
         self, clip: float, parameters: int, normalizer: float, unit_rows: int = 1
     ) -> NoReturn:
-        """Refuse: the sensitivity depends on the data."""
+        """Refuse: the sensitivity of a mean depends on the data."""
         raise ConfigError(
             f"relation={self.name} divides by the actual batch, so its sensitivity depends on the "
-            "data: noise inside training needs relation=add_remove or substitute"
+            "data. For noise inside training use relation=add_remove or substitute"
         )
 
-    def selected(self, rows: int, batch: int, eligible: int) -> int:
-        """Return r, or all records but one where r of them may be all."""
+    def count_selected(self, rows: int, batch: int, eligible: int) -> int:
+        """Return r, or b - 1 (at least 0) where r edits can remove the whole batch."""
         if rows < batch:
             return rows
-        # paper_unlearning: the single worst record is left; paper_privacy does not look.
+        # b - 1 removals leave one record, the extreme one, as paper_unlearning needs for r >= b.
+        # paper_privacy replaces its bounds for such r and reads no selection.
         return max(batch - 1, 0)
 
     def direction(
         self, sums: BoundSums, rows: "Tensor", batch: int, normalizer: float, clip: float
     ) -> tuple["Tensor", "Tensor"]:
-        """Return bounds on the mean; ``normalizer`` is not read."""
-        at_stake = rows.view(-1, *[1] * (sums.lower.dim() - 1))
-        least, greatest = self.numerators(sums, at_stake)
-        divisor = self.divisor(at_stake, batch).clamp(min=1).double()
-        lower, upper = divided(least, divisor, clip), divided(greatest, divisor, clip)
-        emptied = at_stake >= max(batch, 1)
-        lowest, highest = self.of_emptied_batch(lower, upper, clip)
-        return lowest.where(emptied, lower), highest.where(emptied, upper)
+        """Return bounds on the mean gradient of every batch that k edits can make of this one.
+
+        Args and Returns are those of ``Relation.direction``; ``normalizer`` is not used.
+        """
+        rows_of_k = one_for_each_k(rows, sums.lower)
+        numerator_lower, numerator_upper = self.numerators(sums, rows_of_k)
+        # A divisor of 0 or less occurs only where the batch can be emptied; its quotient is
+        # replaced, or taken as the mean of the one record that is left, which divides by 1.
+        divisor = self.divisor(rows_of_k, batch).clamp(min=1).double()
+        lower = divide_quanta(numerator_lower, divisor, clip)
+        upper = divide_quanta(numerator_upper, divisor, clip)
+        can_be_emptied = rows_of_k >= max(batch, 1)
+        emptied_lower, emptied_upper = self.bounds_of_emptied_batch(lower, upper, clip)
+        lower = emptied_lower.where(can_be_emptied, lower)
+        upper = emptied_upper.where(can_be_emptied, upper)
+        return lower, upper
 
     def nominal_direction(
         self, total: "Tensor", batch: int, normalizer: float, clip: float
     ) -> "Tensor":
-        """Return the mean; ``normalizer`` is not read."""
+        """Return the mean gradient of the batch itself, 0 of an empty batch.
+
+        Args and Returns are those of ``Relation.nominal_direction``; ``normalizer`` is not used.
+        """
         return super().nominal_direction(total, batch, max(batch, 1), clip)

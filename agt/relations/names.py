@@ -1,19 +1,19 @@
-"""The registry of the neighbour relations: their names, each with what settings must know of it.
+"""The names of the neighbour relations, each with what settings must know about it.
 
-A relation is a module of this package that has its name, whose ``RELATION`` is an instance of its
-class, and an entry here. Nothing is imported here, because settings, help and a shell's completion
-read it.
+A relation is an entry here and a module of this package with the entry's name, whose ``RELATION``
+is an instance of its class. Nothing is imported here, because settings, help and a shell's
+completion read this file.
 """
 
 from typing import NamedTuple
 
 
 class RelationEntry(NamedTuple):
-    """What the settings of a relation are, before its rule is read.
+    """What settings know about a relation before its module is imported.
 
     Attributes:
         summary: one line for lists of options.
-        takes_radius: it needs ``relation.radius``, which every other relation refuses.
+        takes_radius: the relation needs ``relation.radius``, which every other relation refuses.
     """
 
     summary: str

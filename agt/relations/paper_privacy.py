@@ -1,15 +1,6 @@
-"""paper_privacy: up to k units are removed and, at the same time, up to {k} added (001 Theorem
-4.6).
+"""The relation paper_privacy: up to k units are removed and, at the same time, up to k added.
 
-    upper numerator U - low_r(u) + r Q, divided by b
-
-Formal guarantees
-    The mean over the actual batch; for r >= b it is anything in [-gamma, gamma]. Unsound if public
-    records share the batch, so those are refused.
-    One side alone (relation.py). The numerators are the extreme means: of all batches b - a + c,
-    a <= r, c <= r, the greatest mean has c = r and then a = r (an added gamma raises a mean, and so
-    does taking out the least), which is the rule; so these follow the inclusion too, and where
-    r >= b the rule is the whole [-gamma, gamma].
+It is the privacy relation of the paper 001 (Theorem 4.6), with its mean over the actual batch.
 """
 
 from typing import TYPE_CHECKING
@@ -25,7 +16,15 @@ if TYPE_CHECKING:
 
 
 class PaperPrivacy(MeanRelation):
-    """As many units come as go."""
+    """Neighbours lack up to k units and have up to k others; the direction is the batch's mean.
+
+    Formal guarantees:
+        - The greatest mean is (U - low_r(u) + r Q) / b for r < b, and the clip level for r >= b
+          (Lemma 5 of docs/proofs/relations.md).
+        - Boxes nest, also for a shard that sees one half of an edit (Lemma 7 of
+          docs/proofs/relations.md).
+        - The bounds are unsound where public records share the batch, so those are refused.
+    """
 
     name = "paper_privacy"
     ball_template = "up to {k} {many} removed and, at the same time, up to {k} added"
@@ -34,25 +33,25 @@ class PaperPrivacy(MeanRelation):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """With which k of the default it compares."""
+        """Return the sentence that says with which k of the default relation it compares."""
         return (f"So `{self.name}` at k compares with `add_remove` at 2k, never at k.",)
 
     def check_boxes(self, public: np.ndarray) -> None:
-        """Refuse public records."""
+        """Refuse boxes if any training record is public."""
         if public.any():
             raise ConfigError(
                 f"relation={self.name} is unsound when public records share the batch (method.md "
-                "section 2): use relation=add_remove, or leave the public records out"
+                "section 2). Use relation=add_remove, or leave the public records out"
             )
 
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":
-        """Return b."""
+        """Return b for every k: as many records are added as are removed."""
         return rows.new_full(rows.shape, batch)
 
-    def of_emptied_batch(
+    def bounds_of_emptied_batch(
         self, lower: "Tensor", upper: "Tensor", clip: float
     ) -> tuple["Tensor", "Tensor"]:
-        """Return all that a clipped gradient can be: the batch may be replaced as a whole."""
+        """Return [-clip, clip]: every record of the batch may be replaced."""
         return lower.new_full(lower.shape, -clip), upper.new_full(upper.shape, clip)
 
 

@@ -1,9 +1,6 @@
-"""paper_unlearning: up to k units are removed, and the mean is over what is left (000).
+"""The relation paper_unlearning: up to k units are removed, by the mean over the other records.
 
-    upper numerator U - low_r(u), divided by b - r
-
-Formal guarantees
-    The mean over what is left; for r >= b that may be one record, or none (mean 0).
+It is the unlearning relation of the paper 000; never for a privacy release.
 """
 
 from typing import TYPE_CHECKING
@@ -16,22 +13,31 @@ if TYPE_CHECKING:
 
 
 class PaperUnlearning(MeanRelation):
-    """Units go and none come."""
+    """Neighbours lack up to k units; the direction is the mean over the batch's other records.
+
+    Formal guarantees:
+        - The greatest mean is (U - low_r(u)) / (b - r) for r < b; for r >= b it is the greater of
+          0 and the greatest single gradient (Lemma 6 of docs/proofs/relations.md).
+        - Boxes contain every neighbour's training, but they do not nest, and the relation is not
+          symmetric; so no mechanism may use its certificates.
+    """
 
     name = "paper_unlearning"
     ball_template = "up to {k} {many} removed"
     edit_template = "{one} removed"
     edits = (Edit(removed=1, added=0),)
-    unnested = "the mean over what is left does not nest under removals from other datasets"
+    reason_not_nested = (
+        "the mean over what is left does not nest under removals from other datasets"
+    )
 
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":
-        """Return b - r."""
+        """Return b - r, the number of remaining records; 0 or less where none need remain."""
         return batch - rows
 
-    def of_emptied_batch(
+    def bounds_of_emptied_batch(
         self, lower: "Tensor", upper: "Tensor", clip: float
     ) -> tuple["Tensor", "Tensor"]:
-        """Return the bounds with 0 among them: the batch may be empty."""
+        """Return the bounds widened to contain 0, the mean of an empty batch."""
         return lower.clamp(max=0), upper.clamp(min=0)
 
 

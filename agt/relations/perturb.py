@@ -1,19 +1,4 @@
-"""perturb: the features of up to k units move, each by at most a public radius.
-
-    upper numerator U + top_r(max(u' - u, 0)), divided by B
-
-Formal guarantees
-    Labels and ids stay; of up to r private records, features may move, each by at most ``radius``.
-    Let theta' lie in the box. A record that stays has its gradient in [l, u]; one that moved in
-    [l', u'], the bounds of the same passes begun at the whole ball (``ball``). So a sum is at most
-    that of all u and, of the records S that moved, of u' - u: at most U + top_r(max(u' - u, 0)),
-    parameter by parameter, whichever r private records S are. The lower end mirrors it, with
-    l - l'. ``deviations`` counts these in twos of quanta, rounded up, so that none is above Q.
-    Boxes hold, and do not nest: a record that moved may move as far again, so the ball of k - 1
-    around a neighbour is no part of that of k, and nothing may be released by them
-    (``Relation.no_release``). A record that moves must not change its batch or shard, as its id
-    would where that is a hash of it: ``check_dealing`` refuses more than one batch or member.
-"""
+"""The relation perturb: the features of up to k units move, each by at most a public radius."""
 
 from collections.abc import Iterable, Iterator
 from typing import NoReturn
@@ -22,15 +7,25 @@ import torch
 from torch import Tensor
 
 from agt.bounds.interval import Interval
-from agt.bounds.rules import Gradient
+from agt.bounds.layer_rule import Gradient
 from agt.errors import ConfigError
-from agt.kernels.reference import quantised
-from agt.relations.relation import BoundsOfRecords, Relation
+from agt.kernels.reference import gradient_bounds_in_blocks
+from agt.messages import Message
+from agt.relations.relation import BoundsOfRecords, Relation, one_for_each_k
 from agt.settings import QUANTA
 
 
 class Perturb(Relation):
-    """Records stay under their labels and ids, with other features."""
+    """Neighbours have other features on up to k private units, within ``relation.radius``.
+
+    Formal guarantees:
+        - The greatest sum of a batch is U + top_r(max(u' - u, 0)), divided by the public constant
+          B, where u' bounds a record's gradient over the whole ball of its features (Lemma 8 of
+          docs/proofs/relations.md).
+        - Labels, ids, batches and shards stay.
+        - Boxes contain every neighbour's training, but they do not nest; so no mechanism may use
+          its certificates.
+    """
 
     name = "perturb"
     ball_template = (
@@ -41,41 +36,51 @@ class Perturb(Relation):
     changes = "features"
     selects = True
     private_only = True
-    unnested = (
+    reason_not_nested = (
         "a record whose features moved may move as far again, so boxes of neighbours do not nest"
     )
-    no_release = (
+    reason_not_releasable = (
         "neighbours' boxes do not nest: certificates about features within a radius are "
         "against poisoning"
     )
     remarks = ("It speaks about poisoning, not about privacy.",)
 
     def check_moves_records(self) -> NoReturn:
-        """Refuse: boxes alone follow features."""
+        """Refuse everything but boxes, which alone follow features that move."""
         raise ConfigError(
             f"relation={self.name}: features that move within a radius are bounded by boxes alone, "
-            "without noise: use certificate=box; or relation=substitute, to which they are a "
-            "record "
-            "replaced"
+            "without noise. Use certificate=box; or use relation=substitute, which counts a record "
+            "with other features as a replaced one"
         )
 
     def check_dealing(self, batches: int, members: int) -> None:
-        """Refuse batches and shards, and with them names that are hashes of content."""
+        """Refuse several batches or members, among which a moved record could change its place.
+
+        Its id, by which it is placed, may be a hash of its features (Lemma 8 of
+        docs/proofs/relations.md).
+        """
         if batches > 1 or members > 1:
             raise ConfigError(
-                f"relation={self.name}: training.batch.count={batches} ensemble.members={members}: "
-                "ids are hashes of features unless given, so a record that moves may come to "
-                "another batch or shard: use 1 of each"
+                Message(
+                    "relation={name}: {config:training.batch.count}={batches} "
+                    "{config:ensemble.members}={members}: ids are hashes of features unless they "
+                    "are given, so a record whose features change may move to another batch or "
+                    "shard. Use 1 of each",
+                    name=self.name,
+                    batches=batches,
+                    members=members,
+                )
             )
 
     def check_plan(self) -> NoReturn:
-        """Refuse it: no mechanism takes the certificates."""
+        """Refuse to plan a release: no mechanism may use the certificates."""
         raise ConfigError(
-            f"relation={self.name}: {self.no_release}, and no release can be planned by them"
+            f"relation={self.name}: {self.reason_not_releasable}, and no release can be planned by "
+            "them"
         )
 
     def selection_shape(self, parameter: Tensor) -> tuple[int, ...]:
-        """Return the flat shape, in which deviations come."""
+        """Return the flat shape, in which ``encode_deviations`` yields deviations."""
         return (parameter.numel(),)
 
     def record_bounds(
@@ -86,55 +91,92 @@ class Perturb(Relation):
         radius: float | None,
         product: str,
     ) -> Iterator[tuple[Gradient, Iterable[Gradient]]]:
-        """Yield the records' bounds, and how far those of their balls reach beyond them."""
-        assert radius is not None  # RelationConfig
-        in_ball = bounds_of(ball(features, radius, ks))
-        for near, far in zip(bounds_of(features), in_ball, strict=True):
-            yield near, deviations(near, far, product)
+        """Yield the bounds of unmoved records, and how far those of moved records exceed them."""
+        assert radius is not None  # RelationConfig refuses this relation without a radius
+        unmoved_gradients = bounds_of(features)
+        moved_gradients = bounds_of(bound_moved_features(features, radius, ks))
+        for unmoved, moved in zip(unmoved_gradients, moved_gradients, strict=True):
+            yield unmoved, encode_deviations(unmoved, moved, product)
 
-    def selected_sums(
-        self, greatest: Tensor, least: Tensor, counts: Tensor
+    def decode_selected_sums(
+        self, greatest_lower: Tensor, least_upper: Tensor, counts: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return sums of deviations in quanta."""
-        return farthest(greatest, least, counts)
+        """Return the sums of the selected deviations, in quanta."""
+        return decode_deviations(greatest_lower, least_upper, counts)
 
 
-def ball(x: Tensor, radius: float, ks: int) -> Interval:
-    """Return where features may move to, [ks, n, ...], as they are read in x's precision.
+def bound_moved_features(features: Tensor, radius: float, ks: int) -> Interval:
+    """Return where features may move to, as the network reads them, [ks, n, ...].
 
     Args:
-        x: [n, ...] features, each of which may move by ``radius``.
+        features: [n, ...] features, in the precision of the run.
+        radius: by how much each feature may move, as it is stored.
+        ks: K, for how many values of k the same ball is returned.
 
-    Formal guarantees
-        Let v be a feature as it is kept, |v' - v| <= radius, eps the dtype's spacing at 1. Reading
-        rounds either by half of eps at most, relatively, or by less than ``tiny``; in all by less
-        than eps (|x| + radius) + tiny, and the sum here, in float64, by less than as much again.
-        Rounding to the dtype is monotone, and x' is of the dtype.
+    Formal guarantees:
+        - A stored feature that moves by at most ``radius`` lies in the ball after it is rounded
+          to the run's precision (Lemma 9 of docs/proofs/relations.md).
     """
-    info, exact = torch.finfo(x.dtype), x.double()
-    reach = radius + 2 * info.eps * (exact.abs() + radius) + 2 * info.tiny
-    lower, upper = (end.to(x.dtype).expand(ks, *x.shape) for end in (exact - reach, exact + reach))
-    return Interval(lower, upper)
+    precision = torch.finfo(features.dtype)
+    exact = features.double()
+    # The radius, and what reading a feature and this sum may round.
+    reach = radius + 2 * precision.eps * (exact.abs() + radius) + 2 * precision.tiny
+    lower = (exact - reach).to(features.dtype)
+    upper = (exact + reach).to(features.dtype)
+    shape = (ks, *features.shape)
+    return Interval(lower.expand(shape), upper.expand(shape))
 
 
-def deviations(near: Gradient, far: Gradient, product: str) -> Iterator[Gradient]:
-    """Yield how far bounds ``far`` reach beyond ``near``, [K, records, parameters], in pieces.
+def encode_deviations(unmoved: Gradient, moved: Gradient, product: str) -> Iterator[Gradient]:
+    """Yield how far the bounds of moved records exceed those of unmoved ones, encoded.
 
-    In twos of quanta, rounded up, 0 to Q each: the lower end is the one below less Q, the upper end
-    Q less the one above, so that a selection's greatest and least are the farthest; ``farthest``
-    makes sums of deviations of its sums.
+    Deviations are counted in pairs of quanta, rounded up, which gives values of 0 to Q. A lower
+    deviation v is encoded as v - Q and an upper one as Q - v: a selection takes the greatest lower
+    and the least upper values, so it takes the largest deviations. ``decode_deviations`` undoes
+    the code.
+
+    Args:
+        unmoved: bounds on the gradients of the records where they are, for one parameter.
+        moved: bounds on the same gradients, wherever in its ball each record is.
+        product: the interval product, as in ``TrainingConfig``.
+
+    Yields:
+        [K, records, parameters], some records after others.
     """
-    blocks = (quantised(each.d, each.x, product) for each in (near, far))
-    for inner, outer in zip(*blocks, strict=True):
-        below, above = inner.lower - outer.lower, outer.upper - inner.upper
-        lower, upper = ((gap.clamp(min=0) / 2).ceil().flatten(2) for gap in (below, above))
-        yield Gradient(near.parameter, Interval(lower - QUANTA, QUANTA - upper), None)
+    unmoved_chunks = gradient_bounds_in_blocks(unmoved.d, unmoved.x, product)
+    moved_chunks = gradient_bounds_in_blocks(moved.d, moved.x, product)
+    for inner, outer in zip(unmoved_chunks, moved_chunks, strict=True):
+        # Lemma 8 of docs/proofs/relations.md: max(u' - u, 0) above, max(l - l', 0) below.
+        below = _in_pairs_of_quanta(inner.lower - outer.lower)
+        above = _in_pairs_of_quanta(outer.upper - inner.upper)
+        encoded = Interval(below - QUANTA, QUANTA - above)
+        yield Gradient(unmoved.parameter, encoded, None)
 
 
-def farthest(greatest: Tensor, least: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return sums [K, ...] of deviations, in quanta, from those over ``counts`` [K] selected."""
-    shift = QUANTA * counts.view(-1, *[1] * (greatest.dim() - 1))
-    return 2 * (greatest + shift), 2 * (least - shift)
+def _in_pairs_of_quanta(deviations: Tensor) -> Tensor:
+    """Return deviations [K, records, ...] as halves, rounded up, [K, records, parameters]."""
+    pairs = deviations.clamp(min=0) / 2
+    return pairs.ceil().flatten(2)
+
+
+def decode_deviations(
+    greatest_lower: Tensor, least_upper: Tensor, counts: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the sums of deviations that sums over encoded values stand for.
+
+    Args:
+        greatest_lower: [K, ...] int64, the sums of the selected encoded lower deviations.
+        least_upper: [K, ...] int64, the sums of the selected encoded upper deviations.
+        counts: [K] how many deviations were selected.
+
+    Returns:
+        ([K, ...] the lower deviations' sum, [K, ...] minus the upper deviations' sum), in quanta:
+        what ``Relation.numerators`` takes away.
+    """
+    offset = QUANTA * one_for_each_k(counts, greatest_lower)
+    lower_deviations = 2 * (greatest_lower + offset)
+    minus_upper_deviations = 2 * (least_upper - offset)
+    return lower_deviations, minus_upper_deviations
 
 
 RELATION = Perturb()

@@ -1,17 +1,20 @@
-"""remove: up to k units are removed; for unlearning.
+"""The relation remove: up to k units are removed. For unlearning, never for a privacy release."""
 
-    upper numerator U - low_r(min(u, 0)), divided by B
-
-Formal guarantees
-    At most r private records go, each takes u away at worst, and only u < 0 raises the sum.
-"""
+from typing import NoReturn
 
 from agt.errors import ConfigError
 from agt.relations.relation import Edit, Relation
 
 
 class Remove(Relation):
-    """Units go and none come."""
+    """Neighbours lack up to k of the dataset's private units.
+
+    Formal guarantees:
+        - The greatest sum of a batch is U - low_r(min(u, 0)), divided by the public constant B:
+          only a removed record with a negative gradient raises the sum (Lemma 3 of
+          docs/proofs/relations.md).
+        - The relation is not symmetric, so no mechanism may use its certificates.
+    """
 
     name = "remove"
     ball_template = "up to {k} {many} removed"
@@ -21,13 +24,12 @@ class Remove(Relation):
     private_only = True
     caps_at_zero = True
 
-    def check_noise(self) -> None:
-        """Refuse it."""
+    def check_noise(self) -> NoReturn:
+        """Refuse noise inside training, which a training without the records would draw anew."""
         raise ConfigError(
-            f"noise.epsilon: relation={self.name} is for unlearning, and training again draws "
-            "other "
-            "noise than this run met, so its certificates would say nothing about it; nor do "
-            "removals alone make a privacy guarantee: use relation=add_remove"
+            f"noise.epsilon: relation={self.name} is for unlearning. Training again without a "
+            "record would draw other noise than this run, so the certificates would not cover it; "
+            "and removals without additions make no privacy guarantee. Use relation=add_remove"
         )
 
 

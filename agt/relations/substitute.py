@@ -1,18 +1,18 @@
-"""substitute: up to k units are replaced by others.
-
-    upper numerator U - low_r(min(u, 0)) + r Q, divided by B
-
-Formal guarantees
-    A replaced record's id, and with it its batch, may change (default ids hash the content). So
-    this batch may lose up to r records and, independently, gain up to r: hence min(u, 0) rather
-    than u, which would assume that the newcomer lands in the same batch.
-"""
+"""The relation substitute: up to k units are replaced by others."""
 
 from agt.relations.relation import Edit, Relation
 
 
 class Substitute(Relation):
-    """Each unit that goes makes way for another."""
+    """Neighbours have up to k private units replaced by other units.
+
+    Formal guarantees:
+        - The greatest sum of a batch is U - low_r(min(u, 0)) + r Q, divided by the public constant
+          B: one batch may lose r rows and gain r others independently, because the id of a
+          replaced record, and with it its batch, may change (Lemma 4 of docs/proofs/relations.md).
+        - The relation is symmetric, and boxes nest, also for a shard that sees one half of an
+          exchange (Lemma 7 of docs/proofs/relations.md).
+    """
 
     name = "substitute"
     ball_template = "up to {k} {many} replaced by others"

@@ -1,6 +1,4 @@
-"""The plan of batches: public constants, and a record's place in it decided by its own id
-(method.md section 3b, 3c).
-"""
+"""The plan of batches: public constants, and in which batch a record is (method.md 3b and 3c)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,23 +7,34 @@ import numpy as np
 
 from agt.data.ids import keyed_hash, most_frequent, remix
 from agt.errors import ConfigError
+from agt.messages import Message
 from agt.settings import MOST_ROWS, BatchConfig, default_n_max
+
+# A batch's default cap must be at least so many times the normaliser.
+_MIN_CAP_RATIO = 1.1
 
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """How many batches there are and who is in which.
+    """How many batches there are, how large they may be, and which records are in which.
+
+    Formal guarantees
+        * A record's batch in an epoch is a function of its unit's id and of public constants, so a
+          neighbour's batches differ in the edited units' rows alone (Lemma 1 of
+          docs/proofs/training.md).
+        * No batch has more than ``n_max`` records: training stops instead of dropping any.
 
     Attributes:
-        epochs, count: steps = epochs * count, whatever the data.
-        normalizer: B.
-        n_max: the public cap on a batch, itself at most ``MOST_ROWS``: sums over more records are
-            not proved exact.
-        key: the public key of the hash.
-        declared: False if a constant was derived from the data at hand, which voids condition c.
+        epochs: passes over the data.
+        count: batches of an epoch, empty ones included.
+        normalizer: B, what sums of gradients are divided by.
+        n_max: the public cap on the records of a batch, at most ``MOST_ROWS``.
+        key: the public key of the hash that assigns units to batches.
+        declared: False where the normaliser was derived from the records at hand, so that
+            condition c (public constants) does not hold.
 
     Raises:
-        ConfigError: n_max is too large.
+        ConfigError: n_max is above ``MOST_ROWS``, beyond which sums are not proved exact.
     """
 
     epochs: int
@@ -38,80 +47,115 @@ class BatchPlan:
     def __post_init__(self) -> None:
         if self.n_max > MOST_ROWS:
             raise ConfigError(
-                f"training.batch.n_max={self.n_max} (from normalizer = {self.normalizer:g}, where "
-                "it is null): sums are "
-                f"exact over at most {MOST_ROWS} records of a batch: use more batches, or a "
-                "smaller normalizer"
+                Message(
+                    "{config:training.batch.n_max}={n_max} is above {maximum}, up to which sums "
+                    "over a batch are proved exact. Use more batches or a smaller normalizer, from "
+                    "which n_max follows where it is null (normalizer = {normalizer:g})",
+                    n_max=self.n_max,
+                    maximum=MOST_ROWS,
+                    normalizer=self.normalizer,
+                )
             )
 
     @classmethod
-    def of(
+    def from_settings(
         cls, config: BatchConfig, epochs: int, declared_size: float | None, records: int
     ) -> "BatchPlan":
-        """Fill in what the configuration leaves open.
+        """Return the plan, with what the settings leave open filled in.
 
         Args:
-            config: the batch settings.
+            config: the batch settings. Where they have no normaliser, it is the size divided by the
+                number of batches; where they have no cap, it is ``default_n_max`` of the
+                normaliser.
             epochs: passes over the data.
-            declared_size: the dataset's public size, or None.
-            records: the actual number, used only if neither a normalizer nor a size was declared.
+            declared_size: the data's public size; None: none was declared.
+            records: how many there are, used as the size where none was declared.
 
         Raises:
-            ConfigError: n_max < 1.1 B, or n_max or B is too large.
+            ConfigError: n_max is below 1.1 times the normaliser, or above ``MOST_ROWS``.
         """
-        size = max(records, 1) if declared_size is None else declared_size  # a shard may be empty
+        size = declared_size
+        if size is None:
+            size = max(records, 1)  # a shard may be empty
         normalizer = config.normalizer or size / config.count
+        # The minimum keeps the default finite, and still above MOST_ROWS, so that it is refused.
         n_max = config.n_max or default_n_max(min(normalizer, 2 * MOST_ROWS))
-        if n_max < 1.1 * normalizer:
+        minimum = _MIN_CAP_RATIO * normalizer
+        if n_max < minimum:
             raise ConfigError(
-                f"training.batch.n_max={n_max} is below 1.1 * normalizer = {1.1 * normalizer:g}: "
-                "raise n_max"
+                Message(
+                    "{config:training.batch.n_max}={n_max} is below 1.1 * normalizer = "
+                    "{minimum:g}: raise n_max",
+                    n_max=n_max,
+                    minimum=minimum,
+                )
             )
-        declared = config.normalizer is not None or declared_size is not None
-        return cls(epochs, config.count, float(normalizer), n_max, config.key, declared)
+        is_declared = config.normalizer is not None or declared_size is not None
+        return cls(epochs, config.count, float(normalizer), n_max, config.key, is_declared)
 
     @property
     def steps(self) -> int:
-        """The number of steps, empty batches included."""
+        """The number of steps of the whole training, those on empty batches included."""
         return self.epochs * self.count
 
     def batches(self, units: np.ndarray) -> Iterator[np.ndarray]:
-        """The rows of each step's batch, in increasing order.
+        """Yield the rows of each step's batch, [b] int64 in increasing order; a batch may be empty.
 
         Args:
-            units: [n] str, each record's unit id. All rows of a unit share a batch.
+            units: [n] str, each record's unit id. All rows of a unit are in the same batch.
 
         Raises:
-            ConfigError: a batch exceeds n_max; raised before the first step, never by truncating.
+            ConfigError: a batch of any epoch exceeds n_max; it is raised before the first batch.
         """
         hashes = keyed_hash(units, f"batch/{self.key}")
-        homes = [
-            (remix(hashes, epoch) % np.uint64(self.count)).astype(np.int64)
-            for epoch in range(self.epochs)
-        ]
-        largest = max(int(np.bincount(home, minlength=self.count).max()) for home in homes)
+        epochs = [self._batch_numbers(hashes, epoch) for epoch in range(self.epochs)]
+        largest = max(_largest_batch(batch_numbers, self.count) for batch_numbers in epochs)
         if largest > self.n_max:
             raise ConfigError(
-                f"a batch holds {largest} records and training.batch.n_max is {self.n_max}, which "
-                "follows from the "
-                "declared size: declare a public size nearer to how many there are, raise n_max "
-                "and normalizer, or use "
-                "more batches; records are never dropped to fit"
+                Message(
+                    "a batch holds {largest} records, but {config:training.batch.n_max}={n_max}, "
+                    "which follows from the declared size where it is null. Declare a public size "
+                    "nearer to the number of records, raise n_max and normalizer, or use more "
+                    "batches. No record is dropped to make a batch fit",
+                    largest=largest,
+                    n_max=self.n_max,
+                )
             )
-        for home in homes:
-            for index in range(self.count):
-                yield np.flatnonzero(home == index)
+        for batch_numbers in epochs:
+            for batch in range(self.count):
+                yield np.flatnonzero(batch_numbers == batch)
+
+    def _batch_numbers(self, hashes: np.ndarray, epoch: int) -> np.ndarray:
+        """Return the batch of each row in an epoch, [n] int64, from its unit's hash [n] uint64."""
+        # Lemma 1 of docs/proofs/training.md: nothing here depends on other rows.
+        return (remix(hashes, epoch) % np.uint64(self.count)).astype(np.int64)
+
+
+def _largest_batch(batch_numbers: np.ndarray, count: int) -> int:
+    """Return how many rows the largest of ``count`` batches has; ``batch_numbers`` is [n] int64."""
+    return int(np.bincount(batch_numbers, minlength=count).max())
 
 
 def check_unit_rows(units: np.ndarray, unit_rows: int) -> None:
-    """Enforce the public cap of ``relation.unit_rows`` rows for each unit.
+    """Refuse records of which one unit has more rows than the public cap allows.
+
+    Args:
+        units: [n] str, each record's unit id.
+        unit_rows: the cap, ``relation.unit_rows``.
 
     Raises:
         ConfigError: a unit has more rows; it is named.
     """
-    most = most_frequent(units, unit_rows)
-    if most:
+    excess = most_frequent(units, unit_rows)
+    if excess:
+        unit, rows = excess
         raise ConfigError(
-            f"unit {most[0]!r} has {most[1]} rows and relation.unit_rows is {unit_rows}: "
-            "raise relation.unit_rows to a public cap on the rows of one unit, or drop rows"
+            Message(
+                "unit {unit!r} has {rows} rows and {config:relation.unit_rows} is {unit_rows}: "
+                "raise {config:relation.unit_rows} to a public cap on the rows of one unit, or "
+                "drop rows",
+                unit=unit,
+                rows=rows,
+                unit_rows=unit_rows,
+            )
         )

@@ -1,29 +1,14 @@
-"""Training that goes on where it was killed: what a run had reached, kept on disk now and then,
-read back to the same bits.
+"""Checkpoints: what a training has reached, saved now and then, and read back to the same bits.
 
-    run.json                              what the run's bits depend on: settings, data, code, machine, threads
-    noise.json                            the seed of private noise, while the run lasts
-    step=000000000017.<sha256>.safetensors    what step 17 had reached; the last two of these
-    members/003/...                       the same of an ensemble's member
+A folder of checkpoints has these files:
 
-Formal guarantees
-    A training step is a function of the state before it, its number, the records and the settings.
-    ``CheckpointState`` is all of that state: nominal parameters, bounds and momentum buffers of a
-    box; theta and the running sum of a linear head; both points of the minimiser's method. So a run
-    that takes a state up ends with the bits of a run that was never killed, if the rest is the
-    same: ``run.json`` says what that is, and another value of any of it is refused by name. Tensors
-    are read into memory of their own, aligned as PyTorch aligns any: a matrix product may round
-    otherwise at another address. A file appears whole or not at all, has its own hash in its name
-    and the hash of ``run.json`` in its header: one that is damaged, edited or of another run is
-    never used, and is named. (Whoever renames a file to fit its new content is not found out, as
-    with any checksum.) Noise is drawn once. Its seed is on disk before the first draw, so a run
-    that was killed a hundred times meets the draw that it began with: one release, which spent.json
-    counts once. Whoever learns the seed can subtract the noise: the folder is for its owner alone
-    (mode 700), and goes when the run is finished. A run whose seed is gone is refused, as a second
-    draw would be a second release.
-
-The price. After a checkpoint that took t seconds to write, none is written for 20 t: 1/21 of the
-time at most. How long the first will take is told by its size and by the time that run.json took.
+| file                                   | what it holds                                          |
+|----------------------------------------|--------------------------------------------------------|
+| run.json                               | what the run's bits depend on: settings, data, code,   |
+|                                        | machine, threads                                       |
+| noise.json                             | the seed of private noise, while the run lasts         |
+| step=000000000017.<sha256>.safetensors | the state after step 17; the last two of these         |
+| members/003/...                        | the same files for one member of an ensemble           |
 """
 
 import json
@@ -48,14 +33,16 @@ from agt.distributed import Group
 from agt.errors import ConfigError
 from agt.store import Lock, remove_parts, write_atomic
 
-FORMAT = 1
-RUN = "run.json"
-AGAIN_AFTER = 20  # times as long as a checkpoint took: at most 1/21 of the time goes into them
-SELDOM = 1.0  # seconds: no more often than this, however fast the disk is
-SPEED = 2e8  # bytes a second, until one was written
-KEPT = 2
-_LEAST = 0.005  # seconds that no file is trusted to take less than
-_NAME = re.compile(r"step=(?P<step>\d{12})\.(?P<digest>[0-9a-f]{64})\.safetensors")
+CHECKPOINT_FORMAT = 1
+RUN_FILE = "run.json"
+# After a checkpoint, none is written for so many times as long as it took: at most 1/21 of the time
+# goes into them.
+PAUSE_RATIO = 20
+MIN_PAUSE_SECONDS = 1.0  # however fast the disk is
+ASSUMED_BYTES_PER_SECOND = 2e8  # of the disk, until a checkpoint was written
+STORED_STATES = 2
+_MIN_FILE_SECONDS = 0.005  # a measured time below this is not believed
+_STATE_NAME = re.compile(r"step=(?P<step>\d{12})\.(?P<digest>[0-9a-f]{64})\.safetensors")
 
 Tensors = dict[str, Tensor]
 Note = Callable[[str], None]
@@ -63,11 +50,11 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True)
 class CheckpointState:
-    """What a run has reached.
+    """What a training has reached.
 
     Attributes:
         step: how many steps were taken.
-        tensors: all that later steps depend on, beside settings and records.
+        tensors: everything that later steps depend on, beside settings and records.
     """
 
     step: int
@@ -75,44 +62,59 @@ class CheckpointState:
 
 
 class Checkpoints(Protocol):
-    """Where a training leaves what it has reached, and takes it up again."""
+    """Where a training saves what it has reached, and continues from.
+
+    Formal guarantees
+        * A training that continues from a state ends with the bits of one that was never
+          interrupted (Lemma 8 of docs/proofs/training.md).
+        * A number that is drawn through ``draw_once`` is drawn once, however often the training is
+          killed (Lemma 4 of docs/proofs/noise.md).
+    """
 
     def part(self, name: str) -> "Checkpoints":
-        """The same for one of several trainings, which may be in another process."""
+        """Return the checkpoints of one of several trainings, which may be in another process."""
 
     def last(self) -> CheckpointState | None:
-        """What an earlier attempt had reached last; None: begin at the beginning.
+        """Return the last state of an earlier attempt; None: begin at the beginning.
 
-        Training asks this first, and once.
+        A training calls this once, before anything else.
         """
 
     def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
-        """So many steps were taken; the state is written if it is time to.
+        """Save the state after a step, if it is time to.
 
         Args:
-            tensors: makes the state's, if they are wanted.
-            last: there are no more steps.
+            step: how many steps were taken.
+            tensors: returns the state's tensors; it is called only if they are needed.
+            last: whether this was the last step.
         """
 
-    def number(self, name: str, draw: Callable[[], int]) -> int:
-        """A number that is drawn once, however often the run is killed: durable before this
-        returns.
+    def draw_once(self, name: str, draw: Callable[[], int]) -> int:
+        """Return the number that an earlier attempt drew under a name, or draw and save it.
+
+        The number is on the disk before this returns.
+
+        Args:
+            name: of the number.
+            draw: draws a non-negative number.
         """
 
 
 class Nowhere(Checkpoints):
-    """Keeps nothing."""
+    """No checkpoints: nothing is saved, and every training begins at the beginning."""
 
     def part(self, name: str) -> Self:
+        """Return itself."""
         return self
 
     def last(self) -> None:
-        """Nothing."""
+        """Return None: there is no earlier attempt."""
 
     def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
-        """Never."""
+        """Save nothing."""
 
-    def number(self, name: str, draw: Callable[[], int]) -> int:
+    def draw_once(self, name: str, draw: Callable[[], int]) -> int:
+        """Draw a number."""
         return draw()
 
 
@@ -120,73 +122,94 @@ NOWHERE = Nowhere()
 
 
 @dataclass(frozen=True)
-class Common(Checkpoints):
-    """Checkpoints of a training that several processes share: the first's, which alone reads and
-    writes.
+class SharedCheckpoints(Checkpoints):
+    """Checkpoints of a training that several processes share.
 
-    All go on from the state that it read, and with the numbers that it drew.
+    The first process alone reads and writes. All continue from the state that it read, with the
+    numbers that it drew.
+
+    Attributes:
+        group: the processes.
+        first: the first process's checkpoints; those of the others are not used.
     """
 
     group: Group
-    inner: Checkpoints
+    first: Checkpoints
 
-    def part(self, name: str) -> "Common":
-        return Common(self.group, self.inner.part(name))
+    def part(self, name: str) -> "SharedCheckpoints":
+        """Return the shared checkpoints of one of several trainings."""
+        return SharedCheckpoints(self.group, self.first.part(name))
 
     def last(self) -> CheckpointState | None:
-        state = self.group.sent(self.inner.last() if self._first else None)
-        return None if state is None else CheckpointState(state.step, apart(state.tensors))
+        """Return the state that the first process reads, in tensors of each process's own."""
+        state = self.group.sent(self.first.last() if self._is_first else None)
+        if state is None:
+            return None
+        return CheckpointState(state.step, independent_copies(state.tensors))
 
     def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
-        if self._first:
-            self.inner.offer(step, tensors, last)
+        """Save the state, if this is the first process and it is time to."""
+        if self._is_first:
+            self.first.offer(step, tensors, last)
 
-    def number(self, name: str, draw: Callable[[], int]) -> int:
-        return self.group.sent(self.inner.number(name, draw) if self._first else 0)
+    def draw_once(self, name: str, draw: Callable[[], int]) -> int:
+        """Return the number that the first process drew."""
+        number = 0
+        if self._is_first:
+            number = self.first.draw_once(name, draw)
+        return self.group.sent(number)
 
     @property
-    def _first(self) -> bool:
+    def _is_first(self) -> bool:
         return self.group.rank == 0
 
 
 @dataclass
 class CheckpointFolder(Checkpoints):
-    """A folder of them; ``open_checkpoints`` makes one.
+    """A folder of checkpoints; ``open_checkpoints`` opens one.
 
     Attributes:
-        folder: where they lie.
+        folder: where the files are.
         run: the hash of run.json.
-        every: seconds between two; None: as often as they cost little; 0: none.
-        cost: seconds that a small file takes.
-        owner: the process that trains, or whose workers do.
+        every: seconds between two checkpoints; None: as often as they cost little; 0: none.
+        file_seconds: how long a small file takes to write.
+        owner: the id of the process that trains, or whose workers do.
+        number_files: the names of the files of numbers, in this folder and its parts.
     """
 
     folder: Path
     run: str
     every: float | None
-    cost: float
+    file_seconds: float
     owner: int = field(default_factory=os.getpid)
-    drawn: set[str] = field(default_factory=set)  # files of numbers, in this folder and its parts
-    _since: float = field(default_factory=time.monotonic)  # the last one's end, or the beginning
-    _took: float | None = None  # seconds, by the last one; at first, by its size
+    number_files: set[str] = field(default_factory=set)
+    # When the last checkpoint was finished, or the training began.
+    _since: float = field(default_factory=time.monotonic)
+    # How long the last checkpoint took; before the first, as its size lets expect.
+    _checkpoint_seconds: float | None = None
 
     def part(self, name: str) -> "CheckpointFolder":
+        """Return the checkpoints in a subfolder."""
         return replace(self, folder=self.folder / name)
 
     def last(self) -> CheckpointState | None:
-        """Raises ConfigError: a file was damaged since the folder was opened."""
+        """Return the last state in the folder; None: there is none.
+
+        Raises:
+            ConfigError: its file was damaged since the folder was opened.
+        """
         self._since = time.monotonic()
-        paths = _states(self.folder)
-        return _read(paths[-1], self.run) if paths else None
+        paths = _state_paths(self.folder)
+        return _read_state(paths[-1], self.run) if paths else None
 
     def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
-        """A disk too full for a checkpoint ends no training."""
+        """Save the state, if it is time to; a full disk is a warning, and training continues."""
         if os.getpid() != self.owner != os.getppid():
-            # a worker whose run was killed: another may have taken the run up, and nobody waits for
-            # this one
+            # This is a worker whose run was killed. Another run may have taken over the folder,
+            # and no process waits for this one.
             os._exit(1)
-        now = time.monotonic()
-        if not self._due(now - self._since, tensors, last):
+        begin = time.monotonic()
+        if not self._is_due(begin - self._since, tensors, last):
             return
         try:
             self._write(step, tensors())
@@ -195,16 +218,22 @@ class CheckpointFolder(Checkpoints):
                 f"{error.filename}: {error.strerror}: no checkpoint of step {step}", stacklevel=2
             )
         self._since = time.monotonic()
-        self._took = self._since - now
+        self._checkpoint_seconds = self._since - begin
 
-    def number(self, name: str, draw: Callable[[], int]) -> int:
-        """Raises ConfigError: it was drawn, and its file is damaged or gone."""
+    def draw_once(self, name: str, draw: Callable[[], int]) -> int:
+        """Return the number that the folder has under a name, or draw and save it.
+
+        Raises:
+            ConfigError: it was drawn before, and its file is damaged or missing.
+        """
         path = self.folder / f"{name}.json"
-        self.drawn.add(path.name)
+        self.number_files.add(path.name)
         if not path.exists():
-            if _states(self.folder):
+            # A second draw would be a second release (Lemma 4 of docs/proofs/noise.md).
+            if _state_paths(self.folder):
                 raise ConfigError(
-                    f"{path}: is gone, and steps were taken with what was drawn: start a new run"
+                    f"{path} is missing, but steps were taken with the number in it. Start a new "
+                    "run"
                 )
             write_atomic(path, store.seal({"number": f"{draw():x}", "run": self.run}))
         try:
@@ -214,144 +243,198 @@ class CheckpointFolder(Checkpoints):
             return int(value["number"], 16)
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
-                f"{path}: is damaged ({error}), and what was drawn cannot be drawn again: start a "
-                "new run, a release of "
-                "its own"
+                f"{path} is damaged ({error}), and the number in it cannot be drawn again. Start a "
+                "new run, which is a release of its own"
             ) from None
 
-    def _due(self, elapsed: float, tensors: Callable[[], Tensors], last: bool) -> bool:
-        """Whether it is time for a checkpoint, so many seconds after the one before or the
-        beginning.
+    def _is_due(self, elapsed: float, tensors: Callable[[], Tensors], last: bool) -> bool:
+        """Return whether it is time for a checkpoint.
+
+        Args:
+            elapsed: seconds since the last checkpoint, or the beginning.
+            tensors: as in ``offer``; before the first checkpoint, for their size.
+            last: whether there are no more steps.
         """
         if self.every is not None:
             return self.every > 0 and (last or elapsed >= self.every)
-        if elapsed < SELDOM and not last:
+        if elapsed < MIN_PAUSE_SECONDS and not last:
             return False
-        if self._took is None:
-            self._took = self.cost + sum(tensor.nbytes for tensor in tensors().values()) / SPEED
-        return elapsed >= AGAIN_AFTER * self._took
+        if self._checkpoint_seconds is None:
+            size = sum(tensor.nbytes for tensor in tensors().values())
+            self._checkpoint_seconds = self.file_seconds + size / ASSUMED_BYTES_PER_SECOND
+        return elapsed >= PAUSE_RATIO * self._checkpoint_seconds
 
     def _write(self, step: int, tensors: Tensors) -> None:
-        for path in _states(self.folder)[: 1 - KEPT]:
+        """Write a state's file, and remove the oldest ones beyond ``STORED_STATES``."""
+        older_states = _state_paths(self.folder)[: 1 - STORED_STATES]
+        for path in older_states:
             path.unlink(missing_ok=True)
-        header = {"format": str(FORMAT), "run": self.run, "step": str(step)}
-        # which takes no two tensors that share their memory
-        content = save(apart(tensors), metadata=header)
-        write_atomic(
-            self.folder / f"step={step:012d}.{sha256(content).hexdigest()}.safetensors", content
-        )
+        # ``save`` refuses tensors that share memory.
+        content = save(independent_copies(tensors), metadata=_state_header(self.run, step))
+        digest = sha256(content).hexdigest()
+        write_atomic(self.folder / f"step={step:012d}.{digest}.safetensors", content)
 
 
 def open_checkpoints(
     folder: Path, about: Mapping[str, Any], every: float | None, note: Note
 ) -> CheckpointFolder:
-    """The checkpoints of a run: of a new one, or of one that goes on.
+    """Open the checkpoints of a new run, or of one that is continued.
 
     Args:
-        folder: theirs alone.
-        about: what the run's bits depend on, as JSON has it.
-        every: as in ``CheckpointFolder``.
-        note: takes a line for each file that cannot be used: it is removed.
+        folder: a folder for these checkpoints alone; it is made where there is none.
+        about: what the run's bits depend on, as JSON values.
+        every: seconds between two checkpoints; None: as often as they cost little; 0: none.
+        note: receives a line for each file that cannot be used; the file is removed.
 
     Raises:
         ConfigError: the folder's run depends on something else, which is named; or run.json is
             damaged, or missing among other files.
     """
-    path, started = folder / RUN, time.perf_counter()
+    path = folder / RUN_FILE
+    begin = time.perf_counter()
     if not path.exists() and folder.exists() and any(folder.iterdir()):
         raise ConfigError(
-            f"{folder}: something else is there, and no {RUN}: checkpoints need a folder of their "
-            "own"
+            f"{folder}: there are other files and no {RUN_FILE}. Checkpoints need a folder of "
+            "their own"
         )
-    content = store.seal({"format": FORMAT, **store.flat(about)})
+    content = store.seal({"format": CHECKPOINT_FORMAT, **store.flat(about)})
     if path.exists():
-        _compare(path, json.loads(content))
+        _check_same_run(path, json.loads(content))
     else:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)  # it may have been there, empty
         write_atomic(path, content)
-    run, cost = sha256(path.read_bytes()).hexdigest(), max(time.perf_counter() - started, _LEAST)
+    run = sha256(path.read_bytes()).hexdigest()
+    file_seconds = max(time.perf_counter() - begin, _MIN_FILE_SECONDS)
     remove_parts(folder)
-    for state in sorted(folder.rglob("step=*.safetensors")):
+    for state_path in sorted(folder.rglob("step=*.safetensors")):
         try:
-            _read(state, run)
+            _read_state(state_path, run)
         except ConfigError as error:
-            note(f"note: {error}: it is removed, and training goes on from an earlier step")
-            state.unlink()
-    return CheckpointFolder(folder, run, every, cost)
+            note(f"note: {error}. It is removed, and training goes on from an earlier step")
+            state_path.unlink()
+    return CheckpointFolder(folder, run, every, file_seconds)
 
 
 @contextmanager
-def kept_in(
+def checkpoint_folder(
     folder: Path, about: Mapping[str, Any], every: float | None
 ) -> Iterator[CheckpointFolder]:
-    """The same for one training of a program, which has the folder to itself: done, it is removed;
-    else it stays.
+    """Open the checkpoints of one training, and remove them when the block ends without an error.
+
+    Args:
+        folder: a folder for these checkpoints alone; an error leaves it for another attempt.
+        about: what the run's bits depend on, as JSON values.
+        every: seconds between two checkpoints; None: as often as they cost little; 0: none.
 
     Raises:
-        ConfigError: as ``open_checkpoints``, or another process trains with it.
+        ConfigError: as ``open_checkpoints``, or another process trains with the folder.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = Lock(folder.with_name(f"{folder.name}.lock"))
     if not lock.take():
         raise ConfigError(f"checkpoint={folder}: another process trains with it")
     try:
-        yield (kept := open_checkpoints(folder, about, every, warnings.warn))
-        with suppress(OSError):  # somebody put another file there
-            # what is in a folder before the folder
-            for path in sorted([folder, *folder.rglob("*")], reverse=True):
-                if path.is_dir():
-                    path.rmdir()
-                elif path.name in {RUN, *kept.drawn} or _NAME.fullmatch(path.name):
-                    path.unlink()
+        checkpoints = open_checkpoints(folder, about, every, warnings.warn)
+        yield checkpoints
+        with suppress(OSError):  # a folder in which somebody put another file is not empty
+            _remove_checkpoints(folder, checkpoints.number_files)
     finally:
         lock.release()
 
 
-def _compare(path: Path, now: Mapping[str, Any]) -> None:
+def _remove_checkpoints(folder: Path, number_files: set[str]) -> None:
+    """Remove a folder with its checkpoints; files of other names stay, and their folders.
+
+    Raises:
+        OSError: a folder is not empty.
+    """
+    removable = {RUN_FILE, *number_files}
+    contents_first = sorted([folder, *folder.rglob("*")], reverse=True)
+    for path in contents_first:
+        if path.is_dir():
+            path.rmdir()
+        elif path.name in removable or _STATE_NAME.fullmatch(path.name):
+            path.unlink()
+
+
+def _check_same_run(path: Path, about: Mapping[str, Any]) -> None:
+    """Refuse to continue a run whose bits would depend on something else.
+
+    Args:
+        path: run.json, as the run began.
+        about: its content if the run began now.
+
+    Raises:
+        ConfigError: a value differs, which is named; or run.json is damaged.
+    """
     try:
-        then = store.unseal(path.read_bytes())
+        recorded = store.unseal(path.read_bytes())
     except ValueError as error:
-        raise ConfigError(f"{path}: is damaged: {error}: start a new run") from None
-    for key in sorted({*then, *now} - {"sha256"}):
-        if then.get(key) != now.get(key):
+        raise ConfigError(f"{path} is damaged ({error}). Start a new run") from None
+    for key in sorted({*recorded, *about} - {"sha256"}):
+        if recorded.get(key) != about.get(key):
             raise ConfigError(
-                f"{key} was {then.get(key)} when the run began and is {now.get(key)} now: the run "
-                "would not end with the "
-                "bits it began for: restore that, or start a new run"
+                f"{key} was {recorded.get(key)} when the run began and is {about.get(key)} now, so "
+                "the run would end with other bits. Restore it, or start a new run"
             )
 
 
-def _states(folder: Path) -> list[Path]:
-    """The files of states, the latest last."""
+def _state_paths(folder: Path) -> list[Path]:
+    """Return the files of states, the latest last."""
     return sorted(folder.glob("step=*.safetensors"))
 
 
-def _read(path: Path, run: str) -> CheckpointState:
-    """Raises ConfigError unless it is a state of this run, to the last byte."""
-    content, name = path.read_bytes(), _NAME.fullmatch(path.name)
-    if name is None or sha256(content).hexdigest() != name["digest"]:
-        raise ConfigError(f"{path}: is damaged: its content has another hash than its name")
-    try:
-        header, tensors = header_of(content), load(content)
-    except (SafetensorError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error})") from None
-    step = int(name["step"])
-    if header != {"format": str(FORMAT), "run": run, "step": str(step)}:
-        raise ConfigError(f"{path}: is of another run, or another step")
-    return CheckpointState(step, apart(tensors))
+def _state_header(run: str, step: int) -> dict[str, str]:
+    """Return what the header of a state's file says."""
+    return {"format": str(CHECKPOINT_FORMAT), "run": run, "step": str(step)}
 
 
-def header_of(content: bytes) -> dict[str, str]:
-    """The free words in the header of a safetensors file: 8 bytes of length, little-endian, then
-    that much JSON.
+def _read_state(path: Path, run: str) -> CheckpointState:
+    """Read a state's file.
+
+    Args:
+        path: the file.
+        run: the hash of run.json.
+
+    Raises:
+        ConfigError: the file is damaged, or of another run or step.
     """
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    content = path.read_bytes()
+    name = _STATE_NAME.fullmatch(path.name)
+    if name is None or sha256(content).hexdigest() != name["digest"]:
+        raise ConfigError(f"{path} is damaged, because its content has another hash than its name")
+    try:
+        header = read_safetensors_header(content)
+        tensors = load(content)
+    except (SafetensorError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read ({error})") from None
+    step = int(name["step"])
+    if header != _state_header(run, step):
+        raise ConfigError(f"{path} belongs to another run or another step")
+    return CheckpointState(step, independent_copies(tensors))
+
+
+def read_safetensors_header(content: bytes) -> dict[str, str]:
+    """Return the free texts of a safetensors file by name; none: it has no such texts.
+
+    Args:
+        content: the file: 8 bytes with a length, little-endian, then that much JSON, then tensors.
+
+    Raises:
+        ValueError: the header is no JSON.
+    """
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
     return header.get("__metadata__", {})
 
 
-def apart(tensors: Tensors) -> Tensors:
-    """Copies on the CPU, each in memory of its own, aligned as PyTorch aligns any."""
+def independent_copies(tensors: Tensors) -> Tensors:
+    """Return copies on the CPU that share no memory and are aligned as PyTorch's own tensors are.
+
+    A matrix product may round otherwise at an address of another alignment (Lemma 8 of
+    docs/proofs/training.md).
+    """
     return {
         name: tensor.cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()

@@ -1,19 +1,6 @@
-"""Ensembles over disjoint shards: members trained alike, each on the records that a keyed hash
-gives to it (001 section 5).
+"""Ensembles: members trained alike on disjoint shards, one for each value of a keyed hash.
 
-Formal guarantees
-    A record's shard depends on its unit's id and the public key alone (method.md section 3b), so
-    one unit added or removed changes one member's training set and leaves every other member, its
-    box and its certificates exactly as they were. One replaced by another may leave one shard and
-    enter another, and changes two at most (``Relation.touches``).
-    That is the ground on which certified votes stand (certificates/votes.py), and it must hold bit
-    for bit: members that round otherwise when records arrive in another order could all change at
-    once, each by what its own certificate allows. So ``parts`` orders each shard by id, in memory
-    of its own at an address that is a multiple of 64 (a matrix product may round otherwise at
-    another): the same records are the same bytes, from which the same program on the same machine
-    makes the same bits. (Sums of gradients inside boxes are exact in any order; a linear head's are
-    not.) A shard may be empty: its member then takes empty steps, as any empty batch does; refusing
-    it would depend on private data.
+That a member depends on its own shard alone, bit for bit, is proved in docs/proofs/ensembles.md.
 """
 
 import os
@@ -25,6 +12,7 @@ import numpy as np
 from joblib import Parallel, delayed, parallel_config
 from pydantic import Field
 
+from agt.data.arrays import aligned_empty
 from agt.data.ids import keyed_hash
 from agt.data.records import Records
 from agt.distributed import group
@@ -32,21 +20,27 @@ from agt.settings import ComputeConfig, accepting_removed, schema
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.recipe import Recipe
 
+RECORDS_PER_MEMBER = 100  # by the recipe
+_MAX_USUAL_MEMBERS = 9_998  # the odd number above it is within EnsembleConfig's bound
+
 T = TypeVar("T", covariant=True)
 
 
 @schema
 class EnsembleConfig:
-    """How many members, the public key of the hash that deals records to them, and how they answer
-    together.
+    """How many members there are, how records are assigned to them, and how they vote.
 
     Attributes:
-        members: T; 1: no ensemble, every record in the one member's training set.
-        key: the public key of the hashes.
-        vote: labels: the class that most members give; margins: the sign of the sum of their
-            margins, each clipped, of two classes (certificates/votes.py for both).
+        members: the number of members; 1: no ensemble, all records are the one member's.
+        key: the public key of the hash that assigns units to shards.
+        vote: ``labels``: the class that most members give; ``margins``: for two classes, the sign
+            of the sum of the members' clipped margins (certificates/votes.py has both).
         margin_clip: what a member's margin is clipped to, a public constant in units of the logit;
-            of margins alone.
+            for ``margins`` alone.
+
+    Raises:
+        ValueError: ``margin_clip`` is missing for margins, or given for labels; or margins are to
+            be summed over one member.
     """
 
     members: Annotated[int, Field(ge=1, le=10_000)] = 1
@@ -59,63 +53,78 @@ class EnsembleConfig:
     def __post_init__(self) -> None:
         if (self.vote == "margins") != (self.margin_clip is not None):
             raise ValueError(
-                "vote=margins needs margin_clip, a public constant that no member's margin counts "
-                "for more than (about the "
-                "size of a member's usual logits), and vote=labels takes none"
+                "vote=margins needs margin_clip, a public constant at which each member's margin "
+                "is clipped (about the size of a member's usual logits), and vote=labels takes none"
             )
         if self.vote == "margins" and self.members == 1:
             raise ValueError(
-                "vote=margins is a vote of several members, and members=1 are none: give members"
+                "vote=margins is a vote of several members, but members=1. Give members=3 or more"
             )
 
 
-MEMBER = 100  # records of a member by the recipe
-
-
 def usual_members(size: float, caution: float = 1.0) -> int:
-    """How many members the recipe has for ``certificate=votes``: one for 100 records, an odd
-    number, so that two never tie.
+    """Return how many members the recipe has for ``certificate=votes``.
 
     Args:
         size: how many records were declared.
-        caution: so many times as many: longer distances, less accuracy.
+        caution: a factor on the number of members: more of them certify longer distances at less
+            accuracy.
+
+    Returns:
+        One member for 100 records, at least 3 and at most 9,999: an odd number, so that two classes
+        never tie.
     """
-    return min(max(3, round(caution * size / MEMBER)), 9_998) | 1
+    members = round(caution * size / RECORDS_PER_MEMBER)
+    return min(max(3, members), _MAX_USUAL_MEMBERS) | 1
 
 
 class MemberTraining(Protocol[T]):
     """Trains one member.
 
-    It travels to another process: a module-level function, or a ``functools.partial`` of one.
+    It is sent to other processes, so it has to be a module-level function, or a
+    ``functools.partial`` of one.
     """
 
-    def __call__(self, recipe: Recipe, records: Records, checkpoints: Checkpoints) -> T: ...
+    def __call__(self, recipe: Recipe, records: Records, checkpoints: Checkpoints) -> T:
+        """Train a member on its shard."""
 
 
 def shards(units: np.ndarray, config: EnsembleConfig) -> np.ndarray:
-    """[n] int64: the shard of each record. All rows of a unit share one."""
+    """Return the shard of each record, [n] int64 in 0..members-1.
+
+    Args:
+        units: [n] str, each record's unit id. All rows of a unit are in the same shard.
+        config: how many members there are, and the public key of the hash.
+    """
+    # Lemma 1 of docs/proofs/ensembles.md: nothing here depends on other records.
     return (keyed_hash(units, f"shard/{config.key}") % np.uint64(config.members)).astype(np.int64)
 
 
-def parts(
-    records: Records, config: EnsembleConfig, which: Sequence[int] | None = None
+def member_records(
+    records: Records, config: EnsembleConfig, indices: Sequence[int] | None = None
 ) -> list[Records]:
-    """The records of each member, or of some, in the order of their ids, whatever order they
-    came in.
+    """Return the records of each member, as the same bytes whatever the other shards have.
+
+    Args:
+        records: the records of all members, in any order.
+        config: how many members there are, and the public key of the hash.
+        indices: the members whose records are returned; None: all of them.
+
+    Returns:
+        Each member's records in the order of their ids, features in memory of their own (Lemma 2 of
+        docs/proofs/ensembles.md). A shard without records has none.
     """
-    home = shards(records.units, config)
-    dealt = [
-        records.take(home == shard) for shard in (range(config.members) if which is None else which)
-    ]
-    ordered = [part.take(np.argsort(part.ids, kind="stable")) for part in dealt]
-    return [replace(part, features=aligned(part.features)) for part in ordered]
+    if indices is None:
+        indices = range(config.members)
+    shard_of_rows = shards(records.units, config)
+    unordered = [records.take(shard_of_rows == index) for index in indices]
+    ordered = [shard.take(np.argsort(shard.ids, kind="stable")) for shard in unordered]
+    return [replace(shard, features=aligned_copy(shard.features)) for shard in ordered]
 
 
-def aligned(array: np.ndarray) -> np.ndarray:
-    """A copy whose bytes begin at a multiple of 64, wherever the original lay."""
-    room = np.empty(array.nbytes + 64, dtype=np.uint8)
-    start = -room.ctypes.data % 64
-    copy: np.ndarray = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+def aligned_copy(array: np.ndarray) -> np.ndarray:
+    """Return a contiguous copy that is aligned as ``aligned_empty`` is, whatever the original."""
+    copy = aligned_empty(array.shape, array.dtype)
     copy[...] = array
     return copy
 
@@ -127,56 +136,68 @@ def train_members(
     config: EnsembleConfig,
     on_done: Callable[[int], None] = lambda done: None,
     checkpoints: Checkpoints = NOWHERE,
-    which: Sequence[int] | None = None,
+    indices: Sequence[int] | None = None,
 ) -> list[T]:
-    """Train every member on its shard, or some members, several processes at once where the machine
-    has the cores.
+    """Train each member on its shard, several members at once where the machine has the cores.
 
-    Among processes that share their work (``agt.distributed``) one member after another, all of
-    them at each.
+    Processes that share their work (``agt.distributed``) train one member after another, all of
+    them each.
+
+    Formal guarantees
+        * A member is trained as it would be among all members, whichever of them are trained here:
+          its records, its share of the declared size and its number of threads are the same
+          (Lemma 3 of docs/proofs/ensembles.md).
 
     Args:
-        member: trains one; called with its recipe, its shard and its checkpoints.
-        recipe: of the whole; a member's has an equal share of the declared size and of the threads.
-        records: all training records.
-        on_done: called with the number of members finished.
-        checkpoints: each member has a part of them.
-        which: the members to train; None: all. Each is trained as among all of them, with as many
+        member: trains one member.
+        recipe: of the whole ensemble; a member's has an equal share of the declared size and of the
             threads.
+        records: all training records.
+        config: how many members there are, and the public key of the hash.
+        on_done: called with the number of finished members.
+        checkpoints: each member gets a part of them.
+        indices: the members to train; None: all of them.
 
     Returns:
-        The members, in the order of the shards, or of ``which``.
+        What ``member`` returned for each, in the order of the shards, or of ``indices``.
     """
-    workers, threads = _division(config, recipe.compute)
+    if indices is None:
+        indices = range(config.members)
+    workers, threads = _divide_cores(config, recipe.compute)
+    # Lemma 3 of docs/proofs/ensembles.md: from public numbers alone, never from a shard's size.
     share = None if recipe.declared_size is None else recipe.declared_size / config.members
-    recipe = replace(recipe, declared_size=share, compute=replace(recipe.compute, threads=threads))
-    which = range(config.members) if which is None else which
-    shares = zip(which, parts(records, config, which), strict=True)
-    dealt = [(recipe, part, checkpoints.part(member_folder(at))) for at, part in shares]
+    compute = replace(recipe.compute, threads=threads)
+    member_recipe = replace(recipe, declared_size=share, compute=compute)
+    calls = []
+    for index, shard in zip(indices, member_records(records, config, indices), strict=True):
+        calls.append((member_recipe, shard, checkpoints.part(member_folder(index))))
     if workers == 1 or group().size > 1:
-        return _counted((member(*one) for one in dealt), on_done)
+        return _collect((member(*arguments) for arguments in calls), on_done)
     with worker_processes(workers, threads):
-        return _counted(
-            Parallel(return_as="generator")(delayed(member)(*one) for one in dealt), on_done
-        )
+        trained = Parallel(return_as="generator")(delayed(member)(*call) for call in calls)
+        return _collect(trained, on_done)
 
 
 def worker_processes(workers: int, threads: int = 1) -> parallel_config:
-    """So many processes for joblib, of so many threads each, which hand records to each other
-    through pipes alone.
+    """Return a context in which joblib has worker processes that get records through pipes alone.
 
-    joblib's own way, arrays of a megabyte and more in files below /dev/shm, lets every local user
-    read them, also when a process that was killed has left them behind.
+    By default joblib puts large arrays into files below /dev/shm, which every local user can read,
+    and which stay there when a process is killed.
+
+    Args:
+        workers: the number of processes.
+        threads: the number of threads of each process.
     """
     return parallel_config("loky", n_jobs=workers, inner_max_num_threads=threads, max_nbytes=None)
 
 
 def member_folder(index: int) -> str:
-    """Where a member's files lie, among those of the ensemble."""
+    """Return the folder of a member's files, relative to that of the ensemble."""
     return f"members/{index:03d}"
 
 
-def _counted(members: Iterable[T], on_done: Callable[[int], None]) -> list[T]:
+def _collect(members: Iterable[T], on_done: Callable[[int], None]) -> list[T]:
+    """Return the members as a list, and call ``on_done`` with its length after each."""
     finished = []
     for member in members:
         finished.append(member)
@@ -184,11 +205,12 @@ def _counted(members: Iterable[T], on_done: Callable[[int], None]) -> list[T]:
     return finished
 
 
-def _division(config: EnsembleConfig, compute: ComputeConfig) -> tuple[int, int]:
-    """(processes, threads of each).
+def _divide_cores(config: EnsembleConfig, compute: ComputeConfig) -> tuple[int, int]:
+    """Return how many processes train members, and how many threads each has.
 
-    A GPU is not shared out: its members train one after another.
+    A GPU is not shared: its members are trained one after another.
     """
     cores = compute.threads or os.cpu_count() or 1
-    workers = 1 if compute.device != "cpu" else min(cores, config.members)
-    return workers, max(1, cores // workers)
+    workers = min(cores, config.members) if compute.device == "cpu" else 1
+    threads = max(1, cores // workers)
+    return workers, threads

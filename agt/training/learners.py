@@ -1,31 +1,8 @@
 """Members of ``certificate=votes`` by a learner of the user's own: any that is deterministic.
 
-``Learner.thing`` is an estimator with fit and predict, of which each member trains a copy, or a
-function that takes a shard's rows and labels (and ``random_state``, where it has such an argument)
-and returns what labels queries. Labels are 0, 1, ... of the classes that the shard has. Nothing
-that it makes is written or read: a run keeps votes (models/own_votes.py).
-
-Formal guarantees
-    The rule. A member is M(S, s): S the rows and labels of its shard, in the order of their ids and
-    in memory of their own, s a function of the public key and the member's number. Where S is empty
-    it answers class 0; where S has one class, that class; where the learner raises on S, class 0;
-    where what it made raises, or gives no class of S, class 0. Else the answer is the learner's. So
-    if the learner is a function, a member's label of a query is one of S, s and the query, for
-    every S, and no refusal depends on records. One k of the relation changes ``Relation.touches``
-    shards, as many votes at most, and ``plain_vote`` (certificates/votes.py) is sound and
-    1-Lipschitz for members of which just this is known.
-    No MemoryError becomes a vote: it would tell of the machine. It ends the training. That nothing
-    else which a learner raises is about the machine is part of what is declared.
-    What is declared, not proved (condition b). The learner is a function, to the last bit: it draws
-    from ``random_state`` alone, reads nothing else (no clock or file, no other shard, no earlier
-    training), and labels each query alone. To that end every ``random_state`` of an estimator and
-    of what it contains is s, every ``n_jobs`` is 1, libraries have one thread, and this process's
-    own ways with warnings and floating-point errors are set aside.
-    What the comparison shows. ``AGAIN`` members, the last first, are trained again in a fresh
-    process, by the learner as it was before any training, and asked one query at a time. A label
-    that differs refutes the declaration, and training is refused. That none differs proves nothing.
-    The learner is first tried on made-up rows, which are public: what it raises there is a mistake
-    of the settings, and no shard's.
+A learner is an estimator with fit and predict, or a function. Labels are 0, 1, ... of the classes
+that a shard has. Nothing that a learner makes is written or read: a run stores votes
+(models/own_votes.py). The proof is docs/proofs/learners.md.
 """
 
 import pickle
@@ -42,19 +19,28 @@ from threadpoolctl import threadpool_limits
 
 from agt.data.ids import keyed_hash
 from agt.errors import ConfigError, UnsoundError, first_line
+from agt.messages import Message
 from agt.targets import imported
-from agt.training.ensemble import aligned
+from agt.training.ensemble import aligned_copy
 
-AGAIN = 3  # members that are trained again in a fresh process
-ASKED = 200  # queries at most that they are asked there
-TRIED = 200  # made-up rows that a learner is tried on
-NOBODY = np.zeros(1, dtype=np.int64)  # classes of a member that answers with class 0
+RETRAINED_MEMBERS = 3  # how many members are trained again in a fresh process
+COMPARED_QUERIES = 200  # how many queries they answer there, at most
+TRIAL_ROWS = 200  # how many made-up rows a learner is tried on
+FIRST_CLASS = np.zeros(1, dtype=np.int64)  # the classes of a member that always answers class 0
+_SEEDS = 2**31  # random states are below this, as scikit-learn's have to be
+
+Predict = Callable[[np.ndarray], Any]
+"""Rows [n, w] -> [n] indices of classes, if the learner does as it should."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """What a member is a function of: rows [n, w] float64, labels [n] int64, and its random
-    state.
+    """Everything that a member is a function of.
+
+    Attributes:
+        rows: [n, w] float64, in the order of the records' ids.
+        labels: [n] int64.
+        seed: the random state, a public constant.
     """
 
     rows: np.ndarray
@@ -64,28 +50,40 @@ class Shard:
 
 @dataclass(frozen=True)
 class Member:
-    """What one member answers.
+    """A trained member, which answers queries.
 
     Attributes:
-        classes: of its shard; of a member that always gives one answer, that.
-        predict: rows -> places in ``classes``; None: always the first.
-        raised: whether the learner raised on its shard.
+        classes: [c] int64, the classes of its shard; of a member that always gives one answer,
+            that answer alone.
+        predict: rows -> indices into ``classes``; None: the first class for every row.
+        raised: whether the learner raised an error on the shard.
     """
 
     classes: np.ndarray
-    predict: Callable[[np.ndarray], Any] | None = None
+    predict: Predict | None = None
     raised: bool = False
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
-        """[n] int16: its label of each query; 0 where what the learner made gives none."""
+        """Return the member's label of each query, [n] int16.
+
+        Formal guarantees
+            * A query for which the learner's model gives no index of a class has label 0; so have
+              all queries if the model raises, or gives another number of answers.
+            * Only running out of memory raises: it says something about the machine.
+
+        Args:
+            rows: [n, w] float64.
+
+        Raises:
+            MemoryError: the learner's model ran out of memory.
+        """
         if self.predict is None:
             return np.full(len(rows), self.classes[0], dtype=np.int16)
         try:
-            places = np.asarray(self.predict(aligned(rows))).reshape(len(rows))
-            known = np.isin(places, np.arange(len(self.classes)))
-            return np.where(
-                known, self.classes[np.where(known, places, 0).astype(np.int64)], 0
-            ).astype(np.int16)
+            indices = np.asarray(self.predict(aligned_copy(rows))).reshape(len(rows))
+            is_index = np.isin(indices, np.arange(len(self.classes)))
+            valid = np.where(is_index, indices, 0).astype(np.int64)
+            return np.where(is_index, self.classes[valid], 0).astype(np.int16)
         except MemoryError:
             raise
         except (Exception, SystemExit):
@@ -94,161 +92,237 @@ class Member:
 
 @dataclass(frozen=True)
 class Learner:
-    """What trains each member: see above."""
+    """Trains members by an estimator or a function of the user's own.
 
-    thing: Any
+    Formal guarantees
+        * A member is a function of its shard, if the learner is one (Lemma 1 of
+          docs/proofs/learners.md). That the learner is, to the last bit, is declared by the user.
+        * If it is one, no record decides whether training is refused (Lemma 2 of
+          docs/proofs/learners.md).
+
+    Attributes:
+        implementation: an estimator with fit and predict, of which each member trains a copy; or a
+            function that takes a shard's rows and labels, and ``random_state`` where it has such an
+            argument, and returns what labels rows.
+    """
+
+    implementation: Any
 
     @classmethod
-    def of(cls, given: Any) -> "Learner":
-        """Of what a program hands over. Raises ConfigError: it can neither be fitted nor called."""
-        thing = given() if isinstance(given, type) else given
-        if not (hasattr(thing, "fit") and hasattr(thing, "predict")) and not callable(thing):
+    def wrap(cls, implementation: Any) -> "Learner":
+        """Return the learner that a program hands over.
+
+        Args:
+            implementation: as in the class; or a class of estimators, which is called.
+
+        Raises:
+            ConfigError: it can neither be fitted nor called.
+        """
+        thing = implementation() if isinstance(implementation, type) else implementation
+        is_estimator = hasattr(thing, "fit") and hasattr(thing, "predict")
+        if not is_estimator and not callable(thing):
             raise ConfigError(
-                f"learner={given!r}: give ridge, logistic, an estimator with fit and predict, or a "
-                "function"
+                f"learner={implementation!r}: give ridge, logistic, an estimator with fit and "
+                "predict, or a function"
             )
         return cls(thing)
 
     @classmethod
-    def named(cls, node: Mapping[str, Any], where: str) -> "Learner":
-        """Import what a mapping names: only for one that the user gave for this very training,
-        never for a run's record.
+    def from_target(cls, node: Mapping[str, Any], key: str) -> "Learner":
+        """Import the learner that a configuration names.
+
+        This is only for a learner that the user gave for this very training, never for one that a
+        run's record names.
+
+        Args:
+            node: ``_target_``, the full name of a class or function, and its settings.
+            key: where the configuration has it, for messages.
 
         Raises:
-            ConfigError: it cannot be imported, or takes no such settings.
+            ConfigError: it cannot be imported, or does not take these settings.
         """
-        settings = {str(key): value for key, value in node.items() if key != "_target_"}
-        target = imported(str(node["_target_"]), where)
+        settings = {str(name): value for name, value in node.items() if name != "_target_"}
+        target = imported(str(node["_target_"]), key)
         try:
-            return cls.of(
-                target(**settings) if isinstance(target, type) else partial(target, **settings)
-            )
+            if isinstance(target, type):
+                return cls.wrap(target(**settings))
+            return cls.wrap(partial(target, **settings))
         except TypeError as error:
             raise ConfigError(
-                f"{where}: {node['_target_']} does not take these settings: {first_line(error)}"
+                f"{key}: {node['_target_']} does not take these settings: {first_line(error)}"
             ) from None
 
     @property
-    def described(self) -> dict[str, str]:
-        """What it is in words, for records: nothing makes it again from these."""
-        bare = getattr(self.thing, "func", self.thing)
-        kind = bare if hasattr(bare, "__qualname__") else type(bare)
-        given = self.thing.get_params(deep=False) if hasattr(self.thing, "get_params") else {}
-        settings = {
-            name: repr(value)
-            for name, value in {**given, **getattr(self.thing, "keywords", {})}.items()
-        }
-        return {"_target_": f"{kind.__module__}.{kind.__qualname__}", **settings}
+    def description(self) -> dict[str, str]:
+        """The full name and the settings as text, for records; nothing builds it from these."""
+        function = getattr(self.implementation, "func", self.implementation)
+        kind = function if hasattr(function, "__qualname__") else type(function)
+        settings: dict[str, Any] = {}
+        if hasattr(self.implementation, "get_params"):
+            settings |= self.implementation.get_params(deep=False)
+        settings |= getattr(self.implementation, "keywords", {})
+        texts = {name: repr(value) for name, value in settings.items()}
+        return {"_target_": f"{kind.__module__}.{kind.__qualname__}", **texts}
 
-    def fitted(self, shard: Shard) -> Callable[[np.ndarray], Any]:
-        """What it makes of a shard of two classes or more; raises whatever the learner raises."""
-        _, places = np.unique(shard.labels, return_inverse=True)
-        rows, fixed = aligned(shard.rows), {"random_state": shard.seed, "n_jobs": 1}
-        if not hasattr(self.thing, "fit"):
-            takes = "random_state" in signature(self.thing).parameters
-            made = self.thing(rows, places, **({"random_state": shard.seed} if takes else {}))
-            return getattr(made, "predict", made)
-        # which takes most of a second: only runs with such a learner wait for it
+    def fit(self, shard: Shard) -> Predict:
+        """Train on a shard of two classes or more; raises whatever the learner raises.
+
+        Every ``random_state`` of an estimator and of what it contains is the shard's seed, and
+        every ``n_jobs`` is 1.
+
+        Returns:
+            What labels rows with indices into the shard's classes.
+        """
+        _, targets = np.unique(shard.labels, return_inverse=True)
+        rows = aligned_copy(shard.rows)
+        if not hasattr(self.implementation, "fit"):
+            options = {}
+            if "random_state" in signature(self.implementation).parameters:
+                options["random_state"] = shard.seed
+            model = self.implementation(rows, targets, **options)
+            return getattr(model, "predict", model)
+        # The import takes most of a second, so only runs with such a learner wait for it.
         from sklearn.base import clone
 
-        model = clone(self.thing, safe=False)
-        if hasattr(model, "get_params"):
-            own = {name: name.rpartition("__")[2] for name in model.get_params()}
-            model.set_params(**{name: fixed[last] for name, last in own.items() if last in fixed})
-        model.fit(rows, places)
-        return model.predict
+        estimator = clone(self.implementation, safe=False)
+        if hasattr(estimator, "get_params"):
+            fixed = {"random_state": shard.seed, "n_jobs": 1}
+            changed = {}
+            for name in estimator.get_params():
+                _, _, setting = name.rpartition("__")  # "base__n_jobs" is of an inner estimator
+                if setting in fixed:
+                    changed[name] = fixed[setting]
+            estimator.set_params(**changed)
+        estimator.fit(rows, targets)
+        return estimator.predict
 
-    def member(self, shard: Shard) -> Member:
-        """What a shard makes of it; within ``single_threaded``."""
+    def train_member(self, shard: Shard) -> Member:
+        """Train a member on a shard; to be called within ``single_threaded``.
+
+        | shard                        | the member's answer                      |
+        |------------------------------|------------------------------------------|
+        | no records                   | always class 0                           |
+        | one class                    | always that class                        |
+        | the learner raises           | always class 0, and ``raised`` is True   |
+        | any other                    | the learner's                            |
+
+        Raises:
+            MemoryError: the learner ran out of memory, which is no vote: it says something about
+                the machine.
+        """
+        # Lemma 1 of docs/proofs/learners.md: every case is decided by the shard alone.
         classes = np.unique(shard.labels)
         if len(classes) < 2:
-            return Member(classes if len(classes) else NOBODY)
+            return Member(classes if len(classes) else FIRST_CLASS)
         try:
-            return Member(classes, self.fitted(shard))
+            return Member(classes, self.fit(shard))
         except MemoryError:
             raise
         except (Exception, SystemExit):
-            return Member(NOBODY, raised=True)
+            return Member(FIRST_CLASS, raised=True)
 
     def check(self, width: int, classes: int) -> None:
-        """Try it on made-up rows.
+        """Try the learner on made-up rows, which are public: an error there is no shard's.
 
-        Raises ConfigError: it raises there, or gives other labels than it was taught.
+        Args:
+            width: how many features a row has.
+            classes: how many classes there are.
+
+        Raises:
+            ConfigError: it raises an error, or gives other labels than it was taught.
         """
         rng = np.random.default_rng(0)
-        shard = Shard(rng.random((TRIED, width)), np.arange(TRIED) % classes, 0)
+        rows = rng.random((TRIAL_ROWS, width))
+        shard = Shard(rows, np.arange(TRIAL_ROWS) % classes, 0)
         try:
             with single_threaded():
-                given = np.asarray(self.fitted(shard)(shard.rows.copy()))
+                labels = np.asarray(self.fit(shard)(shard.rows.copy()))
         except Exception as error:
-            told = f"{type(error).__name__}: {first_line(error)}"
             raise ConfigError(
-                f"certificate.learner: on {TRIED} made-up rows it raised {told}"
+                Message(
+                    "{config:certificate.learner}: on {rows} made-up rows it raised {error}",
+                    rows=TRIAL_ROWS,
+                    error=_describe(error),
+                )
             ) from error
-        if given.shape != (TRIED,) or not np.isin(given, np.arange(classes)).all():
+        if labels.shape != (TRIAL_ROWS,) or not np.isin(labels, np.arange(classes)).all():
             raise ConfigError(
-                f"certificate.learner: of {TRIED} made-up rows it gave {given.dtype} of shape "
-                f"{given.shape}, and not a "
-                f"label 0..{classes - 1} for each"
+                Message(
+                    "{config:certificate.learner}: for {rows} made-up rows it returned {dtype} of "
+                    "shape {shape}, instead of a label 0..{last} for each",
+                    rows=TRIAL_ROWS,
+                    dtype=labels.dtype,
+                    shape=labels.shape,
+                    last=classes - 1,
+                )
             )
 
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """One thread, and none of this process's own ways with warnings and floating-point errors."""
+    """Give libraries one thread, and reset this process's handling of warnings and NaN.
+
+    Within the block a learner meets the same settings in every process.
+    """
     with threadpool_limits(1), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield
 
 
-def seed_of(key: str, member: int) -> int:
-    """A member's random state: a public constant."""
-    return int(keyed_hash(np.array([str(member)]), f"learner/{key}")[0] % np.uint64(2**31))
+def member_seed(key: str, member: int) -> int:
+    """Return a member's random state, a function of the public key and the member's number."""
+    (member_hash,) = keyed_hash(np.array([str(member)]), f"learner/{key}")
+    return int(member_hash % np.uint64(_SEEDS))
 
 
 def labels_one_by_one(learner: Learner, shards: Sequence[Shard], rows: np.ndarray) -> np.ndarray:
-    """[members, n]: train them, and ask each query by itself."""
+    """Train members, and return their labels of queries that are asked one at a time.
+
+    Args:
+        learner: trains the members.
+        shards: [m] their shards.
+        rows: [n, w] the queries.
+
+    Returns:
+        [m, n] int64.
+    """
+    labels = np.empty((len(shards), len(rows)), dtype=np.int64)
     with single_threaded():
-        members = [learner.member(shard) for shard in shards]
-        return np.array(
-            [
-                [int(member.labels(rows[at : at + 1])[0]) for at in range(len(rows))]
-                for member in members
-            ]
-        )
-
-
-def unsendable(error: Exception) -> ConfigError:
-    """What to say of a learner that no other process takes."""
-    told = f"{type(error).__name__}: {first_line(error)}"
-    return ConfigError(
-        f"certificate.learner: it could not be trained again in a fresh process ({told}): put it "
-        "into a module that "
-        "can be imported"
-    )
+        members = [learner.train_member(shard) for shard in shards]
+        for labels_of_member, member in zip(labels, members, strict=True):
+            for query in range(len(rows)):
+                labels_of_member[query] = member.labels(rows[query : query + 1])[0]
+    return labels
 
 
 def unused_copy(learner: Learner) -> Learner:
-    """As a fresh process gets it, whatever trainings leave behind in this one.
+    """Return a copy as a fresh process gets it, without what trainings leave behind in this one.
 
-    Raises ConfigError: it cannot be sent.
+    Raises:
+        ConfigError: the learner cannot be sent to another process.
     """
     from joblib.externals.loky.backend.reduction import dumps
 
     try:
         copy: Learner = pickle.loads(dumps(learner))
     except Exception as error:
-        raise unsendable(error) from error
+        raise _not_sendable(error) from error
     return copy
 
 
-def check_again(
+def check_retrained(
     learner: Learner, shards: Sequence[Shard], rows: np.ndarray, labels: np.ndarray
 ) -> None:
-    """Train members again in a fresh process, and compare.
+    """Train members again in a fresh process, and refuse a learner that gives other labels.
+
+    A difference refutes that the learner is a function; equal labels prove nothing (Lemma 3 of
+    docs/proofs/learners.md).
 
     Args:
-        labels: [members, n] as they were.
+        learner: as it was before any training.
+        shards: [m] the members' shards.
+        rows: [n, w] queries.
+        labels: [m, n] what the members answered, all queries at once.
 
     Raises:
         ConfigError: the learner cannot be sent to another process, or trained there.
@@ -260,12 +334,32 @@ def check_again(
         with ProcessPoolExecutor(max_workers=1) as fresh:
             again = fresh.submit(labels_one_by_one, learner, shards, rows).result()
     except Exception as error:
-        raise unsendable(error) from error
+        raise _not_sendable(error) from error
     if differing := int((again != labels).sum()):
         raise UnsoundError(
-            f"certificate.learner: trained again in a fresh process, {len(shards)} members gave "
-            f"{differing} of "
-            f"{labels.size} labels otherwise: it is no function of its shard, its random state and "
-            "each query alone, and "
-            "its votes would carry no guarantee"
+            Message(
+                "{config:certificate.learner}: trained again in a fresh process, {members} members "
+                "gave other labels in {differing} of {size} cases. So the learner is no function "
+                "of its shard, its random state and each query alone, and its votes would carry no "
+                "guarantee",
+                members=len(shards),
+                differing=differing,
+                size=labels.size,
+            )
         )
+
+
+def _not_sendable(error: Exception) -> ConfigError:
+    """Return the error to raise for a learner that could not be sent to a fresh process."""
+    return ConfigError(
+        Message(
+            "{config:certificate.learner}: it could not be trained again in a fresh process "
+            "({error}). Put it into a module that can be imported",
+            error=_describe(error),
+        )
+    )
+
+
+def _describe(error: Exception) -> str:
+    """Return an error's class and the first line of its message."""
+    return f"{type(error).__name__}: {first_line(error)}"

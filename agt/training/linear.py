@@ -1,13 +1,9 @@
-"""Plain SGD for a linear head on public features: the run whose stability gives certificates in
-closed form.
+"""Plain SGD for a linear head on public features, whose certificates are in closed form.
 
-Same plan of batches, schedule and decoupled weight decay as the loop with bounds; theta starts at
-0, and there is no momentum. Parameters and sums are float64 whatever ``training.dtype`` says: a
-float32 sum over a large batch would be worth many records of rounding. ``float32`` halves the
-memory of the features alone.
-
-Formal guarantees
-    See below: each computed step is within tau of the exact one, whatever order the sums take.
+The batches, learning rates and decoupled weight decay are those of training with boxes
+(training/loop.py). Weights start at 0 and there is no momentum. Weights and sums are float64
+whatever ``training.dtype`` says, since the rounding of a float32 sum over a large batch would
+count like many records; ``float32`` halves the memory of the features only.
 """
 
 from collections.abc import Iterator
@@ -32,29 +28,33 @@ from agt.training.recipe import Recipe
 from agt.training.sensitivity import (
     LinearLoss,
     LinearSetting,
-    Schedule,
     Sensitivity,
+    StepCoefficients,
     sgd_sensitivity,
 )
 
-BLOCK = 1024  # records at once: their features stay in the cache between the two products
+# Records of one matrix product: their features stay in the cache between its two uses of them.
+GRADIENT_BLOCK_ROWS = 1024
 
-_REPORT = 16  # steps between two reports of progress
+# PyTorch's own memory begins at a multiple of this many bytes.
+ALIGNMENT_BYTES = 64
+
+REPORT_STEPS = 16  # steps between two reports of progress
 
 
 @dataclass(frozen=True)
 class LinearTrained:
-    """The outcome of a run.
+    """A trained linear head.
 
     Attributes:
-        weight: [J, w] float64.
-        loss: which loss, with its constants.
-        plan: the batch plan used.
+        weight: [J, w] float64, one row for each logit.
+        loss: the loss that it was trained with, and its constants.
+        plan: the batches that were used.
         sensitivity: how far one record moves ``weight``.
-        training: the schedule it was trained by, nothing left to the recipe.
+        training: the training settings, with numbers for all that was left to the recipe.
 
     Raises:
-        UnsoundError: a parameter is NaN or infinite.
+        UnsoundError: a weight is NaN or infinite.
     """
 
     weight: Tensor
@@ -75,92 +75,154 @@ def train_linear(
     on_progress: OnProgress = lambda progress: None,
     checkpoints: Checkpoints = NOWHERE,
 ) -> LinearTrained:
-    """Train a linear head by SGD.
+    """Train a linear head by plain SGD from 0.
 
     Args:
-        recipe: how to train; boxes alone have a use for its grid.
+        recipe: how to train; its grid of k is not read.
         records: labels, and public features [n, w] of norm at most 1.
-        average: the model is the mean of this many last iterates.
-        on_progress: called every few steps.
-        checkpoints: what a killed run goes on from (training/checkpoint.py).
+        average: the result is the mean of this many last iterates; 1: the last one.
+        on_progress: called every few steps and after the last one.
+        checkpoints: where a killed run's state is found, and this one's is stored.
+
+    Returns:
+        The head with its sensitivity (``sgd_sensitivity``).
+
+    Formal guarantees:
+        - Each computed step is within the bound of Lemma 4 of docs/proofs/sensitivity.md of the
+          exact one, whatever order sums are taken in.
+        - A run that continues from a checkpoint has the bits of one that was never stopped.
 
     Raises:
-        ConfigError: a setting under which the sensitivity is not proved, a batch above n_max, or
-            a unit with too many rows.
-        UnsoundError: a parameter became NaN or infinite.
+        ConfigError: no sensitivity is proved for these settings, a batch has more than n_max
+            records, or a unit has too many rows.
+        UnsoundError: a weight became NaN or infinite.
     """
-    setting = LinearSetting.of(recipe, len(records), records.features.shape[1])
-    loss, plan = setting.loss, setting.plan
+    width = records.features.shape[1]
+    setting = LinearSetting.from_recipe(recipe, len(records), width)
+    loss = setting.loss
+    plan = setting.plan
     check_unit_rows(records.units, recipe.relation.unit_rows)
     sensitivity = sgd_sensitivity(setting, average)
-    theta = torch.zeros((loss.outputs, setting.width), dtype=torch.float64)
-    total, taken = torch.zeros_like(theta), 0
-    if state := checkpoints.last():
-        theta, total, taken = state.tensors["theta"], state.tensors["total"], state.step
-    for step, rows in enumerate(islice(batches_of(plan, records.units), taken, None), start=taken):
-        at = Schedule.at(recipe.training, plan, step)
-        theta = theta * at.keep - gradient_sum(loss, theta, records, rows) * at.step
+    theta = torch.zeros((loss.outputs, width), dtype=torch.float64)
+    iterate_sum = torch.zeros_like(theta)
+    steps_done = 0
+    state = checkpoints.last()
+    if state:
+        theta = state.tensors["theta"]
+        iterate_sum = state.tensors["total"]
+        steps_done = state.step
+    batches = iterate_batches(plan, records.units)
+    remaining_batches = islice(batches, steps_done, None)
+    for step, rows in enumerate(remaining_batches, start=steps_done):
+        coefficients = StepCoefficients.at_step(recipe.training, plan, step)
+        gradient = gradient_sum(loss, theta, records, rows)
+        update = gradient * coefficients.step_size
+        theta = theta * coefficients.decay_factor - update
         if step >= plan.steps - average:
-            total += theta
-        checkpoints.offer(
-            step + 1, partial(dict, theta=theta, total=total), last=step == plan.steps - 1
-        )
-        if step % _REPORT == 0 or step == plan.steps - 1:
-            on_progress(Progress(step + 1, plan.steps, step + 1, plan.steps))
-    return LinearTrained(total / average, loss, plan, sensitivity, recipe.training)
+            iterate_sum += theta
+        steps_done = step + 1
+        is_last = steps_done == plan.steps
+        checkpoints.offer(steps_done, partial(dict, theta=theta, total=iterate_sum), last=is_last)
+        if step % REPORT_STEPS == 0 or is_last:
+            on_progress(Progress(steps_done, plan.steps, steps_done, plan.steps))
+    weight = iterate_sum / average
+    return LinearTrained(weight, loss, plan, sensitivity, recipe.training)
 
 
-def batches_of(plan: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:
-    """The rows of each step's batch; a single batch per epoch is everyone, and is not drawn anew
-    each time.
+def iterate_batches(plan: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the rows of each step's batch, ``plan.steps`` arrays of increasing row numbers.
+
+    Args:
+        plan: the batches.
+        units: [n] str, each record's unit.
+
+    Raises:
+        ConfigError: a batch has more than n_max records.
     """
     if plan.count > 1:
         yield from plan.batches(units)
-    else:
-        (everyone,) = replace(plan, epochs=1).batches(units)
-        yield from (everyone for _ in range(plan.epochs))
+        return
+    # A single batch holds every record in every epoch, so units are hashed once.
+    one_epoch = replace(plan, epochs=1)
+    (all_rows,) = one_epoch.batches(units)
+    for _ in range(plan.epochs):
+        yield all_rows
 
 
 def gradient_sum(loss: LinearLoss, theta: Tensor, records: Records, rows: np.ndarray) -> Tensor:
-    """[J, w] the sum over the records at ``rows`` of c (x) phi."""
-
-    def part(span: slice) -> tuple[Tensor]:
-        total = torch.zeros_like(theta)
-        for phi, labels in blocks_of(records, rows[span]):
-            total += derivative(loss, phi @ theta.T, labels).T @ phi
-        return (total,)
-
-    return group().summed(spans(len(rows), BLOCK), part)[0]
-
-
-def derivative(loss: LinearLoss, logits: Tensor, labels: Tensor) -> Tensor:
-    """[n, J, ...] c, the loss's derivative in the logits, clamped for one logit per class.
+    """Return the sum of the loss's gradients over some records.
 
     Args:
-        logits: [n, J], or [n, J, m] of m heads.
+        loss: the loss, clamped as its constants say.
+        theta: [J, w] float64 weights.
+        records: labels, and public features [n, w].
+        rows: which records, as increasing row numbers.
+
+    Returns:
+        [J, w] float64; zeros for no rows.
     """
-    target = labels[:, None].double() if loss.kind == "binary" else _one_hot(labels, loss.outputs)
-    target = target.reshape(*target.shape, *[1] * (logits.dim() - 2))
+
+    def sum_over_span(span: slice) -> tuple[Tensor]:
+        total = torch.zeros_like(theta)
+        for features, labels in iterate_record_blocks(records, rows[span]):
+            derivatives = loss_derivative(loss, features @ theta.T, labels)
+            total += derivatives.T @ features
+        return (total,)
+
+    row_spans = spans(len(rows), GRADIENT_BLOCK_ROWS)
+    (total,) = group().summed(row_spans, sum_over_span)
+    return total
+
+
+def loss_derivative(loss: LinearLoss, logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the derivative of each record's loss in its logits.
+
+    Args:
+        loss: the loss. The derivative is clamped to ``loss.derivative_bound``, except for a
+            softmax.
+        logits: [n, J], or [n, J, m] for m heads at once.
+        labels: [n] int64, 0 to classes - 1.
+
+    Returns:
+        A tensor of the shape of ``logits``.
+    """
+    if loss.kind == "binary":
+        target = labels[:, None].double()
+    else:
+        target = torch.nn.functional.one_hot(labels, loss.outputs).double()
+    head_axes = [1] * (logits.dim() - 2)
+    target = target.reshape(*target.shape, *head_axes)
     if loss.kind == "softmax":
         return torch.softmax(logits, dim=1) - target
-    return (torch.sigmoid(logits) - target).clamp_(-loss.reach, loss.reach)
+    unclamped = torch.sigmoid(logits) - target
+    return unclamped.clamp_(-loss.derivative_bound, loss.derivative_bound)
 
 
-def blocks_of(records: Records, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
-    """(features in float64, labels) of the records at ``rows``, a few at a time.
+def iterate_record_blocks(records: Records, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the features and labels of some records, a block of rows at a time.
 
-    At a multiple of 64 bytes, where PyTorch's own memory begins: a product may round otherwise at
-    another address.
+    Args:
+        records: labels, and public features [n, w], which may be made on demand.
+        rows: which records, as increasing row numbers.
+
+    Yields:
+        (features [b, w] float64, labels [b]) of at most ``GRADIENT_BLOCK_ROWS`` records. Features
+        begin at a multiple of ``ALIGNMENT_BYTES``, because a matrix product may round otherwise at
+        another address.
     """
-    made, labels = isinstance(records.features, Mapped), torch.from_numpy(records.labels)
-    features: Any = records.features if made else torch.from_numpy(records.features)
-    unbroken = len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows)  # rows increase
-    for start, stop in pairwise(sorted({*range(0, len(rows), BLOCK), len(rows)})):
-        part = slice(rows[start], rows[stop - 1] + 1) if unbroken else rows[start:stop]
-        x = features[part]
-        wide = (torch.from_numpy(x) if made else x).double()
-        yield wide if wide.data_ptr() % 64 == 0 else wide.clone(), labels[part]
-
-
-def _one_hot(labels: Tensor, classes: int) -> Tensor:
-    return torch.nn.functional.one_hot(labels, classes).double()
+    labels = torch.from_numpy(records.labels)
+    made_on_demand = isinstance(records.features, Mapped)
+    features: Any = records.features if made_on_demand else torch.from_numpy(records.features)
+    # Consecutive rows are taken as a slice, which copies nothing.
+    are_consecutive = len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows)
+    block_ends = sorted({*range(0, len(rows), GRADIENT_BLOCK_ROWS), len(rows)})
+    for start, stop in pairwise(block_ends):
+        block_rows: np.ndarray | slice = rows[start:stop]
+        if are_consecutive:
+            block_rows = slice(rows[start], rows[stop - 1] + 1)
+        block = features[block_rows]
+        if made_on_demand:
+            block = torch.from_numpy(block)
+        block = block.double()
+        is_aligned = block.data_ptr() % ALIGNMENT_BYTES == 0
+        yield block if is_aligned else block.clone(), labels[block_rows]

@@ -1,23 +1,6 @@
-"""DP-SGD's noise inside certified training (000, Algorithm 1): its sensitivity, its accounting, its
-draws.
+"""DP-SGD's noise inside certified training (000, Algorithm 1): its settings, size and draws.
 
-The nominal direction of each step becomes d + z, z ~ N(0, sigma^2 I), and both ends of every box
-move by the same z. Given the draw, z is a constant, so the box for k still holds what the same run,
-*with the same draw*, would have given on every neighbouring dataset. That coupling is a statement
-about one draw, for the data owner; the differential privacy of the released weights is the separate
-statement below.
-
-Formal guarantees
-    Sensitivity. A record's gradient is clipped elementwise to [-gamma, gamma], so its l2 norm is at
-    most gamma sqrt(P), P the number of parameters, and attains it; gamma, as in DP-SGD with an l2
-    clip, would be wrong. A step's direction is a sum over a public constant B, so one unit of at
-    most m rows moves it by Delta = m gamma sqrt(P)/B when added or removed, and by twice that when
-    replaced. A mean over the actual batch has no such bound and is refused. Composition. A unit's
-    batch is a function of its own id, so neighbours differ in one batch of every epoch: of all
-    steps, ``epochs`` see the difference, each Delta/sigma-GDP given the past, the others see none.
-    Adaptive composition of GDP (Dong, Roth and Su 2022, Cor. 2) gives mu = sqrt(epochs) Delta/sigma
-    for the whole run; momentum, decay and the final weights are post-processing. There is no
-    amplification: batches are fixed by public hashes, not drawn in secret.
+The proof of its privacy is docs/proofs/noise.md.
 """
 
 import math
@@ -34,21 +17,23 @@ from agt.errors import ConfigError
 from agt.numeric import gaussian_delta, gaussian_mu
 from agt.settings import Positive, schema, validate
 
-SEED = "noise"  # what checkpoints call the seed of private draws
+SEED = "noise"  # the name under which checkpoints store the seed of private draws
+_SEED_BITS = 128
 
 
 @schema
 class NoiseConfig:
-    """A target for the whole run, and the draws' seed.
+    """The privacy that a run's noise is to guarantee, and the seed of its draws.
 
     Attributes:
-        epsilon, delta: of the released weights.
-        release: when the weights are released; ``inside_box``, only if they lie in the box, is
-            refused. Whether they do is decided by private data: the box moves with it. Conditioning
-            on that event divides the density of the weights by its probability, which differs
-            between neighbours without bound, and an abstention is itself an answer; the noise's
-            (epsilon, delta) covers neither.
-        seed: for simulation; None: the operating system's.
+        epsilon: of the released weights.
+        delta: of the released weights.
+        release: when the weights are released. ``inside_box`` (only if they lie in the box) is
+            refused, because no epsilon covers it (Lemma 3 of docs/proofs/noise.md).
+        seed: of the draws, for a simulation; None: the operating system gives one.
+
+    Raises:
+        ValueError: ``release`` is ``inside_box``.
     """
 
     epsilon: Annotated[float, Field(ge=1e-6, le=1e6)]
@@ -59,23 +44,27 @@ class NoiseConfig:
     def __post_init__(self) -> None:
         if self.release == "inside_box":
             raise ValueError(
-                "releasing the weights only when they lie in the box is not private: whether they "
-                "do depends on the private"
-                " data, and both the release and the refusal tell about it (method.md section 3). "
-                "Release them always, "
-                "with the noise's own (epsilon, delta), or not at all"
+                "release=inside_box is not private, because whether the weights lie in the box "
+                "depends on private data, and the noise covers neither the release nor the refusal "
+                "(docs/proofs/noise.md). Use release=always, or publish no weights"
             )
 
 
 @schema
 class NoisePlan:
-    """What one run's noise guarantees.
+    """How much noise each step of a run takes, and what the whole run guarantees with it.
+
+    Formal guarantees
+        * The released weights are mu-GDP, hence (epsilon, ``delta(epsilon)``)-DP for every epsilon
+          (Lemma 2 of docs/proofs/noise.md).
+        * There is no amplification by sampling: batches are fixed by public hashes.
 
     Attributes:
-        sensitivity: Delta, l2, of one step's direction.
-        sigma: standard deviation of the noise on each element of a step's direction, before the
+        sensitivity: Delta, how far in l2 one k moves the direction of one step (Lemma 1 of
+            docs/proofs/noise.md).
+        sigma: the noise's standard deviation on each element of a step's direction, before the
             learning rate.
-        epochs: how many steps see any one unit.
+        epochs: how many steps depend on any one unit: one of each epoch.
     """
 
     sensitivity: Positive
@@ -84,63 +73,83 @@ class NoisePlan:
 
     @property
     def mu(self) -> float:
-        """The run is mu-GDP."""
+        """The mu of Gaussian differential privacy of the whole run."""
         return math.sqrt(self.epochs) * self.sensitivity / self.sigma
 
     def delta(self, epsilon: float) -> float:
-        """The run is (epsilon, delta)-private for every epsilon."""
+        """Return the delta with which the whole run is (epsilon, delta)-DP."""
         return gaussian_delta(epsilon, self.mu)
 
 
 def plan_noise(config: NoiseConfig, sensitivity: float, epochs: int) -> NoisePlan:
-    """The least noise per step for the target: sigma = sqrt(epochs) Delta/mu(epsilon, delta)."""
+    """Return the least noise that reaches the target, sigma = sqrt(epochs) Delta / mu.
+
+    Args:
+        config: the target (epsilon, delta).
+        sensitivity: Delta, how far in l2 one k moves the direction of one step.
+        epochs: how many steps depend on any one unit.
+    """
     mu = gaussian_mu(config.epsilon, config.delta)
-    return NoisePlan(
-        sensitivity=sensitivity, sigma=math.sqrt(epochs) * sensitivity / mu, epochs=epochs
-    )
+    sigma = math.sqrt(epochs) * sensitivity / mu
+    return NoisePlan(sensitivity=sensitivity, sigma=sigma, epochs=epochs)
 
 
 def noise_config(node: object) -> NoiseConfig | None:
-    """The settings under the key ``noise``; None where its epsilon is null, or in records older
-    than the key.
+    """Return the settings under the key ``noise``.
+
+    Args:
+        node: the configuration's value; None: records older than this key have none.
+
+    Returns:
+        None where there is no noise: no settings, or an epsilon of null.
 
     Raises:
-        ConfigError: an unknown or wrong setting, or one that was set without an epsilon, and would
-            be ignored.
+        ConfigError: a setting is unknown or wrong, or was given without an epsilon, so that it
+            would be ignored.
     """
     if node is None:
         return None
     if isinstance(node, Mapping) and node.get("epsilon", 0) is None:
-        unused = validate(NoiseConfig, {**node, "epsilon": 1.0}, "noise")
-        if unused != NoiseConfig(epsilon=1.0):
+        # Any valid epsilon will do to see whether another setting differs from its default.
+        without_epsilon = validate(NoiseConfig, {**node, "epsilon": 1.0}, "noise")
+        if without_epsilon != NoiseConfig(epsilon=1.0):
             raise ConfigError(
-                "noise: epsilon is null, so that there is no noise, and other settings are given: "
-                "give epsilon"
+                "noise: epsilon is null, so there is no noise, but other settings of noise are "
+                "given. Give epsilon as well, or leave them out"
             )
         return None
     return validate(NoiseConfig, node, "noise")
 
 
 def noise_seed(config: NoiseConfig) -> int:
-    """The seed of a run's draws.
+    """Return the seed of a run's draws: the configured one, or 128 bits of the operating system's.
 
-    Whoever learns it can subtract the noise: it is kept with the private data or nowhere.
+    Whoever learns the seed can subtract the noise, so it is stored with private data or not at all.
     """
-    return secrets.randbits(128) if config.seed is None else config.seed
+    if config.seed is not None:
+        return config.seed
+    return secrets.randbits(_SEED_BITS)
 
 
 def draw_noise(
     parameters: Mapping[str, Tensor], plan: NoisePlan, seed: int, step: int
 ) -> dict[str, Tensor]:
-    """The noise of one step: name -> a float64 tensor of each parameter's shape, on the CPU.
+    """Return the noise of one step, the same for the same seed, step and shapes in this order.
 
-    Determined by (seed, step) and the names' order alone. The seed, of 128 bits, is the whole key;
-    the step is public, and the counter's highest word, which no draw reaches.
+    Args:
+        parameters: name -> a tensor of which only the shape matters.
+        plan: has the standard deviation.
+        seed: the secret of the draws, below 2^128.
+        step: the number of the step, which is public.
+
+    Returns:
+        Name -> float64 draws from N(0, sigma^2) of each parameter's shape, on the CPU.
     """
-    generator = np.random.Generator(
-        np.random.Philox(key=seed, counter=np.array([0, 0, 0, step], dtype=np.uint64))
-    )
-    return {
-        name: torch.from_numpy(generator.normal(0, plan.sigma, tuple(p.shape)))
-        for name, p in parameters.items()
-    }
+    # The step is the counter's highest word, which no draw within a step reaches.
+    counter = np.array([0, 0, 0, step], dtype=np.uint64)
+    generator = np.random.Generator(np.random.Philox(key=seed, counter=counter))
+    noise = {}
+    for name, parameter in parameters.items():
+        draws = generator.normal(0, plan.sigma, tuple(parameter.shape))
+        noise[name] = torch.from_numpy(draws)
+    return noise

@@ -1,6 +1,4 @@
-"""How to train, as one value: the public settings that runs, sensitivities and certificates
-take, the records aside.
-"""
+"""The public settings of a training, as one value for runs, sensitivities and certificates."""
 
 from dataclasses import dataclass, field
 
@@ -15,16 +13,17 @@ class Recipe:
 
     Attributes:
         classes: the number of classes.
-        training: loss, steps, clip level, batches.
+        training: loss, steps, clip level, batches; nothing in it is still ``recipe``.
         relation: which datasets are neighbours.
         kgrid: the values of k to carry bounds for.
-        compute: device, kernel, memory: speed alone.
-        declared_size: public constant, about how many records there are: the normaliser comes from
-            it. None: it is taken from the records, and then condition c does not hold.
+        compute: device, kernel and memory, which change the speed alone.
+        declared_size: a public constant, about how many records there are, from which the
+            normaliser of sums follows. None: it is counted from the records, and then condition c
+            does not hold.
 
     Raises:
-        UnsoundError: settings are still left to the recipe: whoever builds this settles them first
-            (linear.py).
+        UnsoundError: a setting of ``training`` is still left to be resolved, which whoever builds
+            this has to do first.
     """
 
     classes: int
@@ -37,17 +36,19 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.training.by_recipe:
             raise UnsoundError(
-                f"training.{self.training.by_recipe[0]}: trained before the recipe settled it"
+                f"training.{self.training.by_recipe[0]} is still left to the recipe, so it cannot "
+                "be trained with"
             )
 
     def plan(self, records: int) -> BatchPlan:
-        """The plan of batches.
+        """Return the plan of batches for so many records.
 
         Args:
             records: how many there are; it matters only where neither a size nor a normaliser was
                 declared.
 
         Raises:
-            ConfigError: the sizes of batches are out of range (``BatchPlan.of``).
+            ConfigError: the sizes of batches are out of range (``BatchPlan.from_settings``).
         """
-        return BatchPlan.of(self.training.batch, self.training.epochs, self.declared_size, records)
+        training = self.training
+        return BatchPlan.from_settings(training.batch, training.epochs, self.declared_size, records)

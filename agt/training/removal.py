@@ -1,45 +1,9 @@
-"""The head that records can be removed from: the minimiser of L_b, its state, and how far one
-record moves it.
+"""The head that records can be removed from: training it, and the state that removals start from.
 
-L_b is training/erm.py's, with strength s = training.weight_decay times the public normaliser B. b
-is drawn before any record is read, N(0, sigma^2) in each coordinate under ``masking=loss``, and 0
-otherwise; under ``masking=output`` the weights that are served have noise of N(0, sigma^2), drawn
-exactly once w is there (``served``). What a removal does with the state is in unlearning/.
-
-Formal guarantees
-    The residual. ``RemovalState.residual`` is a bound on |grad L_b(w)| over all outputs jointly, b
-    in it: the gradient as computed at the weights that are kept, plus what rounding may hide
-    (``Slope.bound``). How the solver got there is irrelevant. L_b is s-strongly convex, so |w - w*|
-    <= residual / s.
-    One record, given the draw of b and of the output's noise, which are the same for every dataset
-    compared with. Let D' be D with one record z more: grad L_b' - grad L_b = l'(w.x_z) x_z, so s
-    |w*' - w*| <= |l'(w.x_z)| at w = w*' or w*. For the logistic loss |l'| <= 1, so rho = 1 / s. For
-    squares |l'| <= |w| + 1, so rho = (1 + R*) / s with R* >= |w*|.
-    The length of w*. With q = |b| / s for the longest output's b, and n <= n_max:
-      - logistic: grad L_b(w*) = 0 gives |w*| <= n_max / s + q; L_b(w*) <= L_b(0) = n ln 2 gives s
-        |w*|^2 / 2 <= n_max ln 2 + |b||w*|, so |w*| <= q + sqrt(q^2 + 2 n_max ln 2 / s). R* is the
-        smaller.
-      - squares: w* = (X'X + s I)^-1 (X't - b); the singular values of (X'X + s I)^-1 X' are v /
-        (v^2 + s) <= 1 / (2 sqrt s), and |t| <= sqrt n, so R* = sqrt(n_max) / (2 sqrt s) + q.
-    What is served under masking=output: w + z, z ~ N(0, sigma^2 I) a real vector from the operating
-    system, rounded to a public lattice of step h, then to a float, then clamped to [-c, c]
-    (agt/numeric.py). All three are functions of w + z, which is thus all that is ever seen of w. c
-    is a power of two, no less than R* + allowed / s + ``TAIL`` sigma for whatever may be allowed: a
-    clamp that never acts, and makes the length of what is served public, R = sqrt(d) c: a length
-    worked out from the draw would be one more thing that is seen of w. w, a finite set of floats,
-    is a vector of rationals, and it is these that the noise is added to.
-    Two computed states. Each lies within allowed / s of its minimiser, ``allowed`` being public and
-    no smaller than any residual that was accepted. Given z, the lattice moves a coordinate by at
-    most h / 2, the float by u R, a clamp brings two no further apart. So they differ by at most rho
-    + 2 (allowed / s + sqrt(d) h / 2 + u R) for one record: stable distances in closed form
-    (certificates/stability.py) hold as for certificate=erm, given the draws. These are independent
-    of the records, so what is released by such distances, or with noise of that sensitivity, is as
-    private.
-    The tolerance. How far a gradient may be off is bounded by public numbers alone (n_max, width,
-    R); a tolerance below four times that is refused before any record is read, so that reaching it
-    tells nothing about them.
-
-Sources: Guo, Goldstein, Hannun, van der Maaten (2020) [003]; Chaudhuri, Monteleoni, Sarwate (2011).
+Training minimises the objective L_b of training/objective.py, with strength s =
+``training.weight_decay`` times the public normaliser. With ``masking=loss`` the linear term b is
+drawn before any record is read; with ``masking=output`` noise is added to the weights that are
+served. unlearning/newton.py takes records out. Proofs: docs/proofs/removal.md.
 """
 
 import math
@@ -56,6 +20,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError
+from agt.messages import Message
 from agt.numeric import (
     COVER,
     UNIT,
@@ -68,40 +33,48 @@ from agt.numeric import (
 )
 from agt.settings import FeaturesConfig, Positive, schema
 from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.erm import Objective, gram, gram_rounding
 from agt.training.loop import OnProgress, Progress
+from agt.training.objective import ComputedGradient, Objective, gram, gram_rounding
 from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity, rows_moved
 from agt.training.spectral import largest_eigenvalue
 
-SEED = "removal"  # what checkpoints call the seed of the draws
-STEPS = 100  # Newton steps; a dozen are usual
-POLISH = 30  # steps with the last Hessian; two or three are usual
-HALVINGS = 40
-TAIL = 64  # sigmas: no noise that is ever drawn is larger
+CholeskyFactor = tuple[np.ndarray, bool]
+"""What ``scipy.linalg.cho_factor`` returns."""
+
+SEED_NAME = "removal"  # under which checkpoints keep the seed of b
+NEWTON_STEPS = 100  # at most; a dozen are usual
+POLISH_STEPS = 30  # at most, with the last Hessian; two or three are usual
+STEP_HALVINGS = 40  # at most, of the line search
+SUFFICIENT_DECREASE = 1e-4  # share of the decrease that the gradient predicts (Armijo)
+VALUE_ROUNDING = 1e-12  # relative: by so much a computed value may rise in the line search
+NOISE_TAIL_SIGMAS = 64  # no noise that is ever drawn is larger
 
 
 @schema
 class RemovalConfig:
-    """The minimiser of the regularised loss, with noise that lets records be removed later (003;
-    training/removal.py).
+    """The minimiser of a regularised loss, with noise that lets records be removed later (003).
 
     Attributes:
-        loss: logistic, or least_squares; neither is clamped. Several classes: one against the
-            others each.
-        masking: what hides a removal's error: output: noise on the weights that are served, which
-            is proved; loss: a random linear term b in the loss, as published, which is not; none:
-            nothing, for least squares alone, whose removals are exact but for rounding.
-        sigma: standard deviation of each coordinate of that noise: of a weight; of b in units of a
-            record's gradient, where 1 is a common choice.
-        eps, delta: of removals: the model after them and one trained without the records are so
-            close; unread without noise.
-        bound: what a removal is charged: the bound from the data without looking at all of it
-            again, the worst case, or the residual measured in one pass.
-        factorisation: of the Hessian: maintained from removal to removal, or made anew each time.
-        tolerance: public bound on the residual that training leaves, a sum's gradient norm; a run
-            that misses it stops.
+        loss: logistic or least_squares, neither of them clamped; of several classes each has an
+            output of its own, against the others.
+        masking: what hides the error of a removal. output: noise on the weights that are served,
+            which is proved; loss: a random linear term b in the loss, as published, which is not
+            proved; none: nothing, only for least squares, whose removals are exact but for
+            rounding.
+        sigma: standard deviation of the noise in each coordinate: of a served weight; or of b, in
+            units of one record's gradient, where 1 is a common choice.
+        eps, delta: how close a model after a removal is to one trained without the records; not
+            read with masking=none.
+        bound: what a removal is charged: a bound from the data without another pass over them, the
+            worst case over all data, or the residual measured in one pass.
+        factorisation: of the Hessian: maintained from removal to removal, or fresh each time.
+        tolerance: public bound on the residual that training leaves, the norm of a sum of
+            gradients; training fails if it is not met.
         features: the public feature map.
-        seed: of the noise, for simulation; None: the operating system's.
+        seed: of the noise, for a simulation; None: the operating system's generator.
+
+    Raises:
+        ValueError: settings that exclude one another, such as noise of sigma = 0.
     """
 
     name: Literal["removal"] = "removal"
@@ -120,41 +93,38 @@ class RemovalConfig:
         if self.masking == "none" and self.loss != "least_squares":
             raise ValueError(
                 f"masking=none: removals from loss={self.loss} leave an error that nothing would "
-                "hide: use "
-                "masking=output, or loss=least_squares, whose removals are exact"
+                "hide; use masking=output, or loss=least_squares, whose removals are exact"
             )
         if self.masking == "none" and (self.sigma or self.seed is not None):
-            raise ValueError("masking=none draws no noise: give sigma=0 and no seed with it")
+            raise ValueError("masking=none draws no noise; set sigma=0 and leave out seed")
         if self.masking != "none" and not self.sigma:
             raise ValueError(
-                f"sigma=0: masking={self.masking} hides a removal by noise, and without any "
-                "nothing is hidden: give sigma "
-                "> 0, or masking=none with loss=least_squares"
+                f"sigma=0: masking={self.masking} hides the error of a removal by noise; set sigma "
+                "above 0, or use masking=none with loss=least_squares"
             )
 
 
 @dataclass(frozen=True)
 class RemovalState:
-    """What later removals start from: for the data owner alone, as it tells of every record.
+    """What later removals start from; private, since it depends on every record.
 
     Attributes:
-        weight: w [J, d] float64, before the output's noise.
-        tilt: b [J, d]; zeros unless masking=loss.
-        served: [J, d], the weights that answer: w; under masking=output with noise, on its lattice.
-        reference: w0 [J, d], where ``hessian`` was taken.
-        hessian: [J, d, d], of L_b at w0 over the records there are now; [1, d, d] for squares, the
-            same for every output.
-        gram: K = X'X [d, d] of the records there are now.
-        norm: upper bound on |X|_2.
-        residual: upper bound on |grad L_b(w)| over those records, all outputs jointly in l2.
-        allowed: public bound that ``residual`` was accepted by: the tolerance, or a removal's
-            budget.
-        count: n, how many records there are now.
-        removed: how many were removed since training.
+        weight: w, [J, d] float64, before the noise of ``masking=output``.
+        tilt: b, [J, d]; zeros unless ``masking=loss``.
+        served: [J, d] the weights that answer queries: w, or w with noise on its lattice.
+        reference: w0, [J, d] the weights at which ``hessian`` was taken.
+        hessian: [J, d, d] the Hessian of L_b at w0 over the records that remain; [1, d, d] for
+            least squares, whose outputs share it.
+        gram: [d, d] X'X over the records that remain.
+        norm: upper bound on the spectral norm of their features X.
+        residual: upper bound on the norm of the gradient of L_b at w, over all outputs.
+        allowed: public bound that ``residual`` met: the tolerance, or a removal's budget.
+        count: the number of records that remain.
+        removed: the number of records removed since training.
 
     Raises:
-        UnsoundError: shapes that do not go together, a number that is none, or a residual above
-            what is allowed.
+        UnsoundError: shapes do not match, a number is NaN, infinite or negative, or the residual
+            is above ``allowed``.
     """
 
     weight: np.ndarray
@@ -170,48 +140,47 @@ class RemovalState:
     removed: int = 0
 
     def __post_init__(self) -> None:
-        outputs, width = self.weight.shape
-        shapes = dict.fromkeys(("weight", "tilt", "served", "reference"), (outputs, width)) | {
-            "gram": (width, width)
-        }
-        for name, shape in shapes.items():
-            if getattr(self, name).shape != shape:
-                raise UnsoundError(
-                    f"removal state: {name} is {getattr(self, name).shape}, expected {shape}"
-                )
-        if self.hessian.shape not in ((outputs, width, width), (1, width, width)):
-            raise UnsoundError(
-                f"removal state: hessian is {self.hessian.shape}, expected "
-                f"{(outputs, width, width)}"
-            )
-        if not all(
-            np.isfinite(getattr(self, name)).all()
-            for name in (*shapes, "hessian", "norm", "allowed")
-        ):
-            raise UnsoundError("removal state: a number is NaN or infinite")
+        self._check_shapes()
+        for name in ("weight", "tilt", "served", "reference", "hessian", "gram", "norm", "allowed"):
+            if not np.isfinite(getattr(self, name)).all():
+                raise UnsoundError("removal state: a number is NaN or infinite")
         if min(self.norm, self.count, self.removed) < 0:
             raise UnsoundError("removal state: a count or a norm is negative")
-        if not 0 <= self.residual <= self.allowed:
+        if not 0 <= self.residual <= self.allowed:  # nor where it is NaN
             raise UnsoundError(
-                f"removal state: the residual {self.residual:.3g} is above what is allowed, "
+                f"removal state: the residual {self.residual:.3g} exceeds the allowed "
                 f"{self.allowed:.3g}"
+            )
+
+    def _check_shapes(self) -> None:
+        """Raise UnsoundError unless every array has the shape that ``weight`` implies."""
+        outputs, width = self.weight.shape
+        shapes = dict.fromkeys(("weight", "tilt", "served", "reference"), (outputs, width))
+        for name, expected in {**shapes, "gram": (width, width)}.items():
+            shape = getattr(self, name).shape
+            if shape != expected:
+                raise UnsoundError(f"removal state: {name} is {shape}, expected {expected}")
+        for_each_output = (outputs, width, width)
+        if self.hessian.shape not in (for_each_output, (1, width, width)):
+            raise UnsoundError(
+                f"removal state: hessian is {self.hessian.shape}, expected {for_each_output}"
             )
 
     @property
     def noise(self) -> np.ndarray:
-        """[J, d] what is served less w, to rounding: as private as w itself."""
+        """[J, d] the served weights minus w, to rounding; as private as w itself."""
         return self.served - self.weight
 
 
 @dataclass(frozen=True)
 class RemovalProblem:
-    """The public numbers of one training, the draw of b given.
+    """The public numbers of one training, given its draw of b.
 
     Attributes:
         config: the certificate's settings.
-        setting: width, plan and relation; its loss has the constants that certificates need.
-        objective: L without b.
-        tilt: the draw of b, [J, d].
+        setting: width, batches and relation; of its loss, only the number of outputs is read.
+        objective: the loss and the regulariser.
+        tilt: [J, d] b.
     """
 
     config: RemovalConfig
@@ -220,178 +189,266 @@ class RemovalProblem:
     tilt: np.ndarray
 
     @classmethod
-    def of(
+    def from_setting(
         cls, config: RemovalConfig, setting: LinearSetting, tilt: np.ndarray
     ) -> "RemovalProblem":
-        """For a setting whose loss says how many outputs there are, and nothing more yet.
+        """Return the problem that some settings describe.
 
         Raises:
-            ConfigError: a relation that divides by the actual batch, or a B that was counted from
-                the records.
+            ConfigError: the relation divides by the actual batch size, or the normaliser was
+                counted from the records, so that it would change with every removal.
         """
-        rows_moved(setting.relation)
+        rows_moved(setting.relation)  # only because it refuses such relations
         if not setting.plan.declared:
             raise ConfigError(
-                "dataset.declared_size: certificate=removal regularises by a constant times the "
-                "number of records, and a "
-                "number counted from them would change with every removal: declare it, or "
-                "training.batch.normalizer"
+                Message(
+                    "{config:dataset.declared_size}: certificate=removal needs a declared size, "
+                    "because a regulariser that depended on the actual number of records would "
+                    "change with every removal; declare the size, or set "
+                    "{config:training.batch.normalizer}",
+                )
             )
         strength = setting.training.weight_decay * setting.plan.normalizer
-        return cls(config, setting, Objective(config.loss, strength), tilt)
+        objective = Objective(config.loss, strength)
+        return cls(config, setting, objective, tilt)
 
     @property
-    def reach(self) -> float:
-        """Upper bound on |w*| of each output, whatever the records."""
-        s, n = self.objective.strength, self.setting.plan.n_max
-        q = _longest(self.tilt) / s
+    def minimiser_norm(self) -> float:
+        """Upper bound on the norm of each output's minimiser, whatever the records."""
+        # Lemma 3 of docs/proofs/removal.md
+        strength = self.objective.strength
+        n_max = self.setting.plan.n_max
+        tilt_part = _max_row_norm(self.tilt) / strength
         if self.config.loss == "least_squares":
-            return (math.sqrt(n / s) / 2 + q) * COVER
-        return min(n / s + q, q + math.sqrt(q * q + 2 * n * math.log(2) / s)) * COVER
+            label_part = math.sqrt(n_max / strength) / 2
+            return (label_part + tilt_part) * COVER
+        by_gradient = n_max / strength + tilt_part
+        twice_loss_at_zero = 2 * n_max * math.log(2)
+        by_value = tilt_part + math.sqrt(tilt_part * tilt_part + twice_loss_at_zero / strength)
+        return min(by_gradient, by_value) * COVER
 
     @property
     def loss(self) -> LinearLoss:
-        """The constants of the loss on this problem."""
-        most = 1.0 if self.config.loss == "logistic" else next_up(1 + self.reach)
-        return removal_loss(self.setting.loss.outputs, self.objective.smoothness, most)
+        """The constants of the loss that certificates depend on."""
+        # Lemma 2 of docs/proofs/removal.md
+        derivative_bound = 1.0
+        if self.config.loss == "least_squares":
+            derivative_bound = next_up(1 + self.minimiser_norm)
+        outputs = self.setting.loss.outputs
+        return removal_loss(outputs, self.objective.smoothness, derivative_bound)
 
-    def length(self, allowed: float) -> float:
-        """Upper bound on |w| of each output, as computed to such a residual."""
-        return (self.reach + allowed / self.objective.strength) * COVER
-
-    @property
-    def largest(self) -> float:
-        """c, that no coordinate served under masking=output exceeds; the same before and after
-        removals.
-        """
-        most = max(
-            removal_budget(self.config, self.objective.strength) or 0.0, self.config.tolerance
-        )
-        return 2.0 ** math.ceil(math.log2((self.length(most) + TAIL * self.config.sigma) * COVER))
-
-    def served(self, weight: np.ndarray, again: int = 0) -> np.ndarray:
-        """[J, d] the weights that answer: w; under masking=output with noise, drawn anew by the
-        operating system.
+    def weight_norm(self, allowed: float) -> float:
+        """Bound the norm of each output's computed weights.
 
         Args:
-            again: of a simulation: which draw of the seed's this is.
+            allowed: bound on the residual that they were accepted with.
+        """
+        solver_distance = allowed / self.objective.strength
+        return (self.minimiser_norm + solver_distance) * COVER
+
+    @property
+    def served_limit(self) -> float:
+        """The limit that every served coordinate is clamped to with ``masking=output``.
+
+        It is a power of two, the same before and after removals, and beyond any weight with noise,
+        so the clamp never acts (Lemma 4 of docs/proofs/removal.md).
+        """
+        budget = removal_budget(self.config, self.objective.strength) or 0.0
+        max_allowed = max(budget, self.config.tolerance)
+        noise_tail = NOISE_TAIL_SIGMAS * self.config.sigma
+        largest = (self.weight_norm(max_allowed) + noise_tail) * COVER
+        return 2.0 ** math.ceil(math.log2(largest))
+
+    def serve(self, weight: np.ndarray, draw_index: int = 0) -> np.ndarray:
+        """Return the weights that answer queries, with fresh noise if ``masking=output``.
+
+        Args:
+            weight: [J, d] w.
+            draw_index: which draw of the seed to take, if the noise is seeded (a simulation).
+
+        Returns:
+            [J, d]: ``weight`` itself without noise on the output; else multiples of the noise's
+            lattice step.
         """
         if self.config.masking != "output":
             return weight
-        seed, most = self.config.seed, self.largest
-        source = SystemRandomness() if seed is None else SeededRandomness(seed + again)
-        return np.clip(noisy(weight, self.config.sigma, source), -most, most)
+        seed = self.config.seed
+        source = SystemRandomness() if seed is None else SeededRandomness(seed + draw_index)
+        with_noise = noisy(weight, self.config.sigma, source)
+        limit = self.served_limit
+        return np.clip(with_noise, -limit, limit)
 
     def check_served(self, state: RemovalState) -> None:
-        """Raise UnsoundError where these settings cannot have made what a state serves."""
+        """Check that these settings can have made the weights that a state serves.
+
+        Raises:
+            UnsoundError: there is a random term, noise, or a weight off the lattice or beyond the
+                limit, which the settings exclude.
+        """
         if self.config.masking != "loss" and state.tilt.any():
             raise UnsoundError(
-                "removal state: a random term in the loss, and certificate.masking has none"
+                Message(
+                    "removal state: the loss has a random term, which "
+                    "{config:certificate.masking} excludes",
+                )
             )
         if self.config.masking != "output":
             if not np.array_equal(state.served, state.weight):
                 raise UnsoundError(
-                    "removal state: what is served is not the weights, and no noise is on them"
+                    Message(
+                        "removal state: the served weights differ from the weights, but "
+                        "{config:certificate.masking} adds no noise to them",
+                    )
                 )
-        elif (
-            np.fmod(state.served, step_of(self.config.sigma)).any()
-            or np.abs(state.served).max() > self.largest
-        ):
+            return
+        lattice_step = step_of(self.config.sigma)
+        is_off_lattice = np.fmod(state.served, lattice_step).any()
+        if is_off_lattice or np.abs(state.served).max() > self.served_limit:
             raise UnsoundError(
-                "removal state: a weight that is served is not on the lattice of its noise"
+                "removal state: a served weight is not on the lattice of its noise, or exceeds "
+                "the limit"
             )
 
     def sensitivity(self, allowed: float) -> Sensitivity:
-        """How far one record moves the weights that are served.
+        """Bound how far one record moves the weights that are served, given the draws.
 
         Args:
-            allowed: public bound on the residual.
+            allowed: public bound on the residuals of both states that are compared.
+
+        Formal guarantees:
+            - Served weights of two datasets k records apart are at most k ``per_k`` apart, for
+              k >= 1, with the same b and the same noise (Lemma 5 of docs/proofs/removal.md).
+            - The draws are independent of the records.
         """
-        s = self.objective.strength
-        away, radius, lattice, root = (
-            next_up(allowed / s),
-            self.length(allowed),
-            0.0,
-            math.sqrt(self.setting.width),
-        )
+        strength = self.objective.strength
+        solver_distance = next_up(allowed / strength)
+        radius = self.weight_norm(allowed)
+        lattice_diameter = 0.0
         if self.config.masking == "output":
-            radius, lattice = root * self.largest * COVER, root * step_of(self.config.sigma)
-        rho = next_up(self.loss.reach / s)
-        rounding = 2 * next_up(away + (lattice / 2 + UNIT * radius) * COVER)
-        return Sensitivity(rho, rounding, radius, None, rows_moved(self.setting.relation))
+            root_width = math.sqrt(self.setting.width)
+            radius = root_width * self.served_limit * COVER
+            lattice_diameter = root_width * step_of(self.config.sigma)
+        rho = next_up(self.loss.derivative_bound / strength)
+        served_rounding = (lattice_diameter / 2 + UNIT * radius) * COVER
+        rounding = 2 * next_up(solver_distance + served_rounding)
+        rows = rows_moved(self.setting.relation)
+        return Sensitivity(rho, rounding, radius, rate_limit=None, rows=rows)
 
     def check_tolerance(self) -> None:
-        """Raise ConfigError where rounding alone may exceed the tolerance, or where it takes the
-        removal budget.
+        """Refuse a tolerance that rounding may exceed or that takes half of the removal budget.
+
+        Raises:
+            ConfigError: the tolerance is below four times ``gradient_rounding``, or above half of
+                the budget.
         """
-        least, tolerance = self.least_residual, self.config.tolerance
-        if not tolerance >= 4 * least:  # nor where that is NaN
+        # Lemma 6 of docs/proofs/removal.md
+        rounding = self.gradient_rounding
+        tolerance = self.config.tolerance
+        if not tolerance >= 4 * rounding:  # nor where that is NaN
             raise ConfigError(
-                f"certificate.tolerance={tolerance:g}: a gradient of up to "
-                f"{self.setting.plan.n_max} records is only known "
-                f"to {least:.2g}: use {4.01 * least:.2g} or more, or a larger training.weight_decay"
+                Message(
+                    "{config:certificate.tolerance}={tolerance:g}: a gradient of up to {n_max} "
+                    "records is only known to {rounding:.2g}, because of rounding; use "
+                    "{usable:.2g} or more, or a larger {config:training.weight_decay}",
+                    tolerance=tolerance,
+                    n_max=self.setting.plan.n_max,
+                    rounding=rounding,
+                    usable=4.01 * rounding,
+                )
             )
         budget = removal_budget(self.config, self.objective.strength)
         if budget is not None and tolerance > budget / 2:
             raise ConfigError(
-                f"certificate.tolerance={tolerance:g}: the removal budget is {budget:.3g} in all, "
-                "and the optimiser's "
-                "residual would take more than half of it: use a larger certificate.sigma, or a "
-                "smaller tolerance"
+                Message(
+                    "{config:certificate.tolerance}={tolerance:g}: the removal budget is "
+                    "{budget:.3g} in all, of which the optimiser's residual would take more than "
+                    "half; use a larger {config:certificate.sigma}, or a smaller tolerance",
+                    tolerance=tolerance,
+                    budget=budget,
+                )
             )
 
     @property
-    def least_residual(self) -> float:
-        """Bound on what a gradient errs by near the minimiser, from public numbers alone; all
-        outputs jointly.
+    def gradient_rounding(self) -> float:
+        """Bound on the rounding error of a gradient near the minimiser, over all outputs.
+
+        It follows from public numbers alone.
         """
-        setting, length = self.setting, np.array([self.length(self.config.tolerance)])
-        still = self.objective.strength * length + _longest(self.tilt)
-        sizes = np.array([setting.plan.n_max * self.loss.reach])
-        one = self.objective.rounding(length, still, sizes, setting.plan.n_max, setting.width)
-        return float(one[0]) * math.sqrt(setting.loss.outputs) * COVER
+        setting = self.setting
+        n_max = setting.plan.n_max
+        length = self.weight_norm(self.config.tolerance)
+        without_records = self.objective.strength * length + _max_row_norm(self.tilt)
+        (of_one_output,) = self.objective.gradient_rounding(
+            lengths=np.array([length]),
+            without_records=np.array([without_records]),
+            sizes=np.array([n_max * self.loss.derivative_bound]),
+            count=n_max,
+            width=setting.width,
+        )
+        return float(of_one_output) * math.sqrt(setting.loss.outputs) * COVER
 
 
-def removal_loss(outputs: int, smoothness: float, reach: float) -> LinearLoss:
-    """The constants that certificates need: one logit, or one for each class against the others."""
+def removal_loss(outputs: int, smoothness: float, derivative_bound: float) -> LinearLoss:
+    """Return the constants of a removable head's loss.
+
+    Args:
+        outputs: 1 for two classes; else one output for each class against the others.
+        smoothness: largest second derivative of the loss in a logit.
+        derivative_bound: largest first derivative, in absolute value.
+    """
     if outputs == 1:
-        return LinearLoss("binary", 1, reach, smoothness, 1.0, 1.0)
-    return LinearLoss("one_vs_all", outputs, reach, smoothness, 2.0, next_up(math.sqrt(outputs)))
+        return LinearLoss("binary", 1, derivative_bound, smoothness, 1.0, 1.0)
+    root_outputs = next_up(math.sqrt(outputs))
+    return LinearLoss("one_vs_all", outputs, derivative_bound, smoothness, 2.0, root_outputs)
 
 
 def removal_budget(config: RemovalConfig, strength: float) -> float | None:
-    """How large a residual may be; None without noise. sigma mu under masking=loss.
+    """Return how large a residual the noise hides, rounded down; None if there is no noise.
 
-    Under output strength sigma mu, less the tolerance: what training without the records would
-    leave itself, so that the two are close as they are computed. Rounded down, mu being the largest
-    whose Gaussian mechanism is (eps, delta)-private.
+    It is sigma mu with ``masking=loss``, and strength sigma mu - tolerance with ``masking=output``,
+    mu the largest whose Gaussian mechanism is (eps, delta)-private. The tolerance is what training
+    without the records would leave itself (Lemma 1 of docs/proofs/masking.md).
+
+    Args:
+        config: the settings; its noise, eps, delta and tolerance are read.
+        strength: of the objective.
     """
     if config.masking == "none":
         return None
     hidden = config.sigma * gaussian_mu(config.eps, config.delta)
-    return (
-        hidden / COVER if config.masking == "loss" else hidden * strength / COVER - config.tolerance
-    )
+    if config.masking == "loss":
+        return hidden / COVER
+    return hidden * strength / COVER - config.tolerance
 
 
 def draw_seed(config: RemovalConfig, checkpoints: Checkpoints = NOWHERE) -> int:
-    """The seed of a run's b, kept with its checkpoints while it lasts; a configured one makes a
-    simulation.
+    """Return the seed of a run's b: the configured one (a simulation), or a fresh secret one.
+
+    A fresh seed is stored with the run's checkpoints, so that a run that continues has the same b.
     """
     if config.seed is not None:
         return config.seed
-    return checkpoints.number(SEED, lambda: secrets.randbits(128))
+    return checkpoints.draw_once(SEED_NAME, lambda: secrets.randbits(128))
 
 
 def draw_tilt(
     config: RemovalConfig, shape: tuple[int, int], checkpoints: Checkpoints = NOWHERE
 ) -> np.ndarray:
-    """b, [J, d] float64, in double precision; zeros unless masking=loss."""
+    """Draw b, the random linear term of the loss.
+
+    Args:
+        config: the settings.
+        shape: (J, d).
+        checkpoints: where the seed of a killed run is found.
+
+    Returns:
+        [J, d] float64, N(0, sigma^2) in double precision; zeros unless ``masking=loss``.
+    """
     if config.masking != "loss":
         return np.zeros(shape)
-    return np.random.Generator(np.random.Philox(key=draw_seed(config, checkpoints))).normal(
-        0, config.sigma, shape
-    )
+    seed = draw_seed(config, checkpoints)
+    generator = np.random.Generator(np.random.Philox(key=seed))
+    return generator.normal(0, config.sigma, shape)
 
 
 def minimise(
@@ -402,93 +459,158 @@ def minimise(
     checkpoints: Checkpoints = NOWHERE,
     start: np.ndarray | None = None,
 ) -> RemovalState:
-    """Minimise L_b by Newton's method with a line search, then with the last Hessian as far as
-    rounding lets it.
+    """Minimise L_b by Newton's method with a line search.
+
+    Steps with the last Hessian follow, as long as they reduce the residual.
 
     Args:
-        features: [n, d], |x_i| <= 1; may be memory-mapped.
-        targets: [n, J].
-        start: [J, d]; None: 0.
+        problem: the public numbers and b.
+        features: [n, d] float32 or float64, rows of norm at most 1; may be memory-mapped.
+        targets: [n, J] as ``Objective.targets`` returns them.
+        on_progress: called after every Newton step.
+        checkpoints: where a killed run's state is found, and this one's is stored.
+        start: [J, d] weights to start from; None: 0.
+
+    Returns:
+        The state, whose residual is at most the tolerance; its noise is freshly drawn.
 
     Raises:
-        ConfigError: as ``RemovalProblem.check_tolerance``.
-        UnsoundError: the tolerance was not reached.
+        ConfigError: rounding may exceed the tolerance (``RemovalProblem.check_tolerance``).
+        UnsoundError: the tolerance was not met.
     """
     problem.check_tolerance()
-    objective, tilt = problem.objective, problem.tilt
-    weight, taken = np.zeros_like(tilt) if start is None else start.astype(np.float64), 0
-    if state := checkpoints.last():
-        weight, taken = state.tensors["weight"].numpy(), state.step
-    slope_at = partial(objective.slope, features=features, targets=targets, tilt=tilt)
+    objective = problem.objective
+    tilt = problem.tilt
+    tolerance = problem.config.tolerance
+    gradient_at = partial(objective.gradient, features=features, targets=targets, tilt=tilt)
     values_at = partial(objective.values, features=features, targets=targets, tilt=tilt)
-    # of one that was stopped at the end, the last again
-    for step in range(min(taken, STEPS - 1), STEPS):
-        slope, hessian = slope_at(weight), objective.hessian(weight, features)
-        reference, factors = weight, [cho_factor(matrix, lower=True) for matrix in hessian]
-        if slope.bound <= problem.config.tolerance:
+    weight = np.zeros_like(tilt) if start is None else start.astype(np.float64)
+    steps_done = 0
+    state = checkpoints.last()
+    if state:
+        weight = state.tensors["weight"].numpy()
+        steps_done = state.step
+    # A run that was stopped after its last step takes that one again, for its matrices.
+    for step in range(min(steps_done, NEWTON_STEPS - 1), NEWTON_STEPS):
+        gradient = gradient_at(weight)
+        hessian = objective.hessian(weight, features)
+        reference = weight
+        factors = [cho_factor(matrix, lower=True) for matrix in hessian]
+        if gradient.norm_bound <= tolerance:
             break
-        weight = _searched(
-            values_at, weight, slope.gradient, group().sent(newton_step(factors, slope.gradient))
-        )
-        checkpoints.offer(step + 1, partial(dict, weight=torch.from_numpy(weight)))
-        on_progress(Progress(step + 1, STEPS, step + 1, STEPS))
-    for _ in range(POLISH):
-        after = weight - group().sent(newton_step(factors, slope.gradient))
-        polished = slope_at(after)
-        if polished.bound >= slope.bound:
-            break
-        weight, slope = after, polished
-    if not slope.bound <= problem.config.tolerance:
+        direction = group().sent(solve_newton_step(factors, gradient.value))
+        weight = _line_search(values_at, weight, gradient.value, direction)
+        steps_done = step + 1
+        checkpoints.offer(steps_done, partial(dict, weight=torch.from_numpy(weight)))
+        on_progress(Progress(steps_done, NEWTON_STEPS, steps_done, NEWTON_STEPS))
+    weight, gradient = _polish(gradient_at, factors, weight, gradient)
+    # Lemma 1 of docs/proofs/removal.md
+    residual = gradient.norm_bound
+    if not residual <= tolerance:
         raise UnsoundError(
-            f"certificate.tolerance={problem.config.tolerance:g} was not reached in {STEPS} Newton "
-            "steps (the gradient's "
-            f"norm is at most {slope.bound:.3g}), so nothing is certified: raise the tolerance, or "
-            "training.weight_decay"
+            Message(
+                "{config:certificate.tolerance}={tolerance:g} was not reached in {steps} Newton "
+                "steps (the gradient's norm is at most {residual:.3g}), so nothing is "
+                "certified: raise the tolerance, or {config:training.weight_decay}",
+                tolerance=tolerance,
+                steps=NEWTON_STEPS,
+                residual=residual,
+            )
         )
-    products, count, served = gram(features), len(features), group().sent(problem.served(weight))
+    count = len(features)
+    products = gram(features)
     return RemovalState(
-        weight, tilt, served, reference, hessian, products, spectral_norm(products, count), slope.bound,
-        problem.config.tolerance, count,
-    )  # fmt: skip
-
-
-def newton_step(factors: list[tuple[np.ndarray, bool]], gradient: np.ndarray) -> np.ndarray:
-    """[J, d] H^-1 gradient of each output.
-
-    Args:
-        factors: Cholesky factors, one for each output, or one for all.
-    """
-    if len(factors) == 1:
-        return cho_solve(factors[0], gradient.T).T
-    return np.stack(
-        [cho_solve(factor, part) for factor, part in zip(factors, gradient, strict=True)]
+        weight=weight,
+        tilt=tilt,
+        served=group().sent(problem.serve(weight)),
+        reference=reference,
+        hessian=hessian,
+        gram=products,
+        norm=spectral_norm(products, count),
+        residual=residual,
+        allowed=tolerance,
+        count=count,
     )
 
 
-def _searched(
+def _polish(
+    gradient_at: Callable[[np.ndarray], ComputedGradient],
+    factors: list[CholeskyFactor],
+    weight: np.ndarray,
+    gradient: ComputedGradient,
+) -> tuple[np.ndarray, ComputedGradient]:
+    """Take Newton steps with the same Hessian as long as they reduce the residual.
+
+    Args:
+        gradient_at: the gradient at some [J, d] weights.
+        factors: of the Hessian, one for each output or one for all.
+        weight, gradient: where to start, and the gradient there.
+
+    Returns:
+        (weight, gradient) at the end.
+    """
+    for _ in range(POLISH_STEPS):
+        step = solve_newton_step(factors, gradient.value)
+        next_weight = weight - group().sent(step)
+        next_gradient = gradient_at(next_weight)
+        if next_gradient.norm_bound >= gradient.norm_bound:
+            break
+        weight = next_weight
+        gradient = next_gradient
+    return weight, gradient
+
+
+def solve_newton_step(factors: list[CholeskyFactor], gradient: np.ndarray) -> np.ndarray:
+    """Return [J, d] the inverse Hessian times the gradient, for each output.
+
+    Args:
+        factors: Cholesky factors of the Hessians, one for each output or one for all.
+        gradient: [J, d].
+    """
+    if len(factors) == 1:
+        return cho_solve(factors[0], gradient.T).T
+    steps = [cho_solve(factor, row) for factor, row in zip(factors, gradient, strict=True)]
+    return np.stack(steps)
+
+
+def _line_search(
     values_at: Callable[[np.ndarray], np.ndarray],
     weight: np.ndarray,
     gradient: np.ndarray,
-    step: np.ndarray,
+    direction: np.ndarray,
 ) -> np.ndarray:
-    """weight - t step, t halved for each output until the value falls as it should, to rounding."""
-    before, fall = values_at(weight), np.einsum("jd,jd->j", gradient, step)
-    t = np.ones((len(weight), 1))
-    for _ in range(HALVINGS):
-        short = values_at(weight - t * step) > before - 1e-4 * t[:, 0] * fall + 1e-12 * np.abs(
-            before
-        )
-        if not short.any():
+    """Return ``weight`` minus a step, halved for each output until its value decreases enough.
+
+    Args:
+        values_at: [J] the objective of each output at some [J, d] weights.
+        weight, gradient: [J, d] where to start, and the gradient there.
+        direction: [J, d] the full step.
+    """
+    values = values_at(weight)
+    predicted_decrease = np.einsum("jd,jd->j", gradient, direction)
+    step = np.ones((len(weight), 1))
+    for _ in range(STEP_HALVINGS):
+        required_decrease = SUFFICIENT_DECREASE * step[:, 0] * predicted_decrease
+        limits = values - required_decrease + VALUE_ROUNDING * np.abs(values)
+        is_too_long = values_at(weight - step * direction) > limits
+        if not is_too_long.any():
             break
-        t[short] /= 2
-    return weight - t * step
+        step[is_too_long] /= 2
+    return weight - step * direction
 
 
 def spectral_norm(products: np.ndarray, count: int) -> float:
-    """Upper bound on |X|_2 of K = X'X as ``objective.gram`` computes it."""
-    return math.sqrt(largest_eigenvalue(products, gram_rounding(count))) * COVER
+    """Bound the spectral norm of features X from above.
+
+    Args:
+        products: [d, d] X'X as ``objective.gram`` computes it.
+        count: the number of records.
+    """
+    squared_norm = largest_eigenvalue(products, gram_rounding(count))
+    return math.sqrt(squared_norm) * COVER
 
 
-def _longest(rows: np.ndarray) -> float:
-    """Upper bound on the longest row's norm; 0 where all are 0."""
-    return float(np.linalg.norm(rows, axis=1).max(initial=0.0)) * COVER
+def _max_row_norm(rows: np.ndarray) -> float:
+    """Bound the norm of the longest row of a [J, d] array from above; 0 if all are 0."""
+    norms = np.linalg.norm(rows, axis=1)
+    return float(norms.max(initial=0.0)) * COVER

@@ -1,56 +1,77 @@
-"""Selections over a batch that several processes share: the c most extreme bounds of all from those
-that each kept.
-
-Formal guarantees
-    The c least of a union are among the c least of its parts. Every process keeps as many of its
-    own records' bounds as are wanted of all of them, or all that it met, so that choosing anew from
-    what they kept gives the numbers that one process would have kept; their sum is one of integers,
-    in range by kernels/reference.py.
-"""
+"""Selections over a batch that several processes share: the most extreme bounds of all records."""
 
 import torch
 from torch import Tensor
 
 from agt.distributed import Group
-from agt.kernels.reference import NONE, Extremes
+from agt.kernels.reference import EMPTY_SLOT, Extremes
 
-_AT_ONCE = 1 << 24  # numbers that are exchanged together
+_EXCHANGED_NUMBERS = 1 << 24  # how many numbers processes exchange at once
 
 
 def selected_sums(group: Group, extremes: Extremes, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """(sum of the greatest lower bounds, sum of the least upper bounds) over all processes: this
-    one's part of both.
+    """Return this process's part of the sums over the most extreme bounds of all processes.
 
-    Each process chooses for a share of the parameters, so that what is kept crosses once; for all
-    others it has 0, and the sum over processes (``Group.total``) is the selection's.
+    Each process selects for its own share of the parameters, so that every number is sent once.
+
+    Formal guarantees
+        * The parts add up, over all processes, to what ``Extremes.result`` would give if one
+          process had taken in all records (Lemma 7 of docs/proofs/training.md).
+        * The result of a process that is alone is ``extremes.result()``.
 
     Args:
-        counts: [K] how many are wanted.
+        group: the processes; all of them call this alike.
+        extremes: what this process collected of its own records.
+        counts: [K] how many bounds to select at each k, as ``extremes`` was made for.
 
     Returns:
-        As ``Extremes.result``, which it is where a process is alone.
+        (sums of the greatest lower bounds, sums of the least upper bounds), int64 of shape
+        [K, *shape of the parameter]; 0 for parameters that other processes select for.
     """
     if group.size == 1:
         return extremes.result()
-    greatest, least = (_chosen(group, kept, counts) for kept in extremes.kept())
-    return greatest.neg_(), least
+    negated_lower, upper = extremes.selected_values()
+    lower_sums = _sum_least(group, negated_lower, counts).neg_()
+    upper_sums = _sum_least(group, upper, counts)
+    return lower_sums, upper_sums
 
 
-def _chosen(group: Group, kept: Tensor, counts: Tensor) -> Tensor:
-    """int64 [K, *shape] the sum of the ``counts`` least, for this process's share of the
-    parameters, of all processes'.
+def _sum_least(group: Group, collected: Tensor, counts: Tensor) -> Tensor:
+    """Return the sums of the least numbers that any process collected.
+
+    Args:
+        group: the processes.
+        collected: int32 [K, *shape, c] the least numbers of this process's records in any order, at
+            most c of them; the rest are ``EMPTY_SLOT``.
+        counts: [K] how many to sum at each k, at most c.
+
+    Returns:
+        int64 [K, *shape], which is 0 outside of this process's share of the parameters.
     """
-    flat = kept.flatten(1, -2)
-    ks, parameters, most = flat.shape
-    sums = torch.zeros((ks, parameters), dtype=torch.int64, device=kept.device)
-    share = max(1, min(-(-parameters // group.size), _AT_ONCE // (max(1, ks * most) * group.size)))
-    used = torch.arange(most, device=kept.device) < counts[:, None, None]
-    for start in range(0, parameters if most else 0, share * group.size):
-        given = flat.new_full((ks, share * group.size, most), NONE)
-        some = flat[:, start : start + share * group.size]
-        given[:, : some.shape[1]] = some
-        came = group.dealt(given.view(ks, group.size, share, most).transpose(0, 1))
-        least = came.permute(1, 2, 0, 3).flatten(2).topk(most, largest=False).values
-        mine = sums[:, start + group.rank * share : start + (group.rank + 1) * share]
-        mine += torch.where(used & (least != NONE), least, 0).sum(dim=2)[:, : mine.shape[1]]
-    return sums.view(kept.shape[:-1])
+    flat = collected.flatten(1, -2)
+    ks, parameters, slots = flat.shape
+    sums = torch.zeros((ks, parameters), dtype=torch.int64, device=collected.device)
+    share = _share_size(group.size, ks, parameters, slots)
+    chunk_size = share * group.size
+    is_counted = torch.arange(slots, device=collected.device) < counts[:, None, None]
+    for start in range(0, parameters if slots else 0, chunk_size):
+        chunk = flat[:, start : start + chunk_size]
+        padded = flat.new_full((ks, chunk_size, slots), EMPTY_SLOT)
+        padded[:, : chunk.shape[1]] = chunk
+        sent = padded.view(ks, group.size, share, slots).transpose(0, 1)
+        received = group.dealt(sent)  # [process, K, share, c]
+        candidates = received.permute(1, 2, 0, 3).flatten(2)
+        smallest = candidates.topk(slots, largest=False).values
+        chosen = torch.where(is_counted & (smallest != EMPTY_SLOT), smallest, 0)
+        own_start = start + group.rank * share
+        own_sums = sums[:, own_start : own_start + share]
+        own_sums += chosen.sum(dim=2)[:, : own_sums.shape[1]]
+    return sums.view(collected.shape[:-1])
+
+
+def _share_size(processes: int, ks: int, parameters: int, slots: int) -> int:
+    """Return for how many parameters of a chunk each process selects, at least 1."""
+    equal_share = -(-parameters // processes)
+    numbers_per_parameter = max(1, ks * slots)
+    affordable = _EXCHANGED_NUMBERS // (numbers_per_parameter * processes)
+    return max(1, min(equal_share, affordable))

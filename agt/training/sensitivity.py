@@ -1,55 +1,15 @@
-"""How far one record can move a linear head: the constants of method.md section 5, from public
-numbers alone.
+"""How far one record can move a linear head that plain SGD trains, from public numbers alone.
 
-Setting. theta_0 = 0; step t takes theta' = a_t theta - s_t sum_{i in batch} c(y_i, theta.phi_i) (x)
-phi_i, with the floating point numbers a_t = 1 - lr_t lambda and s_t = lr_t / B, |phi_i| <= 1, and c
-the loss's derivative in the logits. c is the gradient of a convex function, h-smooth, and |c| <= C:
+``sgd_sensitivity`` is for runs of SGD (training/linear.py); minimisers and removable heads fill in
+the same ``Sensitivity``. Derivative c of the loss in the logits, its bound C and its smoothness h:
 
-| loss       | c                              | C          | h   |
-|------------|--------------------------------|------------|-----|
-| binary     | clamp(sigmoid(f) - y, -C, C)   | min(C, 1)  | 1/4 |
-| one_vs_all | the same for each class        | min(C, 1)  | 1/4 |  (numbers are per class)
-| softmax    | p - e_y, never clamped         | sqrt 2     | 1/2 |
+| loss       | c                             | C         | h   |
+|------------|-------------------------------|-----------|-----|
+| binary     | clamp(sigmoid(f) - y, -C, C)  | min(C, 1) | 1/4 |
+| one_vs_all | the same for each class alone | min(C, 1) | 1/4 |
+| softmax    | p - e_y, never clamped        | sqrt 2    | 1/2 |
 
-A clamped derivative of one logit is still nondecreasing, hence the gradient of a convex function; a
-clamped softmax gradient is not a gradient at all, and is refused.
-
-Formal guarantees
-    Step size. If s_t h n_max <= 2 a_t (checked in rational arithmetic), then for any batch of up to
-    n_max records the step S is a_t-Lipschitz: it is a_t (I - (s_t / a_t) grad F), F is convex and h
-    n_max-smooth since |phi| <= 1, and I - eta grad F does not expand for eta <= 2 / smoothness
-    (Baillon-Haddad).
-    One record. Let D' be D with one record z more. A record's batch depends on its own unit alone,
-    so S' = S - s_t c(z) phi_z where z takes part and S' = S elsewhere: |theta'_{t+1} - theta_{t+1}|
-    <= a_t |theta'_t - theta_t| + s_t C [z in batch t]. z takes part in one batch of each epoch, its
-    hash deciding anew which one. So
-        rho = sum over epochs of max over the epoch's steps t of s_t C prod_{s > t} a_s
-    whatever D and z are. k records: k rho, through datasets that hold what D and D' share and then
-    some: none of their batches exceeds n_max.
-    One label. Let D' be D with another label at z, whose batch that does not change
-    (``Dataset.label_free``): then S' = S
-    - s_t (c(y', f) - c(y, f)) phi_z where z takes part, so r rho bounds this if |c(y', f) - c(y,
-    f)| <= r C. Always r = 2 will do. r = 1 does for a softmax, |e_y - e_y'| = sqrt 2 = C, and for
-    one logit (in one_vs_all each class's) if C = 1: sigmoid(f) - 1 and sigmoid(f) are 1 apart, and
-    a clamp brings no two numbers farther apart.
-    Rounding. A computed step is within tau_t of the exact one, with g(n) = n u / (1 - n u), u =
-    2^-53, in any order of summation, fused or not:
-      - logits err by g(w) R_t, R_t >= |theta_t| public (R_{t+1} = a_t R_t + s_t n_max C + tau_t); c
-        then by e = h g(w) R_t + 16 J^1.5 u (sigmoid and softmax: margins of 8 u and (J + 8) u each;
-        the rest is the subtraction);
-      - the sum of up to n_max products errs by g(n_max + 2) n_max (C + e) in norm: each coordinate
-        by g sum |c||phi_j|, and the norm of a sum is at most the sum of norms;
-      - the last line rounds four times: 4 u (a_t R_t + s_t n_max (C + e)).
-    Both runs err, so computed parameters differ by at most k rho + 2 W with W = sum_t tau_t prod_{s
-    > t} a_s, which is at most k (rho + 2 W) = k rho_fp for k >= 1. The same D twice, in another
-    order or with other threads: 2 W.
-    The mean of several iterates moves by at most the mean of what they move by; its own rounding
-    g(m + 2) R is added to W.
-    Every number here is rounded up: the recursions step to the next float after each operation, tau
-    carries a factor 1 + 2^-20 for its own dozen roundings.
-
-Sources: method.md section 5; Hardt, Recht, Singer (2016) for stability of SGD; 002 for its use in
-output perturbation.
+Proofs: docs/proofs/sensitivity.md.
 """
 
 import math
@@ -59,77 +19,90 @@ from fractions import Fraction
 import numpy as np
 
 from agt.errors import ConfigError
+from agt.messages import Message, Setting
 from agt.numeric import COVER, UNIT, gamma_up, next_up
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan
 from agt.training.recipe import Recipe
 from agt.training.sgd import learning_rate
-from agt.training.spectral import TINY
+from agt.training.spectral import UNDERFLOW_ALLOWANCE
 
 
 @dataclass(frozen=True)
 class LinearLoss:
-    """A loss on linear logits, and what a step-size condition and a sensitivity need of it.
+    """A loss of a linear head, with the constants that its sensitivity depends on.
 
     Attributes:
-        kind: binary (one logit), one_vs_all or softmax.
-        outputs: J, rows of theta.
-        reach: C.
-        smoothness: h.
-        pair: a margin moves by at most ``pair`` times what theta (one class's part, for one_vs_all)
-            moves.
-        whole: the norm of all of theta moves by at most ``whole`` times as much.
+        kind: ``binary`` (one logit for two classes), ``one_vs_all`` or ``softmax``.
+        outputs: J, the number of logits and of rows of the weights.
+        derivative_bound: C, a bound on the norm of the loss's derivative in the logits; of each
+            class's derivative for ``one_vs_all``.
+        smoothness: h, the Lipschitz constant of that derivative.
+        margin_factor: a margin at a feature vector of norm 1 moves by at most this times the
+            movement of the weights (of one class's weights, for ``one_vs_all``).
+        all_classes_factor: the weights of all classes together move by at most this times the same
+            movement.
     """
 
     kind: str
     outputs: int
-    reach: float
+    derivative_bound: float
     smoothness: float
-    pair: float
-    whole: float
+    margin_factor: float
+    all_classes_factor: float
 
     @classmethod
-    def of(cls, training: TrainingConfig, classes: int) -> "LinearLoss":
-        """From the loss's name and the number of classes.
+    def from_settings(cls, training: TrainingConfig, classes: int) -> "LinearLoss":
+        """Return the loss that the training settings name.
+
+        Args:
+            training: its ``loss`` and ``clip`` are read.
+            classes: the number of classes; ``binary_cross_entropy`` is ``binary`` for two and
+                ``one_vs_all`` for more.
 
         Raises:
-            ConfigError: a loss whose gradient nothing bounds, or a softmax's gradient would be
-                clamped.
+            ConfigError: no bound of the loss's derivative is known, or a softmax's derivative would
+                be clamped (clip below 1).
         """
         if training.loss not in ("binary_cross_entropy", "cross_entropy"):
             raise ConfigError(
-                f"training.loss={training.loss}: no closed form covers it: use "
-                "training.loss=binary_cross_entropy, or "
-                "certificate=box"
+                Message(
+                    "{config:training.loss}={loss}: no certificate in closed form covers this "
+                    "loss; use {config:training.loss}=binary_cross_entropy, or certificate=box",
+                    loss=training.loss,
+                )
             )
         if training.loss == "cross_entropy":
             if training.clip < 1:
                 raise ConfigError(
-                    f"training.clip={training.clip:g}: a clamped softmax gradient is no gradient "
-                    "of a convex function, so "
-                    "nothing bounds how far it moves: use training.clip=1 (nothing is clamped), "
-                    "or, for linear heads, "
-                    "training.loss=binary_cross_entropy, which trains one clamped classifier for "
-                    "each class"
+                    Message(
+                        "{config:training.clip}={clip:g}: a clamped softmax gradient is not the "
+                        "gradient of a convex function, so nothing bounds how far training "
+                        "moves; use {config:training.clip}=1 (nothing is clamped), or "
+                        "{config:training.loss}=binary_cross_entropy, which trains one clamped "
+                        "classifier for each class",
+                        clip=training.clip,
+                    )
                 )
-            root = next_up(math.sqrt(2))
-            return cls("softmax", classes, root, 0.5, root, 1.0)
-        reach = min(training.clip, 1.0)
+            root_two = next_up(math.sqrt(2))
+            return cls("softmax", classes, root_two, 0.5, root_two, 1.0)
+        derivative_bound = min(training.clip, 1.0)
         if classes == 2:
-            return cls("binary", 1, reach, 0.25, 1.0, 1.0)
-        return cls("one_vs_all", classes, reach, 0.25, 2.0, next_up(math.sqrt(classes)))
+            return cls("binary", 1, derivative_bound, 0.25, 1.0, 1.0)
+        root_classes = next_up(math.sqrt(classes))
+        return cls("one_vs_all", classes, derivative_bound, 0.25, 2.0, root_classes)
 
 
 @dataclass(frozen=True)
 class LinearSetting:
-    """The public numbers that decide how far a linear head's training moves.
+    """The public settings that a linear head's sensitivity follows from.
 
     Attributes:
-        loss: which loss, with its constants.
-        width: w, coordinates of phi.
-        training: the schedule, and lambda.
-        plan: the plan of batches, B and n_max with it.
+        loss: the loss and its constants.
+        width: the number of public features of a record.
+        training: learning rates and weight decay.
+        plan: the batches: how many, their public normaliser B, and n_max, the most records of one.
         relation: which datasets are neighbours.
     """
 
@@ -140,35 +113,46 @@ class LinearSetting:
     relation: RelationConfig
 
     @classmethod
-    def of(cls, recipe: Recipe, records: int, width: int) -> "LinearSetting":
-        """For a number of records, which matters only where no size was declared.
+    def from_recipe(cls, recipe: Recipe, records: int, width: int) -> "LinearSetting":
+        """Return the settings of a recipe.
+
+        Args:
+            recipe: how to train.
+            records: the number of training records, read only if no public size was declared.
+            width: the number of public features of a record.
 
         Raises:
-            ConfigError: a loss that no closed form covers, or sizes of batches out of range.
+            ConfigError: no closed form covers the loss, or a batch size is out of range.
         """
-        loss = LinearLoss.of(recipe.training, recipe.classes)
-        return cls(loss, width, recipe.training, recipe.plan(records), recipe.relation)
+        loss = LinearLoss.from_settings(recipe.training, recipe.classes)
+        plan = recipe.plan(records)
+        return cls(loss, width, recipe.training, plan, recipe.relation)
 
     @property
     def rate_limit(self) -> float:
-        """The largest learning rate under which no step expands: 2 / (2 lambda + h n_max / B)."""
-        return 2 / (
-            2 * self.training.weight_decay
-            + self.loss.smoothness * self.plan.n_max / self.plan.normalizer
-        )
+        """The largest learning rate at which no step drives two heads apart.
+
+        It is 2 / (2 weight_decay + h n_max / B), to rounding; ``StepCoefficients.may_expand``
+        decides exactly.
+        """
+        plan = self.plan
+        loss_curvature = self.loss.smoothness * plan.n_max / plan.normalizer
+        return 2 / (2 * self.training.weight_decay + loss_curvature)
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How far training moves, all of it public.
+    """How far training can move a head, in l2 norm and from public numbers alone.
+
+    Distances are of the whole weights for ``binary`` and ``softmax``, of one class's weights for
+    ``one_vs_all``.
 
     Attributes:
-        rho: what one record moves theta by (one class's part of it, for one_vs_all), l2, in exact
-            arithmetic.
-        rounding: 2 W: how far two computed runs on the same records may lie apart.
-        radius: R, a bound on theta's norm.
-        rate_limit: the largest learning rate that is allowed, None where any is.
-        rows: records that one k moves: ``relation.unit_rows``, twice that under substitute.
+        rho: how far one record moves the weights in exact arithmetic.
+        rounding: how far apart two computed runs on the same records can be.
+        radius: a bound on the norm of the computed weights.
+        rate_limit: the largest learning rate that is allowed; None where no step size matters.
+        rows: how many records one k of the relation moves (``rows_moved``).
     """
 
     rho: float
@@ -179,134 +163,265 @@ class Sensitivity:
 
     @property
     def rho_fp(self) -> float:
-        """What one record moves the computed theta by."""
+        """How far one record moves the computed weights."""
         return next_up(self.rho + self.rounding)
 
     @property
     def per_k(self) -> float:
-        """What one k of the relation moves the computed theta by."""
+        """How far one k of the relation moves the computed weights."""
         return next_up(self.rows * self.rho_fp)
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """One step's public floats: theta' = keep * theta - step * (summed gradient)."""
+class StepCoefficients:
+    """The two public numbers of one step of SGD with decoupled weight decay.
 
-    keep: float
-    step: float
+    The step is theta' = ``decay_factor`` theta - ``step_size`` (sum of the batch's gradients).
+
+    Attributes:
+        decay_factor: 1 - lr weight_decay.
+        step_size: lr / B, B the public normaliser.
+    """
+
+    decay_factor: float
+    step_size: float
 
     @classmethod
-    def at(cls, training: TrainingConfig, plan: BatchPlan, step: int) -> "Schedule":
-        """Of step number ``step``."""
-        lr = learning_rate(training, step)
-        return cls(1 - lr * training.weight_decay, lr / plan.normalizer)
+    def at_step(cls, training: TrainingConfig, plan: BatchPlan, step: int) -> "StepCoefficients":
+        """Return the numbers of one step; the first is step 0."""
+        rate = learning_rate(training, step)
+        decay_factor = 1 - rate * training.weight_decay
+        return cls(decay_factor, step_size=rate / plan.normalizer)
 
-    def expands(self, loss: LinearLoss, n_max: int) -> bool:
-        """True unless s h n_max <= 2 a, compared exactly."""
-        return Fraction(self.step) * Fraction(loss.smoothness) * n_max > 2 * Fraction(self.keep)
+    def may_expand(self, loss: LinearLoss, n_max: int) -> bool:
+        """Return whether the step may drive two heads apart, decided in rational arithmetic.
+
+        It cannot if step_size h n_max <= 2 decay_factor, for any batch of up to n_max records
+        (Lemma 1 of docs/proofs/sensitivity.md).
+        """
+        step_curvature = Fraction(self.step_size) * Fraction(loss.smoothness) * n_max
+        return step_curvature > 2 * Fraction(self.decay_factor)
 
 
 def rows_moved(relation: RelationConfig, loss: LinearLoss | None = None) -> int:
-    """Records that one k of the relation moves, or a label as far as one (see above, "One label").
+    """Return how many records one k of the relation moves, a changed label counted as records.
+
+    A label that changes counts as one record or as two (Lemma 3 of docs/proofs/sensitivity.md).
 
     Args:
-        loss: of a linear head, whose labels may change; None: of any model.
+        relation: which datasets are neighbours.
+        loss: the loss of a linear head, whose labels may change; None: any model.
 
     Raises:
-        ConfigError: labels alone change, or the relation divides by the actual batch, whose size
-            one record changes.
+        ConfigError: only labels change and no loss was given, or the relation divides by the actual
+            batch size, which one record changes.
     """
-    gradient_norm = None if loss is None else loss.reach
-    return RELATIONS[relation.name].rows_moved(relation.unit_rows, gradient_norm)
+    derivative_bound = None if loss is None else loss.derivative_bound
+    rule = RELATIONS[relation.name]
+    return rule.rows_moved(relation.unit_rows, derivative_bound)
 
 
 def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:
-    """The constants of a run of SGD.
+    """Bound how far one record moves the weights that plain SGD from 0 ends with.
 
     Args:
-        average: the model is the mean of this many last iterates.
+        setting: the public settings of the run.
+        average: the model is the mean of this many last iterates; 1: the last one.
+
+    Formal guarantees:
+        - Two computed runs whose records are k apart under the relation have weights at most
+          k ``per_k`` apart, for every k >= 1; two runs on the same records at most ``rounding``.
+        - No record is read: all that enters is public.
+        - Every number is rounded up.
 
     Raises:
-        ConfigError: momentum, a step that may expand, or more iterates averaged than there are.
+        ConfigError: the relation is not covered, there is momentum, a step may drive two heads
+            apart, or more iterates are averaged than there are steps.
     """
-    loss, plan = setting.loss, setting.plan
-    rows = rows_moved(setting.relation, loss)
-    check_optimizer(setting.training)
-    if average > plan.steps:
-        raise ConfigError(f"certificate.average={average}: there are only {plan.steps} steps")
-    done = current = spread = radius = 0.0
-    moved = wandered = farthest = 0.0
-    for t in range(plan.steps):
-        at = Schedule.at(setting.training, plan, t)
-        if at.expands(loss, plan.n_max):
-            raise ConfigError(_too_large(setting, t))
-        tau = _step_rounding(setting, at, radius)
-        if t % plan.count == 0:  # a new epoch: the record's batch is drawn anew
-            done, current = next_up(done + current), 0.0
-        done = next_up(done * at.keep)
-        current = max(next_up(current * at.keep), next_up(at.step * loss.reach))
-        spread = next_up(next_up(spread * at.keep) + tau)
-        radius = next_up(
-            next_up(next_up(radius * at.keep) + next_up(next_up(at.step * plan.n_max) * loss.reach))
-            + tau
+    rows = rows_moved(setting.relation, setting.loss)
+    check_no_momentum(setting.training)
+    steps = setting.plan.steps
+    if average > steps:
+        raise ConfigError(
+            Message(
+                "{config:certificate.average}={average}: there are only {steps} steps",
+                average=average,
+                steps=steps,
+            )
         )
-        farthest = max(farthest, radius)
-        if t >= plan.steps - average:
-            moved, wandered = next_up(moved + next_up(done + current)), next_up(wandered + spread)
-    rho, spread = next_up(moved / average), next_up(wandered / average)
+    all_coefficients = _checked_coefficients(setting)
+    movements = _movement_bounds(setting, all_coefficients)
+    drifts, radii = _rounding_bounds(setting, all_coefficients)
+    max_radius = max(radii)
+    rho = _mean_rounded_up(movements[-average:])
+    drift = _mean_rounded_up(drifts[-average:])
     if average > 1:
-        spread = next_up(spread + next_up(gamma_up(average + 2) * farthest))
-    return Sensitivity(rho, 2 * spread, next_up(farthest + spread), setting.rate_limit, rows)
+        # Lemma 6 of docs/proofs/sensitivity.md: the mean is rounded, too.
+        mean_rounding = next_up(gamma_up(average + 2) * max_radius)
+        drift = next_up(drift + mean_rounding)
+    final_radius = next_up(max_radius + drift)
+    return Sensitivity(rho, 2 * drift, final_radius, setting.rate_limit, rows)
 
 
-def check_optimizer(training: TrainingConfig) -> None:
-    """Raise ConfigError if the optimizer remembers: with momentum a step is no function of theta
-    alone.
+def _checked_coefficients(setting: LinearSetting) -> list[StepCoefficients]:
+    """Return the coefficients of every step of a run.
+
+    Raises:
+        ConfigError: a step may drive two heads apart.
+    """
+    all_coefficients = []
+    for step in range(setting.plan.steps):
+        coefficients = StepCoefficients.at_step(setting.training, setting.plan, step)
+        if coefficients.may_expand(setting.loss, setting.plan.n_max):
+            raise ConfigError(_refused_learning_rate(setting, step))
+        all_coefficients.append(coefficients)
+    return all_coefficients
+
+
+def _movement_bounds(
+    setting: LinearSetting, all_coefficients: list[StepCoefficients]
+) -> list[float]:
+    """Bound, after each step, how far one record has moved the weights in exact arithmetic."""
+    # Lemma 2 of docs/proofs/sensitivity.md: a record is in one batch of each epoch, so of an
+    # epoch's steps only the one that moves the weights furthest counts.
+    bounds = []
+    earlier_epochs = 0.0
+    this_epoch = 0.0
+    for step, coefficients in enumerate(all_coefficients):
+        if step % setting.plan.count == 0:
+            earlier_epochs = next_up(earlier_epochs + this_epoch)
+            this_epoch = 0.0
+        earlier_epochs = next_up(earlier_epochs * coefficients.decay_factor)
+        if_moved_before = next_up(this_epoch * coefficients.decay_factor)
+        if_moved_now = next_up(coefficients.step_size * setting.loss.derivative_bound)
+        this_epoch = max(if_moved_before, if_moved_now)
+        bounds.append(next_up(earlier_epochs + this_epoch))
+    return bounds
+
+
+def _rounding_bounds(
+    setting: LinearSetting, all_coefficients: list[StepCoefficients]
+) -> tuple[list[float], list[float]]:
+    """Bound the rounding error and the norm of the computed weights after each step.
+
+    Returns:
+        (bounds on the distance from exact weights, bounds on the norm), one of each a step.
+    """
+    # Lemma 5 of docs/proofs/sensitivity.md
+    drifts = []
+    radii = []
+    drift = 0.0
+    radius = 0.0
+    for coefficients in all_coefficients:
+        step_rounding = _step_rounding(setting, coefficients, radius)
+        decayed_drift = next_up(drift * coefficients.decay_factor)
+        drift = next_up(decayed_drift + step_rounding)
+        summed_step_size = next_up(coefficients.step_size * setting.plan.n_max)
+        update_bound = next_up(summed_step_size * setting.loss.derivative_bound)
+        decayed_radius = next_up(radius * coefficients.decay_factor)
+        radius = next_up(next_up(decayed_radius + update_bound) + step_rounding)
+        drifts.append(drift)
+        radii.append(radius)
+    return drifts, radii
+
+
+def _mean_rounded_up(numbers: list[float]) -> float:
+    """Return an upper bound of the mean of nonnegative numbers."""
+    total = 0.0
+    for number in numbers:
+        total = next_up(total + number)
+    return next_up(total / len(numbers))
+
+
+def check_no_momentum(training: TrainingConfig) -> None:
+    """Refuse momentum, with which a step depends on more than the current weights.
+
+    Raises:
+        ConfigError: ``training.momentum`` is not 0.
     """
     if training.momentum:
         raise ConfigError(
-            f"training.momentum={training.momentum:g}: every certificate but box is proved for "
-            "plain SGD: use "
-            "training.momentum=0 (the largest momentum allowed), or certificate=box"
+            Message(
+                "{config:training.momentum}={momentum:g}: only certificate=box covers momentum; "
+                "use {config:training.momentum}=0, or certificate=box",
+                momentum=training.momentum,
+            )
         )
 
 
-def _too_large(setting: LinearSetting, step: int) -> str:
-    training, plan, lr = setting.training, setting.plan, learning_rate(setting.training, step)
-    shown = math.floor(setting.rate_limit * 1e4) / 1e4
-    key = "training.lr_min" if lr <= training.lr_min else "training.lr"
-    return (
-        f"{key}: the learning rate {lr:g} of step {step} may drive two models apart: the limit "
-        f"is 2 / (2 weight_decay + {setting.loss.smoothness:g} n_max / normalizer) = {shown:g} for "
-        f"n_max = {plan.n_max}, "
-        f"normalizer = {plan.normalizer:g}, weight_decay = {training.weight_decay:g}: use "
-        f"{shown:g} at most"
+def _refused_learning_rate(setting: LinearSetting, step: int) -> Message:
+    """Return the message about a learning rate at which a step may drive two heads apart."""
+    training = setting.training
+    plan = setting.plan
+    rate = learning_rate(training, step)
+    key = "training.lr_min" if rate <= training.lr_min else "training.lr"
+    limit = math.floor(setting.rate_limit * 1e4) / 1e4  # rounded down: it must be allowed
+    return Message(
+        "{setting}: the learning rate {rate:g} of step {step} may drive two models apart, because "
+        "it is above 2 / (2 weight_decay + {smoothness:g} n_max / normalizer) with n_max = "
+        "{n_max}, normalizer = {normalizer:g}, weight_decay = {weight_decay:g}; use {limit:g} at "
+        "most",
+        setting=Setting(key),
+        rate=rate,
+        step=step,
+        smoothness=setting.loss.smoothness,
+        n_max=plan.n_max,
+        normalizer=plan.normalizer,
+        weight_decay=training.weight_decay,
+        limit=limit,
     )
 
 
-def _step_rounding(setting: LinearSetting, at: Schedule, radius: float) -> float:
-    """tau of one step, of up to n_max records, from a theta of norm at most ``radius`` (see
-    above).
+def _step_rounding(setting: LinearSetting, coefficients: StepCoefficients, radius: float) -> float:
+    """Bound the rounding error of one computed step of up to n_max records, in norm.
+
+    Args:
+        setting: the public settings of the run.
+        coefficients: the step's numbers.
+        radius: bound on the norm of the weights before the step.
     """
-    loss, n_max = setting.loss, setting.plan.n_max
-    error = loss.smoothness * gamma_up(setting.width) * radius + 16 * loss.outputs**1.5 * UNIT
-    total = n_max * error + gamma_up(n_max + 2) * n_max * (loss.reach + error)
-    tau = at.step * total + 4 * UNIT * (at.keep * radius + at.step * n_max * (loss.reach + error))
-    return tau * COVER + TINY
+    # Lemma 4 of docs/proofs/sensitivity.md
+    loss = setting.loss
+    n_max = setting.plan.n_max
+    step_size = coefficients.step_size
+    from_logits = loss.smoothness * gamma_up(setting.width) * radius
+    from_activation = 16 * loss.outputs**1.5 * UNIT
+    derivative_error = from_logits + from_activation
+    computed_derivative = loss.derivative_bound + derivative_error
+    summation_error = gamma_up(n_max + 2) * n_max * computed_derivative
+    sum_error = n_max * derivative_error + summation_error
+    update_size = step_size * n_max * computed_derivative
+    weight_size = coefficients.decay_factor * radius + update_size
+    error = step_size * sum_error + 4 * UNIT * weight_size
+    return error * COVER + UNDERFLOW_ALLOWANCE
 
 
-def sum_rounding(setting: LinearSetting, radius: float) -> float:
-    """Bound on the error of a computed gradient sum of n_max records at a theta of norm at most
-    ``radius``.
+def gradient_sum_rounding(setting: LinearSetting, radius: float) -> float:
+    """Bound the rounding error of a computed gradient sum of up to n_max records, in norm.
+
+    Args:
+        setting: the public settings of the run.
+        radius: bound on the norm of the weights at which the gradients are taken.
     """
-    return _step_rounding(setting, Schedule(0.0, 1.0), radius)
+    only_the_sum = StepCoefficients(decay_factor=0.0, step_size=1.0)
+    return _step_rounding(setting, only_the_sum, radius)
 
 
 def margin_rounding(loss: LinearLoss, width: int, radius: float, length: np.ndarray) -> np.ndarray:
-    """[n] bound on the error of a computed margin: one dot product, or the difference of two.
+    """Bound the rounding error of computed margins.
+
+    A margin is one dot product of weights and features (``binary``), or the difference of two.
 
     Args:
-        length: [n] upper bounds on |phi|.
+        loss: the loss of the head.
+        width: the number of public features.
+        radius: bound on the norm of one row of the weights.
+        length: [n] upper bounds on the norms of the feature vectors.
+
+    Returns:
+        [n] bounds, one for each feature vector.
     """
-    dots = 1 if loss.kind == "binary" else 2
-    return (dots * gamma_up(width + 2) + 2 * UNIT) * radius * length * COVER + TINY
+    dot_products = 1 if loss.kind == "binary" else 2
+    product_error = dot_products * gamma_up(width + 2)
+    relative_error = product_error + 2 * UNIT
+    return relative_error * radius * length * COVER + UNDERFLOW_ALLOWANCE

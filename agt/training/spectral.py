@@ -1,26 +1,9 @@
-"""How much longer than v the vector X v can be: upper bounds of spectral norms that are proved, not
-estimated.
+"""Upper bounds of the largest eigenvalue of a symmetric matrix that are proved, not estimated.
 
-A power iteration comes from below, and may see nothing of the largest eigenvalue for long: it stops
-too low, and whatever is certified with it is void. Here an estimate t is only a guess, and a
-Cholesky factorisation of t I - K its proof.
-
-Formal guarantees
-    Let A be symmetric, of width d, with floating point entries. If its Cholesky factorisation runs
-    to its end in floating point, the factor R satisfies R'R = A + E, |E| <= g |R'||R| entry by
-    entry, g = g(d + 1) (Higham 2002, theorem 10.3; any order of summation, so blocks too). Then
-    |E|_2 <= g |R|_F^2 = g sum_j |r_j|^2, and (1 - g) |r_j|^2 <= a_jj from the diagonal, so that
-        lambda_min(A) >= -|E|_2 >= -trace(A) g / (1 - g),
-    as R'R is positive semidefinite (Rump 2006). With A = t I - K up to a rounding of u |t - k_jj|
-        on the diagonal, lambda_max(K) <= t + u max |t - k_jj| + trace(A) g / (1 - g).
-    ``g`` counts 2 d + 16 roundings: libraries multiply by reciprocals where the theorem divides.
-    Underflow loses less than ``TINY``, which is added. Where no guess below the trace is proved,
-    the trace is the bound: what is meant is positive semidefinite. A matrix within ``error`` of K,
-    in the spectral norm, has a largest eigenvalue that is larger by ``error`` at most, and a trace
-    larger by d times as much.
-
-Sources: Rump (2006), Verification of positive definiteness, BIT 46; Higham (2002), Accuracy and
-stability, chapter 10.
+The residual of a removable head needs a bound on how much longer X v can be than v. A power
+iteration comes from below and may miss the largest eigenvalue for long, so whatever is certified
+with it would be void. Here an estimate is only a guess, and a completed Cholesky factorisation is
+its proof. Proofs: docs/proofs/spectral.md.
 """
 
 import numpy as np
@@ -28,57 +11,82 @@ from scipy.linalg import LinAlgError, cholesky, eigh
 
 from agt.numeric import COVER, UNIT, gamma_up, next_up
 
-TINY = 1e-290  # far above anything that underflow loses, far below anything that matters
+# Far above anything that underflow loses, far below anything that matters.
+UNDERFLOW_ALLOWANCE = 1e-290
 
-SLACKS = (1e-9, 1e-6, 1e-3, 0.1, 1.0)  # added to a guess, relative, until it is proved
+# Relative amounts by which a guess is raised, one after another, until it is proved.
+RELATIVE_SLACKS = (1e-9, 1e-6, 1e-3, 0.1, 1.0)
 
 
 def largest_eigenvalue(matrix: np.ndarray, error: float = 0.0) -> float:
-    """An upper bound, of this matrix and of every positive semidefinite one within ``error`` of it.
+    """Bound the largest eigenvalue of a positive semidefinite matrix from above.
 
     Args:
-        matrix: [d, d] K, symmetric and finite; of its entries the lower triangle is read.
-        error: bound on the spectral norm of what separates K from the matrix that is meant, >= 0.
+        matrix: [d, d] symmetric and finite, d >= 1; only its lower triangle and its diagonal are
+            read.
+        error: bound on the spectral norm of the difference between ``matrix`` and the matrix that
+            is meant, at least 0.
+
+    Returns:
+        The bound. It is usually within 1e-9 of the largest eigenvalue, relative.
+
+    Formal guarantees:
+        - It holds for every positive semidefinite matrix within ``error`` of ``matrix``.
+        - It is never above the trace of ``matrix`` (diagonal in absolute value) plus d ``error``,
+          roundings included.
+        - A zero matrix has a bound above 0, of the size of the underflow allowance.
     """
     width = len(matrix)
-    trace = (float(np.abs(np.diagonal(matrix)).sum()) + width * error) * COVER + TINY
-    guess = _top(matrix)
-    for slack in SLACKS:
-        bound = proved(matrix, guess * (1 + slack))
+    diagonal = np.abs(np.diagonal(matrix))
+    # Lemma 3 of docs/proofs/spectral.md
+    trace = float(diagonal.sum()) + width * error
+    trace_bound = trace * COVER + UNDERFLOW_ALLOWANCE
+    guess = _estimate_largest_eigenvalue(matrix)
+    for slack in RELATIVE_SLACKS:
+        raised_guess = guess * (1 + slack)
+        bound = prove_eigenvalue_bound(matrix, raised_guess)
         if bound is not None:
-            return min((bound + error) * COVER, trace)
-    return trace
+            return min((bound + error) * COVER, trace_bound)
+    return trace_bound
 
 
-def _top(matrix: np.ndarray) -> float:
-    """The greatest eigenvalue, to rounding.
-
-    LAPACK's search for one of them alone finds none of some small matrices of whole numbers; the
-    one for all does.
-    """
+def _estimate_largest_eigenvalue(matrix: np.ndarray) -> float:
+    """Return the largest eigenvalue as LAPACK computes it, without any guarantee."""
     last = len(matrix) - 1
     try:
         values, _ = eigh(matrix, check_finite=False, subset_by_index=[last, last])
     except LinAlgError:
         values = np.empty(0)
     if not len(values):
+        # LAPACK's search for one eigenvalue finds none of some small matrices of integers; its
+        # search for all of them does.
         values, _ = eigh(matrix, check_finite=False, driver="evd")
     return float(values[-1])
 
 
-def proved(matrix: np.ndarray, guess: float) -> float | None:
-    """The bound that a completed factorisation of ``guess`` I - matrix proves; None: it broke
-    down.
+def prove_eigenvalue_bound(matrix: np.ndarray, guess: float) -> float | None:
+    """Try to prove an upper bound of the largest eigenvalue near a guess.
+
+    Args:
+        matrix: [d, d] symmetric and finite.
+        guess: about the largest eigenvalue.
+
+    Returns:
+        A number slightly above ``guess`` that no eigenvalue of ``matrix`` exceeds; None if the
+        Cholesky factorisation of ``guess`` I - ``matrix`` breaks down, so that nothing is proved.
     """
     shifted = -matrix
     shifted[np.diag_indices_from(shifted)] += guess
     diagonal = np.diagonal(shifted)
     try:
+        # Only that it runs to its end matters: the factor itself is not used.
         cholesky(shifted, lower=True, check_finite=False)
     except LinAlgError:
         return None
-    g = gamma_up(2 * len(matrix) + 16)
-    overhead = (
-        UNIT * float(np.abs(diagonal).max()) + g / (1 - g) * float(diagonal.sum())
-    ) * COVER + TINY
+    # Lemma 1 of docs/proofs/spectral.md for the factor, Lemma 2 of docs/proofs/spectral.md for
+    # the shift.
+    growth = gamma_up(2 * len(matrix) + 16)
+    shift_rounding = UNIT * float(np.abs(diagonal).max())
+    factor_rounding = growth / (1 - growth) * float(diagonal.sum())
+    overhead = (shift_rounding + factor_rounding) * COVER + UNDERFLOW_ALLOWANCE
     return next_up(guess + overhead)

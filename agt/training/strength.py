@@ -1,22 +1,9 @@
-"""The recipe's place between accuracy and stable distance, from public constants alone: how
-strongly a head is held back.
+"""The recipe of linear heads: how strongly a head is regularised, from public constants alone.
 
-Let B be the number of records declared. A head that minimises sum_i l_i + (Lambda / 2) |theta|^2
-moves by at most C / Lambda when one record comes or goes, so Lambda is a number of records: margins
-of size 1 are worth Lambda / C of them. Plain SGD from 0 whose rates add up to B / Lambda moves by
-the same C / Lambda, is held back in the same directions, and by less: at the same accuracy its
-distances are longer. So both certificates take one Lambda.
-
-    Lambda = min(B / ``ONSET``, ``FACTOR`` sqrt B) / (classes - 1)
-
-grows with B, so that more records mean longer distances; for large B more slowly than B, so that
-they also mean a better fit; and one-against-the-rest heads of several classes, each with few
-records of its own, are held back less. The form and the constants were chosen once by
-``scripts/choose_recipe.py`` at revision 837fd68, on public data.
-
-Nothing here reads a record: what is settled depends on the certificate, B, the classes and the
-public cap on a unit's rows. Where no size is declared B is the actual number of records, and
-condition c does not hold, as without the recipe.
+The strength Lambda is a number of records: one record moves a head by at most C / Lambda, so
+larger Lambda means longer stable distances and a less accurate head. Minimisers and plain SGD take
+the same Lambda. The constants were chosen once by ``scripts/choose_recipe.py`` at revision
+837fd68, on public data. Why the two agree: docs/proofs/strength.md.
 """
 
 import math
@@ -25,42 +12,53 @@ from dataclasses import replace
 from typing import Any
 
 from agt.errors import ConfigError
+from agt.messages import Message, Setting
 from agt.settings import MOST_BATCHES, TrainingConfig, default_n_max
 from agt.training.sensitivity import LinearLoss
 
-ONSET, FACTOR = 1000.0, 0.13
+RECORDS_PER_STRENGTH = 1000.0  # for few records Lambda is the records divided by this
+ROOT_FACTOR = 0.13  # for many records Lambda is this times the square root of the records
 
-BATCH = 512
-"""Records of a batch; for units of u rows u^2 times as many. Even if every unit has u rows, a batch
-then stays 7 standard deviations below n_max: 0.1 b + 6 sqrt b against sqrt(b u), b = 512 u^2.
-"""
+# Records of a batch; for units of u rows u^2 times as many (Lemma 3 of docs/proofs/strength.md).
+BATCH_RECORDS = 512
 
-SHARE = 0.999  # of the largest learning rate that the proof allows
+RATE_SHARE = 0.999  # of the largest learning rate at which no step expands
 
 
-def strength(size: float, classes: int, caution: float = 1.0) -> float:
-    """Lambda, in records.
+def recipe_strength(size: float, classes: int, caution: float = 1.0) -> float:
+    """Return Lambda, the recipe's strength in records.
+
+    It grows with the records, so more records mean longer distances; for many records it grows more
+    slowly than they do, so they also mean a better fit. It is smaller for more classes, whose heads
+    have few records each.
 
     Args:
-        size: B, at least 1.
-        classes: how many there are.
-        caution: public factor of Lambda: the one knob.
+        size: the public number of records, at least 1.
+        classes: the number of classes.
+        caution: public factor of Lambda, the recipe's one setting.
     """
-    return caution * min(size / ONSET, FACTOR * math.sqrt(size)) / max(1, classes - 1)
+    for_few_records = size / RECORDS_PER_STRENGTH
+    for_many_records = ROOT_FACTOR * math.sqrt(size)
+    heads = max(1, classes - 1)
+    return caution * min(for_few_records, for_many_records) / heads
 
 
 def refuse_recipe(training: TrainingConfig, certificate: str) -> None:
-    """Raise ConfigError where settings are left to the recipe, which has none for this
-    certificate.
+    """Refuse settings that are left to the recipe, for a certificate that has none.
+
+    Raises:
+        ConfigError: a setting is left to the recipe.
     """
     if training.by_recipe:
-        key = f"training.{training.by_recipe[0]}"
         raise ConfigError(
-            f"{key}=recipe: the recipe is for linear heads, and this is certificate={certificate}: "
-            "use a "
-            "linear head (certificate=stability model=linear), or give training=generic and "
-            "training.epochs, training.lr "
-            "and training.clip as chosen on public data"
+            Message(
+                "{setting}=recipe: the recipe is for linear heads, but this is "
+                "certificate={certificate}; use a linear head (certificate=stability "
+                "{config:model=linear}), or training=generic with {config:training.epochs}, "
+                "{config:training.lr} and {config:training.clip} chosen on public data",
+                setting=Setting(f"training.{training.by_recipe[0]}"),
+                certificate=certificate,
+            )
         )
 
 
@@ -68,15 +66,19 @@ def resolve_minimiser(training: TrainingConfig, classes: int, size: float) -> Tr
     """Return the settings of a minimiser with numbers for what they leave to the recipe.
 
     Args:
-        training: as configured; returned as it is where it leaves nothing to the recipe.
-        classes: how many there are.
-        size: B: the records declared, or one member's share of them.
+        training: as configured; returned unchanged if nothing is left to the recipe.
+        classes: the number of classes.
+        size: the public number of records, or one ensemble member's share of them.
+
+    Returns:
+        Settings whose weight_decay times the records is ``recipe_strength``.
     """
     if not training.by_recipe:
         return training
-    records = _counted_records(training, size)
-    force = strength(records, classes, training.caution)
-    numbers = {"weight_decay": force / records, "lr": 1.0, "epochs": 1, "batch.count": 1}
+    # Lemma 1 of docs/proofs/strength.md
+    records = _public_records(training, size)
+    strength = recipe_strength(records, classes, training.caution)
+    numbers = {"weight_decay": strength / records, "lr": 1.0, "epochs": 1, "batch.count": 1}
     return with_numbers(training, numbers)
 
 
@@ -88,72 +90,97 @@ def resolve_sgd(
     Args:
         training, classes, size: as for ``resolve_minimiser``.
         unit_rows: the public cap on the rows of one unit.
+
+    Returns:
+        Settings whose learning rates add up to the records divided by ``recipe_strength``, each
+        small enough that no step expands.
     """
     if not training.by_recipe:
         return training
-    records = _counted_records(training, size)
-    force = strength(records, classes, training.caution)
-    return with_numbers(training, _sgd(training, classes, force, records, unit_rows))
+    records = _public_records(training, size)
+    strength = recipe_strength(records, classes, training.caution)
+    count = training.batch.count
+    if "batch.count" in training.by_recipe and training.batch.normalizer is None:
+        count = _recipe_batches(records, unit_rows)
+    smoothness = LinearLoss.from_settings(training, classes).smoothness
+    # Lemma 2 of docs/proofs/strength.md
+    rate_sum = records / strength
+    numbers = _sgd_numbers(training, smoothness, rate_sum, records, count)
+    return with_numbers(training, numbers)
 
 
-def _counted_records(training: TrainingConfig, size: float) -> float:
-    """Return B: what a configured normaliser stands for, else the size given; at least 1."""
+def _public_records(training: TrainingConfig, size: float) -> float:
+    """Return the public number of records, at least 1.
+
+    A configured normaliser says how many there are; else ``size`` does.
+    """
     if training.batch.normalizer is not None:
         size = training.batch.normalizer * training.batch.count
     return max(size, 1.0)
 
 
+def _recipe_batches(records: float, unit_rows: int) -> int:
+    """Return how many batches an epoch has for so many records, at least 1."""
+    # Lemma 3 of docs/proofs/strength.md
+    batch_records = BATCH_RECORDS * unit_rows**2
+    full_batches = int(records / batch_records)
+    return min(max(1, full_batches), MOST_BATCHES)
+
+
 def with_numbers(training: TrainingConfig, numbers: Mapping[str, Any]) -> TrainingConfig:
-    """The settings with these numbers, by name, for what they leave to the recipe."""
-    left = {name: numbers[name] for name in training.by_recipe}
-    count = left.pop("batch.count", training.batch.count)
-    return replace(training, by_recipe=(), batch=replace(training.batch, count=count), **left)
-
-
-def numbers_of(training: TrainingConfig, left: Iterable[str]) -> dict[str, float | int]:
-    """``recipe.NAME`` -> what was settled for each name that was left to the recipe; nothing
-    where none was.
-    """
-    numbers = {"lr": training.lr, "epochs": training.epochs, "weight_decay": training.weight_decay}
-    numbers["batch.count"] = training.batch.count
-    return {f"recipe.{name}": numbers[name] for name in left}
-
-
-def _sgd(
-    training: TrainingConfig, classes: int, force: float, size: float, unit_rows: int
-) -> dict[str, Any]:
-    """Rates that add up to ``size / force``, each as large as the proof allows; few epochs,
-    since batches are many.
-    """
-    count = training.batch.count
-    if "batch.count" in training.by_recipe and training.batch.normalizer is None:
-        count = min(max(1, int(size / (BATCH * unit_rows**2))), MOST_BATCHES)
-    return rates(training, LinearLoss.of(training, classes).smoothness, size / force, size, count)
-
-
-def rates(
-    training: TrainingConfig, curvature: float, way: float, size: float, count: int
-) -> dict[str, Any]:
-    """Numbers of plain SGD, without decay: the rates add up to ``way``, each at most what no step
-    swings beyond.
+    """Return settings with numbers in place of all that they leave to the recipe.
 
     Args:
-        curvature: bound on the mean loss's second derivative, per unit of the features' second
-            moment.
-        size: records.
-        count: batches of an epoch.
+        training: as configured.
+        numbers: by name: ``lr``, ``epochs``, ``weight_decay`` and ``batch.count``; those that the
+            settings do not leave to the recipe are ignored.
     """
-    of_batch = training.batch.normalizer or size / count
-    crowd = (training.batch.n_max or default_n_max(of_batch)) / of_batch
-    largest = SHARE * 2 / (2 * training.weight_decay + curvature * crowd)
-    if "epochs" not in training.by_recipe:
-        return {"weight_decay": 0.0, "lr": largest, "epochs": training.epochs, "batch.count": count}
-    epochs = max(
-        1, math.ceil(way / ((largest if "lr" in training.by_recipe else training.lr) * count))
-    )
-    return {
-        "weight_decay": 0.0,
-        "lr": min(largest, way / (epochs * count)),
-        "epochs": epochs,
-        "batch.count": count,
+    resolved = {name: numbers[name] for name in training.by_recipe}
+    count = resolved.pop("batch.count", training.batch.count)
+    batch = replace(training.batch, count=count)
+    return replace(training, by_recipe=(), batch=batch, **resolved)
+
+
+def recipe_numbers(training: TrainingConfig, names: Iterable[str]) -> dict[str, float | int]:
+    """Return the numbers that the recipe decided, as ``recipe.NAME`` in records.
+
+    Args:
+        training: the settings with all numbers resolved.
+        names: which settings were left to the recipe; empty: nothing is returned.
+    """
+    numbers = {
+        "lr": training.lr,
+        "epochs": training.epochs,
+        "weight_decay": training.weight_decay,
+        "batch.count": training.batch.count,
     }
+    return {f"recipe.{name}": numbers[name] for name in names}
+
+
+def _sgd_numbers(
+    training: TrainingConfig, smoothness: float, rate_sum: float, records: float, count: int
+) -> dict[str, Any]:
+    """Return the numbers of plain SGD without decay whose learning rates have a given sum.
+
+    Args:
+        training: as configured.
+        smoothness: bound on the loss's second derivative in the logit.
+        rate_sum: what the rates of all steps shall add up to; unused if the epochs are configured.
+        records: the public number of records.
+        count: the number of batches of an epoch.
+
+    Returns:
+        ``weight_decay``, ``lr``, ``epochs`` and ``batch.count``, for ``with_numbers``.
+    """
+    normalizer = training.batch.normalizer or records / count
+    n_max = training.batch.n_max or default_n_max(normalizer)
+    # No step expands up to 2 / (2 weight_decay + smoothness n_max / normalizer).
+    curvature = 2 * training.weight_decay + smoothness * (n_max / normalizer)
+    max_rate = RATE_SHARE * 2 / curvature
+    rate = max_rate
+    epochs = training.epochs
+    if "epochs" in training.by_recipe:
+        rate_of_epochs = max_rate if "lr" in training.by_recipe else training.lr
+        epochs = max(1, math.ceil(rate_sum / (rate_of_epochs * count)))
+        rate = min(max_rate, rate_sum / (epochs * count))
+    return {"weight_decay": 0.0, "lr": rate, "epochs": epochs, "batch.count": count}

@@ -1,122 +1,169 @@
-"""How records reach a GPU: all of them once, where they fit; else a fragment at a time, the next
-one on its way meanwhile.
+"""How records reach a GPU: all of them once where they fit, else one fragment ahead of its use.
 
-A fragment is the same numbers at an address of the same alignment either way, so that neither
-changes a bit: which of them it is depends on what else the GPU holds, and must not matter.
+A fragment has the same numbers at an address of the same alignment either way, so that neither way
+changes a bit: which of them is taken depends on what else the GPU's memory holds.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-# the share of a GPU's free memory that records may take; boxes, selections and fragments have the
-# rest
-RESIDENT = 0.5
+from agt.data.arrays import ALIGNMENT_BYTES
 
-_ALIGNED = 64  # bytes: a product may round otherwise at another address
+# The share of a GPU's free memory that records may take: boxes, selections and fragments need the
+# rest.
+RESIDENT_SHARE = 0.5
 
-_BLOCK = 1 << 16  # records brought over at once
+_COPY_RECORDS = 1 << 16  # records that are copied to the device at once
 
 Part = np.ndarray | slice
+"""Which records: their indices, or an unbroken run."""
 
-Pair = tuple[Tensor, Tensor]  # features [n, ...], labels [n]
+Pair = tuple[Tensor, Tensor]
+"""Features [n, ...] and labels [n]."""
 
 ReadPart = Callable[[Part], Pair]
+"""Reads some records on the host."""
 
 
-class Card(Protocol):
-    """A device with a memory of its own."""
+class Accelerator(Protocol):
+    """A device with a memory of its own, such as a GPU."""
 
-    def free(self) -> int:
-        """Bytes that are free."""
+    def free_bytes(self) -> int:
+        """Return how much memory is free."""
 
-    def put(self, tensor: Tensor) -> Tensor:
-        """The tensor, there."""
+    def copy(self, tensor: Tensor) -> Tensor:
+        """Return a copy of a host's tensor on the device."""
 
     def send(self, pair: Pair) -> Callable[[], Pair]:
-        """Send both on their way; what waits for them, from the thread that uses them, and gives
-        them there.
+        """Begin to copy a pair to the device.
+
+        Returns:
+            What waits until the pair is there and returns it; the thread that uses the pair calls
+            it.
         """
 
 
-class Cuda:
-    """The current CUDA device; what is sent goes through pinned memory on a stream of its own."""
+class CudaDevice:
+    """The current CUDA device; ``send`` copies through pinned memory on a stream of its own."""
 
     def __init__(self) -> None:
         self.device = torch.device("cuda", torch.cuda.current_device())
-        self._side = torch.cuda.Stream(self.device)
+        self._copying = torch.cuda.Stream(self.device)
 
-    def free(self) -> int:
-        idle = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        return torch.cuda.mem_get_info(self.device)[0] + idle
+    def free_bytes(self) -> int:
+        """Return how much memory is free, with what PyTorch has reserved and does not use."""
+        reserved = torch.cuda.memory_reserved(self.device)
+        unused = reserved - torch.cuda.memory_allocated(self.device)
+        free, _ = torch.cuda.mem_get_info(self.device)
+        return free + unused
 
-    def put(self, tensor: Tensor) -> Tensor:
+    def copy(self, tensor: Tensor) -> Tensor:
+        """Return a copy on the device."""
         return tensor.to(self.device)
 
     def send(self, pair: Pair) -> Callable[[], Pair]:
-        # in this thread: which device and stream are current is each thread's own
-        with torch.cuda.stream(self._side):
+        """Begin to copy a pair to the device; see ``Accelerator.send``."""
+        # The stream is chosen in here because each thread has a current stream of its own.
+        with torch.cuda.stream(self._copying):
             x, y = (tensor.pin_memory().to(self.device, non_blocking=True) for tensor in pair)
-            there = self._side.record_event()
+            copied = self._copying.record_event()
 
-        def received() -> Pair:
+        def wait() -> Pair:
             computing = torch.cuda.current_stream(self.device)
-            computing.wait_event(there)
+            computing.wait_event(copied)
             for tensor in (x, y):
-                # or its memory would be given away while it is computed with
+                # Without this its memory would be given away while it is computed with.
                 tensor.record_stream(computing)
             return x, y
 
-        return received
+        return wait
 
 
-class Staged:
-    """Records on a card.
+@dataclass(frozen=True)
+class StagedRecords:
+    """Records that a device computes with.
 
     Attributes:
-        held: all of them there, or None: they do not fit in ``RESIDENT`` of what is free.
+        accelerator: the device.
+        read: reads some of the records on the host, as fragments are to be.
+        resident: all records on the device; None: they do not fit, and are sent in fragments.
     """
 
-    def __init__(self, card: Card, read: ReadPart, rows: int) -> None:
-        """``read``: some of the records, on the host, as fragments hand them out."""
-        self._card, self._read = card, read
+    accelerator: Accelerator
+    read: ReadPart
+    resident: Pair | None
+
+    @classmethod
+    def on(cls, accelerator: Accelerator, read: ReadPart, rows: int) -> "StagedRecords":
+        """Copy all records to a device if they fit in ``RESIDENT_SHARE`` of its free memory.
+
+        Args:
+            accelerator: the device.
+            read: reads some of the records on the host.
+            rows: how many records there are, at least one.
+        """
         first = read(slice(0, 1))
-        size = sum(tensor.numel() * tensor.element_size() for tensor in first)
-        self.held = self._brought(rows, first) if rows * size <= RESIDENT * card.free() else None
+        record_bytes = sum(tensor.numel() * tensor.element_size() for tensor in first)
+        resident = None
+        if rows * record_bytes <= RESIDENT_SHARE * accelerator.free_bytes():
+            resident = _copy_all(accelerator, read, rows, first)
+        return cls(accelerator, read, resident)
 
     def fragments(self, parts: Iterable[Part]) -> Iterator[Pair]:
-        """Each of the parts, on the card."""
-        if self.held is None:
-            return ahead(parts, lambda part: self._card.send(self._read(part)))
-        return map(self._taken, parts)
+        """Return an iterator over parts of the records, on the device."""
+        if self.resident is None:
+            return prefetch(parts, lambda part: self.accelerator.send(self.read(part)))
+        return map(self._resident_part, parts)
 
-    def _brought(self, rows: int, first: Pair) -> Pair:
-        x, y = (self._card.put(tensor).new_empty((rows, *tensor.shape[1:])) for tensor in first)
-        for start in range(0, rows, _BLOCK):
-            block = slice(start, min(start + _BLOCK, rows))
-            for whole, part in zip((x, y), self._read(block), strict=True):
-                whole[block] = self._card.put(part)
-        return x, y
-
-    def _taken(self, part: Part) -> Pair:
-        assert self.held is not None
-        index = part if isinstance(part, slice) else self._card.put(torch.from_numpy(part))
-        x, y = (tensor[index] for tensor in self.held)
-        return x if x.data_ptr() % _ALIGNED == 0 else x.clone(), y
+    def _resident_part(self, part: Part) -> Pair:
+        """Return some of the records that are on the device, aligned as a tensor of its own is."""
+        assert self.resident is not None
+        index: Part | Tensor = part
+        if not isinstance(part, slice):
+            index = self.accelerator.copy(torch.from_numpy(part))
+        x, y = (tensor[index] for tensor in self.resident)
+        is_aligned = x.data_ptr() % ALIGNMENT_BYTES == 0
+        return x if is_aligned else x.clone(), y
 
 
-def ahead(parts: Iterable[Part], send: Callable[[Part], Callable[[], Pair]]) -> Iterator[Pair]:
-    """Each part as sent, the next one being read and sent, in a thread, while this one is used."""
+def _copy_all(accelerator: Accelerator, read: ReadPart, rows: int, first: Pair) -> Pair:
+    """Return all records on the device, copied ``_COPY_RECORDS`` at a time.
+
+    Args:
+        accelerator: the device.
+        read: reads some of the records on the host.
+        rows: how many records there are.
+        first: the first record, whose shapes and types the others have.
+    """
+    x, y = (accelerator.copy(tensor).new_empty((rows, *tensor.shape[1:])) for tensor in first)
+    for start in range(0, rows, _COPY_RECORDS):
+        chunk = slice(start, min(start + _COPY_RECORDS, rows))
+        features, labels = read(chunk)
+        x[chunk] = accelerator.copy(features)
+        y[chunk] = accelerator.copy(labels)
+    return x, y
+
+
+def prefetch(parts: Iterable[Part], send: Callable[[Part], Callable[[], Pair]]) -> Iterator[Pair]:
+    """Yield each part as it was sent; a thread reads and sends the next one while it is used.
+
+    Args:
+        parts: which records, in order.
+        send: begins to copy a part to the device, as ``Accelerator.send`` does; where it raises,
+            its error is raised when the part would be yielded.
+    """
     with ThreadPoolExecutor(1) as worker:
         waiting: Future[Callable[[], Pair]] | None = None
         for part in parts:
-            coming = worker.submit(send, part)
+            sending = worker.submit(send, part)
             if waiting is not None:
                 yield waiting.result()()
-            waiting = coming
+            waiting = sending
         if waiting is not None:
             yield waiting.result()()

@@ -1,131 +1,15 @@
-"""Certified removal: one Newton step for the records that go, and a bound on what it leaves of the
-gradient.
+"""Certified removal: one Newton step that takes records out, and a bound on the gradient it leaves.
 
-The objective of a head is L(w) = sum_i l(w.x_i, t_i) + (strength / 2) |w|^2 + b.w for each output
-(training/erm.py), and u = grad L(w; D) what is left of its gradient: |w - w*| <= |u| / strength, w*
-the exact minimiser on the records there are, since L is strongly convex. ``residual`` is a bound on
-|u|, l2 over all outputs. It starts as measured on the weights that the optimiser left, b included,
-never at 0.
+The weights are within residual / strength of the minimiser over the records that remain. The
+residual starts as measured on the weights that training left. What is done costs:
 
-| what      | passes over the data  | residual afterwards                                                      |
-|-----------|-----------------------|--------------------------------------------------------------------------|
-| remove    | none: O(d^2) a record | what it was, and what the step adds, bounded without the other records   |
-| polish    | a few of O(n d)       | measured: where the Hessian is near enough, little more than rounding    |
-| refresh   | of O(n d^2), too      | the same, whatever the weights were before                               |
+| what    | passes over the data             | the residual afterwards                            |
+|---------|----------------------------------|----------------------------------------------------|
+| remove  | none: O(d^2) for each record     | what it was, and a bound on what the step adds     |
+| polish  | a few of O(n d)                  | measured: little more than rounding, if it helps   |
+| refresh | a few of O(n d^2)                | the same, whatever the weights were before         |
 
-Formal guarantees
-    The step. Let D' be D without R, w the weights, w0 the reference, H0 the exact Hessian at w0
-    over D'. With force = sum_R grad l_i(w), grad L(w; D') = u - force, and for w' = w + v with any
-    v
-        grad L(w'; D') = u - force + A v,   A = sum_D' a_i x_i x_i' + strength I,
-        a_i = integral over s in [0, 1] of l''(f_i(w + s v)),
-        |grad L(w'; D')| <= |u| + |H0 v - force| + |(A - H0) v|.
-    |H0 v - force| is worked out with the matrix that is kept, its error charged (``Factor``): v need not solve anything.
-    l'' is gamma-Lipschitz, |x_i| <= 1, and the norm is convex, so that
-        |a_i - l''(f_i(w0))| <= gamma integral |w + s v - w0| <= (gamma / 2) (|w - w0| + |w' - w0|),
-        |(A - H0) v| <= |X| max_i |a_i - l''(f_i(w0))| |X v|,
-    with a proved bound on |X| (training/removal.py) and |X v|^2 = v'K v from K = X'X. At w = w0
-    this is (gamma / 2) |X| |v|
-    |X v|: half of 003's corollaries 1 and 2, whose proof bounds the integral by its largest term. Away from w0 it holds the
-    drift of a Hessian that is not formed anew. Theorems 1 and 4, worst over all data, follow by
-    |X|^2 <= n' and |v| <=
-    |force| / strength <= m C / strength (``worst_case``).
-    Batches are one step; a person's rows are a batch. Outputs are separate problems; their
-    residuals add in squares.
-    Removals in a row: u is whatever the last step left, so the bounds add.
-    Polishing. The same step from the gradient as computed; the residual is then measured
-    (``Slope.bound``).
-    Rounding. The force's is ``Objective.force``'s; that of H0 and K is charged as they are formed
-    and downdated. The new weights round by u |w'|, which moves the gradient by |A|_2 u |w'|, |A|_2
-    <= h |X|^2 + strength. ``TINY``: squares in norms may underflow.
-
-Sources: Guo, Goldstein, Hannun, van der Maaten (2020) [003], theorems 1 and 4, corollaries 1 and 2;
-method.md section 7.
-
-A Hessian that is kept up while records go: the matrix, something close to its inverse, and how far
-each may be off.
-
-The matrix H~ loses c_r x_r x_r' for each record r that goes, and P, its inverse by Cholesky,
-follows by Woodbury's formula, in O(d^2) for each: the thousandth removal costs as the first. P is
-used to find a step v, and is trusted with nothing: what the step leaves, |H v - force|, is worked
-out with the matrix, and charged. Where P has become so poor that it no longer refines a step to
-rounding, it is made anew from the matrix.
-
-Formal guarantees
-    Let H be the exact matrix over the records that are left, and ``error`` a bound on |H~ - H|,
-    Frobenius.
-    Removing. H~ loses what is computed for the records, which errs by ``off`` (the caller's bound),
-        and the subtraction rounds by u |H~'|_F. What the records leave behind in H~ is within
-        ``error``: rounding.
-    Size. 0 <= H' <= H as quadratic forms give |H'|_F <= |H|_F: a bound on the Frobenius norm stays
-    one, plus the errors. Solving. For any v at all, with g(n) = n u / (1 - n u) and r the computed
-    H~ v - force,
-        |H v - force| <= |r| + g(d + 2) |H~|_F |v| + error |v| + u (|r| + |force|),
-        in any order of summation. How v was found is irrelevant.
-
-Source: Higham (2002), Accuracy and stability, sections 3.5 and 12.
-
-What hides the error that a removal leaves, how much of it, and what may be promised.
-
-A removal leaves weights w with |grad L_b(w; D')| <= beta, and |w - w*| <= beta / s, w* the exact
-minimiser over the records D' that are left and s the strength. Without noise, the direction of that
-error may tell of who went.
-
-| masking | what is noisy                    | budget of beta | promised                                              |
-|---------|----------------------------------|----------------|-------------------------------------------------------|
-| none    | nothing, least squares alone     | the tolerance  | the minimiser itself, up to rounding                  |
-| loss    | b in the loss, drawn in training | sigma mu       | not proved; as published, (eps, delta)                |
-| output  | the weights served, drawn anew   | s sigma mu - t | (eps, delta), proved, of each state that is served    |
-
-t is the tolerance. mu is the largest for which a Gaussian mechanism is (eps, delta)-close in both
-directions (agt/numeric.py).
-003 has eps / sqrt(2 ln(1.5 / delta)) in its place, and adds eps and delta over classes, where one
-mu covers them all.
-
-Formal guarantees
-    Output. Under masking=output b = 0 and w is a function of the data and of the requests so far:
-    no draw enters it. Served is theta = F(w + z), z ~ N(0, sigma^2 I) drawn by the operating system
-    after the request came, F rounding to a public lattice (training/removal.py). Let the requests
-    be chosen in any way, by whoever saw every state served before (and given these, by coins of
-    their own). Given all that, D' and w are fixed and z is independent of it. Training anew on D'
-    would serve F(w' + z'), w' as it is computed: of a gradient of at most t, as training stops
-    above. Both w and w' are vectors of floats, thus of rational numbers, and the bounds on their
-    gradients, rounding charged, are about these numbers: |w - w'| <= (beta + t) / s <= sigma mu for
-    every D' there can be, not with high probability. w + z and w' + z' are drawn exactly
-    (agt/numeric.py), so they are as hard to tell apart as N(0, 1) and N(mu, 1), in either
-    direction: (eps, delta); and so are F's, post-processing: the numbers served, as a file holds
-    them. The same of w*, the exact minimiser, where t is 0.
-    This state. When z is drawn, D', w and its own beta are fixed, too, whoever chose the requests:
-    the distance is at most (beta + t) / s with the beta that this removal left, and served is as
-    hard to tell from training anew as N(0, 1) from N(mu, 1), mu = (beta + t) / (s sigma), rounded
-    up. Promised is the least eps of that mu at the settings' delta, and never more than the
-    settings' eps, as mu is then within theirs. It is a number of these records and requests, a
-    bound for no others, and tells of them: it is for the owner's account, and in no private
-    release.
-    Several states. From the update that removes a person on, each state is such a mechanism, given
-    those before; k of them together are sqrt(k) mu, also where requests follow from states (Dong,
-    Roth, Su 2022, theorem 3.2): ``together``. This is the adaptive promise of Gupta et al. (2021),
-    with the failure probability of their definition 0. Neel, Roth, Sharifi-Malvajerdi (2021)
-    publish f_publish(w) and keep w, as here: w itself, in the run's folder, has no noise and no
-    such promise. Whether a step is taken or training starts anew is decided by beta, a function of
-    D' and the requests: it is not hidden, and neither is time. States served before the removal are
-    covered by nothing: they were made with the person's records, and a difference of two states,
-    the noise apart, is what the removal changed.
-    Loss. Theorem 2 of 003 compares the densities of w as those of b - u, u = grad L_b(w; D'),
-    taking u for independent of b. The solver computes w from b, so u is a function of b, and what
-    the proof integrates over is no product. Nothing repairs that here: the assumption is reported
-    as not held. As b is drawn once, the promise is about one state, and about requests chosen
-    without looking at any state: the difference of two states with one b has no noise in it.
-    None. For squares A = H0 whatever v is, and a step leaves rounding alone (newton.py).
-    Training anew stops at a w' with |w' - w*| <= t / s, so |w - w'| <= (beta + t) / s: exact up to
-    that distance, l2 over all outputs. The last bits differ, by which record went; so nothing is
-    said of bits.
-    Features of a network that was itself trained on the records, (eps', delta')-differentially
-    private for all that is removed: the promises add (003, theorem 5).
-
-Sources: Guo et al. (2020) [003]; Neel, Roth, Sharifi-Malvajerdi (2021), Descent-to-delete; Gupta,
-Jung, Neel, Roth, Sharifi-Malvajerdi, Waites (2021), Adaptive machine unlearning; Dong, Roth, Su
-(2022), Gaussian differential privacy.
+Proofs: docs/proofs/removal.md for the bounds, docs/proofs/masking.md for what may be promised.
 """
 
 import copy
@@ -147,8 +31,16 @@ from agt.numeric import (
     gaussian_mu,
     next_up,
 )
-from agt.training.erm import TINY, Objective, Slope, blocks, gram, gram_rounding, logits_in
+from agt.training.objective import (
+    SQUARE_UNDERFLOW_ALLOWANCE,
+    ComputedGradient,
+    Objective,
+    chunked_logits,
+    gram,
+    gram_rounding,
+)
 from agt.training.removal import RemovalConfig, RemovalState, spectral_norm
+from agt.training.row_sums import row_blocks
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Remark
 
@@ -181,12 +73,14 @@ class BoundedMatrix:
         from what is meant; it is summed as ``training.objective.gram_rounding`` charges it, in
         blocks.
         """
-        self.matrix = self.matrix - sum(rows[part].T @ rows[part] for part in blocks(len(rows)))
+        # Lemma 9 of docs/proofs/removal.md
+        self.matrix = self.matrix - sum(rows[part].T @ rows[part] for part in row_blocks(len(rows)))
         self.error = (self.error + off + UNIT * self.size) * COVER
         self.size += self.error
 
     def times(self, vector: np.ndarray) -> tuple[np.ndarray, float]:
         """(the product as computed, bound on how far the exact matrix's product is from it)."""
+        # Lemma 10 of docs/proofs/removal.md
         error = gamma_up(len(vector) + 2) * self.size + self.error
         return self.matrix @ vector, error * float(np.linalg.norm(vector)) * COVER
 
@@ -345,12 +239,14 @@ class RemovableHead:
         targets: np.ndarray,
     ) -> "RemovableHead":
         """Of any weights on the data: matrices formed, the residual measured. Arguments as for
-        ``Objective.slope``.
+        ``Objective.gradient``.
 
         Raises:
             UnsoundError: a record of norm above 1, rounding included.
         """
-        head = cls(objective, weight, tilt, objective.slope(weight, features, targets, tilt).bound)
+        head = cls(
+            objective, weight, tilt, objective.gradient(weight, features, targets, tilt).norm_bound
+        )
         head.settle(features)
         return head
 
@@ -421,7 +317,7 @@ class RemovableHead:
             )
         x = np.ascontiguousarray(features, dtype=np.float64)
         check_norms(x)
-        force = self.objective.force(self.weight, x, targets)
+        force = self.objective.loss_gradient(self.weight, x, targets)
         # of the records that are left nothing is known until the end
         before, self.residual = self.residual, math.inf
         if remaining is None:
@@ -448,15 +344,15 @@ class RemovableHead:
             raise ValueError(f"{len(features)} records are given, and {self.count} are left")
         self.residual, best = math.inf, self.weight
         for _ in range(PASSES):
-            slope = self.objective.slope(self.weight, features, targets, self.tilt)
-            helped = slope.bound <= self.residual / 2
-            if slope.bound < self.residual:
-                self.residual, best = slope.bound, self.weight
-            if not helped or self.residual <= max(goal, 2 * slope.error):
+            gradient = self.objective.gradient(self.weight, features, targets, self.tilt)
+            helped = gradient.norm_bound <= self.residual / 2
+            if gradient.norm_bound < self.residual:
+                self.residual, best = gradient.norm_bound, self.weight
+            if not helped or self.residual <= max(goal, 2 * gradient.error):
                 break
-            self.weight = self._moved(-slope.gradient)[0]
+            self.weight = self._moved(-gradient.value)[0]
         self.weight = best
-        return self.residual <= max(goal, 2 * slope.error)
+        return self.residual <= max(goal, 2 * gradient.error)
 
     def refresh(self, features: np.ndarray, targets: np.ndarray, goal: float = 0.0) -> None:
         """Newton's method: matrices formed anew at the weights of now, then polished, until that no
@@ -507,21 +403,23 @@ class RemovableHead:
         """Take the records' part out of the matrices that are kept."""
         problem, count = self.objective, len(x)
         off = problem.hessian_rounding(self.reference, count)
-        roots = np.sqrt(problem.curvatures(logits_in(x, self.reference)))
+        roots = np.sqrt(problem.curvatures(chunked_logits(x, self.reference)))
         for output, factor in enumerate(self.factors):
             factor.remove(roots[:, output : output + 1] * x, off)
         self.gram.remove(x, gram_rounding(count))
         self.count -= count
 
-    def _step(self, force: Slope, before: float) -> NewtonStep:
+    def _step(self, force: ComputedGradient, before: float) -> NewtonStep:
         """Move by v, H0 v = force as nearly as it is solved, from a residual of at most
         ``before``.
         """
-        moved, parts = self._moved(force.gradient)
+        moved, parts = self._moved(force.value)
         solved, curved, fresh, length = (
             float(size) * COVER for size in np.linalg.norm(parts, axis=1)
         )
-        after = (before + force.error + solved + curved) * COVER + TINY
+        # Lemma 7 of docs/proofs/removal.md; residuals of removals in a row add:
+        # Lemma 13 of docs/proofs/removal.md
+        after = (before + force.error + solved + curved) * COVER + SQUARE_UNDERFLOW_ALLOWANCE
         if not math.isfinite(after):
             raise UnsoundError(
                 "a bound on the residual is not finite: nothing is removed; train again"
@@ -534,7 +432,8 @@ class RemovableHead:
         output).
         """
         parts, moved = np.zeros((4, len(force))), np.array(self.weight)
-        lever = self.objective.gamma / 2 * self.norm
+        # Lemma 8 of docs/proofs/removal.md
+        lever = self.objective.curvature_lipschitz / 2 * self.norm
         steepest = self.objective.smoothness * self.norm**2 + self.objective.strength
         for output, wanted in enumerate(force):
             step, left = self.factors[output if len(self.factors) > 1 else 0].solve(wanted)
@@ -542,7 +441,8 @@ class RemovableHead:
             away = _length(self.weight[output] - self.reference[output]) + _length(
                 moved[output] - self.reference[output]
             )
-            away += UNIT * _length(moved[output])  # w + v is that far from its rounding
+            # w + v is that far from its rounding: Lemma 11 of docs/proofs/removal.md
+            away += UNIT * _length(moved[output])
             sway, length = (
                 lever * min(self.gram.length(step), self.norm * _length(step)),
                 _length(step),
@@ -593,6 +493,7 @@ def worst_case(
         reach: C, a bound on a loss's slope.
         outputs: J.
     """
+    # Lemma 12 of docs/proofs/removal.md
     return gamma * math.sqrt(outputs) * left * (removed * reach / strength) ** 2
 
 
@@ -612,6 +513,7 @@ def together(eps: float, delta: float, states: int) -> float:
     """The eps, rounded up, at which so many served states of one (eps, delta) each are close at
     the same delta.
     """
+    # Lemma 3 of docs/proofs/masking.md
     return gaussian_epsilon(math.sqrt(states) * gaussian_mu(eps, delta), delta)
 
 
@@ -623,6 +525,7 @@ def promise(config: RemovalConfig, residual: float, strength: float) -> Promise:
         residual: bound on the gradient that is left, within the budget.
         strength: of the objective.
     """
+    # Lemma 4 of docs/proofs/masking.md
     within = next_up((residual + config.tolerance) / strength * COVER)
     left = {"distance": next_up(residual / strength), "gradient": residual, "strength": strength}
     distance = proved("near_minimiser_before_noise", **left)
@@ -636,6 +539,7 @@ def promise(config: RemovalConfig, residual: float, strength: float) -> Promise:
         facts: tuple[Fact, ...] = (distance, DEPENDENT, FLOATING, *seeded)
         eps, lead, rest = config.eps, "close_as_published", _OF_LOSS
     else:
+        # Lemma 2 of docs/proofs/masking.md
         mu = within / config.sigma * COVER
         # the least eps at which N(0, 1) and N(mu, 1) are close, or the settings'
         eps = (

@@ -1,78 +1,9 @@
-"""Sharded, isolated, aggregated training (SISA of Bourtoule et al. 2021, without its slices): after
-a removal, only what it touched is trained.
+"""Sharded, isolated, aggregated training (SISA of Bourtoule et al. 2021, without its slices).
 
-Formal guarantees of ``retrain_affected``
-    The result is what training on the data as they are now gives, bit for bit, if what else bits
-    depend on (code, machine, threads: ``ShardRecord.made``) is the same. A member is a function of
-    the records of its own shard, in an order of their own, and of settings and public constants
-    (training/ensemble.py). It is kept if and only if the digest of its shard is the one that it was
-    trained on; else it is trained from its beginning. So it does not matter which records are gone,
-    nor whether anybody still knows their ids, and a shard is touched by its own requests alone,
-    since a unit's shard is a keyed hash of its id.
-    What could tie members to the number of all records does not. The declared size, the normaliser
-    and what the recipe settles from them are public constants; where no size is declared, a
-    member's come from its own shard. Threads are divided by the number of members, not of those
-    that are trained. Features that were whitened by public rows are compared, and other rows
-    refused; a linear head's constants are compared as it is read (``LinearModel.load``).
-
-What a run's certificates say about removals: which conditions that needs, and what of an answer
-then stands.
-
-Formal guarantees
-    Let T be the training with its settings and public constants, D the records of a state, E any of
-    its units, m of them, and x a query of stable distance L >= m. Then T(D - E) gives x the label
-    that T(D) gives it, bit for bit, if
-    - the relation's ball of m holds D - E: add_remove and remove count units gone (remove: private
-      ones); one gone and none come is within one k of substitute and paper_privacy too
-      (agt/relations/relation.py, "One side alone";
-      a linear head's k is two moves of one record); paper_unlearning holds for its own rule, the
-      mean over what is left;
-    - (b) each other record stays in its batch, shard and split, with its features: its place
-      depends on itself alone;
-    - (c) T(D - E) has the constants of T(D): a normaliser that was derived from the number of
-      records has not;
-    - (d) of a closed form: every step is non-expansive, which the distance rests on. Of boxes:
-      containment is proved rule for rule; that rules are inclusion-monotone is for nesting, which
-      no removal needs;
-    - (e) the constants that make features are those of D - E: ``ErasedDataset.untouched``, public
-      or compared; and no record of E is one of the public rows that features are made from
-      (certificate.features.public=train). That settings were chosen on these records leaves T what
-      it is: it is said, as T is what the answer is compared with.
-    Not needed: (a), as L >= m means certified at some k >= m of any grid, and boxes hold all of a
-    smaller ball; (f), as what may be void there is nesting in the last digits, while bounds are
-    widened for containment; (g), as removals go one way. So ``gaps`` asks for b, c, e and a closed
-    form's d.
-    A certificate is about all sets of m units at once. So it covers those that somebody chose after
-    seeing every answer; and E may be taken out in any order and number of updates, as T(D - E) does
-    not depend on them.
-    Noise in training or in the loss is outside: training again draws anew.
-
-Which queries an ensemble still answers while erasure requests wait in its shards (000 section 4.2).
-
-Shards are disjoint, so a request concerns one member. Until that member was retrained its vote may
-not be used as it is. Without certificates it is offline: nobody knows what it will say. With them
-it still votes wherever its label is certified for as many removals as wait in its shard.
-
-Formal guarantees of ``answerable``
-    Let member i have label y_i and stable distance d_i, and k_i units of its shard to be removed.
-    Its vote is known if k_i <= d_i: then every dataset with those k_i units removed gives it the
-    label y_i, whichever they are, and so does the retrained member (the certificate's relation must
-    cover removals). Let U be how many votes are not known, n_c how many known ones are for c, and y
-    the class that wins among known votes, ties to the smaller class as in
-    agt/certificates/votes.py. The vote is y whatever the U say if and only if, for each rival r,
-    n_y - n_r >= U + [r < y]:
-    if: r gains at most U from them, and y loses none, so y stays ahead of r, or level with r > y,
-    which y wins;
-    only if: all U may say r, and then r is ahead of y, or level with r < y.
-    With U >= 1 no other class can be certain either: it would have to win where the U vote y. So a
-    query is answerable if and only if its label is the same for all votes of the unknown.
-    It takes in whatever the ensemble's own stable distance L allows. Let sum_i k_i <= L. Each
-    unknown member has k_i >= d_i + 1, so to change all of them costs at most sum_i k_i <= L < F
-    (agt/certificates/votes.py: F is the least sum of d_i + 1 over members whose change turns the
-    vote), and the vote stands. The converse fails: requests that lie in many shards, a few in each,
-    change nothing however many they are.
-    Without certificates all distances are 0, and a member is known if and only if nothing waits for
-    it.
+After a removal only the members of an ensemble whose shard changed are trained again
+(``retrain_affected``). Until then a query may still be answered, where certificates say that the
+vote stands (``answerable``). ``gaps`` says which conditions an earlier certificate lacks for that.
+Proofs: docs/proofs/sisa.md.
 """
 
 from collections.abc import Collection, Sequence
@@ -81,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agt.certificates.conditions import Condition
-from agt.certificates.votes import vote_counts
+from agt.certificates.votes import count_selected_votes
 from agt.data.dataset import Dataset
 from agt.data.records import fingerprint
 from agt.errors import CheckError, ConfigError
@@ -91,7 +22,7 @@ from agt.models.model import Model
 from agt.models.store import FileReader
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
-from agt.training.ensemble import member_folder, parts
+from agt.training.ensemble import member_folder, member_records
 from agt.training.loop import OnProgress
 from agt.unlearning.sentences import Remark
 
@@ -128,6 +59,9 @@ def retrain_affected(
 ) -> Retrained:
     """The ensemble that a shelf holds, on the records that remain.
 
+    It has the bits of an ensemble trained anew, if all else that bits depend on is the same
+    (Lemma 1 of docs/proofs/sisa.md).
+
     Args:
         problem: the data as they are now, and the settings that the ensemble was trained with.
         shelf: where it lies, with its shards (``EnsembleModel.save_shards``).
@@ -151,7 +85,7 @@ def retrain_affected(
         raise CheckError(
             f"method=sisa: the run tells not what each member was trained on ({error}): {INSTEAD}"
         ) from None
-    dealt = parts(problem.dataset.train, ensemble)
+    dealt = member_records(problem.dataset.train, ensemble)
     touched = tuple(i for i, records in enumerate(dealt) if fingerprint(records) != kept[i].digest)
     whole = [index for index in range(ensemble.members) if index not in touched]
     members = dict(zip(whole, load_members(problem, shelf, whole), strict=True))
@@ -221,14 +155,18 @@ def gaps(
 
 def needed(conditions: Sequence[Condition]) -> tuple[Fact, ...]:
     """Every fact of the conditions that an answer which stands rests on."""
+    # Lemma 2 of docs/proofs/sisa.md
     asked = (c for c in conditions if c.letter in "bce" or c.name in STEPS)
-    return tuple(fact for condition in asked for fact in condition.grounds.facts)
+    return tuple(fact for condition in asked for fact in condition.evidence.facts)
 
 
 def answerable(
     distances: np.ndarray, labels: np.ndarray, pending: np.ndarray, classes: int = 2
 ) -> np.ndarray:
     """[queries] bool: whether the vote's label is certain while requests wait.
+
+    It answers whatever the ensemble's own stable distance allows, and more
+    (Lemma 4 of docs/proofs/sisa.md).
 
     Args:
         distances: [members, queries] stable distances of the members, under a relation that covers
@@ -247,8 +185,9 @@ def answerable(
         raise ValueError(
             f"pending requests {pending} are not one count for each of {len(labels)} members"
         )
+    # Lemma 3 of docs/proofs/sisa.md
     known = pending[:, None] <= distances
-    counts = vote_counts(labels, distances, classes, known)
+    counts = count_selected_votes(labels, distances, classes, known)
     unknown, winner = (~known).sum(axis=0), counts.argmax(axis=0)
     rivals = np.arange(classes)[:, None]
     ahead = counts.max(axis=0) - counts >= unknown + (rivals < winner)

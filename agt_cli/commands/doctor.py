@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from agt.errors import CheckError, UnsoundError
-from agt.kernels import select
+from agt.kernels import select, selftest
 from agt_cli.configuration import only_keys
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import CheckState, Findings
@@ -74,7 +74,7 @@ def check_compute(findings: Findings) -> None:
 def _check_kernel(name: str, device: str, findings: Findings) -> None:
     """Compile it and compare its integers with the reference kernel's."""
     try:
-        select.check(select.load(name), device)
+        select.check_kernel(select.load_kernel(name), device)
     except UnsoundError as error:
         findings.problem(f"kernel {name}", str(error))
     except Exception as error:  # whatever a compiler may throw
@@ -89,7 +89,7 @@ def _check_kernel(name: str, device: str, findings: Findings) -> None:
     else:
         findings.ok(
             f"kernel {name}",
-            f"compiled; the same integers as the reference kernel in {len(select.CASES)} cases",
+            f"compiled; the same integers as the reference kernel in {len(selftest.CASES)} cases",
         )
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from agt import sentences
-from agt.certificates.conditions import NAMES, Condition, named, symmetric_fact
+from agt.certificates.conditions import CONDITION_NAMES, Condition, conditions_from, symmetric_fact
 from agt.data.dataset import Dataset
 from agt.data.labelled import class_names
 from agt.data.table import CLASSES, SIZE, MeasurementNote, Table
 from agt.errors import AgtError, ConfigError
-from agt.facts import declared, grounds, proved
+from agt.facts import declared, evidence, proved
 from agt.mechanisms.claims import neighbours_of
 from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
 from agt.mechanisms.mechanism_config import TotalConfig
@@ -59,10 +59,10 @@ class MeasureSettings:
         """Tell the owner alone, before anything is spent, that two classes would hardly stand
         out (ConfigError).
         """
-        enough = self.mechanism.threshold(len(wanted.numbers), len(wanted.words))
-        sure = enough + 2 * self.mechanism.sigma(len(wanted.numbers), len(wanted.words))
+        enough = self.mechanism.threshold(len(wanted.numbers), len(wanted.texts))
+        sure = enough + 2 * self.mechanism.sigma(len(wanted.numbers), len(wanted.texts))
         counts = (
-            Counter(wanted.words[self.table.label].tolist())
+            Counter(wanted.texts[self.table.label].tolist())
             if CLASSES in self.unknown
             else Counter[str]()
         )
@@ -183,17 +183,17 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
 
 def conditions(loaded: Dataset, settings: RunSettings) -> tuple[Condition, ...]:
     """What counts with noise rest on; nothing is trained, and no certificate takes part."""
-    untouched = dict.fromkeys("abcdefg", grounds(proved("nothing_trained")))
-    kinds = grounds(declared("kinds_of_columns_public"))
-    found = {"b": loaded.selection, "e": kinds, "g": grounds(symmetric_fact(settings.relation))}
-    return named(untouched | found, NAMES["d"][0])
+    untouched = dict.fromkeys("abcdefg", evidence(proved("nothing_trained")))
+    kinds = evidence(declared("kinds_of_columns_public"))
+    found = {"b": loaded.selection, "e": kinds, "g": evidence(symmetric_fact(settings.relation))}
+    return conditions_from(untouched | found, CONDITION_NAMES["d"][0])
 
 
 def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[str, Any]:
     """Say on disk what is spent, measure, and write the dataset file."""
     wanted, loaded, mechanism = measure.content(), measure.table.load(), measure.mechanism
     rests_on, subject = conditions(loaded, measure.settings), {"data_digest": loaded.digest}
-    enough = mechanism.threshold(len(wanted.numbers), len(wanted.words))
+    enough = mechanism.threshold(len(wanted.numbers), len(wanted.texts))
     console.note(
         f"a word or a class is told where some {enough:,.0f} rows have it; rows of any other class "
         "have to be dropped"

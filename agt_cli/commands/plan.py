@@ -162,7 +162,7 @@ def offer_table(offers: Sequence[PlannedRelease]) -> pd.DataFrame:
             "total_eps": offer.budget.eps,
             "total_delta": offer.budget.delta,
             "queries": offer.budget.queries,
-            "each": str(offer.each),
+            "each": str(offer.guarantee),
             "expected_accuracy": offer.accuracy,
         }
         rows.append(row)

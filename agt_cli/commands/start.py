@@ -24,9 +24,9 @@ from pydantic import BeforeValidator, Field
 
 from agt.data.table import CLASSES
 from agt.errors import AgtError, ConfigError, few
-from agt.mechanisms.budget import MOST_EPS
+from agt.mechanisms.budget import MAX_TOTAL_EPS
 from agt.mechanisms.claims import too_much
-from agt.mechanisms.planning import WITHIN, Plan, plan
+from agt.mechanisms.planning import ACCURACY_TOLERANCE, Plan, plan
 from agt.models.model import Model
 from agt.settings import MOST_ROWS, build, schema, validate
 from agt.store import write_atomic
@@ -78,7 +78,7 @@ class StartSettings(InspectSettings):
     ) = None
     purpose: Literal["certificates", "answers", "both"] | None = None
     unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
-    eps: Annotated[float, Field(gt=0, le=MOST_EPS)] | None = None
+    eps: Annotated[float, Field(gt=0, le=MAX_TOTAL_EPS)] | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     output_dir: Path = Path("outputs")
 
@@ -583,10 +583,8 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
             f"any number of answers, {rate_words(accuracy)} right{'' if useful else f': {why}'}"
         )
     if held and count:
-        singly = (
-            f"{count:,} answer{'s' * (count > 1)}, {rate_words(evidence.accuracy - WITHIN)} "
-            f"right, by {name}"
-        )
+        accuracy = evidence.accuracy - ACCURACY_TOLERANCE
+        singly = f"{count:,} answer{'s' * (count > 1)}, {rate_words(accuracy)} right, by {name}"
     lines = [
         f"weights, published once ({cost}): {weights}",
         f"labels, published one by one for the same: {singly}",

@@ -210,7 +210,7 @@ class TuningData:
         features = choice.settings.certificate.features
         try:
             return features.map != "landmarks" or bool(
-                FeatureMap.of(features, self.prepared(choice).dataset)
+                FeatureMap.from_dataset(features, self.prepared(choice).dataset)
             )
         except ConfigError:
             return False

@@ -173,7 +173,7 @@ def tree(subject: VerifiedItem, above: VerifiedItem | None = None) -> TreeBranch
         lines += [f"{words}: declared" for words in subject.declared]
         void = (c for c in subject.conditions if c.standing is Standing.VOID)
         lines += [
-            f"{c.letter} {excerpt(c.name)}: {excerpt(c.grounds.missing, 1000)}: not held"
+            f"{c.letter} {excerpt(c.name)}: {excerpt(c.evidence.missing, 1000)}: not held"
             for c in void
         ]
         parts.append(("the conditions of a guarantee of privacy", [(line, ()) for line in lines]))

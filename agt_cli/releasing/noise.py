@@ -35,7 +35,7 @@ from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 MECHANISM = "noise in training"
-RESTS_ON = "bceg"  # a and f speak of boxes alone; d of their nesting
+REQUIRED_CONDITIONS = "bceg"  # a and f speak of boxes alone; d of their nesting
 REDRAWN = (
     "certificates compare with runs that meet the noise this run drew; training again draws anew "
     "and may give a query "
@@ -114,7 +114,7 @@ def _pay(
     Returns:
         What was paid, and what is said of it.
     """
-    seed = checkpoints.number(SEED, lambda: noise_seed(noise))
+    seed = checkpoints.draw_once(SEED, lambda: noise_seed(noise))
     people = people_of(prepared.loaded, settings, record.config)
     draw = f"{DRAW}{sha256(f'{seed:032x}'.encode()).hexdigest()}"
     with payer_of(record.config.get("ledger"), people, record, draw) as payer:
@@ -143,7 +143,7 @@ def _pay(
 
 def _missing(conditions: Sequence[Condition]) -> list[Condition]:
     """Those that the noisy weights rest on and that do not hold."""
-    return [c for c in conditions if c.letter in RESTS_ON and not c.held]
+    return [c for c in conditions if c.letter in REQUIRED_CONDITIONS and not c.held]
 
 
 def meant_guarantee(epsilon: float, delta: float) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def noise_words(
         f"mu = {noise.mu:.4g} "
         "in all",
         caveat,
-        *map(str, declarations([c for c in conditions if c.letter in RESTS_ON])),
+        *map(str, declarations([c for c in conditions if c.letter in REQUIRED_CONDITIONS])),
         sentences.APART,
         REDRAWN,
         *account,

@@ -59,7 +59,7 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
     if labels is not None and len(labels) < FEW_RECORDS:
         labels = None  # they show too little of what one answer to all would reach
     known = certificates.prediction if labels is None else labels
-    evidence = Evidence.of(certificates, known, classes, request.terms.counting)
+    evidence = Evidence.from_certificates(certificates, known, classes, request.terms.counting)
     share = release.expected_accuracy(model, evidence, records.features)
     if labels is None:
         # What training recorded of the test records stands for the queries' own labels.

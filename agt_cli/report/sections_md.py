@@ -16,15 +16,15 @@ MOST = 0.9
 
 def ball(relation: RelationConfig) -> str:
     """Return in words what one k counts under a relation."""
-    return RELATIONS[relation.name].ball_of(relation.unit_rows, relation.radius)
+    return RELATIONS[relation.name].describe_ball(relation.unit_rows, relation.radius)
 
 
 def within(relation: RelationConfig, k: int) -> str:
     """Return in words what lies within k: "up to 20 records added or removed in all"."""
     rule = RELATIONS[relation.name]
     if k == 1:
-        return rule.neighbours(relation.unit_rows)
-    return rule.ball_of(relation.unit_rows, relation.radius, k)
+        return rule.describe_edit(relation.unit_rows)
+    return rule.describe_ball(relation.unit_rows, relation.radius, k)
 
 
 REQUIREMENTS = {
@@ -104,7 +104,7 @@ def unmet(conditions: Sequence[Condition]) -> list[str]:
     yet = "" if one_sided else " yet"
     lines = [f"The certificates hold, but they cannot support a private answer{yet}:"]
     for condition in one_sided or failed:
-        lines.append(f"  condition {condition.letter}: {condition.grounds.missing}")
+        lines.append(f"  condition {condition.letter}: {condition.evidence.missing}")
     return lines
 
 

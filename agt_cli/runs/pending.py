@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from agt.certificates.box import Certificates
-from agt.certificates.votes import VoteCertificates
+from agt.certificates.vote_certificates import VoteCertificates
 from agt.errors import ConfigError
 from agt.ledger.chain import take_lock
 from agt.store import (

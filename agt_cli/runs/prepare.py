@@ -32,7 +32,7 @@ from agt.errors import ConfigError, Superseded
 from agt.facts import Fact, proved
 from agt.models.description import FORMAT, READABLE, dataset_of, describe_dataset
 from agt.models.fitting import fit as fit_model
-from agt.models.heads import HeadBuilder, OwnNetwork, from_layers, head_of
+from agt.models.heads import CustomNetwork, HeadBuilder, from_layers, head_from_config
 from agt.models.kind import CertificateKind
 from agt.models.kinds import certificate_config
 from agt.models.model import Model, accuracy
@@ -130,7 +130,7 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
         )
     parts = settings_parts(config)
     source = _source(config.get("dataset"), parts["relation"])
-    model = head or head_of(config.get("model"))
+    model = head or head_from_config(config.get("model"))
     if not hasattr(source, "load"):
         raise ConfigError(
             f"dataset._target_: {type(source).__name__} loads no data: it needs load() and "
@@ -480,7 +480,7 @@ def kept_head(finished: Run) -> HeadBuilder | None:
     if name is None:
         return None
     where = f"model._target_={finished.config['model'].get('_target_')}"
-    return OwnNetwork(partial(from_layers, parse_json(finished.read(name), name)), where)
+    return CustomNetwork(partial(from_layers, parse_json(finished.read(name), name)), where)
 
 
 def write_trained(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from agt.certificates.conditions import Condition, weaker
+from agt.certificates.conditions import Condition, weaker_conditions
 from agt.data.dataset import Dataset
 from agt.data.files import arrays_in
 from agt.data.records import UNLABELLED, DataError, Records
@@ -145,7 +145,7 @@ class TrainedRun:
             run,
             self._shared(model, queries),
             queries,
-            weaker(conditions_of(finished), model.conditions),
+            weaker_conditions(conditions_of(finished), model.conditions),
         )
 
     def read(self) -> tuple[Model, Records]:
@@ -264,7 +264,9 @@ def conditions_of(finished: Run) -> tuple[Condition, ...]:
         ConfigError: conditions.json is not what the run wrote, or is none.
     """
     try:
-        return tuple(Condition.of(node) for node in json.loads(finished.read("conditions.json")))
+        return tuple(
+            Condition.from_json(node) for node in json.loads(finished.read("conditions.json"))
+        )
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(
             f"run={finished.folder}: conditions.json cannot be read ({error}): train again"

@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from agt.certificates.stability import upper_lengths
+from agt.certificates.stability import bound_norms
 from agt.data.dataset import Dataset
 from agt.data.ids import keyed_hash
 from agt.data.records import Records
@@ -152,7 +152,7 @@ def _judge(model: LinearModel, rows: Records, k: int, release: GaussianDP) -> li
     known, right = model.certify(rows.features), model.predict(rows.features) == rows.labels
     phi, sigma = model.phi(rows.features), noise_scale(model.moves, release)
     expected = expected_accuracy(
-        logits_of(model.trained.weight, phi), upper_lengths(phi), rows.labels, sigma
+        logits_of(model.trained.weight, phi), bound_norms(phi), rows.labels, sigma
     )
     return [float(right.mean()), float((right & (known.stable_distance >= k)).mean()), expected]
 

@@ -63,7 +63,7 @@ from agt.data.records import Records
 from agt.errors import CheckError, ConfigError
 from agt.facts import Standing, not_held, proved
 from agt.models.fitting import load
-from agt.models.heads import head_of
+from agt.models.heads import head_from_config
 from agt.models.kind import CannotRemove
 from agt.models.kinds import KINDS, certificate_config
 from agt.relations import RELATIONS
@@ -187,7 +187,9 @@ def from_the_start(job: ErasureJob) -> RunSettings:
     recorded: ComputeConfig = validate(ComputeConfig, job.run.config.get("compute"), "compute")
     compute = replace(recorded, device=job.settings.compute.device)
     use_threads(compute)
-    return replace(job.settings, model=head_of(job.run.config.get("model")), compute=compute)
+    return replace(
+        job.settings, model=head_from_config(job.run.config.get("model")), compute=compute
+    )
 
 
 def fresh_config(config: Mapping[str, Any], batches: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from agt.data.erasure import part
 from agt.data.records import Records
 from agt.errors import AgtError
 from agt.store import Broken
-from agt.training.checkpoint import RUN
+from agt.training.checkpoint import RUN_FILE
 from agt.unlearning.sentences import Remark
 from agt_cli.report.audit_files import SHADOWS
 from agt_cli.report.finished import CHECKPOINTS, Run
@@ -140,7 +140,7 @@ def _stopped(folder: Path) -> list[Path]:
     """Checkpoints that trainings left, or write now: of commands, begun or not, and of programs,
     under any name.
     """
-    begun = {path.parent for path in folder.rglob(f"{CHECKPOINTS}/{RUN}")}
+    begun = {path.parent for path in folder.rglob(f"{CHECKPOINTS}/{RUN_FILE}")}
     states = [(path, path.parents) for path in folder.rglob("step=*.safetensors")]
     return sorted(
         begun | {next((p for p in up if p.name == CHECKPOINTS), path.parent) for path, up in states}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from agt import __version__
-from agt.certificates.conditions import Condition, condition_counts, with_codes
+from agt.certificates.conditions import Condition, condition_counts, upgrade_json
 from agt.errors import Superseded, counted, few
 from agt.facts import LAST_IN_WORDS, Fact, Standing
 from agt.models.fitting import load
@@ -219,8 +219,8 @@ class Record(Run):
                 else b"[]"
             )
             recorded = parse_json(content, "conditions.json")
-            nodes = [with_codes(node) for node in recorded]
-            conditions = tuple(Condition.of(node) for node in nodes)
+            nodes = [upgrade_json(node) for node in recorded]
+            conditions = tuple(Condition.from_json(node) for node in nodes)
             if not conditions and not self.holds("conditions.json"):
                 return ()
             if (letters := "".join(condition.letter for condition in conditions)) != "abcdefg":
@@ -350,7 +350,7 @@ class Record(Run):
 
 def facts_in_words(conditions: Sequence[Condition]) -> int:
     """How many facts of conditions an earlier version recorded as text."""
-    return sum(fact.in_words for condition in conditions for fact in condition.grounds.facts)
+    return sum(fact.in_words for condition in conditions for fact in condition.evidence.facts)
 
 
 def stand_words(conditions: Sequence[Condition]) -> str:
@@ -513,8 +513,8 @@ def check_not_better(record: Record, conditions: Sequence[Condition], source: st
     """
     may_be_text = __version__ == LAST_IN_WORDS or record.environment.get("agt") != __version__
     for then, now in zip(conditions, record.conditions, strict=False):
-        lost = _lost(then.grounds.declarations, now.grounds.declarations, may_be_text)
-        if then.standing.weaker(now.standing) or (lost and then.standing is now.standing):
+        lost = _lost(then.evidence.declarations, now.evidence.declarations, may_be_text)
+        if then.standing.is_weaker_than(now.standing) or (lost and then.standing is now.standing):
             stands = f"{now.standing} in conditions.json, and {then.standing} {source}"
             left_out = f", with {counted(lost, 'declaration')} left out" if lost else ""
             raise Broken(
@@ -593,7 +593,9 @@ class VerifiedItem:
     @property
     def declared(self) -> list[str]:
         """What was declared and not proved, in words."""
-        named = ((f"{c.letter} {excerpt(c.name)}", c.grounds.declarations) for c in self.conditions)
+        named = (
+            (f"{c.letter} {excerpt(c.name)}", c.evidence.declarations) for c in self.conditions
+        )
         return [
             f"{name}: {excerpt(fact.declaration, 1000)}"
             for name, declared in named

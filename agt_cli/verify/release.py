@@ -28,12 +28,12 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 
 from agt import __version__, sentences
-from agt.certificates.conditions import weaker
+from agt.certificates.conditions import weaker_conditions
 from agt.facts import LAST_IN_WORDS
 from agt.mechanisms.accounts import Account, Uncounted
 from agt.mechanisms.claims import Claim, Reason, neighbours_of, read_claim
 from agt.mechanisms.composition import total
-from agt.mechanisms.guarantees import Guarantee, PureDP, guarantee_of
+from agt.mechanisms.guarantees import Guarantee, PureDP, read_guarantee
 from agt.mechanisms.judging import Claimable, claim
 from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.measurement import Measurement
@@ -73,7 +73,7 @@ def guarantee_among(parameters: Mapping[str, Any]) -> Guarantee:
     Raises KeyError, ConfigError: there is none.
     """
     keys = tuple(key for key in ("eps", "delta", "mu") if parameters.get(key) is not None)
-    return guarantee_of({"kind": _KINDS[keys], **{key: parameters[key] for key in keys}})
+    return read_guarantee({"kind": _KINDS[keys], **{key: parameters[key] for key in keys}})
 
 
 def measurement(config: Mapping[str, Any]) -> Measurement:
@@ -214,8 +214,8 @@ def _granted(
             model, nothing, mechanism, ReleaseTerms(conditions=conditions, **rules)
         ).claim
     if model is not None:
-        head = cast(WeightsMechanism, mechanism).head_of(model)
-        conditions = weaker(conditions, head.conditions)
+        head = cast(WeightsMechanism, mechanism).releasable_head(model)
+        conditions = weaker_conditions(conditions, head.conditions)
     return claim(conditions, relation, mechanism, output=Output.WEIGHTS, noisy=noisy)
 
 

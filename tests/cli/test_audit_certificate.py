@@ -8,7 +8,7 @@ import pandas as pd
 from safetensors.torch import load, save
 
 from agt.store import Manifest
-from agt.training.checkpoint import header_of
+from agt.training.checkpoint import read_safetensors_header
 
 from .conftest import Agt
 
@@ -27,7 +27,7 @@ def narrow(run: Path, share: float) -> None:
     manifest = Manifest.read((run / "manifest.json").read_bytes())
     files = dict(manifest.files)
     for path in (run / "bounds").iterdir():
-        box, k = load(path.read_bytes()), header_of(path.read_bytes())["k"]
+        box, k = load(path.read_bytes()), read_safetensors_header(path.read_bytes())["k"]
         narrower = {
             name: (point := nominal[name.split(".", 1)[1]]) + (1 - share) * (end - point)
             for name, end in box.items()

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from agt.numeric import step_of
 from agt.templates import upward
-from agt.training.erm import Objective
+from agt.training.objective import Objective
 
 ROWS, GONE = 240, 12
 LOSS = ("certificate.masking=loss", "certificate.sigma=1")
@@ -89,7 +89,7 @@ def true_gradient(folder, loss="logistic"):
     objective = Objective(loss, numbers(folder)["strength"])
     targets = objective.targets(labels, 2)
     return float(
-        np.linalg.norm(objective.slope(model.state.weight, phi, targets, model.state.tilt).gradient)
+        np.linalg.norm(objective.gradient(model.state.weight, phi, targets, model.state.tilt).value)
     ), len(phi)
 
 

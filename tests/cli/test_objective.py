@@ -135,7 +135,7 @@ def test_an_auditor_sees_that_a_claim_beside_votes_leaves_out_the_size(
     agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(release, "weaker", lambda head, known: tuple(known))
+        patched.setattr(release, "weaker_conditions", lambda head, known: tuple(known))
         assert (
             agt("predict", "run=votes", TILTED, *TOTAL, "force=true", "hydra.run.dir=less").code
             == 0

@@ -38,7 +38,7 @@ def not_trained_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison with a fresh process takes seconds; tests/soundness/test_own_learners.py
     asks for it.
     """
-    monkeypatch.setattr(own_votes, "check_again", lambda *_: None)
+    monkeypatch.setattr(own_votes, "check_retrained", lambda *_: None)
 
 
 def test_a_run_keeps_votes_and_answers_its_test_records(

@@ -17,7 +17,7 @@ from agt_cli._experiments.runs import Runs, signature
 from synthetic import refused
 
 from agt.errors import ConfigError
-from agt.facts import grounds, not_held
+from agt.facts import evidence, not_held
 from agt.store import Lock
 from agt_cli._experiments import reproduce, runs as module
 from agt_cli.report.console import Console
@@ -191,7 +191,7 @@ def test_signatures_depend_on_all_that_results_come_from_and_not_on_places(
     for field, value in (
         ("scaling", {"encoder": "x"}),
         ("declared_size", 7),
-        ("selection", grounds(not_held("own_words", text="no"))),
+        ("selection", evidence(not_held("own_words", text="no"))),
     ):
         others.append(
             signature(

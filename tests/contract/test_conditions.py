@@ -48,7 +48,7 @@ def listed(facts: Iterable[Fact]) -> list[str]:
 
 
 def of_conditions(conditions: Iterable[Condition]) -> dict[str, list[str]]:
-    return {condition.letter: listed(condition.grounds.facts) for condition in conditions}
+    return {condition.letter: listed(condition.evidence.facts) for condition in conditions}
 
 
 def of_relation(name: str) -> dict[str, list[str]]:
@@ -67,12 +67,12 @@ def of_relation(name: str) -> dict[str, list[str]]:
 def of_dataset(name: str, folder: Path) -> dict[str, list[str]]:
     dataset = test_datasets.loaded(name, folder)
     size = () if dataset.size is None else (dataset.size,)
-    grounds = {
+    evidence = {
         "selection": dataset.selection.facts,
         "preprocessing": dataset.preprocessing.facts,
         "size": size,
     }
-    return {part: listed(facts) for part, facts in grounds.items()}
+    return {part: listed(facts) for part, facts in evidence.items()}
 
 
 @test_models.examples

@@ -18,21 +18,17 @@ import torch
 from synthetic import random_interval, sample
 from torch import Tensor, nn
 
+from agt.bounds.activations import ELEMENTWISE, ElementwiseRule
+from agt.bounds.box import Intervals, Point
+from agt.bounds.convolution import ConvRule
 from agt.bounds.interval import Interval
-from agt.bounds.rounding import EXACT, Products, Rounding, corners
-from agt.bounds.rules import (
-    ELEMENTWISE,
-    RULES,
-    AvgPoolRule,
-    ConvRule,
-    ElementwiseRule,
-    Intervals,
-    LayerRule,
-    Point,
-    rules_for,
-)
+from agt.bounds.layer_rule import LayerRule
+from agt.bounds.pooling import AvgPoolRule
+from agt.bounds.products import EXACT, Products, corners
+from agt.bounds.rounding import Rounding
+from agt.bounds.rules import RULES, rules_for
 from agt.errors import ConfigError
-from agt.models.heads import from_layers, layers_of
+from agt.models.heads import describe_layers, from_layers
 
 WIDTH, IMAGE, KS, DTYPES = 3, (2, 4, 5), (0, 3, 40), ("float64", "float32")
 # How to make a layer, where its type alone does not say; several settings of one type may be
@@ -134,7 +130,7 @@ def setting(
         for name, p in layer.named_parameters()
     }
     d = random_interval(rng, len(KS), *layer(x.lower[0]).shape, dtype=dtype)
-    rounding = Rounding.of(KS, x.lower.dtype, torch.device("cpu"))
+    rounding = Rounding.for_grid(KS, x.lower.dtype, torch.device("cpu"))
     return Setting(layer, rule_of(layer), box, x, d, rounding)
 
 
@@ -175,7 +171,8 @@ def gradient_bounds(at: Setting, d: Interval, x: Interval, rounding: Rounding) -
             else Interval(*corners(part.d[..., None], part.x[..., None, :]))
         )
         shape = (*bound.shape[:2], *at.box[part.parameter].shape[1:])
-        parts.setdefault(part.parameter, []).append(bound.moved(lambda end: end.reshape(shape)))  # noqa: B023
+        reshaped = bound.rearranged(lambda end: end.reshape(shape))  # noqa: B023
+        parts.setdefault(part.parameter, []).append(reshaped)
     return {
         name: Interval(
             *(torch.cat([getattr(b, end) for b in blocks], dim=1) for end in ("lower", "upper"))
@@ -189,13 +186,16 @@ PASSES, GRADIENTS = ("forward", "backward"), ("0.weight", "0.bias")
 
 def values(at: Setting, d: Tensor, x: Tensor, point: Point) -> dict[str, Tensor]:
     """What a layer computes: both passes, and the gradients of single records in its parameters."""
-    passes = at.rule.nominal(x, point), at.rule.nominal_back(d, x, point)
+    passes = at.rule.nominal(x, point), at.rule.nominal_backward(d, x, point)
     return dict(zip(PASSES, passes, strict=True)) | (record_gradients(at, d, x) if at.box else {})
 
 
 def bounds(at: Setting, d: Interval, x: Interval, box: Intervals, rounding: Rounding) -> Intervals:
     """Bounds on each of ``values``, for each k."""
-    passes = at.rule.bound(x, box, rounding, EXACT), at.rule.bound_back(d, x, box, rounding, EXACT)
+    passes = (
+        at.rule.bound(x, box, rounding, EXACT),
+        at.rule.bound_backward(d, x, box, rounding, EXACT),
+    )
     return dict(zip(PASSES, passes, strict=True)) | (
         gradient_bounds(at, d, x, rounding) if at.box else {}
     )
@@ -220,7 +220,7 @@ def unnested(at: Setting, shares: tuple[float, ...] = (0.0, 1e-9, 0.3)) -> int:
     alone.
     """
     rng, count = np.random.default_rng(2), 0
-    outer = Rounding.of([k + 1 for k in KS], at.x.lower.dtype, torch.device("cpu"))
+    outer = Rounding.for_grid([k + 1 for k in KS], at.x.lower.dtype, torch.device("cpu"))
     wide = bounds(at, at.d, at.x, at.box, outer)
     for share in shares:
         x, d, box = (
@@ -296,7 +296,7 @@ def test_bounds_on_gradients_are_reached(nonnegative: bool) -> None:
         for name in at.box
     }
     for name, bound in gradient_bounds(
-        at, d, x, Rounding.of((0,), x.lower.dtype, x.lower.device)
+        at, d, x, Rounding.for_grid((0,), x.lower.dtype, x.lower.device)
     ).items():
         torch.testing.assert_close(bound.lower[0, 0], values[name].amin(0), rtol=0, atol=1e-12)
         torch.testing.assert_close(bound.upper[0, 0], values[name].amax(0), rtol=0, atol=1e-12)
@@ -326,7 +326,7 @@ def test_the_nominal_pass_is_pytorchs(make: Callable, dtype: str) -> None:
             at.rule.nominal(x, point), y.detach(), rtol=tolerance, atol=tolerance
         )
         torch.testing.assert_close(
-            at.rule.nominal_back(d, x, point), at_x.grad, rtol=tolerance, atol=tolerance
+            at.rule.nominal_backward(d, x, point), at_x.grad, rtol=tolerance, atol=tolerance
         )
         assert k in range(len(KS))
 
@@ -341,7 +341,7 @@ def test_bounds_are_little_wider_than_what_is_reached(make: Callable) -> None:
         at,
         box={n: Interval(i.lower, i.lower.clone()) for n, i in at.box.items()},
         d=Interval(at.d.lower, at.d.lower.clone()),
-        rounding=Rounding.of((0,) * len(KS), torch.float64, torch.device("cpu")),
+        rounding=Rounding.for_grid((0,) * len(KS), torch.float64, torch.device("cpu")),
     )
     point = {n: i.lower[0] for n, i in at.box.items()}
     width = torch.zeros_like(at.x.lower)
@@ -349,12 +349,12 @@ def test_bounds_are_little_wider_than_what_is_reached(make: Callable) -> None:
     x = Interval(at.x.lower, at.x.lower + width)
     bound, back = (
         at.rule.bound(x, at.box, at.rounding, EXACT),
-        at.rule.bound_back(at.d, x, at.box, at.rounding, EXACT),
+        at.rule.bound_backward(at.d, x, at.box, at.rounding, EXACT),
     )
     path = [x.lower[0] + step * width[0] for step in torch.linspace(0, 1, 501, dtype=torch.float64)]
     for found, values in (
         (bound, torch.stack([at.rule.nominal(p, point) for p in path])),
-        (back, torch.stack([at.rule.nominal_back(at.d.lower[0], p, point) for p in path])),
+        (back, torch.stack([at.rule.nominal_backward(at.d.lower[0], p, point) for p in path])),
     ):
         torch.testing.assert_close(found.lower[0], values.amin(0), rtol=0, atol=2e-3)
         torch.testing.assert_close(found.upper[0], values.amax(0), rtol=0, atol=2e-3)
@@ -375,11 +375,11 @@ def test_a_point_of_no_k_gets_bounds_for_every_k(make: Callable) -> None:
 def test_a_layer_that_was_saved_has_the_same_rule(make: Callable) -> None:
     """As a network's description keeps it: plain values, through JSON."""
     at = setting(make, "turns", "float64")
-    (layer,) = from_layers(json.loads(json.dumps(layers_of(nn.Sequential(at.layer)))))
+    (layer,) = from_layers(json.loads(json.dumps(describe_layers(nn.Sequential(at.layer)))))
     for _, x, d, point in draws(at, 2):
         assert torch.equal(rule_of(layer).nominal(x, point), at.rule.nominal(x, point))
         assert torch.equal(
-            rule_of(layer).nominal_back(d, x, point), at.rule.nominal_back(d, x, point)
+            rule_of(layer).nominal_backward(d, x, point), at.rule.nominal_backward(d, x, point)
         )
 
 
@@ -430,14 +430,14 @@ def test_computed_functions_err_by_less_than_half_the_margin(
     x = torch.from_numpy(numbers[:-1]).to(getattr(torch, dtype))
     unit, value, slope = torch.finfo(x.dtype).eps / 2, s.value(x), s.slope(x)
     margin = max(s.margin, 4)  # without margin: one rounding, and a float32 constant's
-    grows = max(map(abs, s.range)) == np.inf
+    grows = max(map(abs, s.value_range)) == np.inf
     with mpmath.workdps(40):
         for at, y, dy in zip(x.tolist(), value.tolist(), slope.tolist(), strict=True):
             exact, derivative = (f(mpmath.mpf(at)) for f in EXACTLY[kind])
             assert abs(y - exact) <= margin / 2 * unit * (1 + abs(at) if grows else 1), at
             assert abs(dy - derivative) <= margin / 2 * unit, at
-            assert s.range[0] <= exact <= s.range[1]
-            assert s.slopes[0] <= derivative <= s.slopes[1]
+            assert s.value_range[0] <= exact <= s.value_range[1]
+            assert s.slope_range[0] <= derivative <= s.slope_range[1]
 
 
 @activations
@@ -445,7 +445,7 @@ def test_functions_are_monotone_between_the_turning_points(kind: type[nn.Module]
     """In high precision, on a grid from -9 to 9; at each turning point they do turn."""
     s = ELEMENTWISE[kind](kind())
     grid = [mpmath.mpf(i) / 50 for i in range(-450, 451)]
-    for f, turns in zip(EXACTLY[kind], (s.turns, s.slope_turns), strict=True):
+    for f, turns in zip(EXACTLY[kind], (s.turning_points, s.slope_turning_points), strict=True):
         with mpmath.workdps(40):
             ends = [grid[0], *map(mpmath.mpf, turns), grid[-1]]
             signs = []
@@ -463,9 +463,9 @@ def test_no_number_is_too_large(kind: type[nn.Module]) -> None:
     for size in (1e3, 1e30, 1e300):
         x = Interval(*(torch.full((1, 1, 1), v, dtype=torch.float64) for v in (-size, size)))
         d = Interval.point(torch.ones(1, 1, 1, dtype=torch.float64))
-        rounding = Rounding.of((1,), torch.float64, torch.device("cpu"))
+        rounding = Rounding.for_grid((1,), torch.float64, torch.device("cpu"))
         assert torch.isfinite(rule.bound(x, {}, rounding, EXACT).lower).all()
-        assert rule.bound_back(d, x, {}, rounding, EXACT).upper.item() <= 1.13
+        assert rule.bound_backward(d, x, {}, rounding, EXACT).upper.item() <= 1.13
 
 
 @pytest.mark.parametrize(
@@ -479,7 +479,7 @@ def test_no_number_is_too_large(kind: type[nn.Module]) -> None:
         (nn.AvgPool2d(2, ceil_mode=True), "ceil_mode=True, only with False"),
         (nn.AvgPool2d(2, divisor_override=3), "divisor_override=3, only with None"),
         (nn.AvgPool2d(3, padding=2), "a padding of at most half the size"),
-        (nn.AvgPool2d(2, stride=0), "strides of 1 or more"),
+        (nn.AvgPool2d(2, stride=0), "strides of at least 1"),
         (
             nn.Conv2d(1, 1, 3, padding="same"),
             "padding='same' and padding_mode='zeros': give the padding as numbers",
@@ -487,7 +487,7 @@ def test_no_number_is_too_large(kind: type[nn.Module]) -> None:
         (nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular"), "padding_mode='circular'"),
         (
             nn.Unflatten(1, (2, 3)),
-            r"supported as nn.Unflatten\(1, \(channels, height, width\)\) alone",
+            r"nn.Unflatten\(1, \(channels, height, width",
         ),
     ],
 )
@@ -508,7 +508,7 @@ def padded_otherwise(patch: pytest.MonkeyPatch) -> None:
         wide = nn.functional.pad(front, (right, right, down, down), mode="replicate").unflatten(
             0, x.shape[:2]
         )
-        return replace(self, padding=(0, 0))._patches(wide, axes=2)
+        return replace(self, padding=(0, 0))._patches(wide, leading_axes=2)
 
     patch.setattr(ConvRule, "_patches_of_each_k", edged)
 
@@ -583,11 +583,11 @@ class Narrow:
     ) -> Interval:
         return self.rule.bound(x if self.back else _middle(x), box, rounding, products)
 
-    def bound_back(
+    def bound_backward(
         self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
         d, x = (_middle(d), _middle(x)) if self.back else (d, x)
-        return self.rule.bound_back(d, x, box, rounding, products)
+        return self.rule.bound_backward(d, x, box, rounding, products)
 
 
 def _middle(x: Interval) -> Interval:
@@ -625,7 +625,9 @@ def rough(at: Setting) -> Setting:
         return computed
 
     return without(
-        at, value=erring(s.value, max(map(abs, s.range)) == np.inf), slope=erring(s.slope, False)
+        at,
+        value=erring(s.value, max(map(abs, s.value_range)) == np.inf),
+        slope=erring(s.slope, False),
     )
 
 
@@ -663,7 +665,7 @@ def test_rules_of_images_keep_a_point_a_point(kind: type[nn.Module]) -> None:
 def test_records_without_room_for_a_window_are_refused(record: tuple[int, ...]) -> None:
     """A row has no image to pool: its neighbours are other records."""
     x = torch.zeros(3, *record)
-    rounding = Rounding.of((0,), x.dtype, x.device)
+    rounding = Rounding.for_grid((0,), x.dtype, x.device)
     for layer in (nn.AvgPool2d(2), nn.Conv2d(2, 1, 2)):
         rule, point = (
             rule_of(layer),
@@ -681,11 +683,11 @@ def test_records_without_room_for_a_window_are_refused(record: tuple[int, ...]) 
 class Backwards(AvgPoolRule):
     """The same numbers, added in the opposite order."""
 
-    def _places(self, shape: torch.Size) -> list[tuple[slice, slice]]:
-        return super()._places(shape)[::-1]
+    def _window_positions(self, shape: torch.Size) -> list[tuple[slice, slice]]:
+        return super()._window_positions(shape)[::-1]
 
 
-@pytest.mark.parametrize("way", ["nominal", "nominal_back"])
+@pytest.mark.parametrize("way", ["nominal", "nominal_backward"])
 def test_the_checks_catch_pooling_that_adds_in_another_order(
     monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:

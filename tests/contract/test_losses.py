@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from agt.bounds.interval import Interval
-from agt.bounds.losses import LOSSES, Loss, loss_of
+from agt.bounds.losses import LOSSES, Loss, find_loss
 from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
-from agt.certificates.box import certified_labels
+from agt.certificates.box import certify_labels
 from agt.errors import ConfigError
 from agt.models.heads import HeadConfig
 from agt.settings import LossName
@@ -51,7 +51,7 @@ def setting(name: str, scale: float, dtype: str, n: int = 40) -> tuple[Loss, Int
 
 
 def rounding(dtype: str, more: int = 0) -> Rounding:
-    return Rounding.of([k + more for k in KS], getattr(torch, dtype), torch.device("cpu"))
+    return Rounding.for_grid([k + more for k in KS], getattr(torch, dtype), torch.device("cpu"))
 
 
 def outside(loss: Loss, f: Interval, labels: Tensor, dtype: str) -> int:
@@ -143,7 +143,7 @@ def test_the_threshold_parts_the_classes(name: str) -> None:
     loss = LOSSES[name]
     if not loss.one_output:
         return
-    network = Network.of(nn.Sequential(nn.Linear(1, 1)).double(), name, 2)
+    network = Network.from_head(nn.Sequential(nn.Linear(1, 1)).double(), name, 2)
     x = torch.tensor([[-1.0], [0.0], [1.0]], dtype=torch.float64)
     point = {
         "0.weight": torch.ones(1, 1, dtype=torch.float64),
@@ -151,8 +151,8 @@ def test_the_threshold_parts_the_classes(name: str) -> None:
     }
     assert network.predict(x, point).tolist() == [0, 0, 1]
     box = {n: Interval(p[None] - 0.25, p[None] + 0.25) for n, p in point.items()}
-    at = Rounding.of((0,), torch.float64, torch.device("cpu"))
-    assert certified_labels(network, x, torch.tensor([0, 0, 1]), box, at).tolist() == [
+    at = Rounding.for_grid((0,), torch.float64, torch.device("cpu"))
+    assert certify_labels(network, x, torch.tensor([0, 0, 1]), box, at).tolist() == [
         [True, False, True]
     ]
     # Each class's own target is on its side of the threshold.
@@ -168,20 +168,20 @@ def test_heads_have_the_outputs_that_the_loss_needs(name: str) -> None:
     one = LOSSES[name].one_output
     head = make_head(make_training(loss=name), 3, 2, (4,))
     assert head[-1].out_features == (1 if one else 2)
-    assert Network.of(head, name, 2).outputs == 1
+    assert Network.from_head(head, name, 2).outputs == 1
     if one:
         with pytest.raises(ConfigError, match=f"training.loss={name} .*3"):
-            Network.of(head, name, 3)
+            Network.from_head(head, name, 3)
     wrong = HeadConfig().build((3,), 5, make_training(loss="cross_entropy"))
     with pytest.raises(ConfigError, match=f"training.loss={name} .*5"):
-        Network.of(wrong, name, 2)
+        Network.from_head(wrong, name, 2)
 
 
 # -- the machine's exponentials
 
 
 def one_k(dtype: str) -> Rounding:
-    return Rounding.of((0,), getattr(torch, dtype), torch.device("cpu"))
+    return Rounding.for_grid((0,), getattr(torch, dtype), torch.device("cpu"))
 
 
 @dtypes
@@ -245,13 +245,13 @@ def test_overflowing_exponentials_give_sound_bounds(dtype: str) -> None:
 
 def test_unknown_losses_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"'squared_eror'.*'squared_error'"):
-        loss_of("squared_eror", 2)
+        find_loss("squared_eror", 2)
 
 
 def test_closed_forms_refuse_a_squared_error() -> None:
     """Its gradient grows with the output, so no public constant bounds what one record moves."""
-    with pytest.raises(ConfigError, match=r"training\.loss=squared_error: "):
-        LinearLoss.of(make_training(loss="squared_error"), 2)
+    with pytest.raises(ConfigError, match=r"training\.loss=squared_error"):
+        LinearLoss.from_settings(make_training(loss="squared_error"), 2)
 
 
 # -- broken on purpose

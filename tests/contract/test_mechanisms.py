@@ -23,7 +23,7 @@ from scipy.special import ndtri
 
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
-from agt.facts import grounds, not_held, proved
+from agt.facts import evidence, not_held, proved
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.judging import claim
@@ -43,9 +43,10 @@ DELTAS = (1e-300, 1e-12, 1e-5, 0.01, 0.4)
 MUS = (1e-15, 0.001, 0.07, 0.1, 1.0, 5.0, 30.0, 100.0)
 USUAL: tuple[Guarantee, ...] = (PureDP(0.7), ApproximateDP(0.7, 0.01), GaussianDP(0.3))
 # method.md section 3
-RESTS_ON: dict[Need, str] = {"distance": "abcdefg", "votes": "bceg", "nothing": "eg"}
+REQUIRED_CONDITIONS: dict[Need, str] = {"distance": "abcdefg", "votes": "bceg", "nothing": "eg"}
 HELD = tuple(
-    Condition(letter, letter, grounds(proved("own_words", text="it holds"))) for letter in "abcdefg"
+    Condition(letter, letter, evidence(proved("own_words", text="it holds")))
+    for letter in "abcdefg"
 )
 Kind = type[Mechanism]
 
@@ -170,8 +171,8 @@ def privacy_holds(kind: Kind) -> None:
     mechanisms = accepted(kind, everything)
     assert len(mechanisms) >= len(BUDGETS)
     for mechanism in mechanisms:
-        for evidence in steps(mechanism):
-            flips = [mechanism.exact_flip(value) for value in evidence]
+        for distances in steps(mechanism):
+            flips = [mechanism.exact_flip(distance) for distance in distances]
             assert violations(flips, mechanism.classes, mechanism.guarantee) == 0, mechanism
 
 
@@ -272,12 +273,12 @@ def claims_rest_on_the_conditions_of_its_evidence(kind: Kind) -> None:
     assert claim(HELD, relation, mechanism).text.startswith(f"{mechanism.guarantee} per query")
     for letter in "abcdefg":
         less = tuple(
-            replace(c, grounds=grounds(not_held("own_words", text="it does not")))
+            replace(c, evidence=evidence(not_held("own_words", text="it does not")))
             if c.letter == letter
             else c
             for c in HELD
         )
-        if letter not in RESTS_ON[kind.needs]:
+        if letter not in REQUIRED_CONDITIONS[kind.needs]:
             assert claim(less, relation, mechanism).proved, letter
             continue
         with pytest.raises(ConfigError, match=f"condition {letter}"):
@@ -289,7 +290,7 @@ def claims_need_a_relation_that_the_evidence_covers(kind: Kind) -> None:
     for name, relation in RELATIONS.items():
         radius = 0.1 if ENTRIES[name].takes_radius else None
         config, mechanism = RelationConfig(name, radius=radius), usual(kind)  # type: ignore[arg-type]
-        if not relation.no_release:
+        if not relation.reason_not_releasable:
             assert claim(HELD, config, mechanism).proved
             continue
         with pytest.raises(ConfigError, match=f"relation={name}"):

@@ -22,7 +22,7 @@ from torch import nn
 
 import agt
 from agt.certificates.box import Certificates
-from agt.certificates.votes import VoteCertificates
+from agt.certificates.vote_certificates import VoteCertificates
 from agt.errors import UnsoundError
 from agt.models.closed_form import read_features
 from agt.models.erm import ErmKind

@@ -1,4 +1,4 @@
-"""What every interval product owes (bounds/rounding.py), for each entry of the registry, alone and
+"""What every interval product owes (bounds/products.py), for each entry of the registry, alone and
 with a kernel's parts.
 
 Numbers are small multiples of 1/8, so that products, their sums and midpoints are exact in both
@@ -18,9 +18,10 @@ import torch
 from hypothesis import given, strategies as st
 from synthetic import KERNELS, random_interval
 
-from agt.bounds import rounding
+from agt.bounds import products as interval_products
 from agt.bounds.interval import Interval
-from agt.bounds.rounding import EXACT, PRODUCTS, Bounds, Products, Rounding
+from agt.bounds.products import EXACT, PRODUCTS, Bounds, Products
+from agt.bounds.rounding import Rounding
 from agt.errors import UnboundedError
 from agt.kernels.select import pick_kernel
 from agt.settings import ComputeConfig, TrainingConfig
@@ -86,7 +87,7 @@ def operands(rng: np.random.Generator, form: str, dtype: str) -> tuple[Interval,
 
 
 def multiply(kind: Products, form: str, x: Interval, w: Interval) -> Bounds:
-    return (kind.back if form == "back" else kind.forward)(x, w)
+    return (kind.backward if form == "back" else kind.forward)(x, w)
 
 
 def violations(kind: Products, form: str, dtype: str) -> tuple[int, int]:
@@ -187,7 +188,7 @@ def test_in_single_precision_corner_products_are_summed_in_double() -> None:
     """
     rng = np.random.default_rng(4)
     x, w = (random_interval(rng, 2, rows, 200, dtype="float32") for rows in (40, 24))
-    exact = rounding.linear_corners(x.double(), w.double())
+    exact = interval_products.linear_corners(x.double(), w.double())
     far = {
         name: max(
             float(((a.double() - b).abs() / b.abs()).max())
@@ -195,7 +196,7 @@ def test_in_single_precision_corner_products_are_summed_in_double() -> None:
         )
         for name, ends in (
             ("cpu", products_of("exact", "cpu").corners(x, w)),
-            ("reference", rounding.linear_corners(x, w)),
+            ("reference", interval_products.linear_corners(x, w)),
         )
     }
     assert far["cpu"] <= 2.0**-24 * (1 + 1e-6) < far["reference"]
@@ -214,19 +215,19 @@ def test_what_is_no_number_is_refused_by_the_widening(
     x, w = (random_interval(rng, 1, rows, 20, dtype=dtype) for rows in (3, 18))
     wrong = x.lower.clone()
     wrong[0, 1, 7] = number
-    x = Interval.image(wrong, wrong.clone())
-    rounding = Rounding.of([0], wrong.dtype, wrong.device)
+    x = Interval.unchecked(wrong, wrong.clone())
+    rounding = Rounding.for_grid([0], wrong.dtype, wrong.device)
     with pytest.raises(UnboundedError):
-        rounding.widen(products_of("exact", kernel).corners(x, w), rounding.dot(x, w))
+        rounding.widen(products_of("exact", kernel).corners(x, w), rounding.dot_error(x, w))
 
 
 def test_the_nonnegative_form_is_used_for_nonnegative_inputs_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     used = []
-    original = rounding.linear_nonnegative
+    original = interval_products.linear_nonnegative
     monkeypatch.setattr(
-        rounding, "linear_nonnegative", lambda x, w: used.append(1) or original(x, w)
+        interval_products, "linear_nonnegative", lambda x, w: used.append(1) or original(x, w)
     )
     w = as_interval([[-1, 1], [-2, 3]])
     EXACT.forward(as_interval([[0, 1], [2, 3]]), w, nonnegative=True)
@@ -264,7 +265,7 @@ def wider_where_narrower(x: Interval, w: Interval) -> Bounds:
     """A product that gives away more the narrower its operands are: sound, and useless for
     privacy.
     """
-    lower, upper = rounding.linear_corners(x, w)
+    lower, upper = interval_products.linear_corners(x, w)
     slack = 40 / (1 + (w.upper - w.lower).sum())
     return lower - slack, upper + slack
 
@@ -274,7 +275,7 @@ def wider_where_narrower(x: Interval, w: Interval) -> Bounds:
 @pytest.mark.parametrize(
     ("broken", "contains"),
     [
-        (rounding.linear_nonnegative, False),
+        (interval_products.linear_nonnegative, False),
         (ends_with_ends, False),
         (without_the_product_of_radii, False),
         (wider_where_narrower, True),

@@ -14,7 +14,7 @@ import torch
 from records import reseal
 from safetensors.torch import load_file, save_file
 
-from agt.bounds.network import Box
+from agt.bounds.box import Box
 from agt.errors import ConfigError, DataMissing, UnsoundError
 from agt.models.store import bounds_file, read_boxes, write_boxes
 from agt.store import Pending, write_atomic
@@ -47,7 +47,9 @@ def finished(tmp_path: Path) -> Run:
         lower = {name: t - spread[name] for name, t in NOMINAL.items()}
         write_boxes(
             record,
-            Box.of(KS, NOMINAL, lower, {name: t + spread[name] for name, t in NOMINAL.items()}),
+            Box.from_ends(
+                KS, NOMINAL, lower, {name: t + spread[name] for name, t in NOMINAL.items()}
+            ),
         )
         record.add_metrics(accuracy=0.5)
     return open_run(tmp_path / "run", "train")

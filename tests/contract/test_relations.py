@@ -55,7 +55,7 @@ def direction(
 ) -> tuple[float, float]:
     """The rule's bounds for one parameter."""
     batch, (r,) = len(bounds), rule.rows_at_stake([k], 1)
-    count = rule.selected(r, batch, rule.eligible(~np.array(private, dtype=bool)))
+    count = rule.count_selected(r, batch, rule.count_eligible(~np.array(private, dtype=bool)))
     chosen = [b for b, p in zip(bounds, private, strict=True) if p or not rule.private_only]
     low, high = sorted((b[0] for b in chosen), reverse=True), sorted(b[1] for b in chosen)
     if rule.caps_at_zero:
@@ -206,7 +206,7 @@ def test_one_edit_touches_as_many_batches_and_members_as_it_says(name: str) -> N
             for one, two in zip(before, places(after), strict=True):
                 touched.add(sum(a != b for a, b in zip(one, two, strict=True)))
     assert max(touched) == RELATIONS[name].touches
-    assert max(gone + come for gone, come in pairs) == RELATIONS[name].moved
+    assert max(gone + come for gone, come in pairs) == RELATIONS[name].units_changed_per_k
 
 
 @relations
@@ -235,7 +235,7 @@ def test_one_unit_moves_a_step_by_its_sensitivity_and_not_farther(name: str) -> 
                 )
                 farthest = max(farthest, abs(here - there))
     assert farthest == pytest.approx(rule.step_sensitivity(0.3, 1, NORMALIZER), rel=1e-12)
-    assert rows_moved(RelationConfig(rule.name, unit_rows=3)) == 3 * rule.moved
+    assert rows_moved(RelationConfig(rule.name, unit_rows=3)) == 3 * rule.units_changed_per_k
     assert rule.step_sensitivity(0.3, 16, NORMALIZER, 3) == pytest.approx(
         3 * 4 * farthest, rel=1e-12
     )
@@ -247,7 +247,7 @@ def test_a_radius_is_needed_and_said_where_the_entry_says_so_and_refused_elsewhe
 ) -> None:
     radius = 0.25 if ENTRIES[name].takes_radius else None
     assert RelationConfig(name, radius=radius).radius == radius
-    assert ("0.25" in RELATIONS[name].ball_of(1, 0.25)) == ENTRIES[name].takes_radius
+    assert ("0.25" in RELATIONS[name].describe_ball(1, 0.25)) == ENTRIES[name].takes_radius
     with pytest.raises(ConfigError, match=r"relation\.radius"):
         RelationConfig(name, radius=None if radius else 0.25)
 

@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from agt.certificates.conditions import Condition
-from agt.facts import grounds, not_held, proved
+from agt.facts import evidence, not_held, proved
 from agt_cli.cli import main
 from agt_cli.report.sections_md import unmet
 
@@ -203,12 +203,12 @@ def test_report_of_a_dense_symmetric_run(runs: dict[str, Path]) -> None:
 
 def test_training_says_at_once_what_a_release_will_need() -> None:
     held = [
-        Condition(letter, letter, grounds(proved("own_words", text="it holds")))
+        Condition(letter, letter, evidence(proved("own_words", text="it holds")))
         for letter in "abcdefg"
     ]
     failed = {
         letter: Condition(
-            letter, letter, grounds(not_held("own_words", text=f"{letter} is missing"))
+            letter, letter, evidence(not_held("own_words", text=f"{letter} is missing"))
         )
         for letter in "ceg"
     }
@@ -221,7 +221,7 @@ def test_training_says_at_once_what_a_release_will_need() -> None:
 
 def test_training_says_that_no_release_takes_a_one_sided_relation() -> None:
     failed = [
-        Condition(letter, letter, grounds(not_held("own_words", text=f"{letter} is missing")))
+        Condition(letter, letter, evidence(not_held("own_words", text=f"{letter} is missing")))
         for letter in "cg"
     ]
     _, *lines = unmet(failed)

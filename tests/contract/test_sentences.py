@@ -13,7 +13,7 @@ from sentences import NOTES, READING, ReadBack, Sentence, guard, guarded
 
 import agt_cli.commands.verify  # noqa: F401
 from agt import sentences
-from agt.facts import declared, grounds, not_held
+from agt.facts import declared, evidence, not_held
 from agt_cli.cli import main
 
 PUBLIC = "training.chosen_on=public"
@@ -108,7 +108,7 @@ class TestTheGuard:
     def test_what_a_fact_says_is_guarded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         guard(monkeypatch)
         known = declared("classes_public", setting="dataset.classes")
-        told = grounds(known, not_held("grid_sparse"))
+        told = evidence(known, not_held("grid_sparse"))
         assert {
             type(text)
             for text in (known.sentence, known.broken_by, known.words, told.why, told.missing)

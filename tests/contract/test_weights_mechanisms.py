@@ -25,7 +25,7 @@ import agt_cli
 from agt.api import Fitted, fit, load
 from agt.data.labelled import Declared
 from agt.errors import AgtError, ConfigError
-from agt.facts import grounds, not_held
+from agt.facts import evidence, not_held
 from agt.mechanisms import weights_mechanism
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mu
@@ -109,7 +109,7 @@ def names_taken(kind: Kind) -> list[str]:
     taken = []
     for name in HEADS:
         try:
-            kind.check_head(kind.head_of(trained(name).model))
+            kind.check_head(kind.releasable_head(trained(name).model))
         except ConfigError:
             continue
         taken.append(name)
@@ -122,7 +122,7 @@ def model_for(kind: Kind) -> Model:
 
 
 def head_for(kind: Kind) -> LinearModel:
-    return kind.head_of(model_for(kind))
+    return kind.releasable_head(model_for(kind))
 
 
 # -- what is owed
@@ -132,7 +132,7 @@ def weights_lie_on_the_lattice_of_the_public_noise(kind: Kind) -> None:
     mechanism = usual(kind)
     for name in names_taken(kind):
         model = trained(name).model
-        head = kind.head_of(model)
+        head = kind.releasable_head(model)
         mechanism.check(head)
         released = mechanism.draw(head, SeededRandomness(1))
         assert released.noise == mechanism.noise(head)
@@ -150,7 +150,7 @@ def weights_lie_on_the_lattice_of_the_public_noise(kind: Kind) -> None:
 def the_noise_is_the_same_whatever_the_records_are(kind: Kind) -> None:
     mechanism = usual(kind)
     for name in names_taken(kind):
-        one, other = (kind.head_of(trained(name, records).model) for records in (N, N - 1))
+        one, other = (kind.releasable_head(trained(name, records).model) for records in (N, N - 1))
         assert mechanism.noise(one) == mechanism.noise(other)
 
 
@@ -266,7 +266,7 @@ def too_little_noise_is_noticed(kind: Kind) -> None:
 
 def expected_accuracy_is_what_releases_reach(kind: Kind) -> None:
     mechanism, model = usual(kind), model_for(kind)
-    head = kind.head_of(model)
+    head = kind.releasable_head(model)
     dataset = head.problem.dataset.train
     drawn = []
     for seed in range(60):
@@ -297,9 +297,9 @@ def claims_rest_on_every_condition(kind: Kind) -> None:
     model = model_for(kind)
     assert judged_weights(model, usual(kind)).claim.proved
     for letter in "abcdefg":
-        broken = grounds(not_held("own_words", text="it does not"))
+        broken = evidence(not_held("own_words", text="it does not"))
         less = tuple(
-            replace(c, grounds=broken) if c.letter == letter else c for c in model.conditions
+            replace(c, evidence=broken) if c.letter == letter else c for c in model.conditions
         )
         with pytest.raises(ConfigError, match=f"mechanism={kind.name}: condition {letter}"):
             judged_weights(model, usual(kind), conditions=less)

@@ -97,8 +97,13 @@ def test_claims_say_where_the_second_head_was(tmp_path: Path) -> None:
         path = ledger.path
         ledger.move_head(new_head)
         words = ledger.words()
-        assert any(re.match(rf"entry 3 of \S+ moved the second copy of the ledger.s end from {old}", w) for w in words)
+        assert any(
+            re.match(rf"entry 3 of \S+ moved the second copy of the ledger.s end from {old}", w)
+            for w in words
+        )
     new_head.unlink()
     Ledger.replace_head(path, last)
     with Ledger.open(path) as ledger:
-        assert any("entry 4 created a new second copy of the ledger" in line for line in ledger.words())
+        assert any(
+            "entry 4 created a new second copy of the ledger" in line for line in ledger.words()
+        )

@@ -6,7 +6,7 @@ import pytest
 
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
-from agt.facts import grounds, not_held, proved
+from agt.facts import evidence, not_held, proved
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.judging import claim
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
@@ -15,7 +15,7 @@ from agt.mechanisms.published import SmoothCauchy
 from agt.settings import RelationConfig
 
 HELD = tuple(
-    Condition(letter, f"name of {letter}", grounds(proved("own_words", text="it holds")))
+    Condition(letter, f"name of {letter}", evidence(proved("own_words", text="it holds")))
     for letter in "abcdefg"
 )
 ADD_REMOVE = RelationConfig("add_remove")
@@ -24,7 +24,7 @@ RESPONSE = RandomizedResponse(eps=0.1)
 
 def without(*letters: str) -> tuple[Condition, ...]:
     return tuple(
-        replace(c, grounds=grounds(not_held("own_words", text=f"why not {c.letter}")))
+        replace(c, evidence=evidence(not_held("own_words", text=f"why not {c.letter}")))
         if c.letter in letters
         else c
         for c in HELD

@@ -7,16 +7,20 @@ from agt.relations import RELATIONS
 
 @pytest.mark.parametrize("name", RELATIONS)
 def test_its_words_say_what_one_k_is(name: str) -> None:
-    assert "up to k records" in RELATIONS[name].ball_of(1)
-    assert "up to k units of up to 3 records" in RELATIONS[name].ball_of(3)
-    assert "one record " in RELATIONS[name].neighbours(1)
-    assert "one unit of up to 3 records " in RELATIONS[name].neighbours(3)
+    assert "up to k records" in RELATIONS[name].describe_ball(1)
+    assert "up to k units of up to 3 records" in RELATIONS[name].describe_ball(3)
+    assert "one record " in RELATIONS[name].describe_edit(1)
+    assert "one unit of up to 3 records " in RELATIONS[name].describe_edit(3)
 
 
 def test_flip_says_that_features_are_not_protected() -> None:
-    assert "its features, and who is among the records, are not" in RELATIONS["flip"].neighbours(1)
+    assert "its features, and who is among the records, are not" in RELATIONS["flip"].describe_edit(
+        1
+    )
 
 
 def test_a_ball_of_labels_or_features_says_what_changes() -> None:
-    assert "given other labels" in RELATIONS["flip"].ball_of(1)
-    assert "given other features, each within 0.05" in RELATIONS["perturb"].ball_of(1, radius=0.05)
+    assert "given other labels" in RELATIONS["flip"].describe_ball(1)
+    assert "given other features, each within 0.05" in RELATIONS["perturb"].describe_ball(
+        1, radius=0.05
+    )

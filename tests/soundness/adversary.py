@@ -40,9 +40,9 @@ from checks import draw, ends, moved_by, thresholds
 from pydantic import ValidationError
 from synthetic import RELATIONS
 
-from agt.bounds.network import Box
-from agt.certificates.box import Certificates, grid_index
-from agt.certificates.votes import VoteCertificates
+from agt.bounds.box import Box
+from agt.certificates.box import Certificates, count_grid_steps
+from agt.certificates.vote_certificates import VoteCertificates
 from agt.data.records import DataError, Records
 from agt.errors import ConfigError, UnboundedError
 from agt.training.linear import LinearTrained
@@ -377,7 +377,7 @@ class Attack:
         steps = (
             known.steps
             if isinstance(known, VoteCertificates)
-            else grid_index(known.ks, known.certified)
+            else count_grid_steps(known.ks, known.certified)
         )
         return known.prediction, steps
 

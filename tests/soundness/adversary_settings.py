@@ -8,13 +8,14 @@ import numpy as np
 import torch
 from checks import Case, certificates as certify_boxes, run
 
-from agt.bounds.network import Box, Network
+from agt.bounds.box import Box
+from agt.bounds.network import Network
 from agt.certificates.box import Certificates
 from agt.certificates.stability import certify_linear
 from agt.data.dataset import Dataset
 from agt.data.ids import content_ids
 from agt.data.records import Records
-from agt.facts import grounds, proved
+from agt.facts import evidence, proved
 from agt.models.box import BoxKind
 from agt.models.ensemble import vote
 from agt.models.erm import ErmKind
@@ -279,7 +280,7 @@ class Fitted:
     ) -> float:
         case, dtype = self.setting.case, self.setting.dtype
         if isinstance(member, Box):
-            network = Network.of(case.head(dtype), case.config(dtype).loss, case.classes)
+            network = Network.from_head(case.head(dtype), case.config(dtype).loss, case.classes)
             logits = network.logits(
                 torch.from_numpy(x).to(getattr(torch, dtype)), member.nominal
             ).numpy()
@@ -313,9 +314,9 @@ def _fit_closed(setting: Setting, data: Data) -> tuple[LinearTrained, FeatureMap
     case, certificate, records = setting.case, setting.certificate, data.records
     assert not isinstance(certificate, BoxKind)
     classes = tuple(str(c) for c in range(case.classes))
-    known = grounds(proved("own_words", text="made for a test"))
+    known = evidence(proved("own_words", text="made for a test"))
     dataset = Dataset("drawn", classes, records, data.test, None, {}, known, known, shard=True)
-    features = FeatureMap.of(certificate.features, dataset)
+    features = FeatureMap.from_dataset(certificate.features, dataset)
     examples = replace(records, features=features(records.features, setting.dtype))
     recipe = case.recipe(setting.relation, dtype=setting.dtype)
     if isinstance(certificate, ErmKind):
@@ -357,7 +358,7 @@ class DrawnEditor(Editor):
     def __init__(self, setting: Setting, rng: np.random.Generator) -> None:
         training, case = setting.case.config(), setting.case
         plan, wide = (
-            BatchPlan.of(training.batch, training.epochs, None, case.n),
+            BatchPlan.from_settings(training.batch, training.epochs, None, case.n),
             np.ones(case.width),
         )
         ensemble, weight = EnsembleConfig(setting.members), weights(training, plan)

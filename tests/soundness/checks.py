@@ -21,8 +21,9 @@ from synthetic import (
     sample,
 )
 
+from agt.bounds.box import Box
 from agt.bounds.interval import Interval
-from agt.bounds.network import Box, Network
+from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
 from agt.certificates.box import Certificates, certify
 from agt.certificates.votes import Vote
@@ -260,13 +261,13 @@ def factors(
     training = case.config(dtype)
     head = case.head(dtype)
     products = pick_kernel(ComputeConfig(kernel=kernel)).products(product)  # type: ignore[arg-type]
-    network = Network.of(head, training.loss, case.classes, products)
+    network = Network.from_head(head, training.loss, case.classes, products)
     box = {}
     for name, p in head.state_dict().items():
         around = random_interval(rng, 2, *p.shape, radius=0.3, dtype=dtype)
         box[name] = Interval(around.lower + p, around.upper + p)
     x, y = torch.from_numpy(data.features).to(getattr(torch, dtype)), torch.from_numpy(data.labels)
-    rounding = Rounding.of((0, 0), x.dtype, x.device)
+    rounding = Rounding.for_grid((0, 0), x.dtype, x.device)
     with torch.no_grad():
         logits = network.bound_logits(x, box, rounding)
         bounds = list(network.factors(x, y, box, rounding))

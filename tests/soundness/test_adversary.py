@@ -18,10 +18,12 @@ from synthetic import make_records
 from test_rules import signed_as_nonnegative
 from torch import Tensor
 
+from agt.bounds.box import Box
+from agt.bounds.convolution import ConvRule
 from agt.bounds.interval import Interval
-from agt.bounds.network import Box
-from agt.bounds.rounding import Products, Rounding, corners
-from agt.bounds.rules import ConvRule, Gradient
+from agt.bounds.layer_rule import Gradient
+from agt.bounds.products import Products, corners
+from agt.bounds.rounding import Rounding
 from agt.certificates.votes import Vote, certified_vote
 from agt.data.records import Records
 from agt.kernels.reference import ReferenceExtremes
@@ -130,7 +132,7 @@ def narrowed(patch: pytest.MonkeyPatch) -> None:
             }
             for ends in (box.lower, box.upper)
         )
-        return Box.of(box.ks, box.nominal, lower, upper)
+        return Box.from_ends(box.ks, box.nominal, lower, upper)
 
     patch.setattr(TrainingRun, "result", result)
 
@@ -162,18 +164,18 @@ def one_epoch_of_rho(patch: pytest.MonkeyPatch) -> None:
 
 def clamped_softmax(patch: pytest.MonkeyPatch) -> None:
     """A softmax's gradient clamped entry by entry, and taken to be as much shorter."""
-    whole, free = linear.derivative, LinearLoss.of
+    whole, free = linear.loss_derivative, LinearLoss.from_settings
 
     def of(training: TrainingConfig, classes: int) -> LinearLoss:
         found = free(replace(training, clip=1.0), classes)
-        return replace(found, reach=training.clip * math.sqrt(2))
+        return replace(found, derivative_bound=training.clip * math.sqrt(2))
 
     def derivative(loss: LinearLoss, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        clip = loss.reach / math.sqrt(2)
+        clip = loss.derivative_bound / math.sqrt(2)
         return whole(loss, logits, labels).clamp(-clip, clip)
 
-    patch.setattr(LinearLoss, "of", of)
-    patch.setattr(linear, "derivative", derivative)
+    patch.setattr(LinearLoss, "from_settings", of)
+    patch.setattr(linear, "loss_derivative", derivative)
 
 
 def sum_over_all_members(patch: pytest.MonkeyPatch) -> None:
@@ -203,7 +205,7 @@ def shards_in_any_order(patch: pytest.MonkeyPatch) -> None:
         home = shards(records.units, config)
         return [records.take(home == index) for index in range(config.members)]
 
-    patch.setattr(ensemble, "parts", parts)
+    patch.setattr(ensemble, "member_records", parts)
 
 
 class WarmExtremes(ReferenceExtremes):
@@ -215,15 +217,19 @@ class WarmExtremes(ReferenceExtremes):
     name: str
 
     @staticmethod
-    def _keep(kept: torch.Tensor, fresh: torch.Tensor, count: int, largest: bool) -> torch.Tensor:
-        return torch.cat([kept, fresh])
+    def _select(
+        selected: torch.Tensor, added: torch.Tensor, count: int, largest: bool
+    ) -> torch.Tensor:
+        return torch.cat([selected, added])
 
     def result(self) -> tuple[torch.Tensor, torch.Tensor]:
         counts = self.counts.tolist()
         greatest = [
-            -self._bound(("greatest", k), -self._greatest[k], c) for k, c in enumerate(counts)
+            -self._bound(("greatest", k), -self._largest_lower[k], c) for k, c in enumerate(counts)
         ]
-        least = [self._bound(("least", k), self._least[k], c) for k, c in enumerate(counts)]
+        least = [
+            self._bound(("least", k), self._smallest_upper[k], c) for k, c in enumerate(counts)
+        ]
         return torch.stack(greatest), torch.stack(least)
 
     def _bound(self, side: tuple[str, int], values: torch.Tensor, count: int) -> torch.Tensor:
@@ -239,7 +245,10 @@ def warm_start(patch: pytest.MonkeyPatch) -> None:
     def selectors(
         self: TrainingRun, part: slice, batch: int, eligible: int
     ) -> dict[str, WarmExtremes]:
-        counts, before = self._counts(part, batch, eligible), self.__dict__.setdefault("warm", {})
+        counts, before = (
+            self._selected_counts(part, batch, eligible),
+            self.__dict__.setdefault("warm", {}),
+        )
         found = {}
         for name, p in self.network.collapse_point(self.point).items():
             found[name] = WarmExtremes(
@@ -285,13 +294,13 @@ def clipped_at_each_position(patch: pytest.MonkeyPatch) -> None:
     def gradients(
         self: ConvRule, d: Interval, x: Interval, rounding: Rounding, how: Products
     ) -> Iterator[Gradient]:
-        patches = x.moved(self._patches_of_each_k)
-        pairs = d.moved(self._rows)[..., :, None, :], patches[..., None, :, :]
+        patches = x.rearranged(self._patches_of_each_k)
+        pairs = d.rearranged(self._rows)[..., :, None, :], patches[..., None, :, :]
         ends = [share.clamp(-QUANTA, QUANTA).sum(dim=-1).flatten(2) for share in corners(*pairs)]
         yield Gradient(f"{self.name}.weight", Interval(*ends), None)
         yield Gradient(
             f"{self.name}.bias",
-            d.moved(lambda end: end.clamp(-QUANTA, QUANTA).flatten(3).sum(dim=-1)),
+            d.rearranged(lambda end: end.clamp(-QUANTA, QUANTA).flatten(3).sum(dim=-1)),
             None,
         )
 

@@ -14,7 +14,7 @@ from agt.api import Declared, Fitted, fit
 from agt.certificates.votes import certified_vote
 from agt.errors import UnsoundError
 from agt.facts import declared, not_held
-from agt.training.erm import Objective, gram_rounding
+from agt.training.objective import Objective, gram_rounding
 from agt.unlearning.newton import BoundedMatrix, Factor, RemovableHead, brought_within, worst_case
 from agt.unlearning.sentences import Remark
 from agt.unlearning.sisa import answerable, availability, gaps, spread_requests
@@ -75,7 +75,7 @@ def problem(loss, outputs=1, n=400, d=5, seed=0, strength=0.5, sigma=0.3):
 def ordered(case, order):
     """Rows to remove, as batches; in an order that hurts."""
     head, n = case.head, len(case.x)
-    slopes = np.abs(case.objective.slopes(case.x @ head.weight.T, case.t)).max(axis=1)
+    slopes = np.abs(case.objective.first_derivatives(case.x @ head.weight.T, case.t)).max(axis=1)
     if order == "steepest first":
         rows = np.argsort(-slopes)
     elif order == "a whole class":
@@ -136,11 +136,16 @@ def test_the_bound_is_half_of_the_papers_and_below_the_worst_case():
     other = head.copy()
     other.remove(case.x[row], case.t[row], case.x[1:])
     v = other.weight - before
-    paper = case.objective.gamma * norm * np.linalg.norm(v) * np.linalg.norm(case.x[1:] @ v.T)
+    paper = (
+        case.objective.curvature_lipschitz
+        * norm
+        * np.linalg.norm(v)
+        * np.linalg.norm(case.x[1:] @ v.T)
+    )
     assert paper / 2 <= step.curved <= paper / 2 * 1.001
     assert step.curved == pytest.approx(step.fresh)
     assert step.after - step.before <= worst_case(
-        case.objective.gamma, 1, 299, case.objective.strength
+        case.objective.curvature_lipschitz, 1, 299, case.objective.strength
     )
 
 
@@ -194,7 +199,7 @@ def broken_start(case):
 
 def broken_gamma(case):
     class Small(Objective):
-        gamma = Objective("logistic", 1.0).gamma / 10
+        curvature_lipschitz = Objective("logistic", 1.0).curvature_lipschitz / 10
 
     case.head.objective = Small("logistic", case.objective.strength)
 
@@ -288,12 +293,12 @@ def test_a_gram_that_lost_too_much_is_caught():
 
 
 def one_product(objective, weight, x, t):
-    """``Objective.force`` in one product over all records, added up in turn, charged as if it
-    were in pieces.
+    """``Objective.loss_gradient`` in one product over all records, added up in turn, charged as
+    if it were in pieces.
     """
-    slopes = objective.slopes(x @ weight.T, t)
+    slopes = objective.first_derivatives(x @ weight.T, t)
     return replace(
-        Objective.force(objective, weight, x, t), gradient=np.cumsum(slopes * x, axis=0)[-1:]
+        Objective.loss_gradient(objective, weight, x, t), value=np.cumsum(slopes * x, axis=0)[-1:]
     )
 
 
@@ -316,7 +321,9 @@ def test_many_records_at_once_are_summed_as_they_are_charged(broken):
     tilt = -(n * (row @ weight.T + 1) * row + objective.strength * weight)
     head = RemovableHead.formed(objective, weight, tilt, x, t)
     if broken:
-        head.objective = type("Whole", (Objective,), {"force": one_product})("least_squares", 1e6)
+        head.objective = type("Whole", (Objective,), {"loss_gradient": one_product})(
+            "least_squares", 1e6
+        )
     head.remove(x[:gone], t[:gone], x[gone:])
     assert (
         size(exact_gradient(objective, head.weight, x[gone:], t[gone:], tilt)) > head.residual
@@ -395,7 +402,8 @@ def test_the_worst_case_counts_every_output():
     head = RemovableHead.formed(objective, np.full((10, 1), 12.0), np.zeros((10, 1)), x, t)
     step = head.remove(x[:1], t[:1], x[1:])
     counted, of_one = (
-        worst_case(objective.gamma, 1, 49, objective.strength, outputs=j) for j in (10, 1)
+        worst_case(objective.curvature_lipschitz, 1, 49, objective.strength, outputs=j)
+        for j in (10, 1)
     )
     assert of_one < step.curved <= counted
 
@@ -491,9 +499,9 @@ def test_what_certificates_of_a_run_do_not_say() -> None:
     assert gaps(settings, trained(np.arange(N), **HEAD).conditions) == []
     constants = next(c for c in conditions if c.letter == "e")
     read = not_held("own_words", text="a range was read off the records")
-    worse = (*trained(np.arange(N), **HEAD).conditions[:4], constants.and_(read))
+    worse = (*trained(np.arange(N), **HEAD).conditions[:4], constants.with_facts(read))
     assert Remark("condition_not_held", {"fact": read}) in gaps(settings, worse)
-    assert gaps(settings, worse, compared=(*constants.grounds.facts, read)) == []
+    assert gaps(settings, worse, compared=(*constants.evidence.facts, read)) == []
     assert (
         gaps(
             settings, worse, compared=(declared("declared_in_own_words", text="x", broken_by="y"),)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import agt
-from agt.certificates.flips import flips_to_answer, flips_to_beat, of_others
+from agt.certificates.flips import cheapest_other_class, count_flips_to_answer, count_flips_to_beat
 from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
 from agt.data.labelled import Declared, dataset_of
@@ -28,7 +28,13 @@ from agt.models.fitting import load
 from agt.models.linear import LinearModel
 from agt.models.votes import FLIPS, FlipModel, Pulled, VotesModel
 from agt.relations.flip import Flip
-from agt.training.ridge import TOTAL, lengths, pulls, ridge, targets_of
+from agt.training.ridge import (
+    INFLUENCE_BITS,
+    encode_targets,
+    fit_ridge,
+    label_influence,
+    sum_of_row_lengths,
+)
 from agt_audit.certificate import Auditor, Certificate
 from agt_audit.neighbours import retrained
 from agt_cli.report.findings import Outcome
@@ -141,8 +147,8 @@ def test_the_price_is_what_every_set_of_flips_says(classes: int) -> None:
         scores = (np.where(every[..., None] == np.arange(classes), pull[:, None], 0)).sum(axis=1)
         answers, here = scores.argmax(axis=1), (every == given).all(axis=1)
         apart = (every != given).sum(axis=1)[answers != answers[here]]
-        price = of_others(
-            flips_to_beat(pull[None], given, answers[here], classes, 9), answers[here]
+        price = cheapest_other_class(
+            count_flips_to_beat(pull[None], given, answers[here], classes, 9), answers[here]
         )
         assert price[0] == apart.min(initial=9)
 
@@ -159,12 +165,14 @@ def test_flips_to_an_answer_move_by_one() -> None:
         scores = (np.where(every[..., None] == np.arange(classes), pull[:, None], 0)).sum(axis=1)
         answers = scores.argmax(axis=1)
         prices = np.stack(
-            [flips_to_answer(pull[None], given, classes, 9)[:, 0] for given in every], axis=1
+            [count_flips_to_answer(pull[None], given, classes, 9)[:, 0] for given in every], axis=1
         )
         assert np.array_equal(prices == 0, np.arange(classes)[:, None] == answers)
         assert (abs(prices[:, :, None] - prices[:, None])[:, apart == 1] <= 1).all()
         turns = [
-            of_others(flips_to_beat(pull[None], given, answer[None], classes, 9), answer[None])[0]
+            cheapest_other_class(
+                count_flips_to_beat(pull[None], given, answer[None], classes, 9), answer[None]
+            )[0]
             for given, answer in zip(every, answers, strict=True)
         ]
         assert np.array_equal(np.sort(prices, axis=0)[1], turns)
@@ -202,12 +210,13 @@ def test_weights_are_those_of_ridge_and_no_label_is_part_of_what_moves_them(
 ) -> None:
     rng = np.random.default_rng(n)
     rows = np.rint(rng.normal(size=(n, width)) * 2**19)
-    moves = pulls(rows, 0.1)
+    moves = label_influence(rows, 0.1)
     assert moves.dtype == np.int32
-    assert lengths(moves.astype(np.float64)) < 2**TOTAL
-    targets = targets_of(rng.integers(0, 2, n), 2)
+    assert sum_of_row_lengths(moves.astype(np.float64)) < 2**INFLUENCE_BITS
+    targets = encode_targets(rng.integers(0, 2, n), 2)
     usual, mine = (
-        weight[0].astype(np.float64) for weight in (ridge(rows, targets, 0.1), targets.T @ moves)
+        weight[0].astype(np.float64)
+        for weight in (fit_ridge(rows, targets, 0.1), targets.T @ moves)
     )
     if n:
         assert usual @ mine >= (1 - 1e-6) * np.linalg.norm(usual) * np.linalg.norm(mine)
@@ -325,11 +334,11 @@ def test_ids_that_were_given_are_declared_to_tell_nothing_of_labels() -> None:
     model = agt.fit(
         x, y, ids=[*"abcdef"], declared=declared, relation="flip", certificate="votes"
     ).model
-    codes = {fact.code for c in model.conditions for fact in c.grounds.facts}
+    codes = {fact.code for c in model.conditions for fact in c.evidence.facts}
     assert "given_names_free_of_labels" in codes
     unnamed = fitted(6, 2, 1)[0].conditions
     assert all(c.held for c in unnamed)
-    codes = {fact.code for c in unnamed for fact in c.grounds.facts}
+    codes = {fact.code for c in unnamed for fact in c.evidence.facts}
     assert "given_names_free_of_labels" not in codes
 
 
@@ -520,8 +529,8 @@ def test_an_audit_changes_labels_and_finds_no_fault(certificate: str, settings: 
 def test_an_audit_finds_distances_that_count_flips_of_one_record_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    honest = votes.flips_to_beat
-    monkeypatch.setattr(votes, "flips_to_beat", lambda *given: 2 * honest(*given))
+    honest = votes.count_flips_to_beat
+    monkeypatch.setattr(votes, "count_flips_to_beat", lambda *given: 2 * honest(*given))
     found = audited(head_to_audit("votes", {}))
     assert found["labels within bounds"] is Outcome.VIOLATED
     assert found["stable distances"] is Outcome.VIOLATED

@@ -19,7 +19,7 @@ from agt.models.stability import StabilityKind
 from agt.settings import FeaturesConfig, TrainingConfig
 from agt.training import linear, sensitivity
 from agt.training.linear import LinearTrained
-from agt.training.sensitivity import LinearLoss, Schedule
+from agt.training.sensitivity import LinearLoss, StepCoefficients
 
 SOFTMAX = {"loss": "cross_entropy", "clip": 1.0, "lr": 1.3, "epochs": 3}
 TWO = {"batch": {"count": 2, "normalizer": 10.0, "n_max": 45}}
@@ -123,12 +123,14 @@ def test_rho_is_attained_to_the_last_digits_by_a_record_that_saturates() -> None
 def test_a_rho_that_takes_the_last_rate_for_all_steps_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    right, proved = Schedule.at.__func__, sensitivity.sgd_sensitivity  # type: ignore[attr-defined]
-    last_rate = type("Broken", (), {"at": staticmethod(lambda t, p, s: right(Schedule, t, p, 8))})
+    right, proved = StepCoefficients.at_step.__func__, sensitivity.sgd_sensitivity  # type: ignore[attr-defined]
+    last_rate = type(
+        "Broken", (), {"at_step": staticmethod(lambda t, p, s: right(StepCoefficients, t, p, 8))}
+    )
 
     def broken(setting: sensitivity.LinearSetting, average: int = 1) -> sensitivity.Sensitivity:
         with pytest.MonkeyPatch.context() as patch:  # training itself keeps its rates
-            patch.setattr(sensitivity, "Schedule", last_rate)
+            patch.setattr(sensitivity, "StepCoefficients", last_rate)
             return proved(setting, average)
 
     monkeypatch.setattr(linear, "sgd_sensitivity", broken)
@@ -150,9 +152,10 @@ def test_a_rho_for_a_batch_that_never_changes_is_caught() -> None:
     }
     setting = head({**training, "clip": 0.01, "lr": 0.9, "weight_decay": 0.35})
     empty = trained(setting, 0)
-    at = [Schedule.at(setting.case.config(), empty.plan, t) for t in range(8)]
+    at = [StepCoefficients.at_step(setting.case.config(), empty.plan, t) for t in range(8)]
     parts = [
-        at[t].step * 0.01 * float(np.prod([later.keep for later in at[t + 1 :]])) for t in range(8)
+        at[t].step_size * 0.01 * float(np.prod([later.decay_factor for later in at[t + 1 :]]))
+        for t in range(8)
     ]
     moved = max(moved_by(empty, trained(setting, unit=f"z{name}-")) for name in range(64))
     assert moved <= empty.sensitivity.rho_fp
@@ -196,21 +199,25 @@ def expansion(derivative: object, loss: LinearLoss, rate: float, pairs: int = 12
 def test_steps_at_the_limit_do_not_expand_and_beyond_it_do(
     loss: str, classes: int, clip: float, rate: float
 ) -> None:
-    kind = LinearLoss.of(TrainingConfig(loss=loss, epochs=1, lr=1.0, clip=clip), classes)  # type: ignore[arg-type]
+    kind = LinearLoss.from_settings(TrainingConfig(loss=loss, epochs=1, lr=1.0, clip=clip), classes)  # type: ignore[arg-type]
     assert kind.smoothness * rate == 2, "the limit for a full batch of B records"
-    assert expansion(linear.derivative, kind, rate) <= 1 + 1e-10
-    assert expansion(linear.derivative, kind, 1.5 * rate) > 1.01
+    assert expansion(linear.loss_derivative, kind, rate) <= 1 + 1e-10
+    assert expansion(linear.loss_derivative, kind, 1.5 * rate) > 1.01
 
 
 def test_a_clamped_softmax_expands_and_is_refused() -> None:
-    free = LinearLoss.of(TrainingConfig(loss="cross_entropy", epochs=1, lr=1.0, clip=1.0), 3)
+    free = LinearLoss.from_settings(
+        TrainingConfig(loss="cross_entropy", epochs=1, lr=1.0, clip=1.0), 3
+    )
 
     def clamped(loss: LinearLoss, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return linear.derivative(loss, logits, labels).clamp(-0.3, 0.3)
+        return linear.loss_derivative(loss, logits, labels).clamp(-0.3, 0.3)
 
     assert expansion(clamped, free, 4.0) > 1.001
     with pytest.raises(ConfigError, match=r"training\.clip=0\.3.*use training\.clip=1"):
-        LinearLoss.of(TrainingConfig(loss="cross_entropy", epochs=1, lr=1.0, clip=0.3), 3)
+        LinearLoss.from_settings(
+            TrainingConfig(loss="cross_entropy", epochs=1, lr=1.0, clip=0.3), 3
+        )
 
 
 def test_a_step_beyond_the_limit_breaks_rho_if_nobody_looks(
@@ -224,6 +231,6 @@ def test_a_step_beyond_the_limit_breaks_rho_if_nobody_looks(
     )
     with pytest.raises(ConfigError, match=r"training\.lr: .*6\.4"):
         trained(setting, 200)
-    monkeypatch.setattr(Schedule, "expands", lambda self, loss, n_max: False)
+    monkeypatch.setattr(StepCoefficients, "may_expand", lambda self, loss, n_max: False)
     here, there = trained(setting, 200), trained(setting, 201)
     assert moved_by(here, there) > 4 * here.sensitivity.rho_fp

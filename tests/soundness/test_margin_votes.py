@@ -14,9 +14,15 @@ import pytest
 from checks import Edits, edits_to_another, one_after_another, torn
 from synthetic import refused
 
-from agt.certificates import votes
-from agt.certificates.box import REACH, Envelope
-from agt.certificates.votes import QUANTA, Vote, certified_vote, margin_labels, margin_vote, rounded
+from agt.certificates import margin_votes
+from agt.certificates.envelopes import MAX_MARGIN_EDITS, Envelope
+from agt.certificates.margin_votes import (
+    MARGIN_QUANTA,
+    margin_labels,
+    margin_vote,
+    quantise_margins,
+)
+from agt.certificates.votes import Vote, certified_vote
 from agt.errors import ConfigError, UnsoundError
 
 CLIP = 4.0
@@ -101,7 +107,7 @@ def test_every_edit_of_every_state(members: int, places: int, touches: int) -> N
         assert vote.distance[least < 99].max() > 0
         if touches == 1:  # and nothing is given away: walkers can go where the envelopes say
             assert (vote.distance[least < 99] == least[least < 99] - 1).all()
-            assert (vote.distance[least == 99] == REACH).all() or not (least == 99).any()
+            assert (vote.distance[least == 99] == MAX_MARGIN_EDITS).all() or not (least == 99).any()
 
 
 @pytest.mark.parametrize(("members", "places"), [(1, 15), (2, 9), (3, 5)])
@@ -146,12 +152,12 @@ def ensembles(members: int, ks: tuple[int, ...], n: int, seed: int) -> list[Enve
 
 def brute_force(members: list[Envelope], query: int, most: int) -> int:
     """How many edits the sum withstands, by trying every allocation of up to ``most``."""
-    rounds = [rounded(np.array([m.margin[query]]), CLIP)[0] for m in members]
+    rounds = [quantise_margins(np.array([m.margin[query]]), CLIP)[0] for m in members]
     sign, least = (1, 1) if sum(rounds) > 0 else (-1, 0)
     left = []
     for one, m in zip(rounds, members, strict=True):
-        bounds = rounded((m.lower if sign > 0 else m.upper)[:, query], CLIP)
-        left.append([sign * int(one), *(sign * bounds).tolist()] + [-QUANTA] * most)
+        bounds = quantise_margins((m.lower if sign > 0 else m.upper)[:, query], CLIP)
+        left.append([sign * int(one), *(sign * bounds).tolist()] + [-MARGIN_QUANTA] * most)
     worst = [0] * (most + 1)
     for allocation in product(range(most + 1), repeat=len(members)):
         if sum(allocation) <= most:
@@ -174,15 +180,15 @@ def test_against_every_allocation(members: int, longest: int) -> None:
 def test_longer_than_what_is_looked_at_first_and_at_all() -> None:
     """64 edits are tried, then 256 and all: wherever the sum gives way."""
     for slope in (1.0, 0.05, 0.01, 1e-3):
-        ks = tuple(range(1, REACH + 1))
-        walk = np.arange(1, REACH + 1)[:, None] * slope
+        ks = tuple(range(1, MAX_MARGIN_EDITS + 1))
+        walk = np.arange(1, MAX_MARGIN_EDITS + 1)[:, None] * slope
         member = Envelope(
             ks, np.array([2.0, -2.0]), np.array([2.0, -2.0]) - walk, np.array([2.0, -2.0]) + walk
         )
         vote = margin_vote([member] * 3, CLIP, touches=1)
         exact = np.ceil(6 / slope) - 1
         assert vote.prediction.tolist() == [1, 0]
-        assert (abs(vote.distance - min(exact, REACH)) <= 1).all()
+        assert (abs(vote.distance - min(exact, MAX_MARGIN_EDITS)) <= 1).all()
         assert (
             margin_vote([member] * 3, CLIP, touches=2).distance.tolist()
             == (vote.distance // 2).tolist()
@@ -192,10 +198,10 @@ def test_longer_than_what_is_looked_at_first_and_at_all() -> None:
 def test_a_grid_with_gaps_counts_the_bound_of_the_next_k() -> None:
     margin = np.array([3.0])
     sparse = Envelope((2, 5), margin, np.array([[2.0], [1.0]]), np.array([[4.0], [5.0]]))
-    each = sparse.by_record(REACH)
+    each = sparse.at_every_k(MAX_MARGIN_EDITS)
     assert each.ks == (1, 2, 3, 4, 5)
     assert each.lower[:, 0].tolist() == [2.0, 2.0, 1.0, 1.0, 1.0]
-    assert sparse.by_record(3).ks == (1, 2, 3)
+    assert sparse.at_every_k(3).ks == (1, 2, 3)
     assert margin_vote([each], CLIP, touches=1).distance.item() == 5, "in records"
     assert margin_vote([sparse], CLIP, touches=1).distance.item() == 2, "in steps"
 
@@ -205,7 +211,10 @@ def test_labels_are_the_sign_of_the_sum_and_ties_are_0() -> None:
     labels, mean = margin_labels(margins, CLIP)
     assert labels.tolist() == [1, 0, 0, 0]
     assert mean.tolist() == [(4 - 1) / 8, 0, 0, 0]
-    assert rounded(-margins[0], CLIP).tolist() == (-rounded(margins[0], CLIP)).tolist()
+    assert (
+        quantise_margins(-margins[0], CLIP).tolist()
+        == (-quantise_margins(margins[0], CLIP)).tolist()
+    )
 
 
 def test_sums_of_the_largest_ensemble_are_exact() -> None:
@@ -214,7 +223,7 @@ def test_sums_of_the_largest_ensemble_are_exact() -> None:
     vote = margin_vote(
         [Envelope((1,), margin, -margin[None] * 2, margin[None])] * 10_000, CLIP, touches=1
     )
-    assert vote.distance.item() == REACH
+    assert vote.distance.item() == MAX_MARGIN_EDITS
     vote = margin_vote(
         [Envelope((), margin, np.empty((0, 1)), np.empty((0, 1)))] * 1001, CLIP, touches=1
     )
@@ -271,16 +280,23 @@ def greedy(members: list[Envelope], clip: float, touches: int) -> Vote:
     for q, y in enumerate(label):
         left = [
             [
-                *(rounded(np.array([m.margin[q], *(m.lower if y else -m.upper)[:, q]]), clip)),
-                -QUANTA,
-                -QUANTA,
+                *(
+                    quantise_margins(
+                        np.array([m.margin[q], *(m.lower if y else -m.upper)[:, q]]), clip
+                    )
+                ),
+                -MARGIN_QUANTA,
+                -MARGIN_QUANTA,
             ]
             for m in members
         ]
         for each in left:
             each[0] *= 1 if y else -1
         at, b = [0] * len(left), -1
-        while sum(int(each[j]) for each, j in zip(left, at, strict=True)) >= y and b < REACH:
+        while (
+            sum(int(each[j]) for each, j in zip(left, at, strict=True)) >= y
+            and b < MAX_MARGIN_EDITS
+        ):
             b += 1
             falls = [
                 int(each[j] - each[min(j + 1, len(each) - 1)])
@@ -345,9 +361,11 @@ def test_what_is_wrong_is_caught(rule: Rule, touches: int) -> None:
 
 def test_ties_that_do_not_lose_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sum of 0 turns a 1: as it stands, whichever the label is, distances are too long."""
-    real = votes._withstood
+    real = margin_votes._count_withstood_edits
     monkeypatch.setattr(
-        votes, "_withstood", lambda left, least, most, edits: real(left, 0 * least, most, edits)
+        margin_votes,
+        "_count_withstood_edits",
+        lambda left, least, most, edits: real(left, 0 * least, most, edits),
     )
     unsound, tears = violations(as_it_is)
     assert unsound > 0
@@ -356,8 +374,10 @@ def test_ties_that_do_not_lose_are_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_rounding_that_is_not_monotone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut at the clip to 0, as an outlier would be thrown away."""
-    real = votes.rounded
+    real = margin_votes.quantise_margins
     monkeypatch.setattr(
-        votes, "rounded", lambda m, clip: np.where(abs(m) > clip, 0, real(m, clip)).astype(np.int32)
+        margin_votes,
+        "quantise_margins",
+        lambda m, clip: np.where(abs(m) > clip, 0, real(m, clip)).astype(np.int32),
     )
     assert sum(violations(as_it_is)) > 0

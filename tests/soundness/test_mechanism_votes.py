@@ -10,7 +10,7 @@ from checks import Edits, edits_to_another, one_after_another, torn
 from scipy.special import ndtri
 from synthetic import refused
 
-from agt.certificates.stability import FARTHEST
+from agt.certificates.stability import MAX_STABLE_DISTANCE
 from agt.certificates.votes import certified_vote
 from agt.errors import ConfigError
 from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
@@ -216,14 +216,14 @@ def test_the_longest_distances_of_the_largest_ensemble() -> None:
     """10,000 members at the cap: the price of a vote is that of whole numbers, far from the end
     of int64.
     """
-    labels, distances = np.zeros((10_000, 2), dtype=int), np.full((10_000, 2), FARTHEST)
+    labels, distances = np.zeros((10_000, 2), dtype=int), np.full((10_000, 2), MAX_STABLE_DISTANCE)
     labels[:4000, 1] = 1
     for touches in (1, 2):
         vote = certified_vote(labels, distances, touches=touches)
         assert vote.distance.tolist() == [
-            -(-m * (FARTHEST + 1) // touches) - 1 for m in (5001, 1001)
+            -(-m * (MAX_STABLE_DISTANCE + 1) // touches) - 1 for m in (5001, 1001)
         ]
-    with pytest.raises(ConfigError, match=str(FARTHEST)):
+    with pytest.raises(ConfigError, match=str(MAX_STABLE_DISTANCE)):
         certified_vote(labels, distances + 1, touches=1)
 
 
@@ -334,14 +334,14 @@ def test_noisy_counts_of_several_classes_are_private_and_drawn_as_they_say(
 class _Silent(NoisyArgmax):
     """No more noise than its table needs: no name of its own."""
 
-    def _wish(self, distance: int) -> int:
+    def _requested_entry(self, distance: int) -> int:
         return 0
 
 
 class _SilentGaussian(GaussianArgmax):
     """The same."""
 
-    def _wish(self, distance: int) -> int:
+    def _requested_entry(self, distance: int) -> int:
         return 0
 
 

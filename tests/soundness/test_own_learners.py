@@ -23,7 +23,7 @@ from agt.models import own_votes
 from agt.models.own_votes import OwnVotesModel
 from agt.settings import RelationConfig
 from agt.training.ensemble import shards
-from agt.training.learners import Learner, Shard, check_again, single_threaded
+from agt.training.learners import Learner, Shard, check_retrained, single_threaded
 from agt_audit.neighbours import retrained
 
 QUERIES = np.random.default_rng(1).normal(size=(40, 2))
@@ -52,7 +52,7 @@ def fitted(
     x, y, known = data(n, classes)
     with pytest.MonkeyPatch.context() as patched:
         if not again:
-            patched.setattr(own_votes, "check_again", lambda *_: None)
+            patched.setattr(own_votes, "check_retrained", lambda *_: None)
         return agt.fit(x, y, learner=learner, members=members, **known, **settings)
 
 
@@ -188,14 +188,14 @@ def test_too_many_classes_are_refused() -> None:
 def test_a_learner_that_looks_at_other_queries_is_refused_by_the_comparison_itself() -> None:
     shard, rows = Shard(QUERIES, np.arange(40) % 2, 0), QUERIES[:8]
     with single_threaded():
-        labels = Learner(own_learners.together).member(shard).labels(rows)[None]
+        labels = Learner(own_learners.together).train_member(shard).labels(rows)[None]
     assert 0 < labels.sum() < 8
     with pytest.raises(UnsoundError):
-        check_again(Learner(own_learners.together), [shard], rows, labels)
+        check_retrained(Learner(own_learners.together), [shard], rows, labels)
 
 
 def test_what_raises_when_it_is_asked_votes_for_the_first_class() -> None:
-    member = Learner(own_learners.fussy).member(Shard(QUERIES[:2], np.array([0, 1]), 0))
+    member = Learner(own_learners.fussy).train_member(Shard(QUERIES[:2], np.array([0, 1]), 0))
     assert member.raised
     assert not member.labels(QUERIES).any()
 
@@ -234,7 +234,7 @@ def test_votes_alone_are_kept_and_answer_what_was_asked(tmp_path: Any) -> None:
     with pytest.raises(ConfigError, match=r"sklearn\.pipeline\.Pipeline"):
         retrained(read.model.problem, records(made.model))  # type: ignore[arg-type]
     b = next(c for c in read.conditions if c.letter == "b")
-    (function,) = (fact for fact in b.grounds.declarations if fact.code == "learner_is_function")
+    (function,) = (fact for fact in b.evidence.declarations if fact.code == "learner_is_function")
     assert function.values["learner"] == "sklearn.pipeline.Pipeline"
     assert function.setting == "certificate.learner"
     release = read.release(QUERIES[:5], agt.RandomizedResponse(eps=1.0, classes=3), seed=0)
@@ -263,7 +263,7 @@ def test_features_are_as_they_are_unless_a_map_is_given() -> None:
     plain, mapped = trained(own_learners.drawing), trained(own_learners.drawing, features="relu")
     assert np.array_equal(plain.phi(QUERIES), QUERIES)
     assert mapped.phi(QUERIES).shape[1] > 1000
-    codes = {fact.code for c in plain.conditions for fact in c.grounds.facts}
+    codes = {fact.code for c in plain.conditions for fact in c.evidence.facts}
     assert "norm_one" not in codes
     with pytest.raises(ConfigError, match="3 features"):
         plain.phi(np.zeros((1, 3)))

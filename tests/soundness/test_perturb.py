@@ -14,17 +14,17 @@ from synthetic import KERNELS, make_head, make_recipe, make_records, make_traini
 from torch import nn
 
 import agt
+from agt.bounds.box import Box
 from agt.bounds.interval import Interval
-from agt.bounds.network import Box
-from agt.bounds.rules import Gradient
+from agt.bounds.layer_rule import Gradient
 from agt.data.records import Records
 from agt.errors import ConfigError
-from agt.kernels.select import load
+from agt.kernels.select import load_kernel
 from agt.mechanisms.judging import claim
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.models.box import BoxModel
 from agt.relations import RELATIONS
-from agt.relations.perturb import ball, deviations, farthest
+from agt.relations.perturb import bound_moved_features, decode_deviations, encode_deviations
 from agt.relations.relation import BoundSums
 from agt.settings import QUANTA, ComputeConfig, KGridConfig, RelationConfig
 from agt.training.loop import train
@@ -61,14 +61,18 @@ def test_the_rule_is_the_extreme_over_every_set_of_records(kernel: str, r: int) 
             Gradient("p", Interval(*(torch.from_numpy(end).double() for end in ends)), None)
             for ends in ((least, greatest), (least + low, greatest + high))
         )
-        counts = torch.tensor([RULE.selected(r, 5, 3)])  # the last two records are public
-        chosen = load(kernel).extremes(counts, (2,), False, "exact")
+        counts = torch.tensor([RULE.count_selected(r, 5, 3)])  # the last two records are public
+        chosen = load_kernel(kernel).extremes(counts, (2,), False, "exact")
         private = [Gradient("p", each.d[:, :3], None) for each in (near, far)]
-        for each in deviations(*private, "exact"):
+        for each in encode_deviations(*private, "exact"):
             chosen.update(each.d, each.x)
         sums = [torch.from_numpy(end.sum(axis=1)) for end in (least, greatest)]
         lower, upper = RULE.direction(
-            BoundSums(*sums, *farthest(*chosen.result(), counts)), torch.tensor([r]), 5, 1.0, QUANTA
+            BoundSums(*sums, *decode_deviations(*chosen.result(), counts)),
+            torch.tensor([r]),
+            5,
+            1.0,
+            QUANTA,
         )
         moves = [list(rows) for rows in chain(*(combinations(range(3), k) for k in range(r + 1)))]
         lowest = np.min([sums[0].numpy() + low[:, rows].sum(axis=1) for rows in moves], axis=0)
@@ -84,7 +88,7 @@ def test_a_ball_holds_whatever_moves_within_the_radius_as_it_is_read(dtype: torc
     for radius, size in product((1e-40, 1e-9, 0.1, 1 / 3, 7.0), (1e-45, 1e-8, 0.1, 1.0, 1e7)):
         x = rng.normal(size=(400, 2)) * size
         x[0] = radius, -radius
-        held = ball(torch.from_numpy(x).to(dtype), radius, 3)
+        held = bound_moved_features(torch.from_numpy(x).to(dtype), radius, 3)
         assert held.shape == (3, 400, 2)
         for share in (-1.0, 1.0, rng.uniform(-1, 1, x.shape)):
             moved = x + share * radius
@@ -100,7 +104,7 @@ def test_a_ball_holds_whatever_moves_within_the_radius_as_it_is_read(dtype: torc
 
 def test_a_ball_holds_what_is_read_with_fewer_digits() -> None:
     """-1 + 2^-26 is read as -1 by float32, and 2^-26, a radius of 1 away, as it is."""
-    held = ball(
+    held = bound_moved_features(
         torch.tensor([[-1.0 + 2.0**-26, 1.0 - 2.0**-26]], dtype=torch.float64).float(), 1.0, 1
     )
     assert held.contains(torch.tensor([[2.0**-26, -(2.0**-26)]]))
@@ -302,9 +306,9 @@ def test_it_is_refused_where_nothing_is_proved() -> None:
         *((ConfigError, "bounded by boxes "
                         "alone", lambda kind=kind: fitted(certificate=kind, network=(), ks=3))
           for kind in ("stability", "erm", "removal")),
-        (ConfigError, "use 1 of each", lambda: fitted(members=2)),
-        (ConfigError, "use 1 of each", lambda: fitted(certificate="votes", network=(), members=2)),
-        (ConfigError, "use 1 of each", lambda: fitted(batch={"count": 2})),
+        (ConfigError, "Use 1 of each", lambda: fitted(members=2)),
+        (ConfigError, "Use 1 of each", lambda: fitted(certificate="votes", network=(), members=2)),
+        (ConfigError, "Use 1 of each", lambda: fitted(batch={"count": 2})),
         (ConfigError, r"needs relation\.radius", lambda: fitted(radius=None)),
         (ConfigError, r"needs relation\.radius", lambda: fitted(relation="add_remove")),
     )  # fmt: skip

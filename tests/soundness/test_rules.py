@@ -18,10 +18,12 @@ from checks import CASES, Case, factors
 from synthetic import KERNELS, make_recipe, make_records, make_training
 from torch import Tensor, nn
 
-from agt.bounds import rounding
+from agt.bounds import products as interval_products
+from agt.bounds.activations import ReluRule
 from agt.bounds.interval import Interval
-from agt.bounds.rounding import EXACT, Rounding
-from agt.bounds.rules import ReluRule, rules_for
+from agt.bounds.products import EXACT
+from agt.bounds.rounding import Rounding
+from agt.bounds.rules import rules_for
 from agt.certificates.box import certify
 from agt.errors import ConfigError
 from agt.kernels.cpu import CpuKernel
@@ -75,9 +77,9 @@ def signed_as_nonnegative(patch: pytest.MonkeyPatch) -> None:
     """The x >= 0 formula on the signed features of the first layer."""
 
     def formula(x: Tensor, w: Interval) -> tuple[Tensor, Tensor]:
-        return _sorted(*rounding.linear_nonnegative(Interval.point(x), w))
+        return _sorted(*interval_products.linear_nonnegative(Interval.point(x), w))
 
-    patch.setattr(rounding, "linear_point", formula)
+    patch.setattr(interval_products, "linear_point", formula)
     patch.setattr(CpuKernel, "point_product", lambda kernel, x, w: formula(x, w))
 
 
@@ -93,7 +95,7 @@ def wrong_sign_split(patch: pytest.MonkeyPatch) -> None:
     def formula(x: Interval, w: Interval) -> tuple[Tensor, Tensor]:
         return _sorted(x.lower @ w.lower.mT, x.upper @ w.upper.mT)
 
-    patch.setattr(rounding, "linear_nonnegative", formula)
+    patch.setattr(interval_products, "linear_nonnegative", formula)
     patch.setattr(CpuKernel, "nonnegative_product", lambda kernel, x, w: formula(x, w))
 
 
@@ -111,14 +113,18 @@ def relu_violations() -> int:
     """Brute force over intervals with ends in {-1, 0, 1}: nominal derivatives outside their
     bounds.
     """
-    rule, count, rounding = ReluRule("1"), 0, Rounding.of((0,), torch.float64, torch.device("cpu"))
+    rule, count, rounding = (
+        ReluRule("1"),
+        0,
+        Rounding.for_grid((0,), torch.float64, torch.device("cpu")),
+    )
     ends = [(low, high) for low, high in product((-1.0, 0.0, 1.0), repeat=2) if low <= high]
     for x_ends, d_ends in product(ends, repeat=2):
         x, d = (Interval(*(torch.full((1, 1, 1), e) for e in pair)) for pair in (x_ends, d_ends))
-        bound = rule.bound_back(d, x, {}, rounding, EXACT)
+        bound = rule.bound_backward(d, x, {}, rounding, EXACT)
         for at, factor in product(sorted({*x_ends, sum(x_ends) / 2}), sorted({*d_ends})):
             count += not bound.contains(
-                rule.nominal_back(torch.full((1, 1), factor), torch.full((1, 1), at), {})
+                rule.nominal_backward(torch.full((1, 1), factor), torch.full((1, 1), at), {})
             )
     return count
 
@@ -126,7 +132,7 @@ def relu_violations() -> int:
 def test_the_check_catches_relus_derivative_at_0(monkeypatch: pytest.MonkeyPatch) -> None:
     assert relu_violations() == 0
     monkeypatch.setattr(
-        ReluRule, "nominal_back", lambda self, d, x, point: torch.where(x >= 0, d, 0.0)
+        ReluRule, "nominal_backward", lambda self, d, x, point: torch.where(x >= 0, d, 0.0)
     )
     assert relu_violations() > 0
 
@@ -189,7 +195,7 @@ def test_pooling_in_the_head_and_beforehand_give_the_same_boxes(dtype: str, kern
     [
         (
             (SIDE * SIDE * 2,),
-            "takes images with room for a window of 3 x 3, and a record comes as .50,.",
+            "takes images with room for a window of 3 x 3, but a record has the shape .50,.",
         ),
         ((2, 9, 9), "model: a record has 32 features and the model takes 8"),
     ],

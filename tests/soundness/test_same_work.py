@@ -21,7 +21,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import agt
-from agt.bounds.network import Box, Network
+from agt.bounds.box import Box
+from agt.bounds.network import Network
 from agt.certificates import box as boxes
 from agt.certificates.box import Certificates, certify
 from agt.mechanisms.argmax import NoisyArgmax
@@ -108,7 +109,7 @@ def box(
         {n: torch.stack([p + sign * r for r in radii]) for n, p in nominal.items()}
         for sign in (-1, 1)
     ]
-    return Box.of(tuple(range(4)), nominal, *ends)
+    return Box.from_ends(tuple(range(4)), nominal, *ends)
 
 
 def certified(classes: int, hidden: tuple[int, ...], trained: Box) -> Certificates:
@@ -155,20 +156,20 @@ def stopping(network: Network, x: Tensor, labels: Tensor, bounds: Any, rounding:
     held = torch.zeros((rounding.factor.shape[0], len(x)), dtype=torch.bool)
     for k in range(len(held)):
         part = slice(k, k + 1)
-        held[part] = whole(network, x, labels, boxes.part_of(bounds, part), rounding[part])
+        held[part] = whole(network, x, labels, boxes.select_ks(bounds, part), rounding[part])
         if not held[part].any():
             break
     return held
 
 
-whole = boxes.certified_labels
+whole = boxes.certify_labels
 
 
 @pytest.mark.parametrize("broken", [grouped, stopping])
 def test_work_that_depends_on_the_box_is_caught(
     broken: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boxes, "certified_labels", broken)
+    monkeypatch.setattr(boxes, "certify_labels", broken)
     one, two = (
         work(partial(certified, 3, (), trained))
         for trained in (box(3, 0, 1e-3, ()), box(3, 1, 3.0, ()))

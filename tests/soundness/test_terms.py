@@ -22,12 +22,12 @@ from synthetic import make_recipe, make_records, make_training
 
 from agt.bounds.interval import Interval
 from agt.bounds.rounding import Rounding
-from agt.certificates.box import bounded_margins, certified_labels, grid_index
-from agt.certificates.conditions import Condition, weaker
-from agt.certificates.stability import certify_linear, envelope_linear
+from agt.certificates.box import bound_binary_margins, certify_labels, count_grid_steps
+from agt.certificates.conditions import Condition, weaker_conditions
+from agt.certificates.stability import certify_linear, compute_linear_envelope
 from agt.certificates.votes import certified_vote
 from agt.errors import CheckError
-from agt.facts import grounds, not_held, proved
+from agt.facts import evidence, not_held, proved
 from agt.ledger.book import AdmittedTable, Charge, Population
 from agt.ledger.chain import START, Head, SecondHead
 from agt.ledger.ledger import Ledger
@@ -37,25 +37,30 @@ from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, PureDP
-from agt.mechanisms.judging import RESTS_ON
-from agt.mechanisms.mechanism import GaussianRule, N, rule_of
-from agt.mechanisms.objective import SHARE as OBJECTIVE_SHARE, Noises, Shape
+from agt.mechanisms.judging import REQUIRED_CONDITIONS
+from agt.mechanisms.objective import (
+    SOLVER_SHARE as OBJECTIVE_SHARE,
+    ObjectiveNoises,
+    ProblemConstants,
+)
 from agt.mechanisms.quantile import two_sided_geometric
+from agt.mechanisms.tables import DRAW_VALUES, GaussianRule, rule_for_guarantee
 from agt.mechanisms.weights import noise_scale
 from agt.numeric import UNIT, gaussian_mu, step_of
 from agt.settings import RelationConfig
 from agt.store import write_atomic
-from agt.training.erm import Slope, erm_sensitivity, train_erm
+from agt.training.erm import erm_sensitivity, train_erm
 from agt.training.linear import LinearTrained
+from agt.training.objective import ComputedGradient
 from agt.training.removal import RemovalConfig, RemovalProblem, removal_budget
 from agt.training.sensitivity import (
     LinearLoss,
     LinearSetting,
-    Schedule,
     Sensitivity,
+    StepCoefficients,
     sgd_sensitivity,
 )
-from agt.training.spectral import proved as proved_eigenvalue
+from agt.training.spectral import prove_eigenvalue_bound
 from agt.unlearning.newton import BoundedMatrix, Factor, together
 from agt.unlearning.sisa import answerable
 from agt_cli.releasing.label_table import public_names
@@ -64,14 +69,14 @@ from agt_cli.releasing.writing import LabelsFile
 from agt_cli.report import record
 from agt_cli.runs.pending import _append
 
-LOSS = LinearLoss.of(make_training(loss="binary_cross_entropy", clip=1.0), 2)
+LOSS = LinearLoss.from_settings(make_training(loss="binary_cross_entropy", clip=1.0), 2)
 
 
 # -- rounding
 
 
 def test_the_widening_of_k_is_2_k_plus_2_times_tau() -> None:
-    rounding = Rounding.of((0, 1, 5), torch.float64, torch.device("cpu"))
+    rounding = Rounding.for_grid((0, 1, 5), torch.float64, torch.device("cpu"))
     wide = rounding.widen((torch.zeros(3, 1, 1).double(), torch.zeros(3, 1, 1).double()), 1.0)
     assert wide.upper.flatten().tolist() == [2, 4, 12]
     assert wide.lower.flatten().tolist() == [-2, -4, -12]
@@ -82,9 +87,9 @@ def test_the_rounding_of_a_sum_grows_with_its_length_and_covers_underflow(length
     """Any order of n additions errs by n u times the sizes' sum at most; each of 2 n operations
     loses a tiny number.
     """
-    rounding = Rounding.of((0,), torch.float64, torch.device("cpu"))
+    rounding = Rounding.for_grid((0,), torch.float64, torch.device("cpu"))
     one, none = (
-        float(rounding.of_sum(length, torch.tensor([size], dtype=torch.float64)))
+        float(rounding.sum_error(length, torch.tensor([size], dtype=torch.float64)))
         for size in (1.0, 0.0)
     )
     assert one >= length * UNIT
@@ -94,14 +99,14 @@ def test_the_rounding_of_a_sum_grows_with_its_length_and_covers_underflow(length
 @pytest.mark.parametrize("form", ["dot product", "bias alone"])
 def test_what_a_linear_layer_rounds_by_counts_its_bias(form: str) -> None:
     rounding, ones = (
-        Rounding.of((0,), torch.float64, torch.device("cpu")),
+        Rounding.for_grid((0,), torch.float64, torch.device("cpu")),
         torch.ones(1, 1, 3).double(),
     )
     weight = Interval.point(
         torch.zeros(1, 2, 3).double() if form == "bias alone" else torch.ones(1, 2, 3).double()
     )
     bias = Interval.point(torch.full((1, 2), 2.0**40).double())
-    assert float(rounding.dot(Interval.point(ones), weight, bias)) >= 2.0**40 * UNIT
+    assert float(rounding.dot_error(Interval.point(ones), weight, bias)) >= 2.0**40 * UNIT
 
 
 # -- certified labels
@@ -144,21 +149,21 @@ def test_a_label_is_certified_strictly_on_its_side_and_where_nothing_overflows(
     lower: float, upper: float, label: int, outputs: int, on_the_way: float, held: bool
 ) -> None:
     network, nothing = bounded(lower, upper, outputs, on_the_way), torch.zeros(1, 1)
-    assert certified_labels(network, nothing, torch.tensor([label]), {}, None).tolist() == [[held]]  # type: ignore[arg-type]
+    assert certify_labels(network, nothing, torch.tensor([label]), {}, None).tolist() == [[held]]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("on_the_way", [math.inf, -math.inf, math.nan])
 def test_nothing_is_known_of_a_margin_whose_bounds_overflow(on_the_way: float) -> None:
     network = bounded(0.6, 1.0, on_the_way=on_the_way)
-    low, high = bounded_margins(network, torch.zeros(1, 1), {}, None)  # type: ignore[arg-type]
+    low, high = bound_binary_margins(network, torch.zeros(1, 1), {}, None)  # type: ignore[arg-type]
     assert (low.item(), high.item()) == (-math.inf, math.inf)
-    assert not certified_labels(network, torch.zeros(1, 1), torch.tensor([1]), {}, None).any()  # type: ignore[arg-type]
+    assert not certify_labels(network, torch.zeros(1, 1), torch.tensor([1]), {}, None).any()  # type: ignore[arg-type]
 
 
 def test_steps_of_a_grid_end_at_its_first_gap() -> None:
     certified = np.array([[True, True, False], [True, False, True], [False, True, True]])
-    assert grid_index((0, 1, 2), certified).tolist() == [1, 0, 0]
-    assert grid_index((1, 5, 9), certified).tolist() == [2, 1, 0]
+    assert count_grid_steps((0, 1, 2), certified).tolist() == [1, 0, 0]
+    assert count_grid_steps((1, 5, 9), certified).tolist() == [2, 1, 0]
 
 
 # -- linear heads
@@ -169,12 +174,12 @@ def setting(relation: str = "add_remove", **training: object) -> LinearSetting:
     config = make_training(
         **{"loss": "binary_cross_entropy", "clip": 1.0, "lr": 1.0, **training, "batch": batch}
     )
-    return LinearSetting.of(make_recipe(config, relation), 50, 3)
+    return LinearSetting.from_recipe(make_recipe(config, relation), 50, 3)
 
 
 def test_a_step_is_let_through_up_to_the_longest_that_does_not_expand() -> None:
-    at = Schedule(keep=0.5, step=1.0)  # s h n <= 2 a with h = 1/4: n <= 4
-    assert [at.expands(LOSS, n) for n in (1, 4, 5)] == [False, False, True]
+    at = StepCoefficients(decay_factor=0.5, step_size=1.0)  # s h n <= 2 a with h = 1/4: n <= 4
+    assert [at.may_expand(LOSS, n) for n in (1, 4, 5)] == [False, False, True]
 
 
 def test_rho_is_what_the_worst_dealing_of_one_record_moves_the_head_by() -> None:
@@ -185,12 +190,14 @@ def test_rho_is_what_the_worst_dealing_of_one_record_moves_the_head_by() -> None
         weight_decay=0.5,
         batch={"count": 2, "normalizer": 25.0, "n_max": 28},
     )
-    steps = [Schedule.at(given.training, given.plan, t) for t in range(6)]
+    steps = [StepCoefficients.at_step(given.training, given.plan, t) for t in range(6)]
     worst = Fraction(0)
     for batches in product(range(2), repeat=3):  # which one of each epoch
         moved = Fraction(0)
         for t, at in enumerate(steps):
-            moved = moved * Fraction(at.keep) + Fraction(at.step) * (batches[t // 2] == t % 2)
+            moved = moved * Fraction(at.decay_factor) + Fraction(at.step_size) * (
+                batches[t // 2] == t % 2
+            )
         worst = max(worst, moved)
     rho = sgd_sensitivity(given).rho
     assert worst <= rho <= float(worst) * (1 + 1e-12)
@@ -203,7 +210,7 @@ def test_a_sensitivity_has_rounding_and_every_row_in_it() -> None:
 
 
 def test_a_residual_has_in_it_what_rounding_may_hide() -> None:
-    assert Slope(np.array([[3.0, 4.0]]), 0.5).bound >= 5.5
+    assert ComputedGradient(np.array([[3.0, 4.0]]), 0.5).norm_bound >= 5.5
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "substitute"])
@@ -233,7 +240,7 @@ def head_of(weight: float, rho: float = 0.25, radius: float = 10.0) -> LinearTra
 
 def test_a_margin_of_exactly_j_steps_withstands_one_less() -> None:
     query = np.ones((1, 1))
-    step = -float(envelope_linear(head_of(0.0), query, (1,)).lower[0, 0])
+    step = -float(compute_linear_envelope(head_of(0.0), query, (1,)).lower[0, 0])
     for j in (1, 2, 3, 8):
         assert certify_linear(head_of(j * step), query, "add_remove", (0, 1)).distance.tolist() == [
             j - 1
@@ -242,7 +249,7 @@ def test_a_margin_of_exactly_j_steps_withstands_one_less() -> None:
 
 @pytest.mark.parametrize("radius", [1.0, 1e6])
 def test_two_computed_margins_round_even_where_no_record_counts(radius: float) -> None:
-    bounds = envelope_linear(head_of(0.0, rho=0.0, radius=radius), np.ones((1, 1)), (1,))
+    bounds = compute_linear_envelope(head_of(0.0, rho=0.0, radius=radius), np.ones((1, 1)), (1,))
     assert float(bounds.upper[0, 0]) >= 2 * radius * UNIT
     assert (
         not certify_linear(
@@ -258,7 +265,7 @@ def test_two_computed_margins_round_even_where_no_record_counts(radius: float) -
 
 def removal(loss: str = "logistic", masking: str = "none", sigma: float = 0.0) -> RemovalProblem:
     config = RemovalConfig(loss=loss, masking=masking, sigma=sigma, tolerance=1e-4)  # type: ignore[arg-type]
-    return RemovalProblem.of(config, setting(weight_decay=0.01), np.zeros((1, 3)))
+    return RemovalProblem.from_setting(config, setting(weight_decay=0.01), np.zeros((1, 3)))
 
 
 @pytest.mark.parametrize("loss", ["logistic", "least_squares"])
@@ -322,15 +329,20 @@ def test_the_distance_of_a_vote(
 @pytest.mark.parametrize("swapped", [False, True])
 def test_of_two_assessments_the_weaker_stands(swapped: bool) -> None:
     held, broken = (
-        Condition("a", "dense grid", grounds(fact))
+        Condition("a", "dense grid", evidence(fact))
         for fact in (proved("own_words", text="it is"), not_held("own_words", text="it is not"))
     )
     then, now = (broken, held) if swapped else (held, broken)
-    assert [condition.held for condition in weaker([then], [now])] == [False]
+    assert [condition.held for condition in weaker_conditions([then], [now])] == [False]
 
 
 def test_what_mechanisms_rest_on() -> None:
-    assert RESTS_ON == {"distance": "abcdefg", "votes": "bceg", "counts": "beg", "nothing": "eg"}
+    assert REQUIRED_CONDITIONS == {
+        "distance": "abcdefg",
+        "votes": "bceg",
+        "counts": "beg",
+        "nothing": "eg",
+    }
 
 
 # -- mechanisms
@@ -343,26 +355,29 @@ def test_entries_keep_the_inequalities_whatever_is_wished(
 ) -> None:
     """thresholds 1 to 4, with exp rounded up by 10^-15 and delta the decimal."""
     guarantee = ApproximateDP(eps, delta) if delta else SimpleNamespace(eps=eps)
-    rule, others = rule_of(guarantee, classes), classes - 1  # type: ignore[arg-type]
-    ratio, slack = Fraction(math.exp(eps)) * (1 + Fraction(1, 10**15)), Fraction(str(delta)) * N
-    entries = [rule.first(0)]
-    assert N - others * entries[0] <= ratio * entries[0] + slack
-    assert entries[0] <= N - others * entries[0]
+    rule, others = rule_for_guarantee(guarantee, classes), classes - 1  # type: ignore[arg-type]
+    ratio, slack = (
+        Fraction(math.exp(eps)) * (1 + Fraction(1, 10**15)),
+        Fraction(str(delta)) * DRAW_VALUES,
+    )
+    entries = [rule.first_entry(0)]
+    assert DRAW_VALUES - others * entries[0] <= ratio * entries[0] + slack
+    assert entries[0] <= DRAW_VALUES - others * entries[0]
     for _ in range(12):
-        s, after = entries[-1], rule.after(entries[-1], 0)
+        s, after = entries[-1], rule.next_entry(entries[-1], 0)
         assert others * s <= ratio * others * after + slack
-        assert N - others * after <= ratio * (N - others * s) + slack
+        assert DRAW_VALUES - others * after <= ratio * (DRAW_VALUES - others * s) + slack
         entries.append(after)
 
 
 @pytest.mark.parametrize("mu", [0.1, 0.7, 2.0])
 def test_gaussian_entries_take_steps_of_mu_from_half_of_it(mu: float) -> None:
-    rule = rule_of(GaussianDP(mu), 2)
-    s = rule.first(0)
-    z = [ndtri(s / N)]
+    rule = rule_for_guarantee(GaussianDP(mu), 2)
+    s = rule.first_entry(0)
+    z = [ndtri(s / DRAW_VALUES)]
     for _ in range(5):
-        s = rule.after(s, 0)
-        z.append(ndtri(s / N))
+        s = rule.next_entry(s, 0)
+        z.append(ndtri(s / DRAW_VALUES))
     assert z[0] >= -mu / 2 - 1e-9
     assert (np.diff(z) >= -mu - 1e-9).all()
 
@@ -372,7 +387,8 @@ def test_a_gaussian_table_is_that_of_the_decimal_where_it_is_less(mu: float, ste
     assert Fraction(repr(mu)) < Fraction(mu)
     with mpmath.workdps(60):
         assert (
-            GaussianRule(mu, steps).first(0) >= mpmath.ncdf(-mpmath.mpf(repr(mu)) / steps / 2) * N
+            GaussianRule(mu, steps).first_entry(0)
+            >= mpmath.ncdf(-mpmath.mpf(repr(mu)) / steps / 2) * DRAW_VALUES
         )
 
 
@@ -384,7 +400,7 @@ def test_gaps_beyond_the_table_keep_their_parity(gap: int) -> None:
 
 def test_a_flip_takes_a_draw_below_the_threshold() -> None:
     mechanism = NoisyArgmax(eps=1.0)
-    limit = int(mechanism.exact_flip(3) * N)
+    limit = int(mechanism.exact_flip(3) * DRAW_VALUES)
     for draw, label in ((limit - 1, 0), (limit, 1)):
         source = SimpleNamespace(
             words=lambda n, draw=draw: np.array([divmod(draw, 2**64)] * n, dtype=np.uint64)
@@ -461,7 +477,7 @@ def test_no_debit_where_the_second_head_ends_in_another_entry(tmp_path: Path) ->
 
 @pytest.mark.parametrize("width", [3, 40])
 def test_a_factorisation_proves_no_more_than_its_rounding_leaves(width: int) -> None:
-    assert proved_eigenvalue(np.zeros((width, width)), 1.0) >= 1.0 + 2 * width * width * UNIT  # type: ignore[operator]
+    assert prove_eigenvalue_bound(np.zeros((width, width)), 1.0) >= 1.0 + 2 * width * width * UNIT  # type: ignore[operator]
 
 
 def test_the_overhead_of_a_factorisation_grows_with_the_trace_it_leaves() -> None:
@@ -473,7 +489,9 @@ def test_the_overhead_of_a_factorisation_grows_with_the_trace_it_leaves() -> Non
         rows = rng.normal(size=(9, 6))
         matrix = rows.T @ rows
         guess = 1.1 * float(np.linalg.eigvalsh(matrix)[-1])
-        assert proved_eigenvalue(matrix, guess) >= guess + 7 * UNIT * (6 * guess - np.trace(matrix))  # type: ignore[operator]
+        assert prove_eigenvalue_bound(matrix, guess) >= guess + 7 * UNIT * (
+            6 * guess - np.trace(matrix)
+        )  # type: ignore[operator]
 
 
 # -- matrices that are kept
@@ -569,19 +587,21 @@ def test_the_next_entry_is_a_step_of_mu_from_the_one_that_was_wished(share: floa
     """Not from the least that was allowed: a formula may ask for more, and the next entry is
     then held to more.
     """
-    rule, mu = rule_of(GaussianDP(2.0), 2), 2.0
-    first = rule.first(int(share * N))
-    assert first == int(share * N)
-    assert rule.after(first, 0) >= N * float(ndtr(ndtri(share) - mu)) * (1 - 1e-9)
+    rule, mu = rule_for_guarantee(GaussianDP(2.0), 2), 2.0
+    first = rule.first_entry(int(share * DRAW_VALUES))
+    assert first == int(share * DRAW_VALUES)
+    assert rule.next_entry(first, 0) >= DRAW_VALUES * float(ndtr(ndtri(share) - mu)) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize(
-    "shape", [Shape(1.0, 1.0, 10, 1), Shape(2.0, 0.5, 1000, 50)], ids=["narrow", "wide"]
+    "shape",
+    [ProblemConstants(1.0, 1.0, 10, 1), ProblemConstants(2.0, 0.5, 1000, 50)],
+    ids=["narrow", "wide"],
 )
 def test_the_second_noise_covers_what_the_solver_and_the_lattice_leave_on_both_sides(
-    shape: Shape,
+    shape: ProblemConstants,
 ) -> None:
-    noises = Noises.of(shape, 1.0, 0.01)
+    noises = ObjectiveNoises.from_budget(shape, 1.0, 0.01)
     off = (noises.tolerance + math.sqrt(shape.width) * step_of(noises.tilt) / 2) / shape.strength
     assert noises.scale * gaussian_mu(OBJECTIVE_SHARE * 1.0, OBJECTIVE_SHARE * 0.01) >= 2 * off
 

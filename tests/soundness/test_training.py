@@ -205,7 +205,7 @@ def test_a_tight_memory_splits_the_grid_without_changing_a_bound(
     whole = train(head, recipe, data)
     calls: list[slice] = []
 
-    def two(self: Stream, stakes: list[int], kept_bytes: object) -> list[slice]:
+    def two(self: Stream, stakes: list[int], selection_bytes: object) -> list[slice]:
         calls.append(slice(0, 0))
         return [slice(0, 2), slice(2, 5)]
 

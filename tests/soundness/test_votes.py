@@ -16,9 +16,11 @@ from synthetic import refused
 from threadpoolctl import threadpool_limits
 
 import agt
-from agt.certificates.box import Certificates, Envelope
-from agt.certificates.stability import ClosedForm
-from agt.certificates.votes import Vote, certified_vote, margin_vote, plain_vote
+from agt.certificates.box import Certificates
+from agt.certificates.envelopes import Envelope
+from agt.certificates.margin_votes import margin_vote
+from agt.certificates.stability import ClosedFormCertificates
+from agt.certificates.votes import Vote, certified_vote, plain_vote
 from agt.data.records import Records
 from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
 from agt.mechanisms.labelling import Labelling
@@ -28,7 +30,15 @@ from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
 from agt.training.ensemble import EnsembleConfig, shards
-from agt.training.ridge import FARTHEST, _pulls, labels, logistic, on_lattice, ridge, targets_of
+from agt.training.ridge import (
+    SCORE_LIMIT,
+    encode_targets,
+    fit_logistic,
+    fit_ridge,
+    predict_labels,
+    round_to_lattice,
+    scaled_residuals,
+)
 from agt_audit.neighbours import retrained
 
 QUERIES = np.random.default_rng(1).normal(size=(60, 2))
@@ -182,7 +192,7 @@ def test_a_cap_on_the_rows_of_units_that_nobody_names_is_refused_where_members_s
         "certificate": certificate,
         "members": 5,
     }
-    with pytest.raises(agt.errors.ConfigError, match=r"relation\.unit_rows=3: .*dataset\.unit"):
+    with pytest.raises(agt.errors.ConfigError, match=r"unit_rows=3: .* give units"):
         agt.fit(x, y, unit_rows=3, **known)
     agt.fit(x, y, unit_rows=3, units=np.arange(60) // 3, **known)
     agt.fit(x, y, unit_rows=3, **known | {"certificate": "erm", "members": 1})
@@ -208,7 +218,7 @@ def test_scores_are_exact_integers_and_ties_go_to_the_smaller_class(width: int) 
     rows = rng.normal(size=(50, width))
     rows = np.rint(normalised(rows) * 2**22)
     weight = np.stack(
-        [on_lattice(rng.normal(size=(4, width)) * 10.0**scale) for scale in (-200, -3, 0, 30)]
+        [round_to_lattice(rng.normal(size=(4, width)) * 10.0**scale) for scale in (-200, -3, 0, 30)]
     )
     weight[:, 3] = weight[:, 1]  # two classes that always tie
     exact = [
@@ -217,7 +227,7 @@ def test_scores_are_exact_integers_and_ties_go_to_the_smaller_class(width: int) 
     ]
     expected = np.array([[scores.index(max(scores)) for scores in one] for one in exact]).T
     assert max(abs(score) for one in exact for scores in one for score in scores) < 2**53
-    assert np.array_equal(labels(rows, weight), expected)
+    assert np.array_equal(predict_labels(rows, weight), expected)
     assert 3 not in expected
 
 
@@ -227,10 +237,10 @@ def test_it_is_ridge_regression(n: int, width: int, classes: int) -> None:
     rng = np.random.default_rng(n)
     rows = rng.normal(size=(n, width))
     rows = np.rint(normalised(rows) * 2**22)
-    targets = targets_of(rng.integers(0, classes, size=n), classes)
+    targets = encode_targets(rng.integers(0, classes, size=n), classes)
     x = rows * 2.0**-22
     expected = np.linalg.solve(x.T @ x + 0.1 * np.eye(width), x.T @ targets).T
-    found = ridge(rows, targets, 0.1).astype(np.float64)
+    found = fit_ridge(rows, targets, 0.1).astype(np.float64)
     if not n:
         assert not found.any(), "every class scores alike, and the smaller one wins"
         return
@@ -247,8 +257,8 @@ def test_it_is_logistic_regression(n: int, width: int, strength: float) -> None:
     """
     rng = np.random.default_rng(n)
     rows = np.rint(2.0**22 * normalised(rng.normal(size=(n, width))))
-    targets = targets_of(rng.integers(0, 3, size=n), 3)
-    found, x, signs = logistic(rows, targets, strength), rows * 2.0**-22, 2 * targets - 1
+    targets = encode_targets(rng.integers(0, 3, size=n), 3)
+    found, x, signs = fit_logistic(rows, targets, strength), rows * 2.0**-22, 2 * targets - 1
     assert np.linalg.norm(found.astype(np.float64), axis=1).max() < 2**28
     if not n or strength < 0.1:
         assert found.any() == (n > 0)
@@ -265,9 +275,9 @@ def test_it_is_logistic_regression(n: int, width: int, strength: float) -> None:
 
 
 def test_the_exponential_of_logistic_regression() -> None:
-    scores = np.linspace(-FARTHEST, FARTHEST, 2001)[:, None]
+    scores = np.linspace(-SCORE_LIMIT, SCORE_LIMIT, 2001)[:, None]
     for sign in (1.0, -1.0):
-        pulls = _pulls(scores, np.full_like(scores, sign))
+        pulls = scaled_residuals(scores, np.full_like(scores, sign))
         assert pulls == pytest.approx(4 * sign / (1 + np.exp(sign * scores)), rel=1e-9)
 
 
@@ -295,7 +305,7 @@ def test_votes_of_three_classes_are_released_with_noise_on_counts_that_covers_th
     relation: str,
 ) -> None:
     model, queries = trained(300, 3, 60, relation=relation), QUERIES[:20]
-    evidence = Evidence.of(model.certify(queries), model.predict(queries), 3)
+    evidence = Evidence.from_certificates(model.certify(queries), model.predict(queries), 3)
     assert evidence.tally is not None
     assert (evidence.tally.sum(axis=1) == 60).all()
     assert (evidence.tally.argmax(axis=1) == evidence.labels).all()
@@ -304,7 +314,7 @@ def test_votes_of_three_classes_are_released_with_noise_on_counts_that_covers_th
         assert labelling.mechanism.moves == RELATIONS[relation].touches  # type: ignore[attr-defined]
         assert str(mechanism.guarantee) in labelling.claim.text
         assert f"for {relation} neighbours" in labelling.claim.text
-        expected = evidence.expected(mechanism)
+        expected = evidence.expected_accuracy(mechanism)
         wrong = labelling.labels(queries, SeededRandomness(0)) != evidence.labels
         assert abs(1 - wrong.mean() - expected) < 0.25
         assert 0.6 < expected < 1
@@ -433,7 +443,7 @@ def stacked(
         prices = np.stack([c.prices for c in known], axis=1)[:, at].reshape(
             len(known[0].prices), -1
         )
-    return ClosedForm.of(
+    return ClosedFormCertificates.from_distances(
         known[0].ks, "substitute", label, np.ones(len(label), dtype=bool), distance, prices
     )
 

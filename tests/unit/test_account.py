@@ -18,8 +18,8 @@ from agt.errors import ConfigError
 from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
 from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.composition import MAX_QUERIES, delta_of, per_query, total
-from agt.mechanisms.gaussian_equivalent import BLOCK, single_mu, squared_mu
-from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP, guarantee_of
+from agt.mechanisms.gaussian_equivalent import BLOCK_RELEASES, single_mu, squared_mu
+from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP, read_guarantee
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.planning import Budget, afford
@@ -116,7 +116,7 @@ class TestDecimals:
             Lot(ApproximateDP(0.1, 1e-300), 10**12).cost,
             Lot(GaussianDP(1e-15)).cost,
         ):
-            assert Cost.of(json.loads(json.dumps(cost.as_json()))) == cost
+            assert Cost.from_json(json.loads(json.dumps(cost.as_json()))) == cost
 
     @pytest.mark.parametrize(
         "node",
@@ -133,7 +133,7 @@ class TestDecimals:
     )
     def test_no_cost(self, node: dict[str, str | None]) -> None:
         with pytest.raises(ConfigError, match="cost"):
-            Cost.of(node)
+            Cost.from_json(node)
 
 
 class TestEdges:
@@ -218,7 +218,9 @@ class TestTight:
             assert mpmath.erfc(mu * (1 - 1e-8) / 2 / mpmath.sqrt(2)) / 2 > p
 
     @pytest.mark.parametrize("eps", [1e-3, 0.1, 1.0])
-    @pytest.mark.parametrize("size", [10, 100, 1000, BLOCK, BLOCK + 1, 10**5, 10**6])
+    @pytest.mark.parametrize(
+        "size", [10, 100, 1000, BLOCK_RELEASES, BLOCK_RELEASES + 1, 10**5, 10**6]
+    )
     def test_a_quarter_is_saved(self, eps: float, size: int) -> None:
         """mu of many tends to 2 sinh(eps/2) sqrt(Q), from above; one release's would be up to
         1.2533 times that.
@@ -230,7 +232,7 @@ class TestTight:
     def test_never_worse_than_one_by_one(self, eps: float, size: int) -> None:
         assert 0 < squared_mu(eps, size) <= size * single_mu(eps) ** 2 * (1 + 1e-14)
 
-    @given(EPS, st.integers(1, 3 * BLOCK), st.integers(1, 3 * BLOCK))
+    @given(EPS, st.integers(1, 3 * BLOCK_RELEASES), st.integers(1, 3 * BLOCK_RELEASES))
     @settings(max_examples=50)
     def test_together_no_more_than_apart(self, eps: float, one: int, other: int) -> None:
         assert squared_mu(eps, one + other) <= (squared_mu(eps, one) + squared_mu(eps, other)) * (
@@ -346,7 +348,7 @@ class TestSources:
         }
         for guarantee, kind in sources.values():
             assert guarantee.as_json["kind"] == kind
-            assert guarantee_of(json.loads(json.dumps(guarantee.as_json))) == guarantee
+            assert read_guarantee(json.loads(json.dumps(guarantee.as_json))) == guarantee
             assert Allowance(2.0, 1e-5, 0.5).fitting(Lot(PureDP(1e-6)).cost, guarantee, 1) == 1
 
     @pytest.mark.parametrize(
@@ -361,7 +363,7 @@ class TestSources:
     )
     def test_no_guarantee(self, node: dict[str, object]) -> None:
         with pytest.raises(ConfigError, match="approximate"):
-            guarantee_of(node)
+            read_guarantee(node)
 
 
 def test_an_infinite_sum_stays_one() -> None:

@@ -13,7 +13,7 @@ from pld import pld_total
 from agt.errors import ConfigError
 from agt.mechanisms.composition import (
     BOUNDS,
-    PUBLISHED,
+    PUBLISHED_BOUNDS,
     delta_of,
     eps_by_bound,
     per_query,
@@ -223,7 +223,7 @@ class TestPerQuery:
 
     def test_published_choice_is_smaller(self) -> None:
         assert (
-            per_query(PureDP, 10, 1e-5, 1000, PUBLISHED).eps
+            per_query(PureDP, 10, 1e-5, 1000, PUBLISHED_BOUNDS).eps
             < per_query(PureDP, 10, 1e-5, 1000, BOUNDS).eps
         )
 

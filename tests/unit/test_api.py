@@ -18,7 +18,7 @@ import agt
 from agt.data.records import DataError, fingerprint
 from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.statistics import NoisyStatistics
-from agt.models.heads import from_layers, layers_of
+from agt.models.heads import describe_layers, from_layers
 from agt.training.loop import Progress
 from agt_audit.neighbours import neighbour_of, without
 from agt_audit.shadows import Pool
@@ -131,7 +131,7 @@ def test_own_initial_parameters_are_declared_and_stay_as_they_are() -> None:
     before = deepcopy(OWN.state_dict())
     conditions = {c.letter: c for c in fit(network=OWN, ks=1, **STEPS).conditions}
     assert "initial_parameters_public" in [
-        fact.code for fact in conditions["e"].grounds.declarations
+        fact.code for fact in conditions["e"].evidence.declarations
     ]
     assert all(torch.equal(before[name], tensor) for name, tensor in OWN.state_dict().items())
 
@@ -169,40 +169,40 @@ NETWORKS = [
         nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 2)),
         "layer 1 (LayerNorm)",
     ),
-    (nn.Sequential(nn.Linear(3, 5)), "training.loss=cross_entropy"),
+    (nn.Sequential(nn.Linear(3, 5)), "loss=cross_entropy"),
     (nn.Sequential(nn.Linear(4, 2)), "(3,)"),
 ]
 SETTINGS: list[tuple[dict[str, Any], str]] = [
-    ({"lr_rate": 1.0}, "training.lr_rate"),
-    ({"lr": -1.0}, "training.lr"),
-    ({"certificate": "boxes"}, "'boxes'"),
-    ({"relation": "replace"}, "'replace'"),
-    ({"network": (4,), "certificate": "stability"}, "model.hidden=[4]"),
-    ({"network": OWN, "certificate": "erm"}, "certificate=erm"),
-    ({"members": 2, "declared": None}, "declared.size"),
+    ({"lr_rate": 1.0}, "lr_rate: unknown key"),
+    ({"lr": -1.0}, "lr"),
+    ({"certificate": "boxes"}, "certificate: unknown value 'boxes'"),
+    ({"relation": "replace"}, "relation: unknown value 'replace'"),
+    ({"network": (4,), "certificate": "stability"}, "network=[4]"),
+    ({"network": OWN, "certificate": "erm"}, "network: a network of your own"),
+    ({"members": 2, "declared": None}, "give declared.size"),
     ({"chosen_on": "public"}, "declared=agt.Declared(settings=True)"),
-    ({"network": (4,)}, "epochs=, lr=, clip="),
-    ({"network": OWN, "epochs": 4}, "give lr=, clip="),
-    ({"network": (4,), "activation": "swish"}, "'swish'"),
-    ({"ks": -1}, "ks.max"),
-    ({"ks": True}, "ks.max"),
-    ({"compute": {"gpu": 1}}, "compute.gpu"),
-    ({"ks": []}, "ks: values"),
+    ({"network": (4,)}, "use a linear head (network=()), or give epochs=, lr=, clip="),
+    ({"network": OWN, "epochs": 4}, "use a linear head (network=()), or give lr=, clip="),
+    ({"network": (4,), "activation": "swish"}, "activation: unknown value 'swish'"),
+    ({"ks": -1}, "ks"),
+    ({"ks": True}, "ks: expected a number"),
+    ({"compute": {"gpu": 1}}, 'compute["gpu"]: unknown key'),
+    ({"ks": []}, "values is empty"),
 ]
 DATA: list[tuple[Any, Any, dict[str, Any], str]] = [
     (X[:, 0], Y, {}, "(60,)"),
     (X.astype(str), Y, {}, "expected numbers"),
-    (np.where(np.arange(60)[:, None] == 4, np.nan, X), Y, {}, "number 5 of 60"),
-    (X, Y[:-1], {}, "(59,)"),
-    (X, np.where(np.arange(60) == 5, 2, Y), {}, "y: row 5"),
-    (X, np.zeros(60, dtype=int), {"declared": None}, "class '0'"),
-    (np.tile(X, (2, 1)), RNG.normal(size=120), {"declared": None}, "declared.classes"),
-    (X, np.where(Y, np.nan, 1.0), {"declared": None}, "y: row 1"),
-    (X, Y, {"ids": np.zeros(60, dtype=int)}, "id '0'"),
-    (X, Y, {"public": Y}, "public: "),
-    (X, Y, {"units": np.arange(60) // 2}, "relation.unit_rows"),
-    (X[:0], Y[:0], {}, "train split"),
-    (X, Y, {"declared": agt.Declared(classes=[0])}, "declared.classes"),
+    (np.where(np.arange(60)[:, None] == 4, np.nan, X), Y, {}, "NaN or infinite feature"),
+    (X, Y[:-1], {}, "y has the shape (59,), and there are 60 records"),
+    (X, np.where(np.arange(60) == 5, 2, Y), {}, "y: row 5 has the label"),
+    (X, np.zeros(60, dtype=int), {"declared": None}, "at least two are needed"),
+    (np.tile(X, (2, 1)), RNG.normal(size=120), {"declared": None}, "is this a regression target?"),
+    (X, np.where(Y, np.nan, 1.0), {"declared": None}, "y: row 1 has no value"),
+    (X, Y, {"ids": np.zeros(60, dtype=int)}, "occurs 60 times"),
+    (X, Y, {"public": Y}, "expected True or False"),
+    (X, Y, {"units": np.arange(60) // 2}, "unit_rows is 1"),
+    (X[:0], Y[:0], {}, "the train split is empty"),
+    (X, Y, {"declared": agt.Declared(classes=[0])}, "two distinct values"),
 ]
 
 
@@ -285,7 +285,7 @@ def test_members_of_units_that_nothing_names_are_not_loaded(tmp_path: Path) -> N
     del node["units"]
     (tmp_path / "model" / "model.json").write_text(json.dumps(node))
     reseal(tmp_path / "model")
-    with pytest.raises(agt.ConfigError, match=r"relation\.unit_rows=2"):
+    with pytest.raises(agt.ConfigError, match=r"unit_rows=2"):
         agt.load(tmp_path / "model")
 
 
@@ -303,7 +303,7 @@ def test_layers_are_described_and_built_again() -> None:
             last=nn.Linear(5, 2),
         )
     )
-    again = from_layers(json.loads(json.dumps(layers_of(network))))
+    again = from_layers(json.loads(json.dumps(describe_layers(network))))
     assert repr(again) == repr(network)
     assert [name for name, _ in again.state_dict().items()] == [
         name for name, _ in network.state_dict().items()
@@ -343,7 +343,7 @@ def test_a_simulation_says_so_and_repeats() -> None:
 def test_the_mechanism_must_fit_the_model() -> None:
     with pytest.raises(agt.ConfigError, match=r"mechanism\.classes=3"):
         fit().release(QUERIES, agt.RandomizedResponse(eps=1.0, classes=3))
-    with pytest.raises(agt.ConfigError, match=r"mechanism=noisy_argmax.*ensemble\.members"):
+    with pytest.raises(agt.ConfigError, match=r"mechanism=noisy_argmax.*members=T"):
         fit().release(QUERIES, agt.NoisyArgmax(eps=1.0))
     budget = agt.Budget(eps=5.0, delta=1e-5, queries=9)
     assert fit().release(QUERIES, agt.afford(agt.GaussianMargin, budget, 2)).claim.proved

@@ -28,7 +28,8 @@ LIBRARY, COMMANDS, AUDITS = (
 # stand at the same height.
 ROOMS = (
     (
-        *("agt.errors", "agt.facts", "agt.fact_sentences", "agt.sentences", "agt.templates"),
+        *("agt.errors", "agt.facts", "agt.fact_sentences", "agt.messages", "agt.sentences"),
+        *("agt.arrays", "agt.templates"),
         *("agt.store", "agt.numeric", "agt.targets"),
         "agt.relations.names",
     ),
@@ -49,7 +50,7 @@ ROOMS = (
     ("agt.release",),
     ("agt.unlearning",),
     ("agt.account", "agt.progress"),
-    ("agt.api", "agt.estimator"),
+    ("agt.api", "agt.estimator", "agt.fit_settings"),
     (
         *(
             "agt_cli._experiments",

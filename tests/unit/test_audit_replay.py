@@ -27,7 +27,7 @@ from agt.mechanisms.published import (
     SmoothLaplace,
 )
 from agt.mechanisms.quantile import CertifiedQuantile
-from agt.mechanisms.statistics import Centre, NoisyStatistics, SumNoises
+from agt.mechanisms.statistics import NoisyStatistics, ReleasedCentre, SumNoiseScales
 from agt.mechanisms.weights import ReleaseWeights, release_weights
 from agt.models.model import Model
 from agt.numeric import Randomness, gaussian_mu, noisy
@@ -171,19 +171,21 @@ def test_an_early_exit_from_training_is_caught(monkeypatch: pytest.MonkeyPatch) 
 class SizeOfTheRecords(NoisyStatistics):
     """Divides by the number of records where the mechanism divides by a public size."""
 
-    def centre(self, head: Any, total: np.ndarray) -> Centre:
-        return Centre(total / len(head.problem.dataset.train), super().centre(head, total).scale)
+    def centre(self, head: Any, total: np.ndarray) -> ReleasedCentre:
+        return ReleasedCentre(
+            total / len(head.problem.dataset.train), super().centre(head, total).scale
+        )
 
 
-class UnclippedCentre(Centre):
-    def rows(self, v: np.ndarray) -> np.ndarray:
+class UnclippedCentre(ReleasedCentre):
+    def shifted_rows(self, v: np.ndarray) -> np.ndarray:
         return np.concatenate([3 * self.scale * (v - self.mean), np.full((len(v), 1), 0.3)], axis=1)
 
 
 class ClippedOnce(NoisyStatistics):
     """Clips the records that are summed first, and not the centred ones."""
 
-    def centre(self, head: Any, total: np.ndarray) -> Centre:
+    def centre(self, head: Any, total: np.ndarray) -> ReleasedCentre:
         known = super().centre(head, total)
         return UnclippedCentre(known.mean, known.scale)
 
@@ -200,9 +202,9 @@ class PrivateThreshold(ReleaseWeights):
 class HalfTheNoise(NoisyStatistics):
     """Makes its noise for half the sensitivity."""
 
-    def noises(self, head: Any) -> SumNoises:
+    def noises(self, head: Any) -> SumNoiseScales:
         due = super().noises(head)
-        return SumNoises(due.mean / 2, due.gram / 2, due.sums / 2)
+        return SumNoiseScales(due.mean / 2, due.gram / 2, due.sums / 2)
 
 
 class UntilItIsRight(RandomizedResponse):

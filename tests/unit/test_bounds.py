@@ -10,12 +10,16 @@ import torch
 from synthetic import make_head, make_training, random_interval
 from torch import nn
 
+from agt.bounds.activations import ReluRule
+from agt.bounds.box import Box, select_ks
 from agt.bounds.interval import Interval
-from agt.bounds.network import Box, Network, part_of
-from agt.bounds.rounding import EXACT, PRODUCTS, Products, Rounding
-from agt.bounds.rules import RULES, LinearRule, ReluRule, rules_for
+from agt.bounds.linear import LinearRule
+from agt.bounds.network import Network
+from agt.bounds.products import EXACT, PRODUCTS, Products
+from agt.bounds.rounding import Rounding
+from agt.bounds.rules import RULES, rules_for
 from agt.errors import ConfigError, UnsoundError
-from agt.models.heads import ACTIVATIONS, ActivationName, ConvConfig, HeadConfig, layers_of
+from agt.models.heads import ACTIVATIONS, ActivationName, ConvConfig, HeadConfig, describe_layers
 from agt.settings import validate
 
 # -- interval
@@ -110,7 +114,7 @@ def around(nominal: dict[str, torch.Tensor] = NOMINAL) -> Box:
     lower, upper = (
         {name: p + sign * spread[name] for name, p in nominal.items()} for sign in (-1, 1)
     )
-    return Box.of(KS, nominal, lower, upper)
+    return Box.from_ends(KS, nominal, lower, upper)
 
 
 def test_names_and_shapes_must_agree() -> None:
@@ -134,14 +138,14 @@ def test_names_and_shapes_must_agree() -> None:
 
 def test_some_k_and_parts_of_the_grid() -> None:
     box = around()
-    assert box.at((5, 0)).lower["0.bias"].tolist() == [[-0.5], [0.5]]
-    assert part_of(box.bounds, slice(1, 3))["0.bias"].upper.tolist() == [[0.75], [1.5]]
+    assert box.select_ks((5, 0)).lower["0.bias"].tolist() == [[-0.5], [0.5]]
+    assert select_ks(box.bounds, slice(1, 3))["0.bias"].upper.tolist() == [[0.75], [1.5]]
     with pytest.raises(ValueError, match="not in"):
-        box.at((3,))
+        box.select_ks((3,))
 
 
 def test_a_start_is_the_point_in_memory_of_its_own() -> None:
-    box = Box.start(KS, NOMINAL)
+    box = Box.point(KS, NOMINAL)
     for name, interval in box.bounds.items():
         assert torch.equal(interval.lower, NOMINAL[name].expand(3, *NOMINAL[name].shape))
         assert torch.equal(interval.lower, interval.upper)
@@ -166,7 +170,7 @@ DTYPES = ("float64", "float32")
 
 
 def rounding(*ks: int, dtype: str = "float64") -> Rounding:
-    return Rounding.of(ks, getattr(torch, dtype), torch.device("cpu"))
+    return Rounding.for_grid(ks, getattr(torch, dtype), torch.device("cpu"))
 
 
 def exact_linear(x: Interval, w: Interval, b: Interval) -> tuple[list[Fraction], list[Fraction]]:
@@ -218,7 +222,7 @@ def test_linear_forward_holds_the_exact_bounds_and_little_more(
 
 def test_relus_nominal_derivative_at_0_is_0() -> None:
     x = torch.tensor([[-1.0, 0.0, -0.0, 1e-300]], dtype=torch.float64)
-    assert ReluRule("1").nominal_back(torch.ones_like(x), x, {}).tolist() == [[0, 0, 0, 1]]
+    assert ReluRule("1").nominal_backward(torch.ones_like(x), x, {}).tolist() == [[0, 0, 0, 1]]
 
 
 # -- reading a head
@@ -286,7 +290,9 @@ def test_convolutions_take_no_images_as_well(products: Products) -> None:
     assert rule.nominal(x, point).shape == (0, 4, 2, 2)
     bound = rule.bound(Interval.point(x[None]), box, rounding(0, 1), products)
     assert bound.shape == (2, 0, 4, 2, 2)
-    assert rule.bound_back(bound, Interval.point(x[None]), box, rounding(0, 1), products).shape == (
+    assert rule.bound_backward(
+        bound, Interval.point(x[None]), box, rounding(0, 1), products
+    ).shape == (
         2,
         0,
         2,
@@ -330,13 +336,13 @@ def setting(
     rng = np.random.default_rng(3)
     head = make_head(make_training(loss=loss), 6, classes, hidden)
     x, y = torch.from_numpy(rng.normal(size=(n, 6))), torch.from_numpy(rng.integers(0, classes, n))
-    return rng, head, Network.of(head, loss, classes, products), x, y
+    return rng, head, Network.from_head(head, loss, classes, products), x, y
 
 
 def test_two_layers_by_hand() -> None:
     """x = 1, w1 in [1/2, 3/2], b1 in [-1/4, 1/4]; w2 in [-3/8, 1/8], b2 in [-1/2, 1/4]; y = 0."""
     head = nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 1)).double()
-    network = Network.of(head, "binary_cross_entropy", 2)
+    network = Network.from_head(head, "binary_cross_entropy", 2)
     ends = {
         "0.weight": (0.5, 1.5),
         "0.bias": (-0.25, 0.25),
@@ -378,10 +384,10 @@ def test_the_two_class_head_is_never_looser_than_two_logits() -> None:
 def test_expand_is_the_gradient_in_both_rows() -> None:
     _, _, network, _, _ = setting("cross_entropy", 2, (5,))
     lower, upper = torch.tensor([[[-1, 2]]]), torch.tensor([[[3, 5]]])
-    low, high = network.expand("2.weight", lower, upper)
+    low, high = network.expand_difference("2.weight", lower, upper)
     assert low.tolist() == [[[-3, -5], [-1, 2]]]
     assert high.tolist() == [[[1, -2], [3, 5]]]
-    assert network.expand("0.weight", lower, upper) == (lower, upper)
+    assert network.expand_difference("0.weight", lower, upper) == (lower, upper)
 
 
 def test_prediction_of_a_tie_is_class_0() -> None:
@@ -399,7 +405,7 @@ def test_the_last_layer_must_be_linear() -> None:
         [nn.Linear(2, 2), relu, nn.Linear(2, 2), relu],
     ):
         with pytest.raises(ConfigError, match=r"^model: "):
-            Network.of(nn.Sequential(*layers), "cross_entropy", 2)
+            Network.from_head(nn.Sequential(*layers), "cross_entropy", 2)
 
 
 # -- heads
@@ -451,7 +457,7 @@ def test_convolutions_of_the_papers_network() -> None:
     again = ConvConfig(hidden=(100,)).build(
         (1, 28, 28), 2, make_training(loss="binary_cross_entropy")
     )
-    assert layers_of(head) == layers_of(again)
+    assert describe_layers(head) == describe_layers(again)
     assert all(
         torch.equal(a, b) for a, b in zip(head.parameters(), again.parameters(), strict=True)
     )

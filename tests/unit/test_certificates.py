@@ -17,12 +17,13 @@ from synthetic import (
     sample,
 )
 
-from agt.bounds.network import Box, Network
+from agt.bounds.box import Box
+from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
-from agt.certificates.box import Certificates, certified_labels, certify
+from agt.certificates.box import Certificates, certify, certify_labels
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
-from agt.facts import declared, grounds, not_held, proved
+from agt.facts import declared, evidence, not_held, proved
 from agt.models.box import assess_boxes
 from agt.settings import BatchConfig
 from agt.training.batches import BatchPlan
@@ -37,7 +38,7 @@ def trained(head: torch.nn.Sequential, radii: tuple[float, ...], seed: int = 0) 
     }
     lower = {n: torch.stack([p - r * shares[n] for r in radii]) for n, p in nominal.items()}
     upper = {n: torch.stack([p + r * shares[n] for r in radii]) for n, p in nominal.items()}
-    return Box.of(tuple(range(len(radii))), nominal, lower, upper)
+    return Box.from_ends(tuple(range(len(radii))), nominal, lower, upper)
 
 
 HEADS = [
@@ -60,7 +61,7 @@ def test_certified_labels_hold_all_over_the_box(
     rng = np.random.default_rng(1)
     queries = rng.normal(size=(60, 3)) * 3
     result = certify(head, make_recipe(training, classes=classes), model, queries)
-    network = Network.of(head, loss, classes)
+    network = Network.from_head(head, loss, classes)
     x = torch.from_numpy(queries).to(getattr(torch, dtype))
     assert result.certified[0].mean() > 0.9
     assert 0 < result.certified[1:].mean() < 1
@@ -82,7 +83,7 @@ def linear(weight: list[list[float]], radius: float = 0.0) -> tuple[torch.nn.Seq
     point = torch.tensor(weight, dtype=torch.float64)
     head.load_state_dict({"0.weight": point})
     ends = {"0.weight": (point - radius)[None]}, {"0.weight": (point + radius)[None]}
-    return head, Box.of((0,), {"0.weight": point}, *ends)
+    return head, Box.from_ends((0,), {"0.weight": point}, *ends)
 
 
 def test_separation_is_strict_without_any_widening_too() -> None:
@@ -91,14 +92,14 @@ def test_separation_is_strict_without_any_widening_too() -> None:
         ("cross_entropy", [[0.0], [1.0], [1.0]], 3),
     ):
         head, model = linear(weight)
-        network = Network.of(head, loss, outputs)
+        network = Network.from_head(head, loss, outputs)
         exact = replace(
-            Rounding.of((0,), torch.float64, torch.device("cpu")),
+            Rounding.for_grid((0,), torch.float64, torch.device("cpu")),
             factor=torch.zeros(1, 1, 1, dtype=torch.float64),
         )
         x = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
         for label in range(outputs):
-            held = certified_labels(network, x, torch.full((2,), label), model.bounds, exact)
+            held = certify_labels(network, x, torch.full((2,), label), model.bounds, exact)
             assert not held[0, 0]
             assert held[0, 1] == (outputs == 2 and label == 1)
 
@@ -138,7 +139,7 @@ def test_a_query_whose_bounds_overflow_only_for_large_k_keeps_its_smaller_k() ->
         torch.tensor([[[0.5]], [[0.5]], [[-2.0]]]).double(),
         torch.tensor([[[1.5]], [[1.6]], [[2.0]]]).double(),
     )
-    model = Box.of((0, 1, 2), model.nominal, {"0.weight": ends[0]}, {"0.weight": ends[1]})
+    model = Box.from_ends((0, 1, 2), model.nominal, {"0.weight": ends[0]}, {"0.weight": ends[1]})
     training = make_training(loss="binary_cross_entropy")
     result = certify(head, make_recipe(training), model, np.array([[1.0], [1.15e308]]))
     assert result.certified.tolist() == [[True, True], [True, False], [False, False]]
@@ -208,14 +209,14 @@ def held(**change) -> str:  # type: ignore[no-untyped-def]
         declared_size=change.get("declared_size"),
     )
     records = make_records(np.eye(4), [0, 1, 0, 1])
-    fact = grounds(proved("own_words", text="public"))
+    fact = evidence(proved("own_words", text="public"))
     facts = {"selection": fact, "preprocessing": fact, **change.get("dataset", {})}
     choices = change.get(
         "choices",
         declared("declared_in_own_words", text="chosen on public data", broken_by="it was not"),
     )
     data = Dataset("toy", ("a", "b"), records, records, None, {}, **facts)
-    plan = BatchPlan.of(
+    plan = BatchPlan.from_settings(
         change.get("batch", training.batch), training.epochs, change.get("declared_size"), 4
     )
     conditions = assess_boxes(data, recipe, plan, choices)
@@ -231,13 +232,13 @@ def held(**change) -> str:  # type: ignore[no-untyped-def]
         ({"ks": (0, 5)}, "a"),
         ({"ks": (1, 2)}, "a"),
         ({"ks": (1, 0, 2)}, ""),
-        ({"dataset": {"selection": grounds(not_held("own_words", text="the first rows"))}}, "b"),
+        ({"dataset": {"selection": evidence(not_held("own_words", text="the first rows"))}}, "b"),
         ({"batch": BatchConfig()}, "c"),
         ({"batch": BatchConfig(), "declared_size": 4}, ""),
         (
             {
                 "dataset": {
-                    "preprocessing": grounds(not_held("own_words", text="means of the data"))
+                    "preprocessing": evidence(not_held("own_words", text="means of the data"))
                 }
             },
             "e",

@@ -17,7 +17,7 @@ from synthetic import make_head, make_recipe, make_records, make_training
 from torch import Tensor
 
 import agt
-from agt.bounds.network import Box
+from agt.bounds.box import Box
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.store import Lock
@@ -117,7 +117,7 @@ class Dying:
 
     def __init__(self, kept: Checkpoints, step: int) -> None:
         self.kept, self.step, self.offered = kept, step, 0
-        self.last, self.part, self.number = kept.last, kept.part, kept.number
+        self.last, self.part, self.draw_once = kept.last, kept.part, kept.draw_once
 
     def offer(self, step: int, tensors: Tensors, last: bool = False) -> None:
         self.kept.offer(step, tensors, last)
@@ -365,13 +365,13 @@ def test_what_a_killed_writer_left_half_written_goes(tmp_path: Path) -> None:
 
 
 def test_a_number_is_drawn_once(tmp_path: Path) -> None:
-    drawn = opened(tmp_path).number("noise", lambda: 2**127 + 1)
+    drawn = opened(tmp_path).draw_once("noise", lambda: 2**127 + 1)
     assert drawn == 2**127 + 1
-    assert opened(tmp_path).number("noise", lambda: pytest.fail("drawn again")) == drawn
+    assert opened(tmp_path).draw_once("noise", lambda: pytest.fail("drawn again")) == drawn
     path = tmp_path / "noise.json"
     path.write_text(path.read_text().replace("8", "9", 1))
     with pytest.raises(ConfigError, match=r"noise\.json"):
-        opened(tmp_path).number("noise", lambda: 3)
+        opened(tmp_path).draw_once("noise", lambda: 3)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="POSIX permissions")

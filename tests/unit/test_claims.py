@@ -27,8 +27,8 @@ from agt.mechanisms.accounts import (
 from agt.mechanisms.budget import Allowance, Cost, Lot
 from agt.mechanisms.claims import VERSION, Claim, read_claim
 from agt.mechanisms.composition import delta_of, total
+from agt.mechanisms.curves import Curve, sample_budget_curve, sample_curve
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
-from agt.mechanisms.mechanism import Curve, curve_of, curve_of_budget
 from agt.mechanisms.output import Output
 from agt.mechanisms.totals import claim_of_labels
 from agt.settings import RelationConfig
@@ -154,7 +154,7 @@ class TestOneByOne:
 
     @pytest.mark.parametrize(
         "changes",
-        [{"totals": (total(PURE, 3, 0.0),)}, {"curve": curve_of(PURE, 3)}],
+        [{"totals": (total(PURE, 3, 0.0),)}, {"curve": sample_curve(PURE, 3)}],
         ids=["a total", "a curve"],
     )
     def test_more_is_refused(self, changes: dict[str, Any]) -> None:
@@ -440,7 +440,7 @@ class TestCurves:
     @pytest.mark.parametrize("guarantee", GUARANTEES, ids=str)
     @pytest.mark.parametrize("queries", [1, 2, 60])
     def test_the_truth_is_never_above(self, guarantee: Guarantee, queries: int) -> None:
-        curve = curve_of(guarantee, queries)
+        curve = sample_curve(guarantee, queries)
         for eps, delta in curve.points[::5] + curve.points[-1:]:
             true = self.exact(guarantee, queries, eps)
             assert true <= delta <= true * (1 + mpmath.mpf(1e-5)) + mpmath.mpf(3e-9)
@@ -448,7 +448,7 @@ class TestCurves:
     @pytest.mark.parametrize("guarantee", GUARANTEES, ids=str)
     @pytest.mark.parametrize("queries", [1, 50, 10**6, 2 * 10**9])
     def test_it_says_what_totals_say(self, guarantee: Guarantee, queries: int) -> None:
-        curve = curve_of(guarantee, queries)
+        curve = sample_curve(guarantee, queries)
         assert curve.eps[0] == 0
         assert list(curve.delta) == sorted(curve.delta, reverse=True)
         for delta, eps in zip(curve.at_delta, curve.at_eps, strict=True):
@@ -462,11 +462,11 @@ class TestCurves:
 
     def test_a_budget_s(self) -> None:
         allowance = Allowance(1.0, 1e-5)
-        curve = curve_of_budget(allowance)
+        curve = sample_budget_curve(allowance)
         at = dict(zip(curve.at_delta, curve.at_eps, strict=True))
         assert at[1e-5] == pytest.approx(1.0, rel=1e-6)
         assert 1e-6 not in at  # leaks: no eps takes them away
-        pure = curve_of_budget(Allowance(1.0))
+        pure = sample_budget_curve(Allowance(1.0))
         assert (pure.eps[-1], pure.delta[-1]) == (pytest.approx(1.0), pytest.approx(0.0, abs=1e-11))
 
     @pytest.mark.parametrize(
@@ -479,11 +479,11 @@ class TestCurves:
         ],
     )
     def test_odd_budgets_have_one(self, allowance: Allowance) -> None:
-        curve = curve_of_budget(allowance)
+        curve = sample_budget_curve(allowance)
         assert all(0 <= delta <= 1 and math.isfinite(eps) for eps, delta in curve.points)
 
     def test_as_a_table(self) -> None:
-        curve = curve_of(PureDP(0.5), 4)
+        curve = sample_curve(PureDP(0.5), 4)
         rows = [tuple(map(float, line.split(","))) for line in curve.csv.splitlines()[1:]]
         assert tuple(rows) == curve.points
         assert curve.csv.startswith("eps,delta\n0.0,")

@@ -17,6 +17,8 @@ NOT_CORE = {"agt.training.learners", "agt.certificates.conditions"}
 MECHANISMS = (
     *(
         "mechanism",
+        "tables",
+        "curves",
         "optimal",
         "output",
         "guarantees",
@@ -37,6 +39,7 @@ BENEATH = {
         "agt.facts",
         "agt.fact_sentences",
         "agt.sentences",
+        "agt.messages",
         "agt.templates",
     ),
     *(

@@ -191,16 +191,18 @@ def test_what_is_large(tmp_path: Path) -> None:
 
 def test_flags_of_a_closed_form_are_its_distances(small: Callable[[], None]) -> None:
     """Every k of the grid, joined from pieces, against shares compared one by one."""
-    from agt.certificates.stability import ClosedForm
+    from agt.certificates.stability import ClosedFormCertificates
 
     share, ks = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 7.9, 8.0, 1e12]), (0, 1, 2, 8)
     distance = np.minimum(np.maximum(np.ceil(share) - 1, 0), 2**31).astype(np.int64)
     same = share > 0.1
     parts = [
-        ClosedForm.of(ks, "add_remove", distance[rows], same[rows], distance[rows])
+        ClosedFormCertificates.from_distances(
+            ks, "add_remove", distance[rows], same[rows], distance[rows]
+        )
         for rows in (slice(3), slice(3, 8))
     ]
-    found = ClosedForm.joined(parts, 8)
+    found = ClosedFormCertificates.concatenate(parts, 8)
     expected = np.stack([share > k if k else same for k in ks])
     assert np.array_equal(np.asarray(found.certified), expected)
     assert np.array_equal(found.certified[:, 2:4], expected[:, 2:4])

@@ -191,11 +191,11 @@ def test_a_source_that_knows_nothing_of_it() -> None:
 
     class Derived(Blobs):
         def load(self) -> Dataset:
-            from agt.facts import grounds, not_held
+            from agt.facts import evidence, not_held
 
             return replace(
                 super().load(),
-                preprocessing=grounds(not_held("own_words", text="scaled by the largest")),
+                preprocessing=evidence(not_held("own_words", text="scaled by the largest")),
             )
 
     with pytest.raises(DataError, match="load_without"):

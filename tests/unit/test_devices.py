@@ -18,12 +18,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from agt.bounds.linear import LinearRule
 from agt.bounds.rounding import check_precision
-from agt.bounds.rules import LinearRule
 from agt.certificates import box as certificates
-from agt.certificates.box import certify, envelope
+from agt.certificates.box import certify, compute_envelope
 from agt.errors import ConfigError
-from agt.kernels import select
+from agt.kernels import selftest
 from agt.kernels.reference import ReferenceKernel
 from agt.training import loop, stream
 from agt.training.checkpoint import CheckpointState
@@ -101,10 +101,10 @@ class Literals(TorchFunctionMode):
 class Card:
     """The other device as a card with room for everything."""
 
-    def free(self) -> int:
+    def free_bytes(self) -> int:
         return 1 << 40
 
-    def put(self, tensor: Tensor) -> Tensor:
+    def copy(self, tensor: Tensor) -> Tensor:
         return Elsewhere(tensor.clone())
 
     send = None
@@ -121,7 +121,7 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
         )
     known = torch.is_autocast_enabled
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: kind != "meta" and known(kind))
-    monkeypatch.setattr(stream, "Cuda", Card)
+    monkeypatch.setattr(stream, "CudaDevice", Card)
     monkeypatch.setattr(stream, "device_memory", lambda device: 1 << 40)
     with Literals(), Factories():
         yield {"device": "cuda", "kernel": "reference"}
@@ -173,7 +173,11 @@ def test_nothing_is_left_on_the_cpu(case: str, relation: str, away: dict[str, st
         box = train(head, recipe, records, noise=lambda step: draws)
         made = certify(head, recipe, box, records.features[:9])
         boxes.append(
-            (box, made, envelope(head, recipe, box, records.features[:9]) if classes == 2 else None)
+            (
+                box,
+                made,
+                compute_envelope(head, recipe, box, records.features[:9]) if classes == 2 else None,
+            )
         )
     (ours, mine, reach), (theirs, other, limit) = boxes
     for name in ours.nominal:
@@ -204,9 +208,9 @@ def test_a_run_goes_on_there_from_a_checkpoint(away: dict[str, str]) -> None:
         assert torch.equal(first.result().lower[name], second.result().lower[name])
 
 
-@pytest.mark.parametrize("case", select.CASES)
+@pytest.mark.parametrize("case", selftest.CASES)
 def test_the_self_tests_cases_stay_where_they_are_put(case: str, away: dict[str, str]) -> None:
-    for tensor in select.CASES[case](ReferenceKernel(), select._Probe("meta")):
+    for tensor in selftest.CASES[case](ReferenceKernel(), selftest.Probe("meta")):
         assert isinstance(tensor, Elsewhere)
 
 

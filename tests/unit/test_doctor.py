@@ -44,5 +44,5 @@ def test_kernel_that_fails(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(select, "check", fail)
+    monkeypatch.setattr(select, "check_kernel", fail)
     assert worst(doctor.check_compute, "kernel cpu").state is state

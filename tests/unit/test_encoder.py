@@ -21,7 +21,7 @@ from agt.data.dataset import Dataset
 from agt.data.images import MedMnist
 from agt.data.records import DataError, Records
 from agt.errors import DataMissing
-from agt.facts import grounds, not_held
+from agt.facts import evidence, not_held
 from agt.models.box import start_from
 from agt.settings import KGridConfig, RelationConfig, TrainingConfig
 from agt.store import Folder, NewFolder
@@ -321,7 +321,7 @@ def test_condition_e_fails_where_the_encoder_is_not_public(
     (saw,) = [each for each in fact.facts if each.code == "encoder_saw_private"]
     assert saw.values["record"] == dataset.pretrain.ids[0]
     already = replace(
-        dataset, preprocessing=grounds(not_held("own_words", text="means of private records"))
+        dataset, preprocessing=evidence(not_held("own_words", text="means of private records"))
     )
     fact = encode(config, already)[0].preprocessing
     assert not fact.held

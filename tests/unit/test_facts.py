@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agt.certificates.conditions import Condition, declarations, weaker
+from agt.certificates.conditions import Condition, declarations, weaker_conditions
 from agt.data.ids import counts_rows
 from agt.data.labelled import Declared, dataset_of
 from agt.data.meanings import classes_fact, id_facts, split_fact
 from agt.facts import (
     Declaration,
+    Evidence,
     Fact,
-    Grounds,
     Standing,
     declared,
+    evidence,
+    evidence_from_json,
     fact_of,
-    grounds,
-    grounds_of,
     not_held,
     proved,
 )
@@ -84,7 +84,7 @@ def test_what_an_earlier_version_recorded_as_text_keeps_its_standing_and_its_tex
         {"standing": "not held", "why": "nobody said", "broken_by": ""},
         {"standing": "declared", "why": "list public", "broken_by": "it was not"},
     ]}  # fmt: skip
-    missing, said = grounds_of(recorded).facts
+    missing, said = evidence_from_json(recorded).facts
     assert (missing.standing, missing.code, missing.sentence) == (
         Standing.VOID,
         "in_words",
@@ -95,11 +95,11 @@ def test_what_an_earlier_version_recorded_as_text_keeps_its_standing_and_its_tex
     assert missing.in_words
     assert said.in_words
     with pytest.raises(ValueError, match="in_words"):
-        grounds_of(
+        evidence_from_json(
             {"facts": [{"standing": "declared", "why": "the list is public", "broken_by": ""}]}
         )
     with pytest.raises(ValueError, match="grid_dense"):
-        grounds_of(
+        evidence_from_json(
             {
                 "facts": [
                     {"standing": "proved", "why": "it holds", "broken_by": "", "code": "grid_dense"}
@@ -117,13 +117,13 @@ def test_what_an_earlier_version_recorded_as_text_keeps_its_standing_and_its_tex
     ],
 )
 def test_grounds_stand_as_their_weakest_fact(facts: tuple[Fact, ...], standing: Standing) -> None:
-    assert grounds(*facts).standing is standing
-    assert grounds(*facts).held == (standing is not Standing.VOID)
-    assert grounds(*reversed(facts)).standing is standing
+    assert evidence(*facts).standing is standing
+    assert evidence(*facts).held == (standing is not Standing.VOID)
+    assert evidence(*reversed(facts)).standing is standing
 
 
 def test_what_is_missing_comes_first_and_what_was_declared_is_told_apart() -> None:
-    found = grounds(
+    found = evidence(
         proved("own_words", text="by construction"), SAID, not_held("own_words", text="nobody said")
     )
     assert found.why.startswith("nobody said; ")
@@ -132,26 +132,26 @@ def test_what_is_missing_comes_first_and_what_was_declared_is_told_apart() -> No
     assert found.missing == "nobody said"
     assert found.declarations == (SAID,)
     with pytest.raises(ValueError, match="fact"):
-        Grounds(())
+        Evidence(())
 
 
 def test_conditions_survive_a_record_and_list_what_was_declared() -> None:
     condition = Condition(
         "e",
         "public preprocessing and choices",
-        grounds(proved("own_words", text="a formula"), SAID),
+        evidence(proved("own_words", text="a formula"), SAID),
     )
-    assert Condition.of(condition.as_json()) == condition
+    assert Condition.from_json(condition.as_json()) == condition
     told = condition.as_json()
     assert (told["standing"], told["held"]) == ("declared", True)
     (known,) = declarations(
-        [condition, Condition("a", "dense grid", grounds(proved("own_words", text="dense")))]
+        [condition, Condition("a", "dense grid", evidence(proved("own_words", text="dense")))]
     )
     assert known == Declaration("e", SAID)
     with pytest.raises((KeyError, TypeError, ValueError)):
         # of an older record: it says less
-        Condition.of({"letter": "e", "name": "x", "held": True, "why": "y"})
-    assert asdict(condition.grounds)["facts"][1]["standing"] == "declared"
+        Condition.from_json({"letter": "e", "name": "x", "held": True, "why": "y"})
+    assert asdict(condition.evidence)["facts"][1]["standing"] == "declared"
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_lists_of_classes_that_people_state_are_declared_and_hashed_splits_are_p
 
 def test_what_was_not_held_when_a_run_was_made_does_not_come_to_hold_later() -> None:
     def one(fact: Fact) -> Condition:
-        return Condition("b", "alone", grounds(fact))
+        return Condition("b", "alone", evidence(fact))
 
     for then, now, expected in (
         (not_held("own_words", text="batches of 8"), SAID, Standing.VOID),
@@ -256,11 +256,11 @@ def test_what_was_not_held_when_a_run_was_made_does_not_come_to_hold_later() -> 
         (SAID, proved("own_words", text="by hash"), Standing.DECLARED),
         (proved("own_words", text="by hash"), proved("own_words", text="by hash"), Standing.PROVED),
     ):
-        (found,) = weaker([one(then)], [one(now)])
+        (found,) = weaker_conditions([one(then)], [one(now)])
         assert found.standing is expected
-    assert weaker([], [one(proved("own_words", text="x"))])[0].standing is Standing.VOID, (
-        "a record that is silent proves nothing"
-    )
+    assert (
+        weaker_conditions([], [one(proved("own_words", text="x"))])[0].standing is Standing.VOID
+    ), "a record that is silent proves nothing"
 
 
 def test_no_declaration_of_either_assessment_is_lost() -> None:
@@ -270,11 +270,11 @@ def test_no_declaration_of_either_assessment_is_lost() -> None:
         declared("size_public", size=80.0, setting="declared.size"),
     )
     then, now = (
-        Condition("e", "choices", grounds(SAID, more)),
-        Condition("e", "choices", grounds(SAID, other)),
+        Condition("e", "choices", evidence(SAID, more)),
+        Condition("e", "choices", evidence(SAID, other)),
     )
-    (found,) = weaker([then], [now])
-    assert found.grounds.facts == (SAID, more, other)
+    (found,) = weaker_conditions([then], [now])
+    assert found.evidence.facts == (SAID, more, other)
 
 
 @pytest.mark.parametrize("said", [False, True])

@@ -21,18 +21,18 @@ from threadpoolctl import threadpool_limits
 import agt
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
-from agt.facts import Standing, grounds, proved
+from agt.facts import Standing, evidence, proved
 from agt.models import compiled
-from agt.models.compiled import falling
+from agt.models.compiled import exp_of_minus
 from agt.models.features import (
-    PUBLIC_ROWS,
+    MAX_PUBLIC_ROWS,
     FeatureMap,
     _covariance,
     _whitening,
     check_norms,
-    choose,
-    kernel,
-    whole,
+    choose_landmarks,
+    gaussian_kernel,
+    to_integers,
 )
 from agt.models.kinds import certificate_config
 from agt.numeric import UNIT
@@ -43,7 +43,7 @@ from agt_cli.commands.tune import TuningData, choices, neighbours
 from agt_cli.composing import composed
 from agt_cli.report.console import Console
 
-HELD = grounds(proved("own_words", text="for a test"))
+HELD = evidence(proved("own_words", text="for a test"))
 
 
 def dataset(width: int = 6, public: int = 0, seed: int = 0) -> Dataset:
@@ -82,7 +82,7 @@ def test_norms_are_at_most_one_in_exact_arithmetic(config: FeaturesConfig, dtype
     rows = np.concatenate(
         [data.train.features * s for s in (1, 1e-30, 1e30)] + [np.zeros((1, 6)), np.eye(6)]
     )
-    phi = FeatureMap.of(config, data)(rows.astype(np.float64), dtype)
+    phi = FeatureMap.from_dataset(config, data)(rows.astype(np.float64), dtype)
     squares = [sum(Fraction(float(v)) ** 2 for v in row) for row in phi]
     assert max(squares) <= 1
     if config.radius is None and config.map != "relu":
@@ -98,7 +98,7 @@ def extreme_maps() -> list[FeatureMap]:
         FeaturesConfig(map="relu", count=4),
         FeaturesConfig(map="landmarks", count=4, public="test"),
     )
-    return [FeatureMap.of(config, dataset(3)) for config in configs]
+    return [FeatureMap.from_dataset(config, dataset(3)) for config in configs]
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False, width=64), min_size=3, max_size=3))
@@ -114,7 +114,7 @@ def test_no_vector_comes_out_longer_than_one(
 def test_a_record_has_the_same_features_whoever_stands_beside_it(config: FeaturesConfig) -> None:
     data = dataset(width=37)
     x = np.repeat(data.train.features, 80, axis=0)  # more than one block
-    fm = FeatureMap.of(config, data)
+    fm = FeatureMap.from_dataset(config, data)
     everyone = fm(x)
     rng = np.random.default_rng(0)
     for _ in range(5):
@@ -124,7 +124,7 @@ def test_a_record_has_the_same_features_whoever_stands_beside_it(config: Feature
 
 
 def test_unit_norm_keeps_directions_and_appends_the_bias() -> None:
-    phi = FeatureMap.of(FeaturesConfig(bias=0.5), dataset(3))(
+    phi = FeatureMap.from_dataset(FeaturesConfig(bias=0.5), dataset(3))(
         np.array([[3.0, 0.0, -4.0], [0.0, 0.0, 0.0]])
     )
     assert phi[0] == pytest.approx(np.array([0.6, 0, -0.8, 0.5]) / np.sqrt(1.25))
@@ -134,7 +134,7 @@ def test_unit_norm_keeps_directions_and_appends_the_bias() -> None:
 def test_whitening_makes_the_public_rows_round() -> None:
     data = dataset(public=40)
     for public, rows in (("test", data.test), ("train", data.train.take(data.train.public))):
-        fm = FeatureMap.of(FeaturesConfig(whiten=1.0, public=public, ridge=0.0), data)  # type: ignore[arg-type]
+        fm = FeatureMap.from_dataset(FeaturesConfig(whiten=1.0, public=public, ridge=0.0), data)  # type: ignore[arg-type]
         assert fm.whitening is not None
         unit = rows.features / np.linalg.norm(rows.features, axis=1, keepdims=True)
         spread = np.cov((unit @ fm.whitening).T, bias=True)
@@ -214,12 +214,12 @@ def test_the_covariance_is_that_of_the_rounded_rows() -> None:
     axes = np.repeat(np.eye(2), [3 * 2**12, 2**12], axis=0)
     assert _covariance(axes, 4096).tolist() == [[0.1875, -0.1875], [-0.1875, 0.1875]]
     assert 4096 * 2 ** (2 * 18) <= 2**53
-    assert PUBLIC_ROWS * 2 ** (2 * 18) < 2**63
+    assert MAX_PUBLIC_ROWS * 2 ** (2 * 18) < 2**63
 
 
 def test_public_rows_that_cannot_be_summed_are_refused() -> None:
     config = FeaturesConfig(whiten=1.0, public="test")
-    many = np.broadcast_to(np.ones(1, dtype=np.float32), (PUBLIC_ROWS + 1, 1))
+    many = np.broadcast_to(np.ones(1, dtype=np.float32), (MAX_PUBLIC_ROWS + 1, 1))
     with pytest.raises(ConfigError, match=r"certificate\.features\.public.*67108865.*67108864"):
         _whitening(many, config)
     broken = public_rows(5, 3)
@@ -230,7 +230,7 @@ def test_public_rows_that_cannot_be_summed_are_refused() -> None:
 
 def test_a_recorded_map_is_the_map() -> None:
     config, data = FeaturesConfig(map="relu", count=5, whiten=0.5, public="test"), dataset()
-    made = FeatureMap.of(config, data)
+    made = FeatureMap.from_dataset(config, data)
     again = FeatureMap(config, 6).with_matrices(made.matrices)
     assert again(data.train.features).tobytes() == made(data.train.features).tobytes()
     broken = {name: matrix + 0.5 for name, matrix in made.matrices.items()}
@@ -253,13 +253,13 @@ def test_settings_that_earlier_versions_recorded_are_read() -> None:
 
 
 def test_wrong_width_and_no_public_rows_are_refused() -> None:
-    fm = FeatureMap.of(FeaturesConfig(), dataset(3))
+    fm = FeatureMap.from_dataset(FeaturesConfig(), dataset(3))
     refused(
         (ConfigError, "7 features and the model takes 3", lambda: fm(np.zeros((2, 7)))),
         (
             ConfigError,
             r"features\.public=train",
-            lambda: FeatureMap.of(FeaturesConfig(whiten=1.0, public="train"), dataset()),
+            lambda: FeatureMap.from_dataset(FeaturesConfig(whiten=1.0, public="train"), dataset()),
         ),
     )
 
@@ -303,19 +303,19 @@ def test_exponentials_are_close_and_the_same_bits_wherever_they_stand() -> None:
             [0.0, 1e-300, 700.0],
         ]
     )
-    values = falling(at[None])[0]
+    values = exp_of_minus(at[None])[0]
     exact = np.array([math.exp(-float(t)) for t in at])
     assert np.abs(values / exact - 1).max() <= 4 * UNIT
-    assert falling(at.reshape(-1, 1)).ravel().tobytes() == values.tobytes()
-    assert falling(at[2:].copy().reshape(1, -1))[0].tobytes() == values[2:].tobytes()
-    assert falling(np.array([[700.5, np.inf, 1e308]])).tolist() == [[0.0, 0.0, 0.0]]
-    assert np.isnan(falling(np.array([[np.nan]]))).all()
+    assert exp_of_minus(at.reshape(-1, 1)).ravel().tobytes() == values.tobytes()
+    assert exp_of_minus(at[2:].copy().reshape(1, -1))[0].tobytes() == values[2:].tobytes()
+    assert exp_of_minus(np.array([[700.5, np.inf, 1e308]])).tolist() == [[0.0, 0.0, 0.0]]
+    assert np.isnan(exp_of_minus(np.array([[np.nan]]))).all()
 
 
 def uneven(t: np.ndarray) -> np.ndarray:
     """A vector unit's: full lanes of eight records are computed otherwise than the rest."""
     lanes = np.arange(len(t)) < len(t) // 8 * 8
-    values: np.ndarray = np.where(lanes[:, None], falling(t), np.nextafter(falling(t), 2))
+    values: np.ndarray = np.where(lanes[:, None], exp_of_minus(t), np.nextafter(exp_of_minus(t), 2))
     return values
 
 
@@ -323,9 +323,9 @@ def one_bit_of_its_own(
     exponential: Callable[[np.ndarray], np.ndarray], patch: pytest.MonkeyPatch
 ) -> bool:
     """Whether each record has the same features alone as among others."""
-    patch.setattr(compiled, "falling", exponential)
+    patch.setattr(compiled, "exp_of_minus", exponential)
     data = tabled()
-    made = FeatureMap.of(replace(LANDMARKS, root=0.0), data)
+    made = FeatureMap.from_dataset(replace(LANDMARKS, root=0.0), data)
     everyone = made(data.train.features[:27])
     return all(
         made(data.train.features[i : i + 1]).tobytes() == everyone[i : i + 1].tobytes()
@@ -334,7 +334,7 @@ def one_bit_of_its_own(
 
 
 def test_a_vector_unit_s_own_last_digits_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert one_bit_of_its_own(falling, monkeypatch)
+    assert one_bit_of_its_own(exp_of_minus, monkeypatch)
     assert not one_bit_of_its_own(uneven, monkeypatch)
 
 
@@ -351,8 +351,8 @@ def distances_are_exact(rounded: Callable[[np.ndarray], np.ndarray]) -> bool:
     rows, marks = (rounded(unit) for unit in units)
     seen: list[np.ndarray] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "falling", lambda t: seen.append(t) or t)
-        kernel(rows, marks[:8].T.copy(), 1.0)
+        patch.setattr(compiled, "exp_of_minus", lambda t: seen.append(t) or t)
+        gaussian_kernel(rows, marks[:8].T.copy(), 1.0)
     exact = [
         [sum((int(a) - int(b)) ** 2 for a, b in zip(row, mark, strict=True)) for mark in marks[:8]]
         for row in rows
@@ -361,7 +361,7 @@ def distances_are_exact(rounded: Callable[[np.ndarray], np.ndarray]) -> bool:
 
 
 def test_distances_are_exact_integers_and_would_not_be_without_rounding_the_records() -> None:
-    assert distances_are_exact(whole)
+    assert distances_are_exact(to_integers)
     assert not distances_are_exact(lambda unit: np.ldexp(unit, 22))
 
 
@@ -373,18 +373,18 @@ def test_the_order_of_public_rows_their_copies_and_their_precision_do_not_matter
 ) -> None:
     data = tabled()
     rows = data.test.features.astype(np.float32).astype(np.float64)
-    made = FeatureMap.of(config, with_test(data, rows))
+    made = FeatureMap.from_dataset(config, with_test(data, rows))
     turned = [
         rows[::-1],
         rows[np.random.default_rng(1).permutation(len(rows))],
         rows.astype(np.float32),
     ]
     for other in [*turned, *([] if config.whiten else [np.repeat(rows, 3, axis=0)])]:
-        again = FeatureMap.of(config, with_test(data, other))
+        again = FeatureMap.from_dataset(config, with_test(data, other))
         assert made.matrices.keys() == again.matrices.keys()
         for name, matrix in made.matrices.items():
             assert matrix.tobytes() == again.matrices[name].tobytes(), name
-    seeded = FeatureMap.of(replace(config, seed=1), with_test(data, rows))
+    seeded = FeatureMap.from_dataset(replace(config, seed=1), with_test(data, rows))
     assert seeded.matrices["projection"].tobytes() != made.matrices["projection"].tobytes()
 
 
@@ -394,7 +394,7 @@ def test_landmarks_read_public_rows_alone_and_never_a_label() -> None:
     other.train.features[~other.train.public] += 5
     other.train.labels[:] = 1 - other.train.labels
     config = replace(LANDMARKS, public="train")
-    a, b = (FeatureMap.of(config, data).matrices for data in (one, other))
+    a, b = (FeatureMap.from_dataset(config, data).matrices for data in (one, other))
     assert all((a[name] == b[name]).all() for name in a)
     chosen = a["projection"].T
     unit = one.train.features / np.linalg.norm(one.train.features, axis=1, keepdims=True)
@@ -405,7 +405,7 @@ def test_landmarks_read_public_rows_alone_and_never_a_label() -> None:
 def test_nystroem_s_map_has_the_kernel_for_its_products_at_landmarks() -> None:
     data = tabled(width=3)
     config = replace(LANDMARKS, count=40, ridge=1e-9, bias=0.0, bandwidth=0.7)
-    phi = FeatureMap.of(config, data)(data.test.features)
+    phi = FeatureMap.from_dataset(config, data)(data.test.features)
     unit = data.test.features / np.linalg.norm(data.test.features, axis=1, keepdims=True)
     apart = np.linalg.norm(unit[:, None] - unit[None], axis=2)
     assert phi @ phi.T == pytest.approx(np.exp(-(apart**2) / (2 * 0.7**2)), abs=2e-2)
@@ -415,13 +415,13 @@ def test_landmarks_that_cannot_be_had_are_refused() -> None:
     refused(
         (
             ConfigError,
-            r"count=41: landmarks are public rows, and there are 40 different ones",
-            lambda: FeatureMap.of(replace(LANDMARKS, count=41), tabled()),
+            r"count=41: landmarks are public rows, but there are only 40 different ones",
+            lambda: FeatureMap.from_dataset(replace(LANDMARKS, count=41), tabled()),
         ),
         (
             ConfigError,
-            r"public=train: landmarks needs rows, and there are 0 such",
-            lambda: FeatureMap.of(replace(LANDMARKS, public="train"), tabled()),
+            r"public=train: a choice of landmarks needs at least 2 public rows",
+            lambda: FeatureMap.from_dataset(replace(LANDMARKS, public="train"), tabled()),
         ),
     )
     twins = (
@@ -433,13 +433,13 @@ def test_landmarks_that_cannot_be_had_are_refused() -> None:
         (
             ConfigError,
             r"ridge=0: some of 24 landmarks lie so close",
-            lambda: FeatureMap.of(
+            lambda: FeatureMap.from_dataset(
                 replace(LANDMARKS, count=24, ridge=0.0, bandwidth=50.0), with_test(tabled(), twins)
             ),
         ),
-        (UnsoundError, "not finite", lambda: choose(np.full((3, 2), np.nan), 2, 0)),
+        (UnsoundError, "not finite", lambda: choose_landmarks(np.full((3, 2), np.nan), 2, 0)),
     )
-    made = FeatureMap.of(LANDMARKS, tabled())
+    made = FeatureMap.from_dataset(LANDMARKS, tabled())
     longer = {name: matrix * 4 for name, matrix in made.matrices.items()}
     with pytest.raises(UnsoundError, match=r"certificate\.features: "):
         FeatureMap(LANDMARKS, 5).with_matrices(longer)
@@ -447,7 +447,7 @@ def test_landmarks_that_cannot_be_had_are_refused() -> None:
 
 def test_a_claim_says_that_landmarks_are_public_rows_and_are_published() -> None:
     for config in (LANDMARKS, replace(LANDMARKS, whiten=0.5)):
-        facts = FeatureMap.of(config, tabled()).public
+        facts = FeatureMap.from_dataset(config, tabled()).public
         (said,) = [fact for fact in facts if fact.standing is Standing.DECLARED]
         assert said.values["public"] == "test"
         assert said.code.endswith("landmark_rows_public")

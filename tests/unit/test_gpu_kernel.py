@@ -15,7 +15,7 @@ from synthetic import random_interval
 
 from agt.bounds.interval import Interval
 from agt.kernels.reference import ReferenceKernel
-from agt.kernels.select import check
+from agt.kernels.selftest import check_kernel
 from agt.settings import QUANTA
 
 pytest.importorskip(
@@ -102,7 +102,7 @@ def test_no_slice_begins_beyond_the_last_record(monkeypatch: pytest.MonkeyPatch)
     """
     from agt.kernels import gpu
 
-    monkeypatch.setattr(gpu, "_SHORT", 2)
+    monkeypatch.setattr(gpu, "_MIN_SLICE_RECORDS", 2)
     d = Interval.point(torch.ones(1, 11, 1, dtype=torch.float64, device=DEVICE))
     assert gpu.GpuKernel().bound_sum(d, None, "exact")[0].item() == 11
 
@@ -143,7 +143,7 @@ def selected(
     extremes = kernel.extremes(torch.tensor(counts, device=DEVICE), shape, capped, product)
     for part in (slice(0, 3), slice(3, 40), slice(40, None)):
         extremes.update(d[:, part], None if x is None else x[:, part])
-    return *(kept.sort(dim=-1).values for kept in extremes.kept()), *extremes.result()
+    return *(kept.sort(dim=-1).values for kept in extremes.selected_values()), *extremes.result()
 
 
 def wrong(
@@ -197,9 +197,9 @@ def test_selections_whatever_the_order_and_with_ties(order: str) -> None:
 def test_a_selection_broken_on_purpose_is_noticed(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agt.kernels import gpu
+    from agt.kernels import gpu_selection
 
-    cut, level = gpu._cut, gpu._level
+    cut, level = gpu_selection._keep_smallest, gpu_selection._find_level
 
     def low(*args: Any) -> Any:
         return level(*args) - 1
@@ -209,10 +209,10 @@ def test_a_selection_broken_on_purpose_is_noticed(
         return left, at - (QUANTA >> 3)
 
     broken = {
-        "a level one too low": ("_level", low),
-        "a threshold one too low": ("_cut", strict),
+        "a level one too low": ("_find_level", low),
+        "a threshold one too low": ("_keep_smallest", strict),
     }[fault]
-    monkeypatch.setattr(gpu, *broken)
+    monkeypatch.setattr(gpu_selection, *broken)
     d, x = factors(np.random.default_rng(1), "bias", 1.0, (1, 60, 2, 1))
     assert wrong(d, x, (5,), False, "exact") > 0
 
@@ -220,4 +220,4 @@ def test_a_selection_broken_on_purpose_is_noticed(
 def test_the_self_test_passes() -> None:
     from agt.kernels.gpu import GpuKernel
 
-    check(GpuKernel(), DEVICE)
+    check_kernel(GpuKernel(), DEVICE)

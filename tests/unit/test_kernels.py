@@ -14,17 +14,17 @@ from hypothesis import given, strategies as st
 from synthetic import KERNELS, random_interval, refused, sample
 
 from agt.bounds.interval import Interval
-from agt.bounds.rounding import (
+from agt.bounds.products import (
     PRODUCTS,
     Products,
     linear_corners,
     linear_nonnegative,
     linear_point,
-    outward,
     relu_backward,
 )
+from agt.bounds.rounding import widen_by
 from agt.errors import ConfigError, UnsoundError
-from agt.kernels import select
+from agt.kernels import select, selftest
 from agt.kernels.reference import Extremes, ReferenceKernel
 from agt.kernels.select import pick_device, pick_kernel
 from agt.settings import QUANTA, ComputeConfig
@@ -326,14 +326,14 @@ def test_gates_hold_every_product_with_the_derivative(kernel: ReferenceKernel) -
 def test_outward_widens_and_refuses_what_is_not_finite(kernel: ReferenceKernel) -> None:
     rng = np.random.default_rng(2)
     interval, slack = random_interval(rng, 2, 30, 5), torch.from_numpy(rng.random((2, 30, 1)))
-    widened = kernel.outward(interval.lower.clone(), interval.upper.clone(), slack)
+    widened = kernel.widen_by(interval.lower.clone(), interval.upper.clone(), slack)
     assert torch.equal(widened.lower, interval.lower - slack)
     assert torch.equal(widened.upper, interval.upper + slack)
     for end, value in ((0, np.nan), (1, np.nan), (0, -np.inf), (1, np.inf), (0, np.inf), (0, 1e9)):
         ends = interval.lower.clone(), interval.upper.clone()
         ends[end][1, 7, 3] = value
         with pytest.raises(UnsoundError):
-            kernel.outward(*ends, slack)
+            kernel.widen_by(*ends, slack)
 
 
 # -- choosing
@@ -431,15 +431,15 @@ class Bent(ReferenceKernel):
             relu_backward=lambda d, x: self.bend("relu backward", relu_backward(d, x)),  # type: ignore[arg-type,return-value]
         )
 
-    def outward(self, lower: torch.Tensor, upper: torch.Tensor, slack: torch.Tensor) -> Interval:
-        true = outward(lower, upper, slack)
+    def widen_by(self, lower: torch.Tensor, upper: torch.Tensor, slack: torch.Tensor) -> Interval:
+        true = widen_by(lower, upper, slack)
         return Interval(*self.bend("outward", (true.lower, true.upper)))
 
 
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[object], None]]:
     """Makes ``kernel=cpu`` another kernel: an instance, or an exception that loading it raises."""
-    load = select.load
+    load = select.load_kernel
 
     def use(kernel: object) -> None:
         def loading(name: str) -> ReferenceKernel:
@@ -447,20 +447,20 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[object], None]
                 raise kernel
             return kernel if name == "cpu" else load(name)  # type: ignore[return-value]
 
-        monkeypatch.setattr(select, "load", loading)
+        monkeypatch.setattr(select, "load_kernel", loading)
         select._first_working.cache_clear()
 
     yield use
     select._first_working.cache_clear()
 
 
-@pytest.mark.parametrize("case", select.CASES)
+@pytest.mark.parametrize("case", selftest.CASES)
 def test_a_kernel_that_gives_other_numbers_is_fatal_and_named(
     case: str, loaded: Callable[[object], None]
 ) -> None:
     loaded(Bent(case))
     for kernel in ("auto", "cpu"):
-        with pytest.raises(UnsoundError, match=rf"compute\.kernel=cpu: {case}:"):
+        with pytest.raises(UnsoundError, match=rf"compute\.kernel=cpu .*'{case}'"):
             pick_kernel(ComputeConfig(kernel=kernel))  # type: ignore[arg-type]
 
 
@@ -468,7 +468,7 @@ def test_the_self_test_passes_what_is_right(loaded: Callable[[object], None]) ->
     loaded(Bent("nothing"))
     assert isinstance(pick_kernel(ComputeConfig()), Bent)
     for name in ("reference", "cpu"):
-        select.check(pick_kernel(ComputeConfig(kernel=name)), "cpu")  # type: ignore[arg-type]
+        select.check_kernel(pick_kernel(ComputeConfig(kernel=name)), "cpu")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("fault", ["import", "launch", "numbers that are none"])
@@ -482,7 +482,7 @@ def test_only_a_kernel_that_is_not_there_is_replaced(
             raise RuntimeError("no kernel image")
 
     class Broken(Bent):
-        def outward(
+        def widen_by(
             self, lower: torch.Tensor, upper: torch.Tensor, slack: torch.Tensor
         ) -> Interval:
             return Interval(upper + slack, lower - slack)

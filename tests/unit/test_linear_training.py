@@ -11,18 +11,18 @@ import torch
 from scipy.optimize import minimize
 from synthetic import make_recipe, make_records, refused
 
-from agt.certificates.stability import FARTHEST, certify_linear, upper_lengths
+from agt.certificates.stability import MAX_STABLE_DISTANCE, bound_norms, certify_linear
 from agt.certificates.votes import certified_vote
 from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.settings import BatchConfig, TrainingConfig
-from agt.training.erm import erm_sensitivity, iterations, train_erm
-from agt.training.linear import LinearTrained, derivative, gradient_sum, train_linear
+from agt.training.erm import erm_sensitivity, iterations_to_tolerance, train_erm
+from agt.training.linear import LinearTrained, gradient_sum, loss_derivative, train_linear
 from agt.training.sensitivity import (
     LinearLoss,
     LinearSetting,
-    Schedule,
     Sensitivity,
+    StepCoefficients,
     sgd_sensitivity,
 )
 
@@ -47,7 +47,7 @@ def setting_of(
     config: TrainingConfig, relation: str = "add_remove", unit_rows: int = 1
 ) -> LinearSetting:
     """Of a head of five features for two classes, on 50 records."""
-    return LinearSetting.of(make_recipe(config, relation, unit_rows=unit_rows), 50, 5)
+    return LinearSetting.from_recipe(make_recipe(config, relation, unit_rows=unit_rows), 50, 5)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def setting_of(
     ],
 )
 def test_unclamped_gradients_are_autograd_s(loss: str, classes: int) -> None:
-    kind, data = LinearLoss.of(training(loss=loss), classes), examples(classes=classes)
+    kind, data = LinearLoss.from_settings(training(loss=loss), classes), examples(classes=classes)
     theta = torch.randn(
         kind.outputs,
         5,
@@ -90,25 +90,27 @@ def test_unclamped_gradients_are_autograd_s(loss: str, classes: int) -> None:
 def test_the_derivative_is_clamped_and_its_norm_within_reach() -> None:
     logits = torch.linspace(-40, 40, 400, dtype=torch.float64)
     labels = torch.arange(400) % 2
-    clamped = derivative(LinearLoss.of(training(clip=0.2), 2), logits[:, None], labels)
+    clamped = loss_derivative(
+        LinearLoss.from_settings(training(clip=0.2), 2), logits[:, None], labels
+    )
     assert float(clamped.abs().max()) == 0.2
     assert len(torch.unique(clamped)) > 10
-    kind = LinearLoss.of(training(loss="cross_entropy"), 3)
+    kind = LinearLoss.from_settings(training(loss="cross_entropy"), 3)
     norms = torch.linalg.vector_norm(
-        derivative(kind, torch.randn(400, 3).double() * 30, labels), dim=1
+        loss_derivative(kind, torch.randn(400, 3).double() * 30, labels), dim=1
     )
-    assert 1.41 < float(norms.max()) <= kind.reach
+    assert 1.41 < float(norms.max()) <= kind.derivative_bound
 
 
 def test_rho_is_the_formula_rounded_up() -> None:
     config = training(epochs=3, lr=2.0, decay=0.5, weight_decay=0.1, clip=0.3, batch={"count": 2})
     setting = setting_of(config)
     found = sgd_sensitivity(setting)
-    steps = [Schedule.at(config, setting.plan, t) for t in range(6)]
+    steps = [StepCoefficients.at_step(config, setting.plan, t) for t in range(6)]
     parts = [
-        Fraction(at.step)
+        Fraction(at.step_size)
         * Fraction(0.3)
-        * math.prod((Fraction(later.keep) for later in steps[t + 1 :]), start=Fraction(1))
+        * math.prod((Fraction(later.decay_factor) for later in steps[t + 1 :]), start=Fraction(1))
         for t, at in enumerate(steps)
     ]
     exact = sum(max(parts[t], parts[t + 1]) for t in (0, 2, 4))
@@ -153,10 +155,10 @@ def test_other_orders_and_shapes_stay_within_the_stated_rounding(shares: int, av
 
 
 def test_the_step_limit_is_exact_and_names_what_to_do() -> None:
-    kind = LinearLoss.of(training(), 2)
-    at_limit = Schedule(1.0, 8.0 / 70)  # 8 / 70 rounds down: s h n_max <= 2
-    assert not at_limit.expands(kind, 70)
-    assert Schedule(1.0, math.nextafter(8.0 / 70, 1)).expands(kind, 70)
+    kind = LinearLoss.from_settings(training(), 2)
+    at_limit = StepCoefficients(1.0, 8.0 / 70)  # 8 / 70 rounds down: s h n_max <= 2
+    assert not at_limit.may_expand(kind, 70)
+    assert StepCoefficients(1.0, math.nextafter(8.0 / 70, 1)).may_expand(kind, 70)
     config = training(lr=6.0)
     with pytest.raises(
         ConfigError,
@@ -221,7 +223,7 @@ def test_the_minimiser_s_constants() -> None:
     found = erm_sensitivity(setting_of(config), 1e-8)
     assert found.rho == pytest.approx(0.5 / (0.02 * 50))
     assert found.rounding == pytest.approx(2 * 1e-8 / 0.02)
-    assert iterations(setting_of(config), 1e-8) < 500
+    assert iterations_to_tolerance(setting_of(config), 1e-8) < 500
     several = training(weight_decay=0.02, batch={"count": 2})
     with pytest.raises(ConfigError, match=r"training\.batch\.count=2"):
         erm_sensitivity(setting_of(several), 1e-8)
@@ -237,7 +239,7 @@ def known(
     rho: float = 0.25,
     loss: str = "binary_cross_entropy",
 ):  # type: ignore[no-untyped-def]
-    kind = LinearLoss.of(training(loss=loss), 2 if len(weight) == 1 else len(weight))
+    kind = LinearLoss.from_settings(training(loss=loss), 2 if len(weight) == 1 else len(weight))
     sensitivity = Sensitivity(rho, 0.0, 10.0, None, 1)
     trained = LinearTrained(
         torch.tensor(weight, dtype=torch.float64),
@@ -264,11 +266,11 @@ def test_no_distance_is_too_long_for_a_vote() -> None:
     certified votes take.
     """
     head = known([[1.0, 0.0]], [[1.0, 0.0], [-0.5, 0.0]], 1e-13)
-    assert head.distance.tolist() == [FARTHEST, FARTHEST]
+    assert head.distance.tolist() == [MAX_STABLE_DISTANCE, MAX_STABLE_DISTANCE]
     voted = certified_vote(
         head.prediction[None].repeat(3, 0), head.distance[None].repeat(3, 0), touches=1
     )
-    assert voted.distance.tolist() == [2 * FARTHEST + 1] * 2
+    assert voted.distance.tolist() == [2 * MAX_STABLE_DISTANCE + 1] * 2
 
 
 def test_ties_belong_to_the_first_class_and_have_no_distance() -> None:
@@ -295,6 +297,6 @@ def test_a_query_that_is_no_number_is_an_error(bad: float) -> None:
 def test_lengths_bound_vectors_whose_squares_underflow() -> None:
     for size in (1e-150, 1e-162, 1e-200, 1e-300, 5e-324, 0.0):
         phi = np.array([[size, -size, 0.0]])
-        assert upper_lengths(phi)[0] >= size * 1.41
+        assert bound_norms(phi)[0] >= size * 1.41
     ordinary = np.array([[0.6, 0.8]])
-    assert upper_lengths(ordinary)[0] == pytest.approx(1, rel=1e-14)
+    assert bound_norms(ordinary)[0] == pytest.approx(1, rel=1e-14)

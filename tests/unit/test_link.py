@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import log_loss
 
 import agt
-from agt.mechanisms.link import GREATEST_SLOPE, LEAST_SLOPE, ReleasedSums, link_slope
+from agt.mechanisms.link import MAX_SLOPE, MIN_SLOPE, ReleasedSums, link_slope
 from agt.models.shares import logistic_shares
 
 RNG = np.random.default_rng(11)
@@ -44,7 +44,7 @@ def released(u: np.ndarray, y: np.ndarray, weight: np.ndarray) -> ReleasedSums:
 def test_where_scores_say_nothing_or_everything_it_ends() -> None:
     u = np.concatenate([RNG.normal(size=(1000, 1)), np.full((1000, 1), 0.3)], axis=1)
     y = (u[:, 0] > 0).astype(int)
-    for direction, bound in ((-1.0, LEAST_SLOPE), (1.0, GREATEST_SLOPE)):
+    for direction, bound in ((-1.0, MIN_SLOPE), (1.0, MAX_SLOPE)):
         weight = np.array([[-direction, 0.0], [direction, 0.0]])
         sums = released(np.where(u > 0, u * 0 + u, u), y, weight)
         if direction > 0:

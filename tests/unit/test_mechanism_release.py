@@ -16,17 +16,10 @@ from agt.errors import ConfigError
 from agt.mechanisms import enclosures
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.guarantees import GaussianDP
-from agt.mechanisms.mechanism import (
-    MAX_DISTANCE,
-    MECHANISMS,
-    GaussianRule,
-    Mechanism,
-    RatioRule,
-    ThresholdTable,
-    rule_of,
-)
+from agt.mechanisms.mechanism import MAX_DISTANCE, MECHANISMS, Mechanism
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy, SmoothLaplace
+from agt.mechanisms.tables import GaussianRule, RatioRule, ThresholdTable, rule_for_guarantee
 from agt.numeric import SeededRandomness, SystemRandomness
 
 
@@ -199,14 +192,14 @@ class TestTables:
 
     def test_gaussian_table_is_for_two_classes(self) -> None:
         with pytest.raises(ValueError, match="GaussianDP"):
-            rule_of(GaussianDP(0.1), 3)
+            rule_for_guarantee(GaussianDP(0.1), 3)
 
     @pytest.mark.parametrize(
         "rule", [RatioRule(0.5, 0.0, 3), RatioRule(0.5, 1e-3, 3), GaussianRule(0.5)]
     )
     def test_a_wish_only_raises(self, rule: Any) -> None:
         entries = list(
-            ThresholdTable(rule, lambda distance: 2**100 if distance == 3 else 0).upto(200)
+            ThresholdTable(rule, lambda distance: 2**100 if distance == 3 else 0).entries_up_to(200)
         )
         assert entries == sorted(entries, reverse=True)
         assert entries[3] >= 2**100
@@ -217,8 +210,11 @@ class TestEnclosure:
     @pytest.mark.parametrize("digits", [0, 10**-17, 3 * 10**-40])
     def test_normal(self, x: float, digits: float) -> None:
         # many digits
-        at = max(enclosures.DOWN.subtract(Decimal(x), Decimal(digits) / 7), enclosures.FARTHEST)
-        bounds = enclosures.normal(at)
+        at = max(
+            enclosures.ROUND_DOWN.subtract(Decimal(x), Decimal(digits) / 7),
+            enclosures.NORMAL_LEFT_END,
+        )
+        bounds = enclosures.bound_normal(at)
         with mpmath.workdps(150):
             true = mpmath.ncdf(mpmath.mpf(str(at)))
             low, high, density = (mpmath.mpf(str(value)) for value in bounds)
@@ -250,7 +246,7 @@ class TestEnclosure:
     @pytest.mark.parametrize("x", ["0.1", "-14"])
     def test_range(self, x: str) -> None:
         with pytest.raises(ValueError, match="outside"):
-            enclosures.normal(Decimal(x))
+            enclosures.bound_normal(Decimal(x))
 
 
 class TestExposure:

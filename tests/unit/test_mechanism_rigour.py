@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from synthetic import SYMMETRIC
 
-from agt.certificates.box import grid_index
+from agt.certificates.box import count_grid_steps
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
-from agt.facts import grounds, not_held, proved
+from agt.facts import evidence, not_held, proved
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.judging import claim
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
@@ -19,7 +19,7 @@ from agt.mechanisms.published import GlobalSensitivity, SmoothCauchy
 from agt.settings import RelationConfig
 
 HELD = tuple(
-    Condition(letter, f"name of {letter}", grounds(proved("own_words", text="it holds")))
+    Condition(letter, f"name of {letter}", evidence(proved("own_words", text="it holds")))
     for letter in "abcdefg"
 )
 ADD_REMOVE = RelationConfig("add_remove")
@@ -28,7 +28,7 @@ MECHANISM = RandomizedResponse(eps=0.1)
 
 def without(*letters: str) -> tuple[Condition, ...]:
     return tuple(
-        replace(c, grounds=grounds(not_held("own_words", text=f"why not {c.letter}")))
+        replace(c, evidence=evidence(not_held("own_words", text=f"why not {c.letter}")))
         if c.letter in letters
         else c
         for c in HELD
@@ -122,8 +122,8 @@ def nested(ks: list[int], n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("ks", [[0, 50], [1, 5, 10, 50], [0, 1, 2, 3], [0, 10, 20, 60], [7]])
 def test_grid_index_is_lipschitz_and_positive_only_where_the_label_stands(ks: list[int]) -> None:
     one, other = nested(ks, 20_000, seed=1)
-    index = grid_index(ks, one)
-    assert (abs(index - grid_index(ks, other)) <= 1).all()
+    index = count_grid_steps(ks, one)
+    assert (abs(index - count_grid_steps(ks, other)) <= 1).all()
     positive = [k for k in ks if k >= 1]
     assert index.max() == len(positive)
     assert (one[ks.index(positive[0])] == (index > 0)).all()  # some k >= 1 is certified
@@ -133,6 +133,6 @@ def test_counting_the_zero_of_the_grid_too_would_break() -> None:
     """With the raw number of certified values, k = 0 alone would count as 1, where a neighbour
     may have another label.
     """
-    assert grid_index([0, 50], np.array([[True], [False]])).tolist() == [0]
-    assert grid_index([5, 50], np.array([[True], [False]])).tolist() == [1]
-    assert grid_index([0, 1, 2], np.array([[False], [True], [True]])).tolist() == [0]
+    assert count_grid_steps([0, 50], np.array([[True], [False]])).tolist() == [0]
+    assert count_grid_steps([5, 50], np.array([[True], [False]])).tolist() == [1]
+    assert count_grid_steps([0, 1, 2], np.array([[False], [True], [True]])).tolist() == [0]

@@ -22,10 +22,10 @@ from agt.errors import ConfigError
 from agt.mechanisms import objective
 from agt.mechanisms.guarantees import ApproximateDP
 from agt.mechanisms.objective import (
-    SHARE,
-    Noises,
+    SOLVER_SHARE,
+    ObjectiveNoises,
     ObjectivePerturbation,
-    Shape,
+    ProblemConstants,
     expected_deviations,
     release_objective,
     tilt_noise,
@@ -38,7 +38,7 @@ from agt.models.own_votes import OwnVotesKind, OwnVotesModel
 from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness, gaussian_delta
 from agt.release import drawn_now
-from agt.training.erm import TiltedErm, solve
+from agt.training.tilted_erm import TiltedErm, solve
 
 Data = tuple[np.ndarray, np.ndarray]
 DELTA = 0.01
@@ -104,14 +104,14 @@ def worst(loss: Logistic, strength: float, sigma: float, epsilon: float) -> floa
 
 def exact(epsilon: float) -> tuple[float, float]:
     """What the minimiser itself may spend of (epsilon, DELTA)."""
-    return (1 - SHARE) * epsilon, (1 - SHARE) * DELTA
+    return (1 - SOLVER_SHARE) * epsilon, (1 - SOLVER_SHARE) * DELTA
 
 
 @pytest.mark.parametrize(
     ("clamp", "epsilon", "strength"), [(1.0, 1.0, 1.0), (0.5, 0.3, 2.0), (0.3, 2.0, 0.2)]
 )
 def test_the_minimiser_is_private(clamp: float, epsilon: float, strength: float) -> None:
-    shape = Shape(strength, clamp, 10, 1)
+    shape = ProblemConstants(strength, clamp, 10, 1)
     sigma, (eps, delta) = tilt_noise(shape, epsilon, DELTA), exact(epsilon)
     assert gaussian_delta(eps - shape.determinant_loss, clamp / sigma) == pytest.approx(
         delta, rel=1e-6
@@ -120,7 +120,7 @@ def test_the_minimiser_is_private(clamp: float, epsilon: float, strength: float)
     assert worst(Logistic(clamp), strength, 0.6 * sigma, eps) > delta
 
 
-def telling(parity: int, shape: Shape) -> Callable[..., np.ndarray]:
+def telling(parity: int, shape: ProblemConstants) -> Callable[..., np.ndarray]:
     """A solver within its tolerance that leaves a residual by which everybody knows the dataset."""
 
     def found(erm: TiltedErm, tolerance: float, start: object = None, most: int = 0) -> np.ndarray:
@@ -137,14 +137,18 @@ def guessed(scale: float | None, monkeypatch: pytest.MonkeyPatch) -> float:
     of another scale.
     """
     x, y = np.array([[1.0], [-1.0]]), np.array([1, 1])
-    shape, guarantee, source = Shape(1.0, 1.0, 2, 1), ApproximateDP(1.0, DELTA), SeededRandomness(0)
-    noises = Noises.of(shape, 1.0, DELTA)
+    shape, guarantee, source = (
+        ProblemConstants(1.0, 1.0, 2, 1),
+        ApproximateDP(1.0, DELTA),
+        SeededRandomness(0),
+    )
+    noises = ObjectiveNoises.from_budget(shape, 1.0, DELTA)
     # as large as it may get
     noises = replace(noises, tolerance=1e-3, scale=noises.scale * 1e-3 / noises.tolerance)
     noises = noises if scale is None else replace(noises, scale=scale)
-    erm, right = TiltedErm.of(x, y, 1.0, 1.0), 0
+    erm, right = TiltedErm.from_labels(x, y, 1.0, 1.0), 0
     with monkeypatch.context() as patched:
-        patched.setattr(objective.Noises, "of", lambda *_: noises)
+        patched.setattr(objective.ObjectiveNoises, "from_budget", lambda *_: noises)
         for trial in range(200):
             patched.setattr(objective, "solve", telling(trial % 2, shape))
             place = release_objective(erm, shape, guarantee, source).weight[0, 0] / (
@@ -266,7 +270,7 @@ def test_no_head_is_released_beside_members_of_a_learner_of_ones_own() -> None:
 
 
 def test_records_that_are_solved_anew_are_counted_by_their_units() -> None:
-    beside = ObjectivePerturbation.head_of(voting(unit_rows=2, units=HOMES))
+    beside = ObjectivePerturbation.releasable_head(voting(unit_rows=2, units=HOMES))
     with pytest.raises(ConfigError, match=r"'home 0'.*relation\.unit_rows.*\b1\b"):
         ObjectivePerturbation.training_rows(beside, unit_rows=1)
 
@@ -341,7 +345,7 @@ def test_a_model_that_was_read_back_has_no_records(tmp_path: Path) -> None:
 
 def test_a_problem_of_another_shape_is_refused() -> None:
     x, y = ball(12, 2)
-    erm, shape = TiltedErm.of(x, y, 5.0, 1.0), Shape(5.0, 1.0, 12, 2)
+    erm, shape = TiltedErm.from_labels(x, y, 5.0, 1.0), ProblemConstants(5.0, 1.0, 12, 2)
     for other in (
         replace(shape, strength=6.0),
         replace(shape, clamp=0.5),

@@ -17,12 +17,12 @@ from agt.data.labelled import Declared
 from agt.errors import ConfigError
 from agt.mechanisms.planning import weights_options
 from agt.mechanisms.statistics import (
-    Centre,
     NoisyStatistics,
+    ReleasedCentre,
     Statistics,
-    SumNoises,
-    sensitivities,
-    whole,
+    SumNoiseScales,
+    round_towards_zero,
+    sum_sensitivities,
 )
 from agt.mechanisms.weights_mechanism import labels_from
 from agt.models.linear import LinearModel
@@ -49,7 +49,7 @@ def moved(gone: tuple[Any, ...], come: tuple[Any, ...]) -> tuple[float, float, f
 
     def sums(rows: tuple[Any, ...]) -> tuple[np.ndarray, Statistics]:
         u = np.array([row for row, _ in (*others, *rows)])
-        return whole(u).sum(axis=0), Statistics.of(
+        return round_towards_zero(u).sum(axis=0), Statistics.from_blocks(
             [u], np.array([label for _, label in (*others, *rows)]), 2
         )
 
@@ -71,10 +71,10 @@ def test_no_neighbour_moves_the_sums_by_more_and_some_by_as_much(
     ]
     comes = [()] if relation == "add_remove" else units
     moves = np.array([moved(gone, come) for gone in units for come in comes])
-    claimed, worst = sensitivities(config), moves.max(axis=0)
+    claimed, worst = sum_sensitivities(config), moves.max(axis=0)
     assert (worst <= claimed).all()
     assert (worst > 0.999 * np.array(claimed)).all()
-    noises = SumNoises.of(claimed, 0.3)
+    noises = SumNoiseScales.from_sensitivities(claimed, 0.3)
     apart = np.linalg.norm(moves / (noises.mean, noises.gram, noises.sums), axis=1)
     assert apart.max() <= 0.3
     assert apart.max() > (0.299 if relation == "add_remove" else 0.24)
@@ -102,7 +102,7 @@ def test_the_whole_release_of_a_head_moves_by_no_more_than_its_noise_is_for(
     )
     noises, records = MECHANISM.noises(one), [MECHANISM.records(side) for side in (one, other)]
     for released in (np.zeros(2), np.array([50.0, -50.0]), np.array([1e9, 1e9])):
-        centre = Centre.of(released, noises.mean, 60.0, 1.0)
+        centre = ReleasedCentre.from_total(released, noises.mean, 60.0, 1.0)
         mine, theirs = ((side.total, side.statistics(centre)) for side in records)
         moves = [
             np.linalg.norm(mine[0] - theirs[0]) / noises.mean,
@@ -115,23 +115,26 @@ def test_the_whole_release_of_a_head_moves_by_no_more_than_its_noise_is_for(
 def test_sums_are_exact_in_any_order_and_no_row_gets_longer() -> None:
     x, y = ball(9000, 7)
     order = np.random.default_rng(1).permutation(9000)
-    one, other = Statistics.of([x], y, 3), Statistics.of(np.split(x[order], 9), y[order], 3)
+    one, other = (
+        Statistics.from_blocks([x], y, 3),
+        Statistics.from_blocks(np.split(x[order], 9), y[order], 3),
+    )
     assert (one.gram == other.gram).all()
     assert (one.sums == other.sums).all()
-    assert (np.linalg.norm(whole(x), axis=1) <= np.linalg.norm(x, axis=1)).all()
+    assert (np.linalg.norm(round_towards_zero(x), axis=1) <= np.linalg.norm(x, axis=1)).all()
     assert abs(one.gram - x.T @ x).max() < 9000 * 2**-12
 
 
 def test_labels_are_those_that_the_weights_on_moved_features_give() -> None:
     rng = np.random.default_rng(4)
     v, weight = rng.normal(size=(200, 5)) / 4 + 0.3, rng.normal(size=(3, 6))
-    centre = Centre.of(v.sum(axis=0), 0.1, 200.0, 1.0)
+    centre = ReleasedCentre.from_total(v.sum(axis=0), 0.1, 200.0, 1.0)
     assert np.linalg.norm(centre.mean - v.mean(axis=0)) < 0.01
     phi = np.concatenate([v, np.full((200, 1), 0.2)], axis=1)
-    assert (centre.rows(v) @ weight.T).argmax(1).tolist() == (
-        phi @ centre.carried(weight, 0.2).T
+    assert (centre.shifted_rows(v) @ weight.T).argmax(1).tolist() == (
+        phi @ centre.carry_back(weight, 0.2).T
     ).argmax(1).tolist()
-    assert not Centre.of(np.full(5, 0.1), 1.0, 200.0, 1.0).mean.any(), (
+    assert not ReleasedCentre.from_total(np.full(5, 0.1), 1.0, 200.0, 1.0).mean.any(), (
         "what noise alone explains is no mean"
     )
 
@@ -139,7 +142,7 @@ def test_labels_are_those_that_the_weights_on_moved_features_give() -> None:
 def test_noise_is_drawn_once_for_each_number_with_its_own_scale() -> None:
     rng, noises, none = (
         np.random.default_rng(0),
-        SumNoises(1.0, 2.0, 3.0),
+        SumNoiseScales(1.0, 2.0, 3.0),
         Statistics(np.zeros((3, 3)), np.zeros((3, 2))),
     )
     drawn = [
@@ -160,7 +163,7 @@ def test_each_number_is_drawn_once() -> None:
         drawn.append(values.size)
         return values
 
-    Statistics(np.zeros((4, 4)), np.zeros((4, 3))).noisy(SumNoises(1.0, 1.0, 1.0), count)
+    Statistics(np.zeros((4, 4)), np.zeros((4, 3))).noisy(SumNoiseScales(1.0, 1.0, 1.0), count)
     assert sum(drawn) == 4 * 5 / 2 + 4 * 3
 
 
@@ -226,7 +229,7 @@ def test_wider_features_are_brought_down_and_the_weights_back() -> None:
     assert np.linalg.matrix_rank(released.weight[:, :-1]) <= 8
     plain = drawn_weights(head, NoisyStatistics(mu=100.0), SeededRandomness(0)).noise["sigma"]
     assert released.noise["sigma"] == plain, "nothing depends on the directions under add_remove"
-    narrow = mechanism.carried(head, Centre(np.zeros(8), 1.0), np.eye(9))[:-1]
+    narrow = mechanism.carry_back(head, ReleasedCentre(np.zeros(8), 1.0), np.eye(9))[:-1]
     phi = head.phi(ball(50, 2, 1)[0]) @ narrow.T
     assert np.linalg.norm(phi, axis=1) == pytest.approx(np.ones(50), abs=0.6)
 

@@ -10,7 +10,7 @@ from scipy.stats import kstest, norm
 
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError, UnsoundError
-from agt.facts import grounds, proved
+from agt.facts import evidence, proved
 from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.weights import (
     ReleaseWeights,
@@ -22,7 +22,9 @@ from agt.mechanisms.weights import (
 from agt.numeric import SeededRandomness, SystemRandomness, mills_delta
 
 WEIGHTS = ReleaseWeights(mu=1.0)
-HELD = tuple(Condition(letter, "x", grounds(proved("own_words", text="y"))) for letter in "abcdefg")
+HELD = tuple(
+    Condition(letter, "x", evidence(proved("own_words", text="y"))) for letter in "abcdefg"
+)
 
 
 def test_released_weights_are_on_the_lattice_and_spread_as_stated() -> None:

@@ -2,7 +2,6 @@
 named arguments.
 """
 
-import inspect
 import re
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 import agt
-from agt.estimator import CertifiedClassifier
 from agt.training.loop import Progress
 
 RNG = np.random.default_rng(3)
@@ -76,13 +74,6 @@ def test_a_budget_of_a_wrong_type_is_refused_by_its_name(name: str, value: objec
     with pytest.raises(agt.ConfigError, match=f"{name}=") as refused:
         agt.PrivateClassifier(declared=DECLARED, **{name: value}).fit(X, Y)
     assert isinstance(refused.value, ValueError), "as scikit-learn expects"
-
-
-def test_the_estimator_takes_every_setting_of_fit() -> None:
-    arguments = inspect.signature(agt.fit).parameters.keys() - {"x", "y", "training"}
-    given_to_fit = inspect.signature(CertifiedClassifier.fit).parameters.keys()
-    settings = inspect.signature(CertifiedClassifier).parameters.keys()
-    assert arguments - settings - given_to_fit == set()
 
 
 def test_an_estimator_is_fitted_under_every_relation() -> None:

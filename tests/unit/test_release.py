@@ -20,7 +20,7 @@ from agt.certificates.conditions import Condition
 from agt.data.arrays import Blocks, as_array, gathered
 from agt.data.records import UNANSWERED
 from agt.errors import ConfigError
-from agt.facts import grounds, not_held, proved
+from agt.facts import evidence, not_held, proved
 from agt.ledger.book import AdmittedTable, Population
 from agt.ledger.chain import Unit
 from agt.ledger.ledger import Exhausted, Ledger, Questions
@@ -40,11 +40,13 @@ from agt.release import LabelRelease, drawn_now
 from agt.settings import RelationConfig
 
 HELD = tuple(
-    Condition(letter, f"name of {letter}", grounds(proved("own_words", text="it holds")))
+    Condition(letter, f"name of {letter}", evidence(proved("own_words", text="it holds")))
     for letter in "abcdefg"
 )
 BROKEN = tuple(
-    replace(c, grounds=grounds(not_held("own_words", text="it does not"))) if c.letter == "c" else c
+    replace(c, evidence=evidence(not_held("own_words", text="it does not")))
+    if c.letter == "c"
+    else c
     for c in HELD
 )
 QUERIES = np.zeros((4, 2))
@@ -438,13 +440,14 @@ def test_a_ledger_pays_for_a_claim_about_the_neighbours_that_it_counts_alone(
 def test_weights_rest_on_the_reasons_of_their_own_head() -> None:
     def conditions(why: str) -> tuple[Condition, ...]:
         return tuple(
-            replace(condition, grounds=grounds(proved("own_words", text=why))) for condition in HELD
+            replace(condition, evidence=evidence(proved("own_words", text=why)))
+            for condition in HELD
         )
 
     head = SimpleNamespace(conditions=conditions("of the head"), settings=Model().problem.settings)
 
     class Weights(ReleaseWeights):
-        def head_of(self, model: Any) -> Any:
+        def releasable_head(self, model: Any) -> Any:
             return head
 
         def check(self, model: Any) -> None:
@@ -452,6 +455,6 @@ def test_weights_rest_on_the_reasons_of_their_own_head() -> None:
 
     release = judged_weights(Model(conditions=conditions("of the votes")), Weights(mu=1.0))
     assert all(
-        condition.grounds == grounds(proved("own_words", text="of the head"))
+        condition.evidence == evidence(proved("own_words", text="of the head"))
         for condition in release.conditions
     )

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agt.training import erm
-from agt.training.erm import ErmLossName, Objective, gram, gram_rounding
+from agt.training import objective, row_sums
+from agt.training.objective import ConvexLossName, Objective, gram, gram_rounding
 
-LOSSES: tuple[ErmLossName, ...] = ("logistic", "least_squares")
+LOSSES: tuple[ConvexLossName, ...] = ("logistic", "least_squares")
 RNG = np.random.default_rng(5)
 
 
@@ -37,7 +37,7 @@ def exact(
 
 
 def case(
-    loss: ErmLossName,
+    loss: ConvexLossName,
     classes: int = 2,
     n: int = 600,
     width: int = 70,
@@ -52,9 +52,9 @@ def case(
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("classes", [2, 3])
-def test_gradient_and_hessian_are_those_of_the_values(loss: ErmLossName, classes: int) -> None:
+def test_gradient_and_hessian_are_those_of_the_values(loss: ConvexLossName, classes: int) -> None:
     of, w, x, t, b = case(loss, classes, n=40, width=3, size=1.0)
-    slope, hessian, step = of.slope(w, x, t, b).gradient, of.hessian(w, x), 1e-5
+    slope, hessian, step = of.gradient(w, x, t, b).value, of.hessian(w, x), 1e-5
     assert slope.shape == w.shape == (1 if classes == 2 else 3, 3)
     assert hessian.shape == (1 if loss == "least_squares" else len(w), 3, 3)
     for j in range(3):
@@ -62,7 +62,7 @@ def test_gradient_and_hessian_are_those_of_the_values(loss: ErmLossName, classes
         ahead[:, j] += step
         behind[:, j] -= step
         rise = (of.values(ahead, x, t, b) - of.values(behind, x, t, b)) / (2 * step)
-        turn = (of.slope(ahead, x, t, b).gradient - of.slope(behind, x, t, b).gradient) / (2 * step)
+        turn = (of.gradient(ahead, x, t, b).value - of.gradient(behind, x, t, b).value) / (2 * step)
         np.testing.assert_allclose(slope[:, j], rise, rtol=1e-7, atol=1e-7)
         np.testing.assert_allclose(
             np.broadcast_to(hessian[:, j], turn.shape), turn, rtol=1e-6, atol=1e-6
@@ -83,13 +83,13 @@ ILL = (
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("how", ILL, ids=str)
 def test_a_gradient_is_never_further_off_than_its_error_says(
-    loss: ErmLossName, how: dict[str, object]
+    loss: ConvexLossName, how: dict[str, object]
 ) -> None:
     of, w, x, t, b = case(loss, 3, **how)  # type: ignore[arg-type]
-    slope, (gradient, _) = of.slope(w, x, t, b), exact(of, w, x, t, b)
-    off = float(np.linalg.norm((slope.gradient - gradient).astype(float)))
+    slope, (gradient, _) = of.gradient(w, x, t, b), exact(of, w, x, t, b)
+    off = float(np.linalg.norm((slope.value - gradient).astype(float)))
     assert off <= slope.error
-    assert float(np.linalg.norm(gradient.astype(float))) <= slope.bound
+    assert float(np.linalg.norm(gradient.astype(float))) <= slope.norm_bound
     assert slope.error <= 1e-11 * (1 + len(x)) * (1 + np.linalg.norm(w)), (
         "a bound that large says nothing"
     )
@@ -98,7 +98,7 @@ def test_a_gradient_is_never_further_off_than_its_error_says(
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("how", ILL, ids=str)
 def test_hessian_and_gram_are_symmetric_and_within_their_rounding(
-    loss: ErmLossName, how: dict[str, object]
+    loss: ConvexLossName, how: dict[str, object]
 ) -> None:
     of, w, x, t, b = case(loss, **how)  # type: ignore[arg-type]
     hessian, (_, true) = of.hessian(w, x), exact(of, w, x, t, b)
@@ -124,10 +124,10 @@ def test_gamma_is_the_lipschitz_constant_of_the_curvature_and_no_smaller_number_
         curve = Objective("logistic", 1.0).curvatures(f[:, None])[:, 0]
         return bool((np.abs(np.diff(curve)) <= gamma * np.diff(f) + 1e-16).all())
 
-    gamma = Objective("logistic", 1.0).gamma
+    gamma = Objective("logistic", 1.0).curvature_lipschitz
     assert holds(gamma)
     assert not holds(0.999 * gamma), "the check cannot tell a constant that is too small"
-    assert Objective("least_squares", 1.0).gamma == 0
+    assert Objective("least_squares", 1.0).curvature_lipschitz == 0
 
 
 def test_mapped_features_give_the_same_bits_and_blocks_do_not_matter(
@@ -136,11 +136,11 @@ def test_mapped_features_give_the_same_bits_and_blocks_do_not_matter(
     of, w, x, t, b = case("logistic", n=1500, width=20, dtype="float32")
     x.tofile(tmp_path / "x")
     mapped = np.memmap(tmp_path / "x", dtype="float32", mode="r", shape=x.shape)
-    assert np.array_equal(of.slope(w, x, t, b).gradient, of.slope(w, mapped, t, b).gradient)
+    assert np.array_equal(of.gradient(w, x, t, b).value, of.gradient(w, mapped, t, b).value)
     assert np.array_equal(of.hessian(w, x), of.hessian(w, mapped))
-    whole, hessian = of.slope(w, x, t, b), of.hessian(w, x)
-    monkeypatch.setattr(erm, "ROWS", 512)
-    monkeypatch.setattr(erm.blocks, "__defaults__", (512, 0))
-    parts = of.slope(w, x, t, b)
-    assert np.linalg.norm(parts.gradient - whole.gradient) <= parts.error + whole.error
+    whole, hessian = of.gradient(w, x, t, b), of.hessian(w, x)
+    monkeypatch.setattr(objective, "BLOCK_ROWS", 512)
+    monkeypatch.setattr(row_sums.sum_over_rows, "__defaults__", (512,))
+    parts = of.gradient(w, x, t, b)
+    assert np.linalg.norm(parts.value - whole.value) <= parts.error + whole.error
     np.testing.assert_allclose(of.hessian(w, x), hessian, rtol=1e-12, atol=1e-12)

@@ -21,13 +21,13 @@ from agt.numeric import gaussian_mu, step_of
 from agt.training import removal
 from agt.training.checkpoint import open_checkpoints
 from agt.training.removal import (
-    SEED,
+    SEED_NAME,
     RemovalConfig,
     RemovalState,
     draw_seed,
     draw_tilt,
-    newton_step,
     removal_budget,
+    solve_newton_step,
     spectral_norm,
 )
 
@@ -192,7 +192,7 @@ def test_a_run_that_is_resumed_after_its_last_step_says_that_the_tolerance_was_n
         def offer(self, *args: Any) -> None: ...
 
     model = fit(SQUARES)
-    monkeypatch.setattr(removal, "STEPS", 2)
+    monkeypatch.setattr(removal, "NEWTON_STEPS", 2)
     x, y = examples(2)
     phi, of = model.phi(x), model.known.objective
     with pytest.raises(UnsoundError, match=r"certificate\.tolerance=1e-05.*\b2 Newton"):
@@ -208,7 +208,7 @@ def test_draws_are_fresh_unless_a_seed_is_given_and_a_resumed_run_keeps_its_own(
     first = open_checkpoints(tmp_path / "run", {"a": 1}, None, str)
     seed = draw_seed(config, first)
     assert draw_seed(config, open_checkpoints(tmp_path / "run", {"a": 1}, None, str)) == seed
-    assert (tmp_path / "run" / f"{SEED}.json").exists()
+    assert (tmp_path / "run" / f"{SEED_NAME}.json").exists()
     assert np.array_equal(draw_tilt(config, (2, 3), first), draw_tilt(config, (2, 3), first))
     assert not draw_tilt(RemovalConfig(), (2, 3)).any()
     assert draw_tilt(replace(config, seed=1), (1, 4000)).std() == pytest.approx(5.0, rel=0.05)
@@ -217,13 +217,13 @@ def test_draws_are_fresh_unless_a_seed_is_given_and_a_resumed_run_keeps_its_own(
 def test_what_is_served_is_on_a_public_lattice_and_drawn_anew() -> None:
     known = fit({"sigma": 0.01}).known
     weight, step = np.full((1, 3), 0.1), step_of(0.01)
-    one, two = known.served(weight), known.served(weight)
+    one, two = known.serve(weight), known.serve(weight)
     assert not np.fmod(one, step).any()
     assert (one != two).all()
     assert np.abs(one - weight).max() < 0.1
     simulated = fit(KINDS["output"]).known
-    assert np.array_equal(simulated.served(weight), simulated.served(weight))
-    assert not np.array_equal(simulated.served(weight), simulated.served(weight, again=1))
+    assert np.array_equal(simulated.serve(weight), simulated.serve(weight))
+    assert not np.array_equal(simulated.serve(weight), simulated.serve(weight, draw_index=1))
 
 
 def test_noise_in_floating_point_and_a_weight_beyond_the_clamp_are_no_state_of_a_run() -> None:
@@ -231,12 +231,12 @@ def test_noise_in_floating_point_and_a_weight_beyond_the_clamp_are_no_state_of_a
     state, known = model.state, model.known
     for served in (
         state.weight + 0.1 * RNG.normal(size=state.weight.shape),
-        state.served + 2 * known.largest,
+        state.served + 2 * known.served_limit,
     ):
         with pytest.raises(UnsoundError, match=r"removal state.*lattice"):
             known.check_served(replace(state, served=served))
-    assert np.abs(known.served(np.full((1, 3), 2 * known.largest))).max() == known.largest
-    assert known.largest >= known.reach + 64 * known.config.sigma
+    assert np.abs(known.serve(np.full((1, 3), 2 * known.served_limit))).max() == known.served_limit
+    assert known.served_limit >= known.minimiser_norm + 64 * known.config.sigma
     plain = fit(KINDS["logistic"])
     with pytest.raises(UnsoundError, match=r"removal state.*noise"):
         plain.known.check_served(replace(plain.state, served=plain.state.served + 1.0))
@@ -306,5 +306,5 @@ def test_a_state_that_was_changed_does_not_load(name: str, tmp_path: Path) -> No
 def test_one_factor_serves_all_outputs_of_squares() -> None:
     matrix, gradient = np.diag([2.0, 4.0]), np.array([[2.0, 4.0], [4.0, 4.0]])
     np.testing.assert_allclose(
-        newton_step([cho_factor(matrix, lower=True)], gradient), [[1, 1], [2, 1]]
+        solve_newton_step([cho_factor(matrix, lower=True)], gradient), [[1, 1], [2, 1]]
     )

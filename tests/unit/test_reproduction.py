@@ -51,9 +51,9 @@ from reproducing import an_entry, made, rows_of, values
 from scipy.special import expit
 from synthetic import make_head, make_recipe, make_records, make_training
 
-from agt.bounds.network import Box
+from agt.bounds.box import Box
 from agt.errors import ConfigError
-from agt.mechanisms.composition import PUBLISHED
+from agt.mechanisms.composition import PUBLISHED_BOUNDS
 from agt.mechanisms.mechanism import MECHANISMS
 from agt.mechanisms.planning import Budget, afford
 from agt.models.box import BoxModel
@@ -150,7 +150,7 @@ def test_by_k_is_what_each_run_certifies(entry: Callable[..., Entry], tmp_path: 
         )
     )
     for profile, claim in (("paper", "privacy"), ("ours", "unlearning")):
-        assert balls[profile + claim] == RELATIONS[f"paper_{claim}"].ball_of()
+        assert balls[profile + claim] == RELATIONS[f"paper_{claim}"].describe_ball()
     assert (tmp_path / "r" / "figures" / "figure.pdf").is_file()
 
 
@@ -712,7 +712,9 @@ def test_the_cap_on_a_batch_leaves_room_for_whole_customers() -> None:
     units = np.repeat([f"customer {i}" for i in range(4_000)], 13)
 
     def largest(n_max: int) -> int:
-        plan = BatchPlan.of(BatchConfig(count=173, n_max=n_max), 1, len(units), len(units))
+        plan = BatchPlan.from_settings(
+            BatchConfig(count=173, n_max=n_max), 1, len(units), len(units)
+        )
         return max(len(rows) for rows in plan.batches(units))
 
     assert largest(largest_batch(300.0, 13)) > default_n_max(300.0)
@@ -899,10 +901,10 @@ def test_a_rich_budget_buys_the_teachers_labels_and_a_poor_one_noise(
 def test_the_papers_accounting_composes_as_the_papers_do(students: Entry) -> None:
     table = rows_of(students, **settings("many", profile="paper", eps=5.0))
     evidence = students.run("paper", ()).evidence("certified")
-    published = afford(MECHANISMS["smooth_cauchy"], Budget(5.0, 1e-5, 10), 2, PUBLISHED)
+    published = afford(MECHANISMS["smooth_cauchy"], Budget(5.0, 1e-5, 10), 2, PUBLISHED_BOUNDS)
     assert table["mechanism"].tolist() == ["smooth_cauchy"]
-    assert table["labels right, expected"][0] == evidence.expected(published)
-    assert evidence.expected(published) < evidence.expected(
+    assert table["labels right, expected"][0] == evidence.expected_accuracy(published)
+    assert evidence.expected_accuracy(published) < evidence.expected_accuracy(
         afford(MECHANISMS["smooth_cauchy"], Budget(5.0, 1e-5, 10), 2)
     )
 

@@ -69,12 +69,12 @@ def test_a_private_copy_that_goes_never_takes_a_test_record_with_it(
     ]
     assert 15 <= len(private) < COPIES
     config = FeaturesConfig(whiten=0.75, public="test")
-    public = FeatureMap.of(config, whole).matrices["whitening"]
+    public = FeatureMap.from_dataset(config, whole).matrices["whitening"]
     for row in private:
         rest = load(tmp_path, np.delete(everyone, row))
         assert rest.test.features.tobytes() == whole.test.features.tobytes()
         assert rest.test.ids.tolist() == whole.test.ids.tolist()
-        assert (FeatureMap.of(config, rest).matrices["whitening"] == public).all()
+        assert (FeatureMap.from_dataset(config, rest).matrices["whitening"] == public).all()
 
 
 def test_medmnist_copies_are_all_public_or_all_private(

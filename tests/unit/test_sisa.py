@@ -14,7 +14,7 @@ from synthetic import make_records, make_training
 from agt.data.dataset import Dataset
 from agt.data.records import Records
 from agt.errors import CheckError, ConfigError
-from agt.facts import grounds, not_held, proved
+from agt.facts import evidence, not_held, proved
 from agt.models import ensemble as ensembles
 from agt.models.box import BoxKind
 from agt.models.erm import ErmKind
@@ -51,7 +51,7 @@ def problem(
         people(1),
         size,
         {},
-        *2 * [grounds(proved("own_words", text="made here"))],
+        *2 * [evidence(proved("own_words", text="made here"))],
     )
     settings = Settings(
         model=HeadConfig(hidden=(3,) if isinstance(certificate, BoxKind) else ()),

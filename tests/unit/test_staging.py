@@ -15,7 +15,7 @@ from agt.errors import ConfigError
 from agt.kernels.reference import ReferenceKernel
 from agt.training import stream
 from agt.training.stream import Stream
-from agt.training.transfer import RESIDENT, Pair, ahead
+from agt.training.transfer import RESIDENT_SHARE, Pair, prefetch
 
 N, WIDTH = 150, 3  # rows of 24 bytes: most begin at an address that is no multiple of 64
 
@@ -26,10 +26,10 @@ class Fake:
     def __init__(self, free: float) -> None:
         self.bytes, self.sent = free, 0
 
-    def free(self) -> int:
+    def free_bytes(self) -> int:
         return int(self.bytes)
 
-    def put(self, tensor: Tensor) -> Tensor:
+    def copy(self, tensor: Tensor) -> Tensor:
         return tensor.clone()
 
     def send(self, pair: Pair) -> Callable[[], Pair]:
@@ -42,7 +42,9 @@ def streamed(card: Fake | None, **compute: object) -> Stream:
     data = make_records(rng.normal(size=(N, WIDTH)), rng.integers(0, 2, N))
     training = make_training()
     point = dict(make_head(training, WIDTH, 2, (4,)).state_dict())
-    return Stream.of(data, make_recipe(training, fragment=16, **compute), point, WIDTH + 5, card)
+    return Stream.for_head(
+        data, make_recipe(training, fragment=16, **compute), point, WIDTH + 5, card
+    )
 
 
 NEEDED = N * (8 * WIDTH + 8)
@@ -54,7 +56,7 @@ NEEDED = N * (8 * WIDTH + 8)
     ids=["all", "every other", "a run"],
 )
 def test_a_fragment_is_the_same_however_it_came(rows: np.ndarray) -> None:
-    cards = None, Fake(0), Fake(NEEDED / RESIDENT)
+    cards = None, Fake(0), Fake(NEEDED / RESIDENT_SHARE)
     plain, sent, held = (list(streamed(card).fragments(rows, 20)) for card in cards)
     assert cards[1].sent == len(plain)  # type: ignore[union-attr]
     assert cards[2].sent == 0  # type: ignore[union-attr]
@@ -69,9 +71,9 @@ def test_a_fragment_is_the_same_however_it_came(rows: np.ndarray) -> None:
 
 def test_records_are_held_where_they_fit_in_their_share() -> None:
     for spare, held in ((0, True), (-1, False)):
-        staged = streamed(Fake(NEEDED / RESIDENT + spare)).staged
+        staged = streamed(Fake(NEEDED / RESIDENT_SHARE + spare)).staged
         assert staged is not None
-        assert (staged.held is not None) is held
+        assert (staged.resident is not None) is held
     assert streamed(None).staged is None
 
 
@@ -82,7 +84,7 @@ def test_the_next_part_is_sent_before_one_is_used() -> None:
         log.append(f"send {part}")
         return lambda: log.append(f"use {part}")  # type: ignore[func-returns-value,return-value]
 
-    parts = ahead([slice(0), slice(1), slice(2)], send)
+    parts = prefetch([slice(0), slice(1), slice(2)], send)
     for _ in parts:
         pass
     order = [log.index(f"{act} {slice(i)}") for i in range(3) for act in ("send", "use")]
@@ -98,7 +100,7 @@ def test_a_part_that_cannot_be_read_is_an_error_and_the_others_are_used() -> Non
             raise OSError("the disk")
         return lambda: (torch.zeros(1), torch.zeros(1))
 
-    parts = ahead([slice(0), slice(1)], send)
+    parts = prefetch([slice(0), slice(1)], send)
     assert len(list(islice(parts, 1))) == 1
     with pytest.raises(OSError, match="the disk"):
         next(parts)
@@ -107,8 +109,8 @@ def test_a_part_that_cannot_be_read_is_an_error_and_the_others_are_used() -> Non
 def test_a_selection_beyond_a_gpus_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "device_memory", lambda device: 2**20)
     at = streamed(Fake(0), device="cuda")
-    assert at.groups([1, 2, 3], ReferenceKernel().kept_bytes) == [slice(0, 3)]
+    assert at.groups([1, 2, 3], ReferenceKernel().selection_bytes) == [slice(0, 3)]
     # a quarter of the memory at once
-    assert len(at.groups(list(range(900)), ReferenceKernel().kept_bytes)) > 4
+    assert len(at.groups(list(range(900)), ReferenceKernel().selection_bytes)) > 4
     with pytest.raises(ConfigError, match=r"kgrid: .*100000.*compute=default"):
-        at.groups([100_000], ReferenceKernel().kept_bytes)
+        at.groups([100_000], ReferenceKernel().selection_bytes)

@@ -14,7 +14,13 @@ from agt.errors import ConfigError, UnsoundError
 from agt.settings import BatchConfig, KGridConfig, RelationConfig, TrainingConfig, validate
 from agt.training.recipe import Recipe
 from agt.training.sensitivity import LinearSetting, sgd_sensitivity
-from agt.training.strength import FACTOR, ONSET, resolve_minimiser, resolve_sgd, strength
+from agt.training.strength import (
+    RECORDS_PER_STRENGTH,
+    ROOT_FACTOR,
+    recipe_strength,
+    resolve_minimiser,
+    resolve_sgd,
+)
 
 OPEN: dict[str, Any] = dict.fromkeys(("lr", "epochs", "weight_decay"), "recipe") | {
     "loss": "binary_cross_entropy",
@@ -30,11 +36,11 @@ def opened(**settings: object) -> TrainingConfig:
 
 
 def test_strength_grows_and_slowly() -> None:
-    assert strength(500, 2) == 500 / ONSET
-    assert strength(40_000, 2) == FACTOR * 200
-    assert strength(40_000, 2, caution=3) == pytest.approx(3 * FACTOR * 200)
-    assert strength(40_000, 11) == strength(40_000, 2) / 10
-    forces = [strength(size, 2) for size in SIZES]
+    assert recipe_strength(500, 2) == 500 / RECORDS_PER_STRENGTH
+    assert recipe_strength(40_000, 2) == ROOT_FACTOR * 200
+    assert recipe_strength(40_000, 2, caution=3) == pytest.approx(3 * ROOT_FACTOR * 200)
+    assert recipe_strength(40_000, 11) == recipe_strength(40_000, 2) / 10
+    forces = [recipe_strength(size, 2) for size in SIZES]
     assert all(one < other for one, other in pairwise(forces))
     assert all(
         force / size >= more / other
@@ -51,11 +57,11 @@ def test_sgd_goes_as_far_as_the_strength_says_in_steps_that_are_allowed(
     training = resolve_sgd(opened(), classes, size, unit_rows)
     assert (training.by_recipe, training.weight_decay) == ((), 0)
     steps = training.epochs * training.batch.count
-    assert training.lr * steps == pytest.approx(size / strength(size, classes), rel=1e-9)
+    assert training.lr * steps == pytest.approx(size / recipe_strength(size, classes), rel=1e-9)
     recipe = Recipe(
         classes, training, RelationConfig("add_remove"), KGridConfig(max=1), declared_size=size
     )
-    setting = LinearSetting.of(recipe, 0, width=3)
+    setting = LinearSetting.from_recipe(recipe, 0, width=3)
     assert training.lr <= setting.rate_limit
     if training.batch.count > 1:  # a single batch holds everybody, however units fall
         assert setting.plan.n_max - setting.plan.normalizer > 6 * np.sqrt(
@@ -63,7 +69,7 @@ def test_sgd_goes_as_far_as_the_strength_says_in_steps_that_are_allowed(
         )
     if steps < 2000:
         rho = sgd_sensitivity(setting).rho
-        assert rho == pytest.approx(training.clip / strength(size, classes), rel=1e-9), (
+        assert rho == pytest.approx(training.clip / recipe_strength(size, classes), rel=1e-9), (
             "the distance that Lambda means"
         )
 
@@ -71,7 +77,7 @@ def test_sgd_goes_as_far_as_the_strength_says_in_steps_that_are_allowed(
 @pytest.mark.parametrize("size", SIZES)
 def test_erm_takes_the_same_strength(size: float) -> None:
     training = resolve_minimiser(opened(), 2, size)
-    assert training.weight_decay * size == pytest.approx(strength(size, 2))
+    assert training.weight_decay * size == pytest.approx(recipe_strength(size, 2))
     assert (training.epochs, training.batch.count) == (1, 1)
 
 
@@ -97,7 +103,7 @@ def test_nothing_trains_before_it_is_settled() -> None:
     with pytest.raises(UnsoundError, match="lr"):
         Recipe(2, opened(), RelationConfig("add_remove"), KGridConfig(max=1), declared_size=100)
     x, y = np.eye(4), np.array([0, 1, 0, 1])
-    with pytest.raises(ConfigError, match=r"training\.lr=recipe.*certificate=box"):
+    with pytest.raises(ConfigError, match="lr=recipe: the recipe is for linear heads"):
         agt.fit(x, y, certificate="box", lr="recipe")
 
 
@@ -123,7 +129,7 @@ def test_a_saved_model_keeps_what_was_settled(tmp_path, members: int, certificat
     again = agt.load(tmp_path / "model")
     assert (again.certify(x).stable_distance == model.certify(x).stable_distance).all()
     size = 300 / members
-    expected = strength(size, 2) / size if certificate == "erm" else 0.0
+    expected = recipe_strength(size, 2) / size if certificate == "erm" else 0.0
     assert (
         model.model.metrics["recipe.weight_decay"]
         == again.model.metrics["recipe.weight_decay"]
@@ -149,6 +155,6 @@ def test_constants_that_changed_since_are_noticed(
 ) -> None:  # type: ignore[no-untyped-def]
     model = agt.fit(np.eye(20), np.arange(20) % 2, declared=agt.Declared(size=20))
     model.save(tmp_path / "model")
-    monkeypatch.setattr("agt.training.strength.ONSET", 999.0)
+    monkeypatch.setattr("agt.training.strength.RECORDS_PER_STRENGTH", 999.0)
     with pytest.raises(UnsoundError, match=r"model/stability\.json: "):
         agt.load(tmp_path / "model")

@@ -20,21 +20,27 @@ import agt
 from agt.data.records import Records
 from agt.errors import AgtError, ConfigError
 from agt.settings import BatchConfig, default_n_max
-from agt.training import ensemble, erm as erm_module, spectral
+from agt.training import ensemble, spectral, tilted_erm
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import Checkpoints
-from agt.training.ensemble import EnsembleConfig, parts, shards, train_members
-from agt.training.erm import TiltedErm, least_tolerance, radius, smoothness, solve
+from agt.training.ensemble import EnsembleConfig, member_records, shards, train_members
 from agt.training.recipe import Recipe
 from agt.training.sgd import Sgd, descend, learning_rate
-from agt.training.spectral import largest_eigenvalue, proved
+from agt.training.spectral import largest_eigenvalue, prove_eigenvalue_bound
+from agt.training.tilted_erm import (
+    TiltedErm,
+    minimiser_norm,
+    smallest_tolerance,
+    solve,
+    tilted_smoothness,
+)
 
 # -- batches
 # --------------------------------------------------------------------------------------------------
 
 
 def plan(count: int = 4, epochs: int = 3, key: str = "agt", n_max: int = 1000) -> BatchPlan:
-    return BatchPlan.of(
+    return BatchPlan.from_settings(
         BatchConfig(count=count, normalizer=5.0, n_max=n_max, key=key), epochs, None, 0
     )
 
@@ -53,8 +59,8 @@ def homes(batch_plan: BatchPlan, units: np.ndarray) -> list[dict[str, int]]:
 @pytest.mark.parametrize("size", [2.0**30, 1e18, 1e308])
 def test_a_batch_larger_than_sums_are_proved_for_is_refused(size: float) -> None:
     with pytest.raises(ConfigError, match=r"training\.batch\.n_max"):
-        BatchPlan.of(BatchConfig(), 1, size, 0)
-    assert BatchPlan.of(BatchConfig(n_max=2**30), 1, 2.0**29, 0).n_max == 2**30
+        BatchPlan.from_settings(BatchConfig(), 1, size, 0)
+    assert BatchPlan.from_settings(BatchConfig(n_max=2**30), 1, 2.0**29, 0).n_max == 2**30
 
 
 def test_every_row_is_in_one_batch_of_each_epoch() -> None:
@@ -119,7 +125,7 @@ def test_a_batch_above_n_max_stops_before_the_first_step() -> None:
 def test_where_the_normaliser_comes_from(
     config: BatchConfig, declared_size: int | None, normalizer: float, declared: bool
 ) -> None:
-    made = BatchPlan.of(config, 1, declared_size, 120)
+    made = BatchPlan.from_settings(config, 1, declared_size, 120)
     assert (made.normalizer, made.declared, made.n_max) == (
         normalizer,
         declared,
@@ -130,7 +136,7 @@ def test_where_the_normaliser_comes_from(
 
 def test_n_max_below_its_floor_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"n_max=10\b.*\b11\b"):
-        BatchPlan.of(BatchConfig(normalizer=10.0, n_max=10), 1, None, 5)
+        BatchPlan.from_settings(BatchConfig(normalizer=10.0, n_max=10), 1, None, 5)
 
 
 def test_the_cap_on_a_units_rows() -> None:
@@ -211,7 +217,7 @@ def test_a_vote_of_margins_comes_with_its_clip_and_of_two_classes() -> None:
     refused(
         (
             ConfigError,
-            "vote=margins is a vote of several members, and members=1",
+            "vote=margins is a vote of several members, but members=1",
             lambda: agt.fit(
                 x, y % 2, declared=agt.Declared(classes=[0, 1]), vote="margins", margin_clip=1.0
             ),
@@ -232,7 +238,7 @@ def test_shards_lie_in_memory_of_their_own_at_one_alignment() -> None:
     features = rng.normal(size=(41, 3))
     for start in range(4):
         shifted = make_records(features[start:], rng.integers(0, 2, 41 - start))
-        for part in parts(shifted, EnsembleConfig(members=2)):
+        for part in member_records(shifted, EnsembleConfig(members=2)):
             assert part.features.ctypes.data % 64 == 0
             assert not np.shares_memory(part.features, features)
 
@@ -248,7 +254,7 @@ def test_records_on_their_way_to_other_processes_lie_in_no_file(
     """joblib would map arrays above a megabyte to files below /dev/shm that every local user may
     read.
     """
-    monkeypatch.setattr(ensemble, "_division", lambda config, compute: (2, 1))
+    monkeypatch.setattr(ensemble, "_divide_cores", lambda config, compute: (2, 1))
     n, seen, done = 60_000, set[Path](), threading.Event()
     ids = np.array([f"{at}" for at in range(n)])
     records = Records(
@@ -371,15 +377,17 @@ def test_a_power_iteration_would_stop_too_low_and_the_bound_does_not():
 
 def test_an_estimate_that_is_too_low_is_not_proved():
     matrix, top = hidden()
-    assert proved(matrix, 9.5) is None
-    assert proved(matrix, 10.001) >= top
+    assert prove_eigenvalue_bound(matrix, 9.5) is None
+    assert prove_eigenvalue_bound(matrix, 10.001) >= top
 
 
 def test_a_guess_that_is_too_low_is_not_the_bound(monkeypatch):
     matrix, top = hidden()
-    monkeypatch.setattr(spectral, "_top", lambda _: 9.0)  # a guess from a blind iteration
+    monkeypatch.setattr(
+        spectral, "_estimate_largest_eigenvalue", lambda _: 9.0
+    )  # a guess from a blind iteration
     assert top <= largest_eigenvalue(matrix) <= 2 * top
-    monkeypatch.setattr(spectral, "_top", lambda _: 0.01)  # a hopeless one
+    monkeypatch.setattr(spectral, "_estimate_largest_eigenvalue", lambda _: 0.01)  # a hopeless one
     assert largest_eigenvalue(matrix) >= np.trace(matrix)
 
 
@@ -428,8 +436,10 @@ def test_gradient_and_hessian_are_the_values_derivatives(clamp: float) -> None:
 @pytest.mark.parametrize("clamp", CLAMPS)
 def test_the_losses_bounds(clamp: float) -> None:
     p = expit(np.linspace(-20, 20, 100_001))
-    assert np.where(p < clamp, p * (1 - p), 0).max() == pytest.approx(smoothness(clamp), rel=1e-3)
-    assert np.where(p < clamp, p * (1 - p), 0).max() <= smoothness(clamp)
+    assert np.where(p < clamp, p * (1 - p), 0).max() == pytest.approx(
+        tilted_smoothness(clamp), rel=1e-3
+    )
+    assert np.where(p < clamp, p * (1 - p), 0).max() <= tilted_smoothness(clamp)
 
 
 @pytest.mark.parametrize("clamp", CLAMPS)
@@ -451,7 +461,7 @@ def test_the_gradients_norm_is_bounded_above_rounding_included(clamp: float) -> 
 def test_a_tolerance_that_rounding_forbids_releases_nothing() -> None:
     x, y = ball(500, 3)
     with pytest.raises(AgtError, match=r"tolerance=1e-16"):
-        solve(TiltedErm.of(x, y, 1.0, 1.0), 1e-16)
+        solve(TiltedErm.from_labels(x, y, 1.0, 1.0), 1e-16)
 
 
 @pytest.mark.parametrize("clamp", CLAMPS)
@@ -461,11 +471,13 @@ def test_where_newtons_steps_do_not_do_the_public_number_of_others_does(
     x, y = ball(300, 4)
     for strength, pull in ((0.3, 0.0), (5.0, 30.0)):
         tilt = np.full(4, pull / 2)
-        erm = replace(TiltedErm.of((0.999 * x).astype(np.float32), y, strength, clamp), tilt=tilt)
-        least = least_tolerance(330, 4, clamp, strength, pull)
+        erm = replace(
+            TiltedErm.from_labels((0.999 * x).astype(np.float32), y, strength, clamp), tilt=tilt
+        )
+        least = smallest_tolerance(330, 4, clamp, strength, pull)
         by_newton = solve(erm, least, np.ones(4))
         with monkeypatch.context() as patched:
-            patched.setattr(erm_module, "_STEPS", 0)
-            other = solve(erm, least, most=330)
+            patched.setattr(tilted_erm, "NEWTON_STEPS", 0)
+            other = solve(erm, least, max_records=330)
         assert np.linalg.norm(by_newton - other) <= 2 * least / strength < 1e-9
-        assert np.linalg.norm(other) <= radius(300, strength, pull)
+        assert np.linalg.norm(other) <= minimiser_norm(300, strength, pull)

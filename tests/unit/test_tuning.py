@@ -13,7 +13,7 @@ import pytest
 from agt.data.dataset import Dataset
 from agt.data.records import Records, records
 from agt.errors import ConfigError
-from agt.facts import Standing, declared, grounds, not_held, proved
+from agt.facts import Standing, declared, evidence, not_held, proved
 from agt.mechanisms.guarantees import GaussianDP
 from agt.models.box import BoxKind
 from agt.models.erm import ErmKind
@@ -46,8 +46,8 @@ def dataset(private: Records, test: Records, size: float | None = 400) -> Datase
         test,
         size,
         {},
-        grounds(proved("own_words", text="ids")),
-        grounds(proved("own_words", text="constants")),
+        evidence(proved("own_words", text="ids")),
+        evidence(proved("own_words", text="constants")),
     )
 
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_compared_is_refused(change: dict[str, Any], text: str) -
 def test_features_that_depend_on_private_records_are_refused() -> None:
     data = replace(
         dataset(rows(400, 1, "t"), rows(120, 2)),
-        preprocessing=grounds(not_held("own_words", text="a range is private")),
+        preprocessing=evidence(not_held("own_words", text="a range is private")),
     )
     with pytest.raises(ConfigError, match="agt tune"):
         Candidate.of(data, settings(), data.test)
