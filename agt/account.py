@@ -191,7 +191,7 @@ class Ledger:
         leaks: float = LEAK_SHARE,
         second_head: str | Path | None = None,
     ) -> "Ledger":
-        """Create a ledger file with a budget for everything that is ever released about some people.
+        """Create a ledger file with a budget for all that is ever released about some people.
 
         The budget cannot be raised later.
 

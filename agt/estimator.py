@@ -283,7 +283,7 @@ class PrivateClassifier(_Classifier):
         return self.released_.words
 
     def predict(self, X: Any) -> Labels:
-        """Return labels [n], values of ``classes_``, from the released weights; nothing is spent."""
+        """Return labels [n], values of ``classes_``, from the released weights; spends nothing."""
         check_is_fitted(self, "released_")
         labels: Labels = self._values[self.released_.labels(self._queries(X))]
         return labels
