@@ -371,7 +371,7 @@ class NumberRelease(Release[int]):
         return release_quantile(
             evidence,
             mechanism.fraction,
-            self.model.farthest,
+            self.model.max_distance,
             mechanism.guarantee,
             self.terms.randomness,
         )

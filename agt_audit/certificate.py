@@ -507,9 +507,9 @@ class Certificate(AuditKind):
                 "that no neighbour can "
                 "be trained with the same: audit a run of the same settings with noise.seed"
             )
-        if self.farthest > max(model.farthest, 1):
+        if self.farthest > max(model.max_distance, 1):
             console.note(
-                f"audit.farthest={self.farthest} is beyond the run's grid of k, {model.farthest}"
+                f"audit.farthest={self.farthest} is beyond the run's grid of k, {model.max_distance}"
             )
         then, now = opened.trained.finished.environment, Run.at(record.folder).environment
         other = [
@@ -904,9 +904,9 @@ class Auditor:
             farthest = int(self.known.stable_distance.max(initial=0))
             if farthest:
                 queries = np.concatenate(
-                    [queries, self.roots_of(self.model, min(farthest, self.model.farthest))]
+                    [queries, self.roots_of(self.model, min(farthest, self.model.max_distance))]
                 )
-            reach = np.minimum(self.model.certify(queries).stable_distance, self.model.farthest)
+            reach = np.minimum(self.model.certify(queries).stable_distance, self.model.max_distance)
             asked = int((reach >= 1).sum())
             within = int(
                 bounds_of(self.model)

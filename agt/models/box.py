@@ -95,7 +95,7 @@ class BoxModel(Trained):
         )
 
     @property
-    def farthest(self) -> int:
+    def max_distance(self) -> int:
         """The end of the grid."""
         return self.box.ks[-1]
 

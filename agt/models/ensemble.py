@@ -145,18 +145,18 @@ class EnsembleModel(Trained):
         return {**self.members[0].metrics, "members": len(self.members)}
 
     @property
-    def farthest(self) -> int:
+    def max_distance(self) -> int:
         """As far as all members together reach, or a vote of margins looks; and as many votes as
         there are.
 
         That covers votes of single edits: ``per_k`` being exactly two of theirs, a linear head
-        withstands at most int(2 s) + 2 <= 2 int(s) + 3, s = reach / move of its own ``farthest`` >=
+        withstands at most int(2 s) + 2 <= 2 int(s) + 3, s = reach / move of its own ``max_distance`` >=
         int(s) + 2. So the vote's L < F / 2 <= sum (2 int(s) + 4) / 2, which is the sum of int(s) +
         2.
         """
         if self._clip is not None:
             return max(MAX_MARGIN_EDITS, len(self.members))
-        return sum(member.farthest + 1 for member in self.members)
+        return sum(member.max_distance + 1 for member in self.members)
 
     @property
     def _clip(self) -> float | None:

@@ -163,7 +163,7 @@ class LinearModel(ClosedFormModel):
         }
 
     @property
-    def farthest(self) -> int:
+    def max_distance(self) -> int:
         """How many moves of per_k fit into twice the longest weights that there can be; at least
         the end of the grid.
         """

@@ -69,7 +69,7 @@ class Model(Protocol):
         """The noise of each step of its training; None without any."""
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def sentences(self) -> tuple[str, ...]:
         """What may be said of noise that hides removals, a line each."""
 
     @property
@@ -100,7 +100,7 @@ class Model(Protocol):
         """Write what ``load`` needs."""
 
     @property
-    def farthest(self) -> int:
+    def max_distance(self) -> int:
         """A public number that no stable distance, step of the grid or gap between votes
         exceeds.
         """
@@ -204,7 +204,7 @@ class Trained:
         return None
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def sentences(self) -> tuple[str, ...]:
         """No noise hides removals."""
         return ()
 

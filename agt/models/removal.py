@@ -180,7 +180,7 @@ class RemovalModel(LinearModel):
         }
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def sentences(self) -> tuple[str, ...]:
         """What may be said of later removals, a line each; the first says it all."""
         config, budget = self.config, self.budget
         if budget is None:
