@@ -386,7 +386,7 @@ def private_labels(
             f"{entry.artifact.id}: release_weights needs certificate=stability and model=linear"
         )
     phi, theta = model.phi(test.features), model.trained.weight.numpy()
-    sigma = noise_scale(model.moves, weights_budget(budget.eps, budget.delta))
+    sigma = noise_scale(model.l2_sensitivity, weights_budget(budget.eps, budget.delta))
     noise = (
         np.random.default_rng(draw).standard_normal(theta.shape) for draw in range(budget.queries)
     )

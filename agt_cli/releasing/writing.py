@@ -243,7 +243,7 @@ def write_weights(
         return [
             "no folder release: queries pass an encoder, which is in the training run alone"
         ], {}
-    portable = Portable.of(head, released, source, claim.lines(), claim.lines(brief=True))
+    portable = Portable.from_release(head, released, source, claim.lines(), claim.lines(brief=True))
     digest = portable.save(record.part("release"), claim.written().content)
     folder = record.folder / "release"
     said = f"release: {folder} (digest {digest}): it may be published, and answers without this run"
