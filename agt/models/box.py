@@ -77,7 +77,7 @@ class BoxModel(ModelDefaults):
     @property
     def noise(self) -> NoisePlan | None:
         """The noise in each step of training; None: no noise."""
-        return _noise_plan(self.settings, self.plan, self._parameters)
+        return _plan_step_noise(self.settings, self.plan, self._parameters)
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
@@ -260,7 +260,8 @@ def assess_problem(problem: Problem, plan: BatchPlan | None = None) -> tuple[Con
             for its share of the records.
     """
     settings = problem.settings
-    plan = plan or problem.plan
+    if plan is None:
+        plan = problem.plan
     further_facts = {"e": settings.model.facts}
     if settings.noise is not None:
         further_facts["d"] = (GIVEN_THE_DRAW,)
@@ -314,7 +315,7 @@ def _build_head(problem: Problem) -> nn.Sequential:
     return settings.model.build(record_shape, problem.classes, settings.training)
 
 
-def _noise_plan(settings: Settings, plan: BatchPlan, parameters: int) -> NoisePlan | None:
+def _plan_step_noise(settings: Settings, plan: BatchPlan, parameters: int) -> NoisePlan | None:
     """Return how much noise each step of training adds; None: no noise.
 
     Args:
@@ -341,7 +342,7 @@ def _make_noise(problem: Problem, head: nn.Module, checkpoints: Checkpoints) -> 
     config = problem.settings.noise
     parameters = {name: parameter.detach() for name, parameter in head.named_parameters()}
     parameter_count = sum(parameter.numel() for parameter in parameters.values())
-    plan = _noise_plan(problem.settings, problem.plan, parameter_count)
+    plan = _plan_step_noise(problem.settings, problem.plan, parameter_count)
     if config is None or plan is None:
         return None
     if config.seed is not None:

@@ -136,14 +136,15 @@ class LinearModel(ClosedFormModel):
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """What is known of conditions a to g, in this order."""
-        return self._assessed(*self.settings.certificate.step_facts(self.trained))
+        constants, movement = self.settings.certificate.step_facts(self.trained)
+        return self._assess(constants, movement)
 
-    def _assessed(self, constants: Fact, moves: Fact) -> tuple[Condition, ...]:
+    def _assess(self, constants: Fact, movement: Fact) -> tuple[Condition, ...]:
         """Return conditions a to g, in this order.
 
         Args:
             constants: the fact of condition c, which names the public constants.
-            moves: the fact of condition d, which says why one record moves the head by so little.
+            movement: the fact of condition d, which says why one record moves the head so little.
         """
         problem = self.problem
         sensitivity = self.trained.sensitivity
@@ -155,7 +156,7 @@ class LinearModel(ClosedFormModel):
             problem.settings.choices,
             every_k=proved("every_k_in_closed_form"),
             constants=constants,
-            step=("every step non-expansive", moves),
+            step=("every step non-expansive", movement),
             rounding=proved("sums_in_float64", share=rounding_share),
             features=self.features.public,
         )
@@ -183,10 +184,12 @@ class LinearModel(ClosedFormModel):
         sensitivity = self.trained.sensitivity
         diameter = 2 * sensitivity.radius
         move = self.trained.loss.margin_factor * sensitivity.per_k
-        if diameter >= MAX_STABLE_DISTANCE * move:  # so is a sensitivity of 0
+        # Compared by multiplying, so that a move of 0 divides nothing.
+        if diameter >= MAX_STABLE_DISTANCE * move:
             moves_in_diameter = MAX_STABLE_DISTANCE
         else:
-            moves_in_diameter = int(diameter / move) + 2  # 2 more than enough for rounding
+            # One more for the fraction that int() drops, and one more for rounding.
+            moves_in_diameter = int(diameter / move) + 2
         return max(self.settings.kgrid.ks[-1], moves_in_diameter)
 
     @property
