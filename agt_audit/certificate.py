@@ -509,7 +509,8 @@ class Certificate(AuditKind):
             )
         if self.farthest > max(model.max_distance, 1):
             console.note(
-                f"audit.farthest={self.farthest} is beyond the run's grid of k, {model.max_distance}"
+                f"audit.farthest={self.farthest} is beyond the run's grid of k, "
+                f"{model.max_distance}"
             )
         then, now = opened.trained.finished.environment, Run.at(record.folder).environment
         other = [
