@@ -90,8 +90,10 @@ def write_boxes(writer: FileWriter, box: Box) -> None:
     nominal = {name: tensor.contiguous() for name, tensor in box.nominal.items()}
     writer.write(MODEL, save(nominal))
     for k_index, k in enumerate(box.ks):
-        bounds = {f"lower.{n}": t[k_index].contiguous() for n, t in box.lower.items()}
-        bounds |= {f"upper.{n}": t[k_index].contiguous() for n, t in box.upper.items()}
+        bounds: Tensors = {}
+        for end, tensors in (("lower", box.lower), ("upper", box.upper)):
+            for name, tensor in tensors.items():
+                bounds[f"{end}.{name}"] = tensor[k_index].contiguous()
         writer.write(bounds_file(k), save(bounds, metadata={"k": str(k)}))
 
 
@@ -143,12 +145,11 @@ def read_boxes(reader: FileReader, ks: tuple[int, ...], expected: Tensors) -> Bo
         expected_bounds |= {f"{end}.{name}": tensor for name, tensor in expected.items()}
     boxes = [read_tensors(reader, bounds_file(k), expected_bounds, {"k": str(k)}) for k in ks]
     for k, box in zip(ks, boxes, strict=True):
+        path = reader.folder / bounds_file(k)
         for name in expected:
             is_ordered = box[f"lower.{name}"] <= box[f"upper.{name}"]
             if not bool(is_ordered.all()):
-                raise UnsoundError(
-                    f"{reader.folder / bounds_file(k)}: lower.{name} exceeds upper.{name}"
-                )
+                raise UnsoundError(f"{path}: lower.{name} exceeds upper.{name}")
     lower: Tensors = {}
     upper: Tensors = {}
     for name in expected:
@@ -180,10 +181,12 @@ def check_constants(reader: FileReader, name: str, expected: Mapping[str, object
     """
     recorded = reader.json(name)
     for key in expected.keys() | recorded.keys():
-        if expected.get(key) != recorded.get(key):
+        value = recorded.get(key)
+        implied = expected.get(key)
+        if value != implied:
             raise UnsoundError(
-                f"{reader.folder}/{name}: {key} is {recorded.get(key)} and the run's configuration "
-                f"implies {expected.get(key)}: train again"
+                f"{reader.folder}/{name}: {key} is {value} and the run's configuration "
+                f"implies {implied}: train again"
             )
 
 
@@ -216,20 +219,22 @@ def read_tensors(
         raise ConfigError(f"{path}: cannot be read ({error}); train again") from None
     header = read_safetensors_header(content)
     for key, value in metadata.items():
-        if header.get(key) != value:
+        recorded = header.get(key)
+        if recorded != value:
             raise UnsoundError(
-                f"{path}: its header says {key} = {header.get(key)}, expected {value}; train again"
+                f"{path}: its header says {key} = {recorded}, expected {value}; train again"
             )
     if tensors.keys() != expected.keys():
         raise UnsoundError(
             f"{path}: holds {sorted(tensors)}, expected {sorted(expected)}; train again"
         )
     for key, tensor in tensors.items():
-        like = expected[key]
-        if tensor.shape != like.shape or tensor.dtype != like.dtype:
+        dtype = expected[key].dtype
+        shape = expected[key].shape
+        if tensor.shape != shape or tensor.dtype != dtype:
             raise UnsoundError(
                 f"{path}: {key} is {tensor.dtype} {tuple(tensor.shape)}, "
-                f"expected {like.dtype} {tuple(like.shape)}; train again"
+                f"expected {dtype} {tuple(shape)}; train again"
             )
         is_refused = ~torch.isfinite(tensor) if finite else torch.isnan(tensor)
         if bool(is_refused.any()):
