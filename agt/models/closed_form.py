@@ -63,7 +63,8 @@ class ClosedFormKind(CertificateKind):
         """
         if self.features != FeaturesConfig():
             raise ConfigError(
-                "features: the certificate has features of its own: give them in one place"
+                "features: the certificate already has its own features: give them in one of "
+                "the two places only"
             )
         return replace(self, features=features)  # type: ignore[type-var]
 
@@ -82,8 +83,8 @@ class ClosedFormKind(CertificateKind):
         if settings.compute.device != "cpu":
             raise ConfigError(
                 Message(
-                    "{config:compute.device}={device}: certificate={name} runs on the CPU: "
-                    "use {config:compute=default}",
+                    "{config:compute.device}={device}: certificate={name} only runs on the "
+                    "CPU: use {config:compute=default}",
                     device=settings.compute.device,
                     name=self.name,
                 )
@@ -94,8 +95,9 @@ class ClosedFormKind(CertificateKind):
         if settings.noise is not None:
             raise ConfigError(
                 Message(
-                    "noise.epsilon: certificate={name} trains without noise in its steps; "
-                    "agt predict {config:mechanism=release_weights} adds it once, at the end, "
+                    "noise.epsilon: certificate={name} does not add noise to training steps: "
+                    "release the weights with agt predict "
+                    "{config:mechanism=release_weights}, which adds noise once, at the end, "
                     "and needs less",
                     name=self.name,
                 )
@@ -114,13 +116,13 @@ class ClosedFormKind(CertificateKind):
             return
         hidden = getattr(settings.model, "hidden", None)
         if hidden is None:
-            shown = Message("{config:model}: a network of your own")
+            shown = Message("{config:model}: your own network")
         else:
             shown = Message("{config:model.hidden}={hidden}", hidden=list(hidden))
         raise ConfigError(
             Message(
-                "{shown}: certificate={name} is proved for linear heads alone (no "
-                "hidden layers), which it trains itself: use {config:model=linear}, or "
+                "{shown}: certificate={name} only supports linear heads (no hidden "
+                "layers), which it trains itself: use {config:model=linear}, or "
                 "certificate=box",
                 shown=shown,
                 name=self.name,

@@ -87,8 +87,8 @@ def read_problem(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
     """
     if node["format"] not in READABLE_FORMATS:
         raise ConfigError(
-            f"model.json: the model was saved in format {node['format']}, and this agt reads "
-            f"format {MODEL_FORMAT}"
+            f"model.json: the model was saved in format {node['format']}, but this version "
+            f"of agt reads format {MODEL_FORMAT}"
         )
     stored = node["settings"]
     parts = {name: validate(part, stored[name], name) for name, part in SETTINGS_PARTS.items()}
@@ -159,7 +159,7 @@ def _check_size(declared_size: Any, records: Any) -> None:
     if declared_size is not None and not is_size:
         raise ValueError(f"declared_size is {declared_size!r}")
     if (declared_size is None) == (records is None):
-        raise ValueError("either declared_size or records is a number")
+        raise ValueError("exactly one of declared_size and records must be a number")
 
 
 def _describe_head(problem: Problem) -> dict[str, Any]:

@@ -133,8 +133,7 @@ class CertificateKind:
             ConfigError: the kind takes no public features, or has some already.
         """
         raise ConfigError(
-            "features: public features stand in front of a linear head: use certificate=stability, "
-            "network=()"
+            "features: public features need a linear head: use certificate=stability and network=()"
         )
 
     def with_learner(self, learner: Any) -> tuple["CertificateKind", Learner | None]:
@@ -150,8 +149,8 @@ class CertificateKind:
             ConfigError: the kind has no members whose learner could be chosen.
         """
         raise ConfigError(
-            f"learner={learner!r}: certificate={self.name} has no members to choose: use "
-            "certificate=votes"
+            f"learner={learner!r}: certificate={self.name} does not have members with a "
+            "learner: use certificate=votes"
         )
 
     def import_learner(self) -> Learner | None:
@@ -339,8 +338,8 @@ class CertificateKind:
             mechanism: the name of the mechanism, for the message.
         """
         raise ConfigError(
-            f"mechanism={mechanism}: certificate={self.name} trains no head whose problem could be "
-            "solved anew: train with certificate=erm"
+            f"mechanism={mechanism}: certificate={self.name} does not train a head whose "
+            "optimisation problem can be solved again: train with certificate=erm"
         )
 
     def check_tilted(self, mechanism: str) -> None:
@@ -351,8 +350,8 @@ class CertificateKind:
         """
         raise ConfigError(
             Message(
-                "mechanism={mechanism}: certificate={name} has no minimiser that a random "
-                "linear term could move: train with certificate=erm, or use "
+                "mechanism={mechanism}: certificate={name} does not have a minimiser that a "
+                "random linear term could change: train with certificate=erm, or use "
                 "{config:mechanism=release_weights}",
                 mechanism=mechanism,
                 name=self.name,
@@ -399,7 +398,7 @@ class CertificateKind:
         Raises:
             ConfigError: the kind has no method of its own, or a file is damaged.
         """
-        raise ConfigError(f"certificate={self.name} keeps nothing that a removal starts from")
+        raise ConfigError(f"certificate={self.name} does not store what a removal starts from")
 
     def removal_promise(self, reader: "FileReader", spent: float) -> "Promise":
         """Return what may be promised of a run after removals.
@@ -411,7 +410,7 @@ class CertificateKind:
         Raises:
             ConfigError: the kind has no method of its own, or a file is damaged.
         """
-        raise ConfigError(f"certificate={self.name} keeps nothing that a removal starts from")
+        raise ConfigError(f"certificate={self.name} does not store what a removal starts from")
 
     @property
     def noise(self) -> Literal["none", "seeded", "drawn"]:

@@ -150,9 +150,9 @@ class OwnVotesModel(Votes):
         if self.settings.learner is None:
             raise ConfigError(
                 Message(
-                    "{config:certificate.learner}: {learner} is known by its name alone here, "
-                    "and what a record names is not imported: agt train takes it from its "
-                    "own line, agt.fit from learner=",
+                    "{config:certificate.learner}: {learner} is only known by its name here, "
+                    "and code named in a record is not imported: give it in the command line "
+                    "of agt train, or as learner= of agt.fit",
                     learner=self.config.learner["_target_"],
                 )
             )
@@ -182,10 +182,10 @@ class OwnVotesModel(Votes):
         if new and not self.members:
             raise ConfigError(
                 Message(
-                    "{unknown} of {queries} queries were not asked when the model was made: "
-                    "of its learner votes are kept and no members, so that it answers the "
-                    "{saved} queries that it has seen and no others (a run's test "
-                    "records: {config:dataset.test}; a map of the plane asks more: "
+                    "{unknown} of {queries} queries are new, but of this model only the "
+                    "votes of its learners are stored, not the members, so it can only "
+                    "answer the {saved} queries that were given in training (a run's test "
+                    "records: {config:dataset.test}; a map of the plane needs more queries: "
                     "map_resolution=0)",
                     unknown=len(new),
                     queries=len(names),
@@ -217,7 +217,9 @@ class OwnVotesModel(Votes):
             shelf.json(CONSTANTS).get("queries"),
         )
         if type(count) is not int or count < 0:
-            raise UnsoundError(f"{shelf.folder}/{CONSTANTS}: queries is {count!r}: train again")
+            raise UnsoundError(
+                f"{shelf.folder}/{CONSTANTS}: queries is {count!r}, which is not valid: train again"
+            )
         zero, vote = torch.zeros((), dtype=torch.uint8), torch.zeros((), dtype=torch.int16)
         like = {"queries": zero.expand(count, 32), "votes": vote.expand(model.max_distance, count)}
         like["raised"] = zero.expand(model.max_distance)
@@ -225,7 +227,9 @@ class OwnVotesModel(Votes):
             tensor.numpy() for tensor in read_tensors(shelf, BALLOTS, like).values()
         )
         if not ((votes >= 0) & (votes < problem.classes)).all() or raised.max(initial=0) > 1:
-            raise UnsoundError(f"{shelf.folder}/{BALLOTS}: a vote is for no class: train again")
+            raise UnsoundError(
+                f"{shelf.folder}/{BALLOTS}: a vote is for a class that does not exist: train again"
+            )
         model = replace(
             model,
             raised=raised,
@@ -307,7 +311,8 @@ class OwnVotesKind(VotingKind):
     def __post_init__(self) -> None:
         if not isinstance(self.learner.get("_target_"), str):
             raise ValueError(
-                "learner: give ridge, logistic, or the learner's own name in learner._target_"
+                "learner: give ridge, logistic, or the full name of your own learner in "
+                "learner._target_"
             )
 
     @classmethod

@@ -147,7 +147,7 @@ class Portable:
             ValueError: the weights are a simulation's.
         """
         if released.simulated:
-            raise ValueError("a simulation is no release")
+            raise ValueError("a simulation is not a release")
         # Lemma 2 of docs/proofs/release_folder.md: no path of the owner's machine is published
         published = {key: value for key, value in source.items() if key not in _SETTINGS_LEFT_OUT}
         if "path" in published:
@@ -266,9 +266,9 @@ class Portable:
             _check_weight(weight, features, node["width"])
             _check_fields(node, len(weight))
         except (ValueError, TypeError, KeyError, AttributeError, IndexError, MemoryError) as error:
-            what = str(error) or "it takes more memory than there is"
+            what = str(error) or "it needs more memory than this machine has"
             raise ConfigError(
-                f"release={reader.folder}: cannot be read ({what}): made by another version?"
+                f"release={reader.folder}: cannot be read ({what}); perhaps another version wrote it"
             ) from None
         noise = node["noise"]
         return cls(
@@ -333,11 +333,11 @@ class Portable:
         formula = self.formula
         if formula:
             lines = VECTOR_LINES if "vectors" in formula else TABLE_LINES
-            alone = f"With NumPy and nothing else, from this folder:\n\n```python\n{lines}```\n"
+            alone = f"With only NumPy, from this folder:\n\n```python\n{lines}```\n"
         else:
             alone = (
-                "The features of this release are made by agt alone: plain NumPy does not do "
-                "here.\n"
+                "Only agt can compute the features of this release, so NumPy is not enough "
+                "to use it.\n"
             )
         sentences = "\n".join(f"- {sentence}" for sentence in self.words)
         return README_TEXT.format(name=self.name, words=sentences, alone=alone)
@@ -370,13 +370,13 @@ def _check_format(node: Mapping[str, Any], reader: Folder) -> None:
         # A claim that names this version, or none, is no earlier version's: refused below.
         if version not in (None, __version__):
             raise Superseded(
-                f"release={reader.folder}: made with mechanism.shrink=true by agt {version!r}, "
-                "as this "
-                "version does not answer: use that version"
+                f"release={reader.folder}: made with mechanism.shrink=true by agt "
+                f"{version!r}, which this version does not support: use that version"
             )
     if node["format"] != RELEASE_FORMAT:
         raise ValueError(
-            f"{RELEASE} is of format {node['format']}; this agt reads {RELEASE_FORMAT}"
+            f"{RELEASE} has format {node['format']}, but this version of agt reads "
+            f"format {RELEASE_FORMAT}"
         )
 
 
@@ -394,7 +394,7 @@ def _read_features(node: Mapping[str, Any], matrices: dict[str, np.ndarray]) -> 
     without_matrices = FeatureMap(config, node["width"])
     shapes = {name: matrix.shape for name, matrix in matrices.items()}
     if without_matrices.shapes != shapes:
-        raise ValueError(f"matrices of other shapes than {RELEASE} says")
+        raise ValueError(f"the shapes of the matrices differ from those in {RELEASE}")
     return without_matrices.with_matrices(matrices)
 
 
@@ -408,8 +408,10 @@ def _check_weight(weight: np.ndarray, features: FeatureMap, width: object) -> No
     """
     fits_features = weight.ndim == 2 and weight.shape[1] == features.outputs
     if not fits_features or weight.dtype != np.float64 or not np.isfinite(weight).all():
-        expected = f"features and width = {width} make {features.outputs} columns"
-        raise ValueError(f"weights of shape {weight.shape} and type {weight.dtype}; {expected}")
+        expected = f"features and width = {width} give {features.outputs} columns"
+        raise ValueError(
+            f"the weights have shape {weight.shape} and type {weight.dtype}; {expected}"
+        )
 
 
 def _read_arrays(content: bytes) -> dict[str, np.ndarray]:
@@ -435,8 +437,8 @@ def _read_arrays(content: bytes) -> dict[str, np.ndarray]:
             packings = {entry.compress_type for entry in entries}
             if size > MAX_ARRAY_BYTES or not packings <= {ZIP_STORED, ZIP_DEFLATED}:
                 raise ValueError(
-                    f"{WEIGHTS} would unpack to {size:,} bytes, or is packed in an odd way: it is "
-                    "not read"
+                    f"{WEIGHTS} was not read, because it would unpack to {size:,} bytes, or "
+                    "is packed in an unusual way"
                 )
             for entry in entries:
                 name = entry.filename.removesuffix(".npy")
@@ -444,7 +446,7 @@ def _read_arrays(content: bytes) -> dict[str, np.ndarray]:
                     # Read without a size, it would unpack more than the head says.
                     arrays[name] = _read_array(file.read(entry.file_size))
     except (BadZipFile, ZlibError, NotImplementedError, RuntimeError, OSError, EOFError) as error:
-        raise ValueError(f"{WEIGHTS} is no npz: {error}") from None
+        raise ValueError(f"{WEIGHTS} is not a valid npz file: {error}") from None
     return arrays
 
 
@@ -456,7 +458,7 @@ def _read_array(content: bytes) -> np.ndarray:
     """
     head = _NPY_HEAD.match(content)
     if head is None:
-        raise ValueError(f"{WEIGHTS} holds what is no array of numbers")
+        raise ValueError(f"{WEIGHTS} contains something that is not an array of numbers")
     dtype, in_fortran_order, shape_text = (part.decode() for part in head.groups())
     shape = tuple(int(size) for size in shape_text.split(",") if size.strip())
     order: Literal["F", "C"] = "F" if in_fortran_order == "True" else "C"
@@ -475,27 +477,30 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
     noise = node["noise"]
     texts = [node["name"], *classes, *node["words"], *node.get("brief", ())]
     if not node["words"] or not all(isinstance(text, str) for text in texts):
-        raise ValueError("name, classes and words are no text")
+        raise ValueError("name, classes and words must be text")
     if not all(text.isprintable() for text in texts):
-        raise ValueError("words that no terminal should be sent")
+        raise ValueError("words contain control characters, which must not be sent to a terminal")
     is_one_row_of_two_classes = rows == 1 and len(classes) == 2
     if rows != len(classes) and not is_one_row_of_two_classes:
-        raise ValueError(f"{len(classes)} classes, and weights of {rows}")
+        raise ValueError(f"there are {len(classes)} classes, but weights of {rows}")
     are_numbers = all(
         type(number) in (int, float) and isfinite(number) for number in noise.values()
     )
     mechanism = node.get("mechanism", mechanism_from_noise(noise))
     if not isinstance(mechanism, str) or not mechanism.isidentifier():
-        raise ValueError(f"mechanism is {mechanism!r}, no name")
+        raise ValueError(f"mechanism is {mechanism!r}, which is not a name")
     names = set(noise)
     if "mechanism" in node:  # of the user's own, whose constants have names of their own
         are_names = all(map(str.isidentifier, noise)) and not _ANSWER_METRICS & names
     else:
         are_names = names <= _NOISE_CONSTANTS
     if not {"sigma", "step"} <= names or not are_names or not are_numbers:
-        raise ValueError("noise is described by other numbers")
+        raise ValueError("noise must have the numbers sigma and step, and no unknown ones")
     if node["dtype"] not in ("float32", "float64") or not isinstance(node["source"], Mapping):
-        raise ValueError(f"dtype is {node['dtype']}, its source {type(node['source']).__name__}")
+        raise ValueError(
+            f"dtype is {node['dtype']} (must be float32 or float64), and source is of "
+            f"type {type(node['source']).__name__} (must be a mapping)"
+        )
 
 
 def check_printable(dataset: Dataset, words: Sequence[str]) -> None:
@@ -508,9 +513,8 @@ def check_printable(dataset: Dataset, words: Sequence[str]) -> None:
     for text in (dataset.name, *dataset.classes, *words):
         if not text.isprintable():
             raise ConfigError(
-                f"{text!r} has control characters, and nobody could read the release: rename the "
-                "class, column or "
-                "dataset, and train again"
+                f"{text!r} has control characters, which would make the release unreadable: "
+                "rename the class, column or dataset, and train again"
             )
 
 
@@ -520,23 +524,19 @@ def _check_no_formulas(portable: Portable, folder: Path) -> None:
         cells = _CELL_END.split(normalize("NFKC", name))
         if any(_FORMULA.match(cell) for cell in cells):
             raise ConfigError(
-                f"release={folder}: a spreadsheet would take the class {name!r} for a formula: if "
-                "you trust it, give "
-                "digest=sha256:... as whoever published the release told you"
+                f"release={folder}: a spreadsheet program would interpret the class {name!r} "
+                "as a formula: if you trust it, give digest=sha256:... as the publisher of the "
+                "release gave it to you"
             )
 
 
-README_TEXT = """# Released weights: {name}
-
-{words}
-
-Answers from these weights spend nothing more, however many. To label the rows of a file of queries:
-
-    agt predict release=THIS_FOLDER inputs=queries.csv
-
-{alone}
-Every file's hash is in `manifest.json`; the hash of that file is the digest of this release.
-"""
+README_TEXT = (
+    "# Released weights: {name}\n\n{words}\n\nAnswers from these weights do not spend "
+    "any more budget, however many there are. To label the rows of a file of "
+    "queries:\n\n    agt predict release=THIS_FOLDER inputs=queries.csv\n\n{alone}\nThe "
+    "hash of every file is in `manifest.json`; the hash of that file is the digest of "
+    "this release.\n"
+)
 _LABEL = """\
     f = w @ np.append(x / max(np.linalg.norm(x), r["radius"], 1e-300), r["bias"])
     print(r["classes"][int(f[0] > 0) if len(f) == 1 else f.argmax()])

@@ -59,11 +59,10 @@ from agt.unlearning.promise import Promise, Removal, RemovalBudget
 from agt.unlearning.sentences import Remark, Value
 
 _PREDICTED = (
-    "not proved, as a seed makes the noise: records can be removed later; with noise that nobody "
-    "can predict the model "
-    "would then be"
+    "not proved, because the noise comes from a seed: records can be removed later; with "
+    "unpredictable noise the model would then be"
 )
-SEEDED = "SIMULATION: the noise comes from certificate.seed={seed}, so that it hides nothing"
+SEEDED = "SIMULATION: the noise comes from certificate.seed={seed}, so it does not hide anything"
 STATE, NUMBERS = "removal.safetensors", "removal.json"
 _MATRICES = ("weight", "tilt", "noise", "reference", "hessian", "gram")
 _NUMBERS = ("norm", "residual", "allowed", "count", "removed")
@@ -186,40 +185,37 @@ class RemovalModel(LinearModel):
         if budget is None:
             away = upward(next_up(2 * config.tolerance / self.known.objective.strength))
             return (
-                f"records can be removed later: the weights are then within {away} (l2) of those "
-                "that training without "
-                "them gives; least squares, and no noise is needed",
+                f"records can be removed later: the weights are then within {away} (l2) of "
+                "those of training without them; for least squares, this needs no noise",
             )
         within = (
-            f"as long as the removals' error stays below {budget:.4g} (gradient norm), of which "
-            "the optimiser left "
-            f"{self.state.residual:.2g}"
+            f"as long as the error of the removals stays below {budget:.4g} (gradient norm), "
+            f"of which the optimiser already uses {self.state.residual:.2g}"
         )
         close = f"({config.eps:g}, {config.delta:g})-close to one trained without them"
         spread = f"of standard deviation {config.sigma:g} in every coordinate"
         drawn = () if config.seed is None else (SEEDED.format(seed=config.seed),)
         if config.masking == "loss":
             return (
-                "not proved: as published, records can be removed later and the model is then "
-                f"{close}, {within}",
-                f"their error is to be hidden by a random linear term in the loss, {spread}; the "
-                "published proof takes the "
-                "error for independent of that term, and the weights depend on it: "
-                "certificate.masking=output is proved",
+                "not proved here: records can be removed later; the paper claims that the "
+                f"model is then {close}, {within}",
+                f"a random linear term in the loss, {spread}, should hide their error; the "
+                "published proof assumes that the error is independent of that term, but the "
+                "weights depend on the term: certificate.masking=output is proved",
                 *drawn,
             )
         lead = (
-            "records can be removed later: what is served is then"
+            "records can be removed later: the weights that are used for answers are then"
             if config.seed is None
             else _PREDICTED
         )
         return (
             f"{lead} {close}, {within}",
-            f"their error is hidden by noise on the weights that are served, {spread}: drawn "
-            "exactly, rounded to "
-            f"multiples of {step_of(config.sigma):.3g}, and drawn anew at each update",
-            "the weights without noise stay in the run's folder: of these nothing but a distance "
-            "is promised",
+            "their error is hidden by noise on the weights that are used for answers, "
+            f"{spread}: drawn exactly, rounded to multiples of {step_of(config.sigma):.3g}, "
+            "and drawn again at each update",
+            "the weights without noise stay in the run's folder, and for them only the "
+            "distance is guaranteed",
             *drawn,
         )
 
@@ -282,15 +278,15 @@ def _read_state(
         ) from None
     if not np.array_equal(noise, state.noise):
         raise UnsoundError(
-            f"{shelf.folder}/{MODEL}: the weights served are not those of {STATE}: train again"
+            f"{shelf.folder}/{MODEL}: the weights used for answers differ from those in "
+            f"{STATE}: train again"
         )
     objective = public_numbers(config, problem, features, state.tilt).objective
     for key, value in (("loss", objective.loss), ("strength", objective.strength)):
         if numbers.get(key) != value:
             raise UnsoundError(
-                f"{shelf.folder / NUMBERS}: {key} is {numbers.get(key)} and the run's "
-                f"configuration implies {value}: train "
-                "again"
+                f"{shelf.folder / NUMBERS}: {key} is {numbers.get(key)}, but the run's "
+                f"configuration implies {value}: train again"
             )
     return state
 
@@ -305,7 +301,8 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
     regularised_by = "weight_decay"
     own_erasure = "newton"
     retraining_refusal = Message(
-        "certificate=removal draws noise: {config:agt unlearn} removes records from such a run"
+        "certificate=removal would draw new noise in another training: remove records from "
+        "such a run with {config:agt unlearn}"
     )
 
     @property
@@ -339,9 +336,9 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         if settings.ensemble.members > 1:
             raise ConfigError(
                 Message(
-                    "{config:ensemble.members}={members}: certificate=removal removes records "
-                    "from one head; an ensemble trains the members that had them again, "
-                    "whatever its certificate: use {config:ensemble.members}=1, or "
+                    "{config:ensemble.members}={members}: certificate=removal removes "
+                    "records from a single head, while an ensemble always trains the "
+                    "affected members again: use {config:ensemble.members}=1, or "
                     "certificate=erm",
                     members=settings.ensemble.members,
                 )
@@ -379,7 +376,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
     def check_solved_anew(self, mechanism: str) -> None:
         """Refuse: the head has noise of its own."""
         raise ConfigError(
-            f"mechanism={mechanism}: certificate=removal has noise of its own: train with "
+            f"mechanism={mechanism}: certificate=removal has its own noise: train with "
             "certificate=erm"
         )
 
@@ -430,8 +427,8 @@ def _removal_model(model: Model) -> RemovalModel:
     """Return a model of this kind as such. Raises ConfigError: it is of another kind."""
     if not isinstance(model, RemovalModel):
         raise ConfigError(
-            f"certificate={model.problem.settings.certificate.name} keeps nothing that a removal "
-            "starts from"
+            f"certificate={model.problem.settings.certificate.name} does not store what a "
+            "removal starts from"
         )
     return model
 

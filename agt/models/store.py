@@ -163,9 +163,9 @@ def _check_files_of_grid(reader: FileReader, ks: tuple[int, ...]) -> None:
     files_of_grid = {bounds_file(k).removeprefix(f"{BOUNDS}/") for k in ks}
     for name in sorted(reader.names(BOUNDS) ^ files_of_grid):
         if name in files_of_grid:
-            why = "missing, and the run's grid has this k"
+            why = "missing, although the run's grid has this k"
         else:
-            why = "of no k of the run's grid"
+            why = "not for any k of the run's grid"
         raise ConfigError(
             f"run={reader.folder}: {BOUNDS}/{name} is {why}; restore it, or train again"
         )
@@ -185,8 +185,8 @@ def check_constants(reader: FileReader, name: str, expected: Mapping[str, object
         implied = expected.get(key)
         if value != implied:
             raise UnsoundError(
-                f"{reader.folder}/{name}: {key} is {value} and the run's configuration "
-                f"implies {implied}: train again"
+                f"{reader.folder}/{name}: {key} is {value}, but the run's "
+                f"configuration implies {implied}: train again"
             )
 
 
@@ -222,19 +222,20 @@ def read_tensors(
         recorded = header.get(key)
         if recorded != value:
             raise UnsoundError(
-                f"{path}: its header says {key} = {recorded}, expected {value}; train again"
+                f"{path}: its header says {key} = {recorded}, but should say {value}: train again"
             )
     if tensors.keys() != expected.keys():
         raise UnsoundError(
-            f"{path}: holds {sorted(tensors)}, expected {sorted(expected)}; train again"
+            f"{path}: contains {sorted(tensors)}, but should contain {sorted(expected)}: "
+            "train again"
         )
     for key, tensor in tensors.items():
         dtype = expected[key].dtype
         shape = expected[key].shape
         if tensor.shape != shape or tensor.dtype != dtype:
             raise UnsoundError(
-                f"{path}: {key} is {tensor.dtype} {tuple(tensor.shape)}, "
-                f"expected {dtype} {tuple(shape)}; train again"
+                f"{path}: {key} is {tensor.dtype} {tuple(tensor.shape)}, but should be "
+                f"{dtype} {tuple(shape)}: train again"
             )
         is_refused = ~torch.isfinite(tensor) if finite else torch.isnan(tensor)
         if bool(is_refused.any()):

@@ -235,7 +235,7 @@ class FlipModel(VotesModel):
         )
         ends = [0, *kept["ends"].tolist()]
         if ends != sorted(ends):
-            raise UnsoundError(f"{shelf.folder / MODEL}: ends must not fall: train again")
+            raise UnsoundError(f"{shelf.folder / MODEL}: the ends must not decrease: train again")
         like = {"pulls": few.int().expand(ends[-1], width), "given": few.short().expand(ends[-1])}
         lie = {name: tensor.numpy() for name, tensor in read_tensors(shelf, FLIPS, like).items()}
         members = [
@@ -248,13 +248,13 @@ class FlipModel(VotesModel):
             for one in members
         ):
             raise UnsoundError(
-                f"{shelf.folder / FLIPS}: pulls too long to count exactly, or labels of no class: "
-                "train again"
+                f"{shelf.folder / FLIPS}: the pulls are too long to be counted exactly, or a "
+                "label is not a class: train again"
             )
         model = bare._of(members)
         if not torch.equal(model.weight, kept["weight"]):
             raise UnsoundError(
-                f"{shelf.folder / MODEL}: the weights are not those of {FLIPS}: train again"
+                f"{shelf.folder / MODEL}: the weights differ from those in {FLIPS}: train again"
             )
         return model
 

@@ -169,8 +169,8 @@ def _inverse(matrix: np.ndarray) -> np.ndarray:
         )
     except LinAlgError:
         raise UnsoundError(
-            "the Hessian is not positive definite in floating point: training.weight_decay is too "
-            "small for this data"
+            "training.weight_decay is too small for this data, because the Hessian is not "
+            "positive definite in floating point: give a larger one"
         ) from None
     return inverse
 
@@ -313,7 +313,8 @@ class RemovableHead:
         left = self.count - len(features)
         if left < 0 or (remaining is not None and len(remaining) != left):
             raise ValueError(
-                f"{len(features)} records cannot be removed of {self.count} with these others left"
+                f"{len(features)} of {self.count} records cannot be removed while these "
+                "other records stay"
             )
         x = np.ascontiguousarray(features, dtype=np.float64)
         check_norms(x)
@@ -341,7 +342,7 @@ class RemovableHead:
             ValueError: another number of records.
         """
         if len(features) != self.count:
-            raise ValueError(f"{len(features)} records are given, and {self.count} are left")
+            raise ValueError(f"{len(features)} records were given, but {self.count} are left")
         self.residual, best = math.inf, self.weight
         for _ in range(PASSES):
             gradient = self.objective.gradient(self.weight, features, targets, self.tilt)
@@ -422,7 +423,7 @@ class RemovableHead:
         after = (before + force.error + solved + curved) * COVER + SQUARE_UNDERFLOW_ALLOWANCE
         if not math.isfinite(after):
             raise UnsoundError(
-                "a bound on the residual is not finite: nothing is removed; train again"
+                "a bound on the residual is not finite, so nothing was removed: train again"
             )
         self.weight, self.residual = moved, after
         return NewtonStep(before, after, solved + force.error, curved, fresh, length)

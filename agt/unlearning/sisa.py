@@ -74,8 +74,8 @@ def retrain_affected(
     ensemble = problem.settings.ensemble
     if not problem.settings.ensembled:
         raise CheckError(
-            "method=sisa: the run is one model, and each record is in it (ensemble.members=1): "
-            f"{INSTEAD}"
+            "method=sisa: the run is a single model that was trained on all records "
+            f"(ensemble.members=1): {INSTEAD}"
         )
     try:
         kept = [
@@ -83,7 +83,8 @@ def retrain_affected(
         ]
     except ConfigError as error:
         raise CheckError(
-            f"method=sisa: the run tells not what each member was trained on ({error}): {INSTEAD}"
+            "method=sisa: the run does not record what each member was trained on "
+            f"({error}): {INSTEAD}"
         ) from None
     dealt = member_records(problem.dataset.train, ensemble)
     touched = tuple(i for i, records in enumerate(dealt) if fingerprint(records) != kept[i].digest)
@@ -108,9 +109,8 @@ def _check_features(member: Model, shard: Dataset) -> None:
     """
     if not member.has_features_of(shard):
         raise CheckError(
-            "method=sisa: the public rows that the features are made from "
-            "(certificate.features.public) are others now, so "
-            f"every member would be: {INSTEAD}"
+            "method=sisa: the public rows from which the features are computed "
+            f"(certificate.features.public) changed, so every member would change: {INSTEAD}"
         )
 
 
@@ -183,7 +183,8 @@ def answerable(
     pending = np.asarray(pending)
     if pending.shape != labels.shape[:1] or (pending < 0).any():
         raise ValueError(
-            f"pending requests {pending} are not one count for each of {len(labels)} members"
+            f"the pending requests {pending} are not one count for each of the {len(labels)} "
+            "members"
         )
     # Lemma 3 of docs/proofs/sisa.md
     known = pending[:, None] <= distances

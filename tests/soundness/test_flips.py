@@ -379,17 +379,20 @@ def test_it_is_read_back_whole() -> None:
 CHANGES: dict[str, tuple[Callable[[Pulled], Pulled], str]] = {
     "other labels": (
         lambda one: one._replace(given=(one.given + 1) % 3),
-        "the weights are not those of",
+        "the weights differ from those in",
     ),
-    "other pulls": (lambda one: one._replace(pulls=one.pulls // 2), "the weights are not those of"),
-    "no class": (lambda one: one._replace(given=one.given + 3), "labels of no class"),
+    "other pulls": (
+        lambda one: one._replace(pulls=one.pulls // 2),
+        "the weights differ from those in",
+    ),
+    "no class": (lambda one: one._replace(given=one.given + 3), "a label is not a class"),
     "too long": (
         lambda one: one._replace(pulls=np.full_like(one.pulls, 2**29)),
-        "too long to count exactly",
+        "too long to be counted exactly",
     ),
     "too long below": (
         lambda one: one._replace(pulls=np.full_like(one.pulls, -(2**31))),
-        "too long to count exactly",
+        "too long to be counted exactly",
     ),
 }
 
