@@ -43,7 +43,7 @@ from agt.ledger.payer import NoPayer
 from agt.mechanisms.claims import Accounting, Claim, Counting, neighbours_of
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.weights_mechanism import WeightsMechanism
-from agt.models.description import describe, problem_of
+from agt.models.description import describe, read_problem
 from agt.models.ensemble import made_by
 from agt.models.erm import ErmKind
 from agt.models.fitting import fit as fit_model, load as load_model
@@ -383,7 +383,9 @@ class Fitted:
                 release.reserve()
                 released = release.draw()
                 lines = release.reserved_claim.lines()
-                return replace(Portable.of(release.head, released, {}, lines), slope=released.slope)
+                return replace(
+                    Portable.from_release(release.head, released, {}, lines), slope=released.slope
+                )
 
     def _doubt(self, claim: Claim) -> None:
         for line in claim.doubts(self.model.problem.dataset.declared_size):
@@ -774,7 +776,7 @@ def load(
     try:
         node = json.loads(content)
         problem, recorded = (
-            problem_of(node, how),
+            read_problem(node, how),
             tuple(map(Condition.from_json, node["conditions"])),
         )
         classes = np.array(node["classes"], dtype=node["dtype"])

@@ -1,4 +1,4 @@
-"""What is trained, on what, and what it is compared with: the values that a run is made of."""
+"""The input of a training: the settings, and the records together with them (``Problem``)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -25,19 +25,24 @@ from agt.training.recipe import Recipe
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything about a training but its data, every part of it typed.
+    """All settings of a training, checked against each other.
 
     Attributes:
-        model: the head.
-        training, relation, kgrid, compute, ensemble: as in settings.py.
-        certificate: the kind of certificate, with its settings (models/kind.py).
-        noise: DP-SGD's noise inside training; None: none.
-        choices: what these settings were chosen on, for condition e.
-        learner: what ``certificate.learner`` names, where it is the user's own and a training may
+        model: the description of the head.
+        training: the loss, learning rate, batches and seed.
+        relation: which datasets are neighbours.
+        kgrid: the values of k to certify at.
+        compute: the device, and how much memory to use.
+        certificate: the kind of certificate, with its own settings (agt/models/kind.py).
+        ensemble: how many members there are, and how they vote.
+        noise: DP-SGD's noise inside training; None: no noise.
+        choices: the fact of condition e that says what these settings were chosen on.
+        learner: the learner of the user's own that ``certificate.learner`` names, if training may
             use it; else None.
 
     Raises:
-        ConfigError: parts that do not go together, or a case that no proof covers; by key.
+        ConfigError: settings do not go together, or no proof covers them together; the message
+            names the setting.
     """
 
     model: HeadBuilder
@@ -60,27 +65,27 @@ class Settings:
 
     @property
     def ensembled(self) -> bool:
-        """Whether each member of an ensemble is a model of its own."""
+        """Whether there is an ensemble, each of whose members is a model of its own."""
         return self.certificate.has_member_models(self.ensemble)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A dataset and the settings to train with.
+    """A dataset and the settings to train with, checked against each other.
 
     Attributes:
-        dataset: features as the head takes them.
-        settings: everything else.
-        initial: ``weight.0``, ``bias.0``, ...: dense layers that the head starts from, where there
-            are any.
-        records: how many records were trained on, or each member of an ensemble was, where
-            ``dataset`` no longer holds them: a model read back without its data. It matters only
-            where no size was declared.
+        dataset: the records, with features as the head takes them.
+        settings: everything else about the training.
+        initial: ``weight.0``, ``bias.0``, ``weight.1``, ... -> the parameters of the dense layers
+            that the head starts from; None: the seed makes them.
+        records: how many records the model, or each member of the ensemble, was trained on, where
+            ``dataset`` no longer holds them because the model was read back without its data. It
+            matters only if no size was declared.
 
     Raises:
-        ConfigError: a vote of margins, and not two classes; more classes than a vote names; ids
-            that may hold labels where labels flip, or that do without where none does; members, and
-            units of several rows that nothing names.
+        ConfigError: the vote is of margins and there are not two classes; there are more classes
+            than a vote can name; ids may hold labels under a relation of labels, or the opposite;
+            or units of several rows, which members would share, have no names.
     """
 
     dataset: Dataset
@@ -110,51 +115,70 @@ class Problem:
 
     @property
     def recipe(self) -> Recipe:
-        """How to train, the records aside; what the settings leave to the recipe is settled
-        here, and nowhere else.
+        """How to train, apart from the records, with numbers in place of what the recipe decides.
+
+        Nothing else resolves the settings that are left to the recipe.
         """
-        s, size = self.settings, self.dataset.declared_size
-        records = size or self.trained_on
-        rows = s.relation.unit_rows
-        training = s.certificate.resolve(s.training, self.classes, records, rows)
-        return Recipe(self.classes, training, s.relation, s.kgrid, s.compute, size)
+        settings = self.settings
+        declared_size = self.dataset.declared_size
+        training = settings.certificate.resolve(
+            settings.training,
+            self.classes,
+            declared_size or self.trained_on,
+            settings.relation.unit_rows,
+        )
+        return Recipe(
+            self.classes,
+            training,
+            settings.relation,
+            settings.kgrid,
+            settings.compute,
+            declared_size,
+        )
 
     @property
     def plan(self) -> BatchPlan:
-        """The plan of batches."""
+        """The plan of batches of a training on all records."""
         return self.recipe.plan(self.trained_on)
 
     @property
     def trained_on(self) -> int:
-        """How many records."""
+        """The number of training records, of all members together."""
         if self.records is None:
             return len(self.dataset.train)
-        return self.records if isinstance(self.records, int) else sum(self.records)
+        if isinstance(self.records, int):
+            return self.records
+        return sum(self.records)
 
     @property
     def counts(self) -> int | tuple[int, ...]:
-        """How many records; of an ensemble, how many each member trained on."""
+        """The number of training records; of an ensemble, the number of each member."""
         ensemble = self.settings.ensemble
         if self.records is not None:
             return self.records
         if ensemble.members == 1:
             return self.trained_on
-        return tuple(
-            np.bincount(
-                shards(self.dataset.train.units, ensemble), minlength=ensemble.members
-            ).tolist()
-        )
+        shard_of_record = shards(self.dataset.train.units, ensemble)
+        records_by_member = np.bincount(shard_of_record, minlength=ensemble.members)
+        return tuple(records_by_member.tolist())
 
     def on(self, dataset: Dataset, records: int | None = None) -> "Problem":
-        """The same settings on other data: a member's shard; and how many records that had,
-        where they are not there.
+        """Return this problem with other data, such as the shard of one member.
+
+        Args:
+            dataset: the data, prepared in the same way.
+            records: how many records it had, if ``dataset`` does not hold them.
         """
         return replace(self, dataset=dataset, records=records)
 
 
 def check_units_named(settings: Settings, train: Records) -> None:
-    """Raise ConfigError where units of several rows are not named, and each row would go to a
-    member of its own.
+    """Refuse an ensemble on units of several rows that have no names.
+
+    Each row would be dealt to a member by itself, so that one unit could change several members.
+
+    Raises:
+        ConfigError: there are several members and rows of a unit, and ``train`` names no units.
     """
     rows = settings.relation.unit_rows
     if settings.ensemble.members > 1 and rows > 1 and not train.units_named:

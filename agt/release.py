@@ -34,7 +34,7 @@ from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
 from agt.mechanisms.mechanism import MECHANISMS, Mechanism
 from agt.mechanisms.mechanism_config import AnyMechanism
 from agt.mechanisms.output import Output
-from agt.mechanisms.planning import Evidence
+from agt.mechanisms.planning import QueryEvidence
 from agt.mechanisms.quantile import CertifiedQuantile, release_quantile
 from agt.mechanisms.totals import claim_of_labels, total_of_weights
 from agt.mechanisms.weights_mechanism import ReleasedWeights, WeightsMechanism
@@ -164,7 +164,9 @@ class Release(Generic[Drawn]):
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> Drawn:
         raise NotImplementedError
 
-    def expected_accuracy(self, model: Model, evidence: Evidence, features: np.ndarray) -> float:
+    def expected_accuracy(
+        self, model: Model, evidence: QueryEvidence, features: np.ndarray
+    ) -> float:
         """Return the expected accuracy of what is released; private.
 
         Args:
@@ -314,7 +316,9 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         answers = dict(zip(keys, labels, strict=True))
         return [self.questions.labels(self.terms.payer.keep(reservation, answers))]
 
-    def expected_accuracy(self, model: Model, evidence: Evidence, features: np.ndarray) -> float:
+    def expected_accuracy(
+        self, model: Model, evidence: QueryEvidence, features: np.ndarray
+    ) -> float:
         kind = MECHANISMS[self.claim.mechanism]
         return evidence.expected_accuracy(kind.of(self.claim.guarantee, evidence.classes))
 
@@ -369,7 +373,7 @@ class NumberRelease(Release[int]):
         return release_quantile(
             evidence,
             mechanism.fraction,
-            self.model.farthest,
+            self.model.max_distance,
             mechanism.guarantee,
             self.terms.randomness,
         )
@@ -415,7 +419,9 @@ class WeightsRelease(Release[ReleasedWeights]):
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> ReleasedWeights:
         return self.mechanism.draw(self.head, self.terms.randomness)
 
-    def expected_accuracy(self, model: Model, evidence: Evidence, features: np.ndarray) -> float:
+    def expected_accuracy(
+        self, model: Model, evidence: QueryEvidence, features: np.ndarray
+    ) -> float:
         head = self.mechanism.releasable_head(model)
         return self.mechanism.expected_accuracy(head, features, evidence.labels)
 

@@ -507,10 +507,10 @@ class Certificate(AuditKind):
                 "be trained with the same noise: train a run with the same settings and "
                 "noise.seed=NUMBER, and audit that one"
             )
-        if self.farthest > max(model.farthest, 1):
+        if self.farthest > max(model.max_distance, 1):
             console.note(
                 f"audit.farthest={self.farthest} exceeds the largest k of the run's grid, "
-                f"{model.farthest}: give a smaller number"
+                f"{model.max_distance}: give a smaller number"
             )
         then, now = opened.trained.finished.environment, Run.at(record.folder).environment
         other = [
@@ -907,9 +907,9 @@ class Auditor:
             farthest = int(self.known.stable_distance.max(initial=0))
             if farthest:
                 queries = np.concatenate(
-                    [queries, self.roots_of(self.model, min(farthest, self.model.farthest))]
+                    [queries, self.roots_of(self.model, min(farthest, self.model.max_distance))]
                 )
-            reach = np.minimum(self.model.certify(queries).stable_distance, self.model.farthest)
+            reach = np.minimum(self.model.certify(queries).stable_distance, self.model.max_distance)
             asked = int((reach >= 1).sum())
             within = int(
                 bounds_of(self.model)

@@ -56,7 +56,7 @@ from torch.nn import functional as F
 
 from agt.data.records import Records
 from agt.errors import ConfigError
-from agt.models.box import BoxModel, start_from
+from agt.models.box import BoxModel, copy_initial_parameters
 from agt.numeric import gaussian_epsilon
 from agt.problem import Problem
 from agt.relations.relation import BoundSums
@@ -327,7 +327,7 @@ class NoisyTraining:
         problem = self.problem
         shape = problem.dataset.train.features.shape[1:]
         module = problem.settings.model.build(shape, problem.classes, problem.settings.training)
-        start_from(module, problem.initial or {})
+        copy_initial_parameters(module, problem.initial or {})
         return module
 
     @cached_property

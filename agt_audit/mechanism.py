@@ -827,7 +827,7 @@ class MechanismAudit(AuditKind):
         )
         found = search(labelling, worth, anchors, self.neighbours, self.segments, given.seed)
         return labelling.claim, None if found is None else audit_pair(
-            labelling.mechanism, found, plan, model.farthest
+            labelling.mechanism, found, plan, model.max_distance
         )
 
     def _quantile(
@@ -853,7 +853,7 @@ class MechanismAudit(AuditKind):
         if found is None or not found.moved:
             return claim, None
         sides = np.array([found.first.evidence]), np.array([found.second.evidence])
-        return claim, audit_quantile(mechanism, sides, model.farthest, plan, found.where)
+        return claim, audit_quantile(mechanism, sides, model.max_distance, plan, found.where)
 
     def _without_data(self, mechanism: AnyMechanism, plan: TrialPlan) -> Audited:
         self._check_values(mechanism)

@@ -178,7 +178,7 @@ def gap_of_the_grid(seed: int) -> Finding:
     labelling = Labelling.judged(model, mechanism, None, "paper")
     found = search(labelling, partial(expected_bound, mechanism, plan=plan), points, 2, 4, seed)
     assert found is not None, "there is a decision line between two clouds"
-    return audit_pair(mechanism, found, plan, model.farthest)[1]
+    return audit_pair(mechanism, found, plan, model.max_distance)[1]
 
 
 def jump_of_the_evidence(seed: int) -> Finding:

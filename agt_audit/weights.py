@@ -219,7 +219,7 @@ def farthest(
         head = other.linear_head
         assert head is not None
         where = f"the run's own data, and the same data {edit}"
-        pairs.append((head, Heads(mine, head.trained.weight.numpy(), model.moves, where)))
+        pairs.append((head, Heads(mine, head.trained.weight.numpy(), model.l2_sensitivity, where)))
     return max(
         (pair for pair in pairs if pair[1].apart), key=lambda pair: pair[1].apart, default=None
     )

@@ -30,7 +30,7 @@ from pydantic.dataclasses import dataclass as validated
 from agt.errors import ConfigError, nearest
 from agt.mechanisms.claims import Accounting
 from agt.mechanisms.composition import BOUNDS, PUBLISHED_BOUNDS
-from agt.models.box import start_from
+from agt.models.box import copy_initial_parameters
 from agt.models.model import Model
 from agt.settings import STRICT, Positive, RelationName, validate
 from agt_cli.config_files import experiments_dir
@@ -312,7 +312,7 @@ class Entry:
         head = settings.model.build(records.features.shape[1:], prepared.classes, changed)
         initial = prepared.problem(settings).initial
         if initial:
-            start_from(head, initial)
+            copy_initial_parameters(head, initial)
         return Bench(
             head,
             prepared.classes,

@@ -41,7 +41,7 @@ from agt.data.dataset import Dataset
 from agt.data.records import Records
 from agt.errors import ConfigError, nearest
 from agt.mechanisms.mechanism import MECHANISMS
-from agt.mechanisms.planning import Budget, Evidence, afford
+from agt.mechanisms.planning import Budget, QueryEvidence, afford
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, weights_budget
 from agt.models.linear import LinearModel
 from agt.models.model import accuracy
@@ -386,7 +386,7 @@ def private_labels(
             f"{entry.artifact.id}: release_weights needs certificate=stability and model=linear"
         )
     phi, theta = model.phi(test.features), model.trained.weight.numpy()
-    sigma = noise_scale(model.moves, weights_budget(budget.eps, budget.delta))
+    sigma = noise_scale(model.l2_sensitivity, weights_budget(budget.eps, budget.delta))
     noise = (
         np.random.default_rng(draw).standard_normal(theta.shape) for draw in range(budget.queries)
     )
@@ -394,7 +394,7 @@ def private_labels(
 
 
 def sold(
-    evidence: Evidence, name: str, budget: Budget, bounds: tuple[str, ...]
+    evidence: QueryEvidence, name: str, budget: Budget, bounds: tuple[str, ...]
 ) -> tuple[float, Answers]:
     """The expected accuracy of labels sold one by one, each with noise of its own, and the
     labels.

@@ -28,7 +28,7 @@ from agt.certificates.conditions import Condition
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.data.ids import keyed_hash
 from agt.errors import ConfigError
-from agt.mechanisms.planning import Evidence
+from agt.mechanisms.planning import QueryEvidence
 from agt.mechanisms.published import published_vote
 from agt.models.model import Model
 from agt.provenance import code_digest, default_threads, machine, targets
@@ -97,7 +97,7 @@ class Finished(Standing):
     classes: tuple[str, ...]
     ks: tuple[int, ...]
 
-    def evidence(self, vote: str = "certified") -> Evidence:
+    def evidence(self, vote: str = "certified") -> QueryEvidence:
         """What mechanisms see of the test records."""
         column = (
             "published_distance"
@@ -107,7 +107,7 @@ class Finished(Standing):
         gap = self.frame["gap"].to_numpy() if "gap" in self.frame else None
         prediction, labels = self.frame["prediction"].to_numpy(), self.frame["label"].to_numpy()
         votes = prediction if gap is not None else None
-        return Evidence(
+        return QueryEvidence(
             labels, prediction, self.frame[column].to_numpy(), len(self.classes), gap, votes
         )
 

@@ -158,7 +158,7 @@ class Labelling:
             if len(piece) < count:
                 on_piece = partial(_shifted_progress, on_progress, start, len(piece), count)
             prediction, evidence = self.evidence(piece, on_piece)
-            yield self.mechanism.release(prediction, evidence, randomness, self.model.farthest)
+            yield self.mechanism.release(prediction, evidence, randomness, self.model.max_distance)
             start += len(piece)
 
     def evidence(

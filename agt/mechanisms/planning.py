@@ -37,7 +37,7 @@ BestLabels = tuple[int, str]  # (how many queries, by which mechanism)
 
 
 @dataclass(frozen=True)
-class Evidence:
+class QueryEvidence:
     """What mechanisms read of queries whose true labels are known: private.
 
     Attributes:
@@ -65,7 +65,7 @@ class Evidence:
         labels: np.ndarray,
         classes: int,
         counting: Counting = "distance",
-    ) -> "Evidence":
+    ) -> "QueryEvidence":
         """Return the evidence of queries that were certified.
 
         Args:
@@ -200,7 +200,7 @@ def weights_options(
     return options
 
 
-def applicable(evidence: Evidence, published: bool = False) -> tuple[str, ...]:
+def applicable(evidence: QueryEvidence, published: bool = False) -> tuple[str, ...]:
     """Return the names of the mechanisms that can answer these queries.
 
     Args:
@@ -243,7 +243,7 @@ def _guarantee_per_query(
     return per_query(kind, budget.eps, budget.delta, budget.queries, bounds)
 
 
-def planned_release(evidence: Evidence, name: str, budget: Budget) -> PlannedRelease | None:
+def planned_release(evidence: QueryEvidence, name: str, budget: Budget) -> PlannedRelease | None:
     """Return what labels by a mechanism give at a budget; None: the budget allows none."""
     try:
         mechanism = afford(MECHANISMS[name], budget, evidence.classes)
@@ -266,7 +266,7 @@ def planned_weights(
 
 
 def max_queries_at_accuracy(
-    evidence: Evidence,
+    evidence: QueryEvidence,
     name: str,
     eps: float,
     delta: float,
@@ -324,7 +324,7 @@ class Plan:
         methods: weights mechanism -> how its expected accuracies were computed.
     """
 
-    evidence: Evidence
+    evidence: QueryEvidence
     names: tuple[str, ...]
     delta: float
     offers: tuple[PlannedRelease, ...]
@@ -371,7 +371,9 @@ def plan(
     """
     RELATIONS[model.problem.settings.relation.name].check_plan()
     certificates = model.certify(features, on_progress=on_progress)
-    evidence = Evidence.from_certificates(certificates, labels, model.problem.classes, counting)
+    evidence = QueryEvidence.from_certificates(
+        certificates, labels, model.problem.classes, counting
+    )
     options = weights_options(model, features, labels)
     names = applicable(evidence, published) if names is None else tuple(names)
     best_labels = {}
@@ -400,7 +402,7 @@ def plan(
 
 
 def best_for_one_query(
-    evidence: Evidence, names: Sequence[str], eps: float, delta: float
+    evidence: QueryEvidence, names: Sequence[str], eps: float, delta: float
 ) -> BestLabels | None:
     """Return how many queries can be answered almost as accurately as the model answers them.
 

@@ -95,7 +95,7 @@ def release_quantile(
     Args:
         distances: [n] integers >= 0, the stable distances of the queries.
         fraction: q in (0, 1].
-        max_distance: a public number that no distance exceeds, such as ``Model.farthest``.
+        max_distance: a public number that no distance exceeds, such as ``Model.max_distance``.
         guarantee: of the one number.
         source: SystemRandomness for a release; anything else is a simulation.
 

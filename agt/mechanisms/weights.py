@@ -72,7 +72,7 @@ class ReleaseWeights(GaussianWeights):
         Raises:
             ConfigError: the head has no positive bound on how far one unit moves its weights.
         """
-        return gaussian_noise(head.moves, self.guarantee)
+        return gaussian_noise(head.l2_sensitivity, self.guarantee)
 
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
         """Release the head's weights, which spends ``guarantee`` once.
@@ -84,7 +84,9 @@ class ReleaseWeights(GaussianWeights):
         Raises:
             UnsoundError: a weight is not finite: nothing is released.
         """
-        return release_weights(head.trained.weight.numpy(), head.moves, self.guarantee, source)
+        return release_weights(
+            head.trained.weight.numpy(), head.l2_sensitivity, self.guarantee, source
+        )
 
     @classmethod
     def expectation(
@@ -105,7 +107,7 @@ class ReleaseWeights(GaussianWeights):
         lengths = bound_norms(phi)
 
         def accuracy(mechanism: Self) -> float:
-            sigma = noise_scale(head.moves, mechanism.guarantee)
+            sigma = noise_scale(head.l2_sensitivity, mechanism.guarantee)
             return expected_accuracy(logits, lengths, labels, sigma)
 
         return accuracy

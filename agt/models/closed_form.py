@@ -1,7 +1,7 @@
-"""Kinds and models on public features whose certificates are in closed form, for every k at once.
+"""The base classes of kinds and models whose certificates are in closed form, for every k at once.
 
-What they share: the checks of their settings, the public feature map, and certificates a block of
-queries at a time.
+Both stand on public features. The kind checks the settings; the model makes the features of
+queries, and certifies them a block at a time.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from agt.errors import ConfigError
 from agt.messages import Message
 from agt.models.features import FeatureMap
 from agt.models.kind import BoundedQuantity, CertificateKind, UnreadReason
-from agt.models.model import Trained
+from agt.models.model import ModelDefaults
 from agt.models.shares import logistic_shares
 from agt.models.store import FEATURES, FileReader, read_tensors
 from agt.numeric import labels_of, signed_margins
@@ -33,7 +33,7 @@ from agt.training.strength import recipe_numbers, resolve_minimiser
 
 
 class ClosedFormKind(CertificateKind):
-    """A kind whose certificates are in closed form, on public features: what all of them share."""
+    """A kind of certificate in closed form, for heads or votes on public features."""
 
     training_defaults: ClassVar[Mapping[str, Any]] = {
         "loss": "binary_cross_entropy",
@@ -47,16 +47,20 @@ class ClosedFormKind(CertificateKind):
 
     @property
     def unread_settings(self) -> Mapping[str, UnreadReason]:
-        """What belongs to boxes, to random initial parameters, and to a grid."""
-        boxes = ("training.product", "compute.kernel", "compute.fragment", "compute.memory_mb")
-        return {
-            **dict.fromkeys(boxes, "no boxes"),
-            "training.seed": "no random start",
-            **dict.fromkeys(("kgrid", "kgrid.max", "kgrid.values"), "every k"),
-        }
+        """The settings of boxes, of random initial parameters, and of a grid of k."""
+        of_boxes = ("training.product", "compute.kernel", "compute.fragment", "compute.memory_mb")
+        of_grid = ("kgrid", "kgrid.max", "kgrid.values")
+        unread: dict[str, UnreadReason] = dict.fromkeys(of_boxes, "no boxes")
+        unread["training.seed"] = "no random start"
+        unread |= dict.fromkeys(of_grid, "every k")
+        return unread
 
     def with_features(self, features: FeaturesConfig) -> Self:
-        """Return the same settings on these public features. Raises ConfigError: they have some."""
+        """Return the same settings on these public features.
+
+        Raises:
+            ConfigError: the settings name public features already.
+        """
         if self.features != FeaturesConfig():
             raise ConfigError(
                 "features: the certificate already has its own features: give them in one of "
@@ -65,12 +69,13 @@ class ClosedFormKind(CertificateKind):
         return replace(self, features=features)  # type: ignore[type-var]
 
     def check(self, settings: Settings) -> None:
-        """Refuse what no closed form covers; the step size also depends on the data's declared
-        size.
+        """Refuse settings that no closed form covers.
+
+        The learning rate is checked later, because its limit depends on the data's declared size.
 
         Raises:
-            ConfigError: hidden layers, momentum, a relation, a device or noise that the proofs
-                leave out.
+            ConfigError: the head has hidden layers, training has momentum or noise in its steps,
+                the device is not the CPU, or the proofs do not cover the relation.
         """
         relation = RELATIONS[settings.relation.name]
         relation.check_head(self.covers_changed_labels(), settings.relation.unit_rows)
@@ -99,114 +104,135 @@ class ClosedFormKind(CertificateKind):
             )
 
     def covers_changed_labels(self) -> bool:
-        """Return whether the proof covers records whose labels change (relation=flip)."""
+        """Return whether the proofs cover records whose labels change (``relation=flip``)."""
         return False
 
     def check_own(self, settings: Settings) -> None:
-        """Raise ConfigError where settings are not covered by what this kind adds to all closed
-        forms.
-        """
+        """Raise ConfigError for settings that this kind refuses beyond what all closed forms do."""
 
     def _check_head(self, settings: Settings) -> None:
-        if not settings.model.linear:
-            hidden = getattr(settings.model, "hidden", None)
-            shown = (
-                Message("{config:model}: your own network")
-                if hidden is None
-                else Message("{config:model.hidden}={hidden}", hidden=list(hidden))
+        """Raise ConfigError unless the head is linear."""
+        if settings.model.linear:
+            return
+        hidden = getattr(settings.model, "hidden", None)
+        if hidden is None:
+            shown = Message("{config:model}: your own network")
+        else:
+            shown = Message("{config:model.hidden}={hidden}", hidden=list(hidden))
+        raise ConfigError(
+            Message(
+                "{shown}: certificate={name} only supports linear heads (no hidden "
+                "layers), which it trains itself: use {config:model=linear}, or "
+                "certificate=box",
+                shown=shown,
+                name=self.name,
             )
-            raise ConfigError(
-                Message(
-                    "{shown}: certificate={name} only supports linear heads (no hidden "
-                    "layers), which it trains itself: use {config:model=linear}, or "
-                    "certificate=box",
-                    shown=shown,
-                    name=self.name,
-                )
-            )
+        )
 
     def resolve(
         self, training: TrainingConfig, classes: int, size: float, unit_rows: int
     ) -> TrainingConfig:
-        """Return the settings with the recipe's numbers: those of a minimiser."""
+        """Return the training settings with the recipe's numbers for a minimiser."""
         return resolve_minimiser(training, classes, size)
 
     def distances_differ_by_one(self, settings: Settings) -> bool:
-        """Return True: a stable distance follows from how far one k moves the head, or the
-        votes.
-        """
+        """Return True: one k moves logits and votes by at most one step of stable distance."""
         return True
 
 
 @dataclass(frozen=True)
-class ClosedFormModel(Trained):
-    """A head on public features, whose stable distances are in closed form."""
+class ClosedFormModel(ModelDefaults):
+    """A head or votes on public features, whose stable distances are in closed form.
+
+    A subclass says what the logits and certificates of public features are.
+
+    Attributes:
+        features: the public feature map.
+    """
 
     features: FeatureMap
     instant: ClassVar[bool] = True
 
     @property
     def training(self) -> TrainingConfig:
-        """How it was trained, with numbers for what the settings left to the recipe."""
+        """The settings of its training, with numbers in place of what the recipe decides."""
         raise NotImplementedError
 
     @property
     def _recipe_numbers(self) -> dict[str, float | int]:
-        """What the recipe decided, under ``recipe.NAME``; nothing where every setting was a
-        number.
-        """
+        """The settings that the recipe decided, as metrics named ``recipe.SETTING``."""
         return recipe_numbers(self.training, self.settings.training.by_recipe)
 
     def phi(self, features: np.ndarray) -> np.ndarray:
-        """[n, w] public features of norm at most 1."""
+        """Return the public features of queries, [n, w], each row of norm at most 1."""
         return self.features(features, self.settings.training.dtype)
 
     def over(self, features: np.ndarray) -> np.ndarray:
-        """The same of training records, for whoever takes slices of them again and again
-        (``FeatureMap.over``).
+        """Return the public features of training records, [m, w], of which slices are read often.
+
+        They are stored, or computed slice by slice if they do not fit into the memory that
+        ``compute.memory_mb`` allows (``FeatureMap.over``).
         """
-        return self.features.over(
-            features, self.settings.training.dtype, self.settings.compute.memory_mb
-        )
+        settings = self.settings
+        return self.features.over(features, settings.training.dtype, settings.compute.memory_mb)
 
     def has_features_of(self, dataset: Dataset) -> bool:
-        """Return whether the public features are those that a dataset's public rows make."""
-        now = FeatureMap.from_dataset(self.settings.certificate.features, dataset).matrices
-        then = self.features.matrices
-        return now.keys() == then.keys() and all(
-            np.array_equal(now[name], then[name]) for name in now
-        )
+        """Return whether a dataset's public rows make this feature map, bit for bit."""
+        config = self.settings.certificate.features
+        expected = FeatureMap.from_dataset(config, dataset).matrices
+        matrices = self.features.matrices
+        if expected.keys() != matrices.keys():
+            return False
+        return all(np.array_equal(expected[name], matrices[name]) for name in expected)
 
     def check(self, features: np.ndarray) -> None:
-        """Raise ConfigError for queries of another width; whatever is finite has features."""
-        self.phi(features[:0])
+        """Raise ConfigError for queries of another shape; every finite query has features."""
+        self.phi(features[:0])  # called only because it raises
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
-        """[n, J] float64, of public features [n, w]."""
+        """Return the logits of queries with these public features.
+
+        Args:
+            phi: [n, w] public features.
+
+        Returns:
+            [n, J] float64; J is 1 for two classes under a loss of one output, else the number of
+            classes.
+        """
         raise NotImplementedError
 
     def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
-        """Certificates of queries with these public features [n, w], tabulated at these k."""
+        """Return certificates of queries with these public features.
+
+        Args:
+            phi: [n, w] public features.
+            ks: the k at which the certificates are tabulated.
+        """
         raise NotImplementedError
 
     def _all_logits(self, features: np.ndarray) -> np.ndarray:
-        parts = group().shared(
-            len(features), ROWS, lambda rows: self.logits(self.phi(features[rows]))
-        )
-        return gathered(parts, len(features))
+        """Return the logits of queries, [n, J], computed by all processes in blocks of rows."""
+
+        def block_logits(rows: slice) -> np.ndarray:
+            return self.logits(self.phi(features[rows]))
+
+        blocks = group().shared(len(features), ROWS, block_logits)
+        return gathered(blocks, len(features))
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """[n] int64 labels."""
+        """Return the labels of queries, [n] int64."""
         return labels_of(self._all_logits(features))
 
     def margins(self, features: np.ndarray) -> np.ndarray:
-        """[1, n] the logit, or logit difference, of two classes; else [classes, n] each logit
-        less the best other.
+        """Return the margins of queries: of two classes [1, n], else [C, n].
+
+        Of two classes it is the logit, or the difference of the two; of more, each logit less the
+        largest of the others.
         """
         return signed_margins(self._all_logits(features))
 
     def shares(self, features: np.ndarray) -> np.ndarray:
-        """[n, C] the sigmoid or softmax of the logits."""
+        """Return the sigmoid or softmax of the logits, [n, C]."""
         return logistic_shares(self.margins(features))
 
     def certify(
@@ -215,37 +241,41 @@ class ClosedFormModel(Trained):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Stable distances; at some k, tabulated there alone and no farther than the last."""
-        relation, grid, count = (
-            self.settings.relation.name,
-            ks or self.settings.kgrid.ks,
-            len(features),
-        )
-        parts = group().shared(
-            count,
-            ROWS,
-            lambda rows: self.certified(self.phi(features[rows]), grid),
-            row_reporter(on_progress, count),
-        )
-        known = ClosedFormCertificates.concatenate(parts, count)
-        return (
-            known
-            if ks is None
-            else Certificates(grid, relation, known.prediction, np.asarray(known.certified))
-        )
+        """Return the certificates of queries, with stable distances at every integer k.
+
+        Args:
+            features: [n, ...] the queries.
+            ks: tabulate the certificates at these k alone; their stable distances then end at the
+                last of them. None: at the grid's k.
+            on_progress: called after every block of queries.
+        """
+        grid = ks or self.settings.kgrid.ks
+        count = len(features)
+
+        def certify_block(rows: slice) -> ClosedFormCertificates:
+            return self.certified(self.phi(features[rows]), grid)
+
+        blocks = group().shared(count, ROWS, certify_block, row_reporter(on_progress, count))
+        certificates = ClosedFormCertificates.concatenate(blocks, count)
+        if ks is None:
+            return certificates
+        relation = self.settings.relation.name
+        certified = np.asarray(certificates.certified)
+        return Certificates(grid, relation, certificates.prediction, certified)
 
 
-def read_features(problem: Problem, shelf: FileReader) -> FeatureMap:
-    """The public feature map of a saved model.
+def read_features(problem: Problem, reader: FileReader) -> FeatureMap:
+    """Read back the public feature map of a saved model.
 
-    Raises ConfigError: its file is missing or damaged.
+    Raises:
+        ConfigError: its file is missing or damaged.
+        UnsoundError: a matrix has another shape than the settings imply, or is not finite.
     """
     width = int(np.prod(problem.dataset.train.features.shape[1:]))
-    bare, zero = (
-        FeatureMap(problem.settings.certificate.features, width),
-        torch.zeros((), dtype=torch.float64),
-    )
-    like = {name: zero.expand(shape) for name, shape in bare.shapes.items()}
-    return bare.with_matrices(
-        {name: matrix.numpy() for name, matrix in read_tensors(shelf, FEATURES, like).items()}
-    )
+    without_matrices = FeatureMap(problem.settings.certificate.features, width)
+    # Expanded from one number, so that the expected shapes take no memory.
+    zero = torch.zeros((), dtype=torch.float64)
+    expected = {name: zero.expand(shape) for name, shape in without_matrices.shapes.items()}
+    tensors = read_tensors(reader, FEATURES, expected)
+    matrices = {name: matrix.numpy() for name, matrix in tensors.items()}
+    return without_matrices.with_matrices(matrices)

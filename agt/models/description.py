@@ -1,8 +1,7 @@
-"""A problem without its records, as plain values: what a saved model, or a training run, keeps of
-it and reads back.
+"""A problem without its records as JSON values, which saved models and training runs store.
 
-Nothing of the data but its public constants, what is known of its conditions and, where nobody
-declared a size, how many records there were.
+Of the data they hold its public constants and what is known of its conditions. They hold the number
+of records as well if no size was declared.
 """
 
 from collections.abc import Mapping
@@ -16,16 +15,22 @@ from agt.data.dataset import Dataset
 from agt.data.labelled import query_records
 from agt.errors import ConfigError
 from agt.facts import evidence_from_json, fact_of
-from agt.models.heads import CustomNetwork, HeadConfig, LayerList, describe_layers, from_layers
+from agt.models.heads import (
+    CustomNetwork,
+    HeadBuilder,
+    HeadConfig,
+    describe_layers,
+    from_layers,
+)
 from agt.models.kinds import certificate_config
 from agt.problem import Problem, Settings
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig, validate
 from agt.training.ensemble import EnsembleConfig
 
-FORMAT = 2
-READABLE = (1, FORMAT)
-"""In format 1 facts are text."""
-PARTS: dict[str, type[Any]] = {
+MODEL_FORMAT = 2
+READABLE_FORMATS = (1, MODEL_FORMAT)
+"""The formats that this version reads. In format 1 facts are text."""
+SETTINGS_PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,
     "relation": RelationConfig,
     "kgrid": KGridConfig,
@@ -34,21 +39,25 @@ PARTS: dict[str, type[Any]] = {
 
 
 def describe(problem: Problem) -> dict[str, Any]:
-    """What ``problem_of`` reads back, to be written as JSON."""
+    """Return a problem without its records as JSON values, which ``read_problem`` reads back.
+
+    Noise in training and the device are left out: they do not belong to the saved model.
+    """
     settings = problem.settings
+    parts = (*SETTINGS_PARTS, "certificate")
     return {
-        "format": FORMAT,
+        "format": MODEL_FORMAT,
         **describe_dataset(problem),
         "choices": asdict(settings.choices),
-        "settings": {part: asdict(getattr(settings, part)) for part in (*PARTS, "certificate")},
-        "head": _head(problem),
+        "settings": {part: asdict(getattr(settings, part)) for part in parts},
+        "head": _describe_head(problem),
     }
 
 
 def describe_dataset(problem: Problem) -> dict[str, Any]:
-    """What ``dataset_of`` reads back: a part of the same."""
+    """Return the part of ``describe`` that is about the data, which ``read_dataset`` reads back."""
     dataset = problem.dataset
-    return {
+    description = {
         "shape": dataset.train.features.shape[1:],
         "names": dataset.classes,
         "declared_size": dataset.declared_size,
@@ -56,63 +65,75 @@ def describe_dataset(problem: Problem) -> dict[str, Any]:
         "selection": asdict(dataset.selection),
         "preprocessing": asdict(dataset.preprocessing),
         "size": None if dataset.size is None else asdict(dataset.size),
-        **({"label_free": True} if dataset.label_free else {}),
-        **({"units": True} if dataset.train.units_named else {}),
     }
+    # Left out where they are false, as in files of versions that had neither.
+    if dataset.label_free:
+        description["label_free"] = True
+    if dataset.train.units_named:
+        description["units"] = True
+    return description
 
 
-def problem_of(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
-    """The problem that was described, without its records.
+def read_problem(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
+    """Return the problem that ``describe`` described, without its records.
+
+    Args:
+        node: the description, read from JSON.
+        compute: the device and its settings, which are this machine's own.
 
     Raises:
-        ConfigError: another format, or settings that this version refuses.
-        ValueError, TypeError, KeyError: no description.
+        ConfigError: the description has another format, or settings that this version refuses.
+        ValueError, TypeError, KeyError: ``node`` is not a description.
     """
-    if node["format"] not in READABLE:
+    if node["format"] not in READABLE_FORMATS:
         raise ConfigError(
             f"model.json: the model was saved in format {node['format']}, but this version "
-            f"of agt reads format {FORMAT}"
+            f"of agt reads format {MODEL_FORMAT}"
         )
-    kept, head = node["settings"], node["head"]
+    stored = node["settings"]
+    parts = {name: validate(part, stored[name], name) for name, part in SETTINGS_PARTS.items()}
     settings = Settings(
-        model=_own(head["layers"]) if "layers" in head else validate(HeadConfig, head, "network"),
+        model=_read_head(node["head"]),
         compute=compute,
-        certificate=certificate_config(kept["certificate"]),
+        certificate=certificate_config(stored["certificate"]),
         noise=None,
         choices=fact_of(node["choices"]),
-        **{part: validate(kind, kept[part], part) for part, kind in PARTS.items()},
+        **parts,
     )
-    dataset, records = dataset_of(node, "arrays")
+    dataset, records = read_dataset(node, "arrays")
     return Problem(dataset, settings, records=records)
 
 
-def dataset_of(node: Mapping[str, Any], name: str) -> tuple[Dataset, int | tuple[int, ...] | None]:
-    """The dataset that was described, without its records; and how many there were, as
-    ``Problem.records`` has it.
+def read_dataset(
+    node: Mapping[str, Any], name: str
+) -> tuple[Dataset, int | tuple[int, ...] | None]:
+    """Return the dataset that ``describe_dataset`` described, without its records.
 
     Args:
-        name: what tables call it.
+        node: the description, read from JSON.
+        name: what tables call the dataset.
+
+    Returns:
+        The dataset; and how many records it had, as in ``Problem.records``: None if a size was
+        declared.
 
     Raises:
-        ValueError, TypeError, KeyError: no description.
+        ValueError, TypeError, KeyError: ``node`` is not a description.
     """
-    size, declared = node["size"], node["declared_size"]
-    records = tuple(node["records"]) if isinstance(node["records"], list) else node["records"]
-    counts = records if isinstance(records, tuple) else (records,)
-    if declared is None and not all(type(count) is int and count >= 0 for count in counts):
-        raise ValueError(f"records is {records!r}")
-    if declared is not None and not (type(declared) in (int, float) and declared >= 0):
-        raise ValueError(f"declared_size is {declared!r}")
-    if (declared is None) == (records is None):
-        raise ValueError("exactly one of declared_size and records must be a number")
-    nobody = query_records(np.empty((0, *node["shape"])))
-    nobody = replace(nobody, units=nobody.ids.copy()) if node.get("units") is True else nobody
+    records = node["records"]
+    if isinstance(records, list):
+        records = tuple(records)
+    _check_size(node["declared_size"], records)
+    no_records = query_records(np.empty((0, *node["shape"])))
+    if node.get("units") is True:
+        no_records = replace(no_records, units=no_records.ids.copy())
+    size = node["size"]
     dataset = Dataset(
         name=name,
         classes=tuple(node["names"]),
-        train=nobody,
-        test=nobody,
-        declared_size=declared,
+        train=no_records,
+        test=no_records,
+        declared_size=node["declared_size"],
         scaling={},
         selection=evidence_from_json(node["selection"]),
         preprocessing=evidence_from_json(node["preprocessing"]),
@@ -123,14 +144,36 @@ def dataset_of(node: Mapping[str, Any], name: str) -> tuple[Dataset, int | tuple
     return dataset, records
 
 
-def _head(problem: Problem) -> dict[str, Any]:
-    head, shape = problem.settings.model, problem.dataset.train.features.shape[1:]
+def _check_size(declared_size: Any, records: Any) -> None:
+    """Raise ValueError unless either a declared size or numbers of records are recorded.
+
+    Args:
+        declared_size: as read; a number of at least 0, or None.
+        records: as read; a number of records, one for each member of an ensemble, or None.
+    """
+    counts = records if isinstance(records, tuple) else (records,)
+    are_counts = all(type(count) is int and count >= 0 for count in counts)
+    if declared_size is None and not are_counts:
+        raise ValueError(f"records is {records!r}")
+    is_size = type(declared_size) in (int, float) and declared_size >= 0
+    if declared_size is not None and not is_size:
+        raise ValueError(f"declared_size is {declared_size!r}")
+    if (declared_size is None) == (records is None):
+        raise ValueError("exactly one of declared_size and records must be a number")
+
+
+def _describe_head(problem: Problem) -> dict[str, Any]:
+    """Return a head as JSON values; of a network of the user's own, its list of layers."""
+    head = problem.settings.model
     if type(head) is HeadConfig:
         return {"hidden": head.hidden, "activation": head.activation}
-    return {
-        "layers": describe_layers(head.build(shape, problem.classes, problem.settings.training))
-    }
+    record_shape = problem.dataset.train.features.shape[1:]
+    network = head.build(record_shape, problem.classes, problem.settings.training)
+    return {"layers": describe_layers(network)}
 
 
-def _own(layers: LayerList) -> CustomNetwork:
-    return CustomNetwork(partial(from_layers, layers), "the network given")
+def _read_head(node: Mapping[str, Any]) -> HeadBuilder:
+    """Return the head that ``_describe_head`` described."""
+    if "layers" in node:
+        return CustomNetwork(partial(from_layers, node["layers"]), "the network given")
+    return validate(HeadConfig, node, "network")

@@ -23,7 +23,7 @@ from agt.data.dataset import Dataset
 from agt.data.records import Records, fingerprint
 from agt.distributed import group
 from agt.facts import proved
-from agt.models.model import Model, Trained
+from agt.models.model import Model, ModelDefaults
 from agt.models.shares import logistic_shares
 from agt.models.store import FileReader, FileWriter
 from agt.problem import Problem
@@ -65,7 +65,7 @@ class ShardRecord:
 
 
 @dataclass(frozen=True)
-class EnsembleModel(Trained):
+class EnsembleModel(ModelDefaults):
     """Members trained alike on disjoint shards.
 
     Attributes:
@@ -145,18 +145,18 @@ class EnsembleModel(Trained):
         return {**self.members[0].metrics, "members": len(self.members)}
 
     @property
-    def farthest(self) -> int:
+    def max_distance(self) -> int:
         """As far as all members together reach, or a vote of margins looks; and as many votes as
         there are.
 
         That covers votes of single edits: ``per_k`` being exactly two of theirs, a linear head
-        withstands at most int(2 s) + 2 <= 2 int(s) + 3, s = reach / move of its own ``farthest`` >=
+        withstands at most int(2 s) + 2 <= 2 int(s) + 3, s = reach / move of its ``max_distance`` >=
         int(s) + 2. So the vote's L < F / 2 <= sum (2 int(s) + 4) / 2, which is the sum of int(s) +
         2.
         """
         if self._clip is not None:
             return max(MAX_MARGIN_EDITS, len(self.members))
-        return sum(member.farthest + 1 for member in self.members)
+        return sum(member.max_distance + 1 for member in self.members)
 
     @property
     def _clip(self) -> float | None:

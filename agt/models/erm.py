@@ -1,5 +1,6 @@
-"""``certificate=erm``: the minimiser of a regularised loss on a linear head (002's output
-perturbation).
+"""``certificate=erm``: the minimiser of a regularised loss on a linear head.
+
+Its sensitivity is that of 002's output perturbation.
 """
 
 from collections.abc import Mapping
@@ -24,18 +25,19 @@ from agt.training.sensitivity import LinearSetting, Sensitivity
 UNREAD_OF_MINIMISERS: Mapping[str, UnreadReason] = dict.fromkeys(
     ("training.epochs", "training.lr", "training.lr_min", "training.decay"), "minimum"
 )
-"""What training to a minimum reads of a schedule: nothing."""
+"""The settings of a schedule of steps, which training to a minimum does not read, and why."""
 
 
 @schema
 class ErmKind(LinearKind):
-    """Certificates in closed form for the minimiser of the regularised loss; training.weight_decay
-    is lambda.
+    """Certificates in closed form for the minimiser of a regularised loss.
+
+    The strength of the regulariser, lambda, is ``training.weight_decay``.
 
     Attributes:
         features: the public feature map.
-        tolerance: public bound on the gradient's norm at the solution; a run that does not reach it
-            stops.
+        tolerance: a public bound on the norm of the gradient at the solution; training that does
+            not reach it fails.
     """
 
     name: Literal["erm"] = "erm"
@@ -47,35 +49,44 @@ class ErmKind(LinearKind):
 
     @property
     def unread_settings(self) -> Mapping[str, UnreadReason]:
-        """A schedule too: the minimum is the same, by whatever steps."""
+        """The settings of a schedule as well: the minimum does not depend on the steps to it."""
         return {**super().unread_settings, **UNREAD_OF_MINIMISERS}
 
     def check_own(self, settings: Settings) -> None:
-        """Raise ConfigError where the settings do not describe one strongly convex problem."""
+        """Raise ConfigError unless the settings describe one strongly convex problem."""
         check_minimiser_settings(settings.training, self.name)
 
     def sensitivity(self, setting: LinearSetting) -> Sensitivity:
-        """Return how far one record moves the minimiser.
+        """Return a bound on how far one record moves the minimiser.
 
-        Raises ConfigError: the tolerance is too small.
+        Raises:
+            ConfigError: the tolerance is too small to be reached in floating point.
         """
         return erm_sensitivity(setting, self.tolerance)
 
     def train(
         self, recipe: Recipe, records: Records, on_progress: OnProgress, checkpoints: Checkpoints
     ) -> LinearTrained:
-        """Return the minimiser. Raises UnsoundError: the tolerance was not reached."""
+        """Return the minimiser for records that have public features.
+
+        Raises:
+            UnsoundError: the tolerance was not reached.
+        """
         return train_erm(recipe, records, self.tolerance, on_progress, checkpoints)
 
     def step_facts(self, trained: LinearTrained) -> tuple[Fact, Fact]:
-        """Return the constants of the objective, and why the number of steps says nothing."""
+        """Return that the objective is public, and why one record moves its minimiser so little."""
         strength = trained.training.weight_decay
-        objective = {"weight_decay": strength, "tolerance": self.tolerance}
-        constants = stated_constants(trained.plan, "objective_stated", **objective)
-        movement = movement_values(trained)
-        return constants, proved(
-            "minimiser_of_loss", strength=strength, gradient=self.tolerance, **movement
+        constants = stated_constants(
+            trained.plan, "objective_stated", weight_decay=strength, tolerance=self.tolerance
         )
+        movement = proved(
+            "minimiser_of_loss",
+            strength=strength,
+            gradient=self.tolerance,
+            **movement_values(trained),
+        )
+        return constants, movement
 
     def check_tilted(self, mechanism: str) -> None:
-        """Accept: a random linear term moves the minimiser as its proof says."""
+        """Accept every mechanism: the minimiser may be moved by a random linear term."""

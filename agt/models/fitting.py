@@ -1,4 +1,4 @@
-"""A model of any kind of certificate, alone or as an ensemble: fit it, and read it back."""
+"""Train a model of any kind of certificate, alone or as an ensemble, and read it back."""
 
 from dataclasses import asdict
 
@@ -20,13 +20,23 @@ def fit(
     on_progress: OnProgress = lambda progress: None,
     checkpoints: Checkpoints = NOWHERE,
 ) -> Model:
-    """Train the model, or the ensemble, of a problem; go on from its checkpoints, if it has any.
+    """Train the model of a problem, or its ensemble.
+
+    Every process of a torchrun job has to call it with the same problem.
+
+    Args:
+        problem: the records and the settings.
+        on_progress: receives the progress.
+        checkpoints: where training resumes from, if an earlier attempt was interrupted, and where
+            it saves its state.
 
     Raises:
-        ConfigError: a process that shares the work has other data or settings, or computes by other
-            means.
-        DataError: memory-mapped records were edited meanwhile.
+        ConfigError: no proof covers the settings; or another process of the job has other data or
+            settings, or other software.
+        DataError: memory-mapped records were edited during training.
+        UnsoundError: a bound or a parameter is NaN or infinite.
     """
+    # Called before and after, because records that change in between have no certificate.
     problem.dataset.check_unchanged()
     model = _fit(problem, on_progress, checkpoints)
     problem.dataset.check_unchanged()
@@ -34,16 +44,17 @@ def fit(
 
 
 def _fit(problem: Problem, on_progress: OnProgress, checkpoints: Checkpoints) -> Model:
+    """Train the model or ensemble, after all processes have agreed on what they train."""
     if group().size > 1:
-        group().agree(_agreed(problem))
+        group().agree(_training_inputs(problem))
         checkpoints = SharedCheckpoints(group(), checkpoints)
     if problem.settings.ensembled:
         return EnsembleModel.fit(problem, on_progress, checkpoints)
     return problem.settings.certificate.fit(problem, on_progress, checkpoints)
 
 
-def _agreed(problem: Problem) -> dict[str, object]:
-    """All that the bits of a training depend on, under words for a message."""
+def _training_inputs(problem: Problem) -> dict[str, object]:
+    """Return everything that the trained bits depend on, by its description for a message."""
     noise = asdict(problem.settings.noise) if problem.settings.noise else None
     settings = flat({**describe(problem), "noise": noise})
     return {
@@ -54,8 +65,17 @@ def _agreed(problem: Problem) -> dict[str, object]:
     }
 
 
-def load(problem: Problem, shelf: FileReader) -> Model:
-    """Read back a model that was trained on this problem."""
+def load(problem: Problem, reader: FileReader) -> Model:
+    """Read back a saved model, or an ensemble.
+
+    Args:
+        problem: what the model was trained on; its records may be missing.
+        reader: the model's files.
+
+    Raises:
+        ConfigError: a file is missing, or is not what was written.
+        UnsoundError: recorded values are not those that the settings imply.
+    """
     if problem.settings.ensembled:
-        return EnsembleModel.load(problem, shelf)
-    return problem.settings.certificate.load(problem, shelf)
+        return EnsembleModel.load(problem, reader)
+    return problem.settings.certificate.load(problem, reader)

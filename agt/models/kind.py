@@ -1,9 +1,8 @@
-"""What every kind of certificate answers for itself: its settings, and all that is asked of them.
+"""The base class of the kinds of certificate, with everything that differs from kind to kind.
 
-A kind is one class in a file of its own. Its fields are its settings, as ``certificate=NAME`` and
-records have them; its methods and attributes are what differs from kind to kind.
-``agt.models.kinds`` lists it once. Code elsewhere asks ``settings.certificate``, and compares
-neither names nor classes.
+A kind is one class in a file of its own, listed in ``agt.models.kinds``. Its fields are the
+settings that users give with ``certificate=NAME``; its methods and attributes are what the rest of
+the code asks of ``settings.certificate``, which compares neither names nor classes.
 """
 
 from collections.abc import Mapping
@@ -47,10 +46,10 @@ UnreadReason = Literal[
 
 
 class CannotRemove(AgtError):
-    """A kind's own method cannot remove these records from the state that there is.
+    """A kind's own method cannot remove these records from the current state of a run.
 
     Attributes:
-        reason: why, as the account of an erasure records it.
+        reason: why not, in the form that the account of an erasure records.
     """
 
     def __init__(self, reason: Remark) -> None:
@@ -60,13 +59,15 @@ class CannotRemove(AgtError):
 
 @dataclass(frozen=True)
 class RemovalBounds:
-    """What a run's files say of removals from it.
+    """How far a run's weights may be from those of training without the removed records.
+
+    All three bounds measure the same error, in the unit that the kind's own method uses.
 
     Attributes:
-        spent: bound on the error that removals, and training before them, have left.
-        total: how much of it there may be.
-        hidden: how much of it the noise hides; None: there is no noise.
-        noise: the standard deviation of that noise; 0: there is none.
+        spent: the bound on the error after training and the removals made so far.
+        total: the largest error that the kind's method may leave.
+        hidden: the largest error that the noise hides; None: there is no noise.
+        noise: the standard deviation of that noise; 0: there is no noise.
     """
 
     spent: float
@@ -76,30 +77,32 @@ class RemovalBounds:
 
 
 class CertificateKind:
-    """A kind of certificate.
+    """A kind of certificate: its settings, and the answers that depend on it.
 
-    A subclass is made a class of settings by ``agt.settings.schema``, and overrides what is
-    different for it. What a guarantee rests on is refused or denied unless a kind says otherwise.
+    A subclass becomes a class of settings by ``agt.settings.schema``, and overrides the methods and
+    attributes that differ for it. The defaults are the cautious answers: they refuse, or claim
+    nothing.
 
     Attributes:
-        name: what ``certificate=NAME`` and records call it.
-        features: the public feature map in front of the head; no map unless it is a setting.
-        training_defaults: the settings of training that ``agt.fit`` begins with, by name.
-        bounded: what the bounds are about: each parameter, the norm of how far all parameters move
-            together, or the votes of members.
-        covers_every_k: stable distances are known at every integer k, whatever grid is asked for;
-            False: at the grid's k alone, and each of them takes work in training.
-        covers_retraining: its certificates say what training again on fewer records gives; False:
-            they hold given a draw of noise that training again does not repeat.
-        trains_in_steps: training takes the plan's steps; False: it goes to a minimum by however
-            many it needs, and their number says nothing.
-        draws_start: training begins at parameters that are drawn by ``training.seed``.
-        regularised_by: the setting of training that holds the model back most directly, which a
-            comparison of settings varies.
+        name: the name of the kind in ``certificate=NAME`` and in records.
+        features: the public feature map in front of the head; no map, unless a kind makes it a
+            setting.
+        training_defaults: setting of training -> the value that ``agt.fit`` starts from.
+        bounded: the quantity that is bounded for each k: every parameter, the norm of how far all
+            parameters move together, or the counts of votes.
+        covers_every_k: True if stable distances are known at every integer k, whatever the grid;
+            False if at the grid's k alone, each of which takes work in training.
+        covers_retraining: True if certificates say what training again on fewer records gives;
+            False if they hold given a draw of noise that training again does not repeat.
+        trains_in_steps: True if training takes the steps of the batch plan; False if it minimises,
+            in as many steps as it needs.
+        draws_start: True if ``training.seed`` draws the parameters that training starts at.
+        regularised_by: the setting of training that regularises the model most directly, which
+            ``agt tune`` varies.
         certifies_more: another kind that certified more on large tables of two classes in all
             comparisons of docs/recipe.md; empty: none is known.
-        own_erasure: the kind's own method of erasure, which starts from what training kept; empty:
-            it has none.
+        own_erasure: the kind's own method of erasure, which starts from files that training
+            stored; empty: it has none.
         retraining_refusal: why ``Fitted.unfit`` does not train this kind again; None: it does.
     """
 
@@ -120,7 +123,7 @@ class CertificateKind:
 
     @classmethod
     def reads(cls, node: Mapping[str, Any]) -> bool:
-        """Return whether a mapping of settings is of this kind."""
+        """Return whether a mapping of settings describes a certificate of this kind."""
         return node.get("name") == cls.name
 
     def with_features(self, features: FeaturesConfig) -> "CertificateKind":
@@ -137,10 +140,10 @@ class CertificateKind:
         """Return the same settings with a learner for the members.
 
         Args:
-            learner: the name of one that agt has, or a learner of the user's own.
+            learner: the name of a learner of agt, or an object of the user's own.
 
         Returns:
-            The settings, and the learner where it is the user's own.
+            The settings, and the learner if it is the user's own, else None.
 
         Raises:
             ConfigError: the kind has no members whose learner could be chosen.
@@ -151,40 +154,44 @@ class CertificateKind:
         )
 
     def import_learner(self) -> Learner | None:
-        """Return the learner of the user's own that the settings name, which imports its code.
+        """Import the learner of the user's own that the settings name, and return it.
+
+        Returns:
+            None where the settings name no learner of the user's own.
 
         Raises:
-            ConfigError: it cannot be imported.
+            ConfigError: its code cannot be imported.
         """
         return None
 
     def missing_training(self, head: "HeadBuilder", given: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the names of settings of training that have no default for a head and are not
-        given.
+        """Return the names of training settings that a user has to add, as there is no default.
+
+        Args:
+            head: the head to be trained.
+            given: the training settings that the user gave, by name.
         """
         return ()
 
     @classmethod
     def usual_members(cls, size: float, caution: float, relation: str) -> int:
-        """Return the recipe's number of members of an ensemble; 1: no ensemble.
+        """Return how many members the recipe gives an ensemble; 1: no ensemble.
 
         Args:
             size: the declared number of records.
-            caution: the factor of the recipe's strength.
+            caution: a factor on the number of members; more of them certify longer distances.
             relation: the name of the neighbour relation.
         """
         return 1
 
     @property
     def seeds(self) -> tuple[str, ...]:
-        """The certificate's own settings that are seeds which its training reads, by dotted
-        name.
-        """
+        """The dotted names of the certificate's own settings that are seeds of its training."""
         return ("features.seed",) if self.features.map != "none" else ()
 
     @property
     def unread_settings(self) -> Mapping[str, UnreadReason]:
-        """Settings of a run that training does not read, by dotted name, and why."""
+        """Dotted name of a run's setting that training does not read -> why it does not."""
         return {}
 
     # Checks, before any data is read.
@@ -193,26 +200,26 @@ class CertificateKind:
         """Refuse settings that no proof of this kind covers.
 
         Raises:
-            ConfigError: the parts do not go together; by key.
+            ConfigError: a setting, named in the message, is not covered together with the others.
         """
         raise NotImplementedError
 
     def check_classes(self, classes: int) -> None:
-        """Raise ConfigError where there are more classes than this kind takes."""
+        """Raise ConfigError if there are more classes than this kind supports."""
 
     def resolve(
         self, training: TrainingConfig, classes: int, size: float, unit_rows: int
     ) -> TrainingConfig:
-        """Return the settings of training with numbers for all that they leave to the recipe.
+        """Return the training settings with numbers in place of those left to the recipe.
 
         Args:
-            training: as configured.
-            classes: how many there are.
-            size: the records declared, or one member's share of them.
+            training: the settings as configured.
+            classes: the number of classes.
+            size: the declared number of records, or one member's share of them.
             unit_rows: the public cap on the rows of one unit.
 
         Raises:
-            ConfigError: something is left to the recipe, which has nothing for this kind.
+            ConfigError: a setting is left to the recipe, which has no value for this kind.
         """
         refuse_recipe(training, self.name)
         return training
@@ -225,34 +232,47 @@ class CertificateKind:
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> "Model":
-        """Train one model on all records of a problem, going on from checkpoints if there are any.
+        """Train one model on all records of a problem.
+
+        Args:
+            problem: the records and the settings.
+            on_progress: receives the progress.
+            checkpoints: where training resumes from, if an earlier attempt was interrupted, and
+                where it saves its state.
 
         Raises:
-            ConfigError: settings that no proof covers, or records beyond the public caps.
-            UnsoundError: a bound or a parameter is no number.
+            ConfigError: no proof covers the settings, or records exceed the public caps.
+            UnsoundError: a bound or a parameter is NaN or infinite.
         """
         raise NotImplementedError
 
     def load(self, problem: "Problem", reader: "FileReader") -> "Model":
-        """Read back a model that was trained on a problem.
+        """Read back a saved model.
+
+        Args:
+            problem: what the model was trained on; its records may be missing.
+            reader: the model's files.
 
         Raises:
             ConfigError: a file is missing, or is not what was written.
-            UnsoundError: what was recorded is not what the settings imply.
+            UnsoundError: recorded values are not those that the settings imply.
         """
         raise NotImplementedError
 
     def untrained_head(
         self, problem: "Problem", features: "FeatureMap | None" = None
     ) -> "LinearModel | None":
-        """Return the one linear head of a problem before training, with the constants of any run.
+        """Return the linear head of a problem before training.
+
+        Its public constants, such as its sensitivity, are those of every trained head.
 
         Args:
+            problem: the settings, and the public rows that the feature map may need.
             features: the public feature map; None: make it from the problem's data.
 
         Returns:
-            None where this kind trains no linear head, or more than one, or one whose training
-            draws noise.
+            None if this kind trains no linear head, more than one, or one whose training draws
+            noise.
         """
         return None
 
@@ -263,44 +283,59 @@ class CertificateKind:
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> "LinearModel":
-        """Train the head that ``untrained_head`` returns on records, with features as they are
-        scaled.
+        """Train a linear head on other records.
+
+        Args:
+            head: as ``untrained_head`` returns it; its weights are not read.
+            records: the records, whose features are scaled as in the head's own dataset.
+            on_progress: receives the progress.
+            checkpoints: where training resumes from and saves its state.
         """
         raise NotImplementedError
 
     def step_facts(self, trained: "LinearTrained") -> "tuple[Fact, Fact]":
-        """Return, of a linear head, condition c's constants and condition d's reason."""
+        """Return the facts of a trained linear head for conditions c and d.
+
+        Returns:
+            The public constants that the configuration states (condition c), and why one record
+            moves the weights by no more than the sensitivity (condition d).
+        """
         raise NotImplementedError
 
     def has_member_models(self, ensemble: EnsembleConfig) -> bool:
-        """Return whether the members of an ensemble are models with certificates of their own."""
+        """Return whether each member of the ensemble is a model with certificates of its own."""
         return ensemble.members > 1
 
     def starts_elsewhere(self, problem: "Problem") -> bool:
-        """Return whether the problem brings initial parameters that training cannot begin at."""
+        """Return whether training ignores the problem's initial parameters, as they do not fit."""
         return False
 
     def training_inputs(self, problem: "Problem") -> dict[str, object]:
-        """Return what a model's bits depend on beside settings, records and machine, by
-        description.
+        """Return what a model's bits depend on beside settings, records and machine.
+
+        Returns:
+            Description, for a message -> a value that is compared with another process's or run's.
         """
         return {}
 
     def allocating_shapes_only(self) -> AbstractContextManager[object]:
-        """Return a context to ``load`` in where config.yaml is a stranger's: no memory for its
-        sizes.
+        """Return a context in which ``load`` allocates no memory for sizes that settings name.
+
+        ``agt verify`` uses it, because it reads settings that anybody may have written.
         """
         return nullcontext()
 
-    # What may be done with a model.
+    # Releases and erasures.
 
     def distances_differ_by_one(self, settings: "Settings") -> bool:
-        """Return whether stable distances of neighbours are claimed to differ by at most one k."""
+        """Return whether stable distances of neighbours are proved to differ by at most one k."""
         return False
 
     def check_solved_anew(self, mechanism: str) -> None:
-        """Raise ConfigError where a mechanism may not solve the head's problem anew from noisy
-        sums.
+        """Raise ConfigError unless a mechanism may solve the head's problem from noisy sums.
+
+        Args:
+            mechanism: the name of the mechanism, for the message.
         """
         raise ConfigError(
             f"mechanism={mechanism}: certificate={self.name} does not train a head whose "
@@ -308,7 +343,11 @@ class CertificateKind:
         )
 
     def check_tilted(self, mechanism: str) -> None:
-        """Raise ConfigError where a mechanism may not add a random linear term to the objective."""
+        """Raise ConfigError unless a mechanism may add a random linear term to the objective.
+
+        Args:
+            mechanism: the name of the mechanism, for the message.
+        """
         raise ConfigError(
             Message(
                 "mechanism={mechanism}: certificate={name} does not have a minimiser that a "
@@ -320,15 +359,17 @@ class CertificateKind:
         )
 
     def erasure_methods(self, settings: "Settings") -> tuple[str, ...]:
-        """Return the methods of erasure that can remove records from a run, the cheapest first.
+        """Return the names of the methods that can erase records from a run, the cheapest first.
 
-        Methods that need no certificate (``retrain``), or only note a request (``certificate``),
-        are for every kind: the first of them that is listed is what ``method=auto`` falls back to.
+        ``retrain`` needs no certificate, and ``certificate`` only notes a request: every kind has
+        both. ``method=auto`` falls back to the first of these two in the list.
         """
         for_every_kind = ("retrain", "certificate")
         if self.has_member_models(settings.ensemble):
             return ("sisa", *for_every_kind)
-        return (self.own_erasure, *for_every_kind) if self.own_erasure else for_every_kind
+        if self.own_erasure:
+            return (self.own_erasure, *for_every_kind)
+        return for_every_kind
 
     def remove_records(
         self, model: "Model", erased: "Records", count: int
@@ -336,20 +377,23 @@ class CertificateKind:
         """Remove records from a model by the kind's own method.
 
         Args:
-            model: as it is, its problem holding the records that remain.
+            model: the current model, whose problem holds the records that remain.
             erased: the records to remove, as far as the data still has them.
-            count: how many are removed.
+            count: how many records are removed.
 
         Returns:
-            The new state, and what was done to reach it with what holds of it.
+            The new model; and what was done, with what is promised of the new model.
 
         Raises:
-            CannotRemove: the error would exceed what the state allows; nothing was changed.
+            CannotRemove: the error would exceed what the run allows; nothing was changed.
         """
         raise CannotRemove(Remark("nothing_to_start_from", {"certificate": self.name}))
 
     def removal_bounds(self, reader: "FileReader") -> RemovalBounds:
-        """Return what a run's files say of removals from it, worked out by its own settings.
+        """Return the bounds on the error of removals from a run, computed from its settings.
+
+        Args:
+            reader: the run's files, which say how much error there is.
 
         Raises:
             ConfigError: the kind has no method of its own, or a file is damaged.
@@ -357,23 +401,23 @@ class CertificateKind:
         raise ConfigError(f"certificate={self.name} does not store what a removal starts from")
 
     def removal_promise(self, reader: "FileReader", spent: float) -> "Promise":
-        """Return what may be promised of a state of a run whose removals have left such an error.
+        """Return what may be promised of a run after removals.
+
+        Args:
+            reader: the run's files.
+            spent: the bound on the error that the removals left (``RemovalBounds.spent``).
 
         Raises:
-            ConfigError: as ``removal_bounds``.
+            ConfigError: the kind has no method of its own, or a file is damaged.
         """
         raise ConfigError(f"certificate={self.name} does not store what a removal starts from")
 
     @property
     def noise(self) -> Literal["none", "seeded", "drawn"]:
-        """Where noise on the weights, or in their loss, comes from: a recorded seed, or the
-        system.
-        """
+        """The source of noise on the weights or in their loss: a recorded seed or the system."""
         return "none"
 
     @property
     def noise_is_fixed(self) -> bool:
-        """True where noise is drawn once, in training, so that every later state is made with
-        it.
-        """
+        """Whether training draws the noise once, and every later state of a run uses it again."""
         return False

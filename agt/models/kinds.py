@@ -1,4 +1,4 @@
-"""The kinds of certificate that there are, each listed once."""
+"""The list of all kinds of certificate, and how settings choose one."""
 
 from collections.abc import Mapping
 
@@ -22,23 +22,24 @@ KINDS: tuple[type[CertificateKind], ...] = (
     VotesKind,
     OwnVotesKind,
 )
-"""Every kind; a name that two share is settled by ``CertificateKind.reads``."""
+"""Every kind. Two may share a name: ``CertificateKind.reads`` tells them apart."""
 
 
 def certificate_config(node: object) -> CertificateKind:
-    """Return the certificate's settings as the kind that they are of.
+    """Return settings of a certificate as an object of their kind, checked.
 
     Args:
-        node: a mapping of settings with their ``name``; None, as in records older than the choice:
-            boxes.
+        node: the settings by name, with the kind's ``name``; None: ``certificate=box``, for records
+            of versions that had no other kind.
 
     Raises:
-        ConfigError: an unknown name or setting.
+        ConfigError: the kind or a setting is unknown, or a value has another type.
     """
     if node is None:
         return BoxKind()
     if not isinstance(node, Mapping):
-        return validate(BoxKind, node, "certificate")  # which says what was expected
+        # It raises, with a message that says which settings were expected.
+        return validate(BoxKind, node, "certificate")
     for kind in KINDS:
         if kind.reads(node):
             return validate(kind, node, "certificate")
@@ -54,5 +55,5 @@ def certificate_config(node: object) -> CertificateKind:
 
 
 def usual_certificate(head: HeadBuilder) -> CertificateKind:
-    """Return the certificate that a head is trained for where none is named."""
+    """Return the certificate that a head is trained for if the user names none."""
     return StabilityKind() if head.linear else BoxKind()

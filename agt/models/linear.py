@@ -1,6 +1,4 @@
-"""A linear head on public features, and the kinds that train one whose sensitivity is proved
-beforehand.
-"""
+"""Linear heads on public features, and the base of the kinds whose sensitivity is proved."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Self
@@ -43,18 +41,22 @@ from agt.training.sensitivity import LinearSetting, Sensitivity
 
 @dataclass(frozen=True)
 class LinearModel(ClosedFormModel):
-    """A feature map, a linear head on top of it, and how far one record moves the head."""
+    """A linear head on public features, with a bound on how far one record moves its weights.
+
+    Attributes:
+        trained: the weights, the loss and plan of training, and the sensitivity.
+    """
 
     trained: LinearTrained
 
     @property
     def linear_head(self) -> Self:
-        """Itself."""
+        """The model itself."""
         return self
 
     @property
     def release_head(self) -> Self:
-        """Itself."""
+        """The model itself."""
         return self
 
     def retrained(
@@ -63,42 +65,47 @@ class LinearModel(ClosedFormModel):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> "LinearModel":
-        """Return the same head trained on these records, whose features are as the dataset
-        scales them.
+        """Return this head trained on other records.
+
+        Args:
+            records: the records, whose features are scaled as in the head's own dataset.
+            on_progress: receives the progress.
+            checkpoints: where training resumes from and saves its state.
         """
         return self.settings.certificate.retrain(self, records, on_progress, checkpoints)
 
     def with_weight(self, weight: torch.Tensor) -> Self:
-        """The same head with other weights [J, w]; what one record moves them by is this head's."""
-        return replace(self, trained=replace(self.trained, weight=weight))
+        """Return this head with other weights, [J, w], and with its own sensitivity."""
+        trained = replace(self.trained, weight=weight)
+        return replace(self, trained=trained)
 
-    def check_constants(self, shelf: FileReader) -> None:
-        """Raise UnsoundError unless the recorded constants are those that the configuration
-        implies.
-        """
-        check_constants(shelf, CONSTANTS, self.constants)
+    def check_constants(self, reader: FileReader) -> None:
+        """Raise UnsoundError unless stability.json holds the constants that the settings imply."""
+        check_constants(reader, CONSTANTS, self.constants)
 
     def save(self, store: FileWriter) -> None:
-        """model.safetensors, features.safetensors and stability.json."""
+        """Write model.safetensors, features.safetensors and stability.json."""
         write_linear(store, self.trained.weight, self.features.matrices, self.constants)
 
     @property
     def training(self) -> TrainingConfig:
-        """How it was trained, with numbers for what the settings left to the recipe."""
+        """The settings of its training, with numbers in place of what the recipe decides."""
         return self.trained.training
 
     @property
     def plan(self) -> BatchPlan:
-        """The batch plan."""
+        """The batch plan of its training."""
         return self.trained.plan
 
     @property
     def constants(self) -> dict[str, float | int | str | None]:
-        """What a certificate or a release of the weights needs beside the weights, as in
-        stability.json.
+        """The constants that certificates and releases need beside the weights.
+
+        stability.json holds them under these names.
         """
-        loss, sensitivity = self.trained.loss, self.trained.sensitivity
-        facts = {
+        loss = self.trained.loss
+        sensitivity = self.trained.sensitivity
+        setting = {
             "certificate": self.settings.certificate.name,
             "relation": self.settings.relation.name,
         }
@@ -113,30 +120,35 @@ class LinearModel(ClosedFormModel):
         derived = {
             "rho_fp": sensitivity.rho_fp,
             "per_k": sensitivity.per_k,
-            "sensitivity": self.moves,
+            "sensitivity": self.l2_sensitivity,
         }
-        return {**facts, **of_loss, **asdict(sensitivity), **derived, **self._recipe_numbers}
+        return {**setting, **of_loss, **asdict(sensitivity), **derived, **self._recipe_numbers}
 
     @property
-    def moves(self) -> float:
-        """What one k moves all the weights by together, l2: the measure of the noise that
-        releases them.
+    def l2_sensitivity(self) -> float:
+        """A bound on the l2 norm by which one k moves all weights together.
+
+        The noise of a release of the weights is made for it.
         """
-        return next_up(self.trained.loss.all_classes_factor * self.trained.sensitivity.per_k)
+        per_class_bound = self.trained.sensitivity.per_k
+        return next_up(self.trained.loss.all_classes_factor * per_class_bound)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Conditions a-g."""
-        return self._assessed(*self.settings.certificate.step_facts(self.trained))
+        """What is known of conditions a to g, in this order."""
+        constants, movement = self.settings.certificate.step_facts(self.trained)
+        return self._assess(constants, movement)
 
-    def _assessed(self, constants: Fact, moves: Fact) -> tuple[Condition, ...]:
-        """Conditions a-g.
+    def _assess(self, constants: Fact, movement: Fact) -> tuple[Condition, ...]:
+        """Return conditions a to g, in this order.
 
         Args:
-            constants: which public constants the configuration states (condition c).
-            moves: why one record moves the head by so little (condition d).
+            constants: the fact of condition c, which names the public constants.
+            movement: the fact of condition d, which says why one record moves the head so little.
         """
-        problem, sensitivity = self.problem, self.trained.sensitivity
+        problem = self.problem
+        sensitivity = self.trained.sensitivity
+        rounding_share = sensitivity.rounding / sensitivity.rho
         return assess(
             problem.dataset,
             problem.recipe,
@@ -144,14 +156,14 @@ class LinearModel(ClosedFormModel):
             problem.settings.choices,
             every_k=proved("every_k_in_closed_form"),
             constants=constants,
-            step=("every step non-expansive", moves),
-            rounding=proved("sums_in_float64", share=sensitivity.rounding / sensitivity.rho),
+            step=("every step non-expansive", movement),
+            rounding=proved("sums_in_float64", share=rounding_share),
             features=self.features.public,
         )
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """Sizes, and how far one record moves the head."""
+        """The number of parameters, and how far one record and one k move the head."""
         sensitivity = self.trained.sensitivity
         return {
             "parameters": self.trained.weight.numel(),
@@ -163,76 +175,98 @@ class LinearModel(ClosedFormModel):
         }
 
     @property
-    def farthest(self) -> int:
-        """How many moves of per_k fit into twice the longest weights that there can be; at least
-        the end of the grid.
+    def max_distance(self) -> int:
+        """A public number that no stable distance of a query exceeds.
+
+        It is how many moves of one k fit into the diameter of the ball that holds all weights, and
+        at least the end of the grid.
         """
-        reach, move = (
-            2 * self.trained.sensitivity.radius,
-            self.trained.loss.margin_factor * self.trained.sensitivity.per_k,
-        )
-        most = MAX_STABLE_DISTANCE if reach >= MAX_STABLE_DISTANCE * move else int(reach / move) + 2
-        return max(self.settings.kgrid.ks[-1], most)
+        sensitivity = self.trained.sensitivity
+        diameter = 2 * sensitivity.radius
+        move = self.trained.loss.margin_factor * sensitivity.per_k
+        # Compared by multiplying, so that a move of 0 divides nothing.
+        if diameter >= MAX_STABLE_DISTANCE * move:
+            moves_in_diameter = MAX_STABLE_DISTANCE
+        else:
+            # One more for the fraction that int() drops, and one more for rounding.
+            moves_in_diameter = int(diameter / move) + 2
+        return max(self.settings.kgrid.ks[-1], moves_in_diameter)
 
     @property
     def counting_single_edits(self) -> Self:
-        """The same head, its certificates counting single edits, a unit gone or a unit come, where
-        one k is both.
+        """This head with certificates that count single edits: a unit removed or a unit added.
 
-        They are those of add_remove, to the bit: training, rho and rounding know nothing of the
-        relation but how many rows one k moves, and a single edit moves ``unit_rows``.
+        Under ``substitute`` one k is both. The certificates are then those of ``add_remove``, bit
+        for bit: training, rho and rounding depend on the relation only through how many rows one k
+        changes, and a single edit changes ``unit_rows`` of them.
         """
-        sensitivity, rows = self.trained.sensitivity, self.settings.relation.unit_rows
-        if RELATIONS[self.settings.relation.name].touches == 1:
+        relation = self.settings.relation
+        if RELATIONS[relation.name].touches == 1:
             return self
-        return replace(
-            self, trained=replace(self.trained, sensitivity=replace(sensitivity, rows=rows))
-        )
+        sensitivity = replace(self.trained.sensitivity, rows=relation.unit_rows)
+        return replace(self, trained=replace(self.trained, sensitivity=sensitivity))
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
-        """[n, J] float64, of public features [n, w]."""
+        """Return the logits [n, J] float64 of queries with public features ``phi`` [n, w]."""
         return logits_of(self.trained.weight, phi)
 
     def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
-        """Certificates of queries with these public features [n, w], tabulated at these k."""
-        priced = self.settings.ensembled and self.problem.classes > 2
-        return certify_linear(
-            self.trained, phi, self.settings.relation.name, ks, with_prices=priced
-        )
+        """Return certificates of queries with public features ``phi`` [n, w], tabulated at ``ks``.
+
+        Of a member of an ensemble of more than two classes, they hold what each other class costs
+        as well, which the ensemble's vote needs.
+        """
+        with_prices = self.settings.ensembled and self.problem.classes > 2
+        relation = self.settings.relation.name
+        return certify_linear(self.trained, phi, relation, ks, with_prices=with_prices)
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
-        """At every k as far as a margin vote looks, or at these."""
-        some = range(1, MAX_MARGIN_EDITS + 1) if ks is None else ks
-        return compute_linear_envelope(
-            self.trained, self.phi(features), tuple(k for k in some if 1 <= k <= MAX_MARGIN_EDITS)
-        )
+        """Return bounds on the margin of two classes at each k from 1 to ``MAX_MARGIN_EDITS``.
+
+        Args:
+            features: [n, ...] the queries.
+            ks: bound it at those of these k that lie in this range; None: at all k in the range.
+        """
+        candidates = range(1, MAX_MARGIN_EDITS + 1) if ks is None else ks
+        bounded_ks = tuple(k for k in candidates if 1 <= k <= MAX_MARGIN_EDITS)
+        return compute_linear_envelope(self.trained, self.phi(features), bounded_ks)
 
 
 class LinearKind(ClosedFormKind):
     """A kind that trains one linear head, whose sensitivity follows from public constants alone.
 
-    A kind of its own says the sensitivity, the training and condition d's reason; everything else,
-    ensembles and releases of weights among it, follows.
+    A subclass defines ``sensitivity``, ``train`` and ``step_facts``. Certificates, ensembles and
+    releases of the weights follow from these.
     """
 
     covers_retraining = True
 
     def covers_changed_labels(self) -> bool:
-        """Return True: a label that changes is a record moved, whose sensitivity is known."""
+        """Return True: a changed label moves the head by at most what a changed record does."""
         return True
 
     def sensitivity(self, setting: LinearSetting) -> Sensitivity:
-        """Return how far one record moves the head.
+        """Return a bound on how far one record moves the head, from public constants.
+
+        Args:
+            setting: the loss, the batch plan, the width of the features and the relation.
 
         Raises:
-            ConfigError: the configuration is one that no proof covers.
+            ConfigError: no proof covers the setting.
         """
         raise NotImplementedError
 
     def train(
         self, recipe: Recipe, records: Records, on_progress: OnProgress, checkpoints: Checkpoints
     ) -> LinearTrained:
-        """Return the head trained on records whose features are public ones already."""
+        """Train the weights on records that have public features.
+
+        Args:
+            recipe: how to train.
+            records: the records; their features [m, w] are values of the feature map.
+            on_progress: receives the progress.
+            checkpoints: where training resumes from and saves its state.
+        """
         raise NotImplementedError
 
     def fit(
@@ -241,17 +275,24 @@ class LinearKind(ClosedFormKind):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> LinearModel:
-        """Train the head on the public features of a problem's records."""
-        return self.retrain(
-            self.untrained_head(problem), problem.dataset.train, on_progress, checkpoints
-        )
-
-    def untrained_head(self, problem: Problem, features: FeatureMap | None = None) -> LinearModel:
-        """Return the head before training, all weights 0: its public constants are those of any
-        run.
+        """Train the head on the public features of a problem's records.
 
         Raises:
-            ConfigError: the configuration is one whose sensitivity is not proved.
+            ConfigError: the sensitivity is not proved for the settings.
+            UnsoundError: training did not reach what its proof needs.
+        """
+        head = self.untrained_head(problem)
+        return self.retrain(head, problem.dataset.train, on_progress, checkpoints)
+
+    def untrained_head(self, problem: Problem, features: FeatureMap | None = None) -> LinearModel:
+        """Return the head before training: all weights are 0, and the constants are public.
+
+        Args:
+            problem: the settings, and the public rows that the feature map may need.
+            features: the public feature map; None: make it from the problem's data.
+
+        Raises:
+            ConfigError: the sensitivity is not proved for the settings.
         """
         if features is None:
             features = FeatureMap.from_dataset(self.features, problem.dataset)
@@ -269,34 +310,41 @@ class LinearKind(ClosedFormKind):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> LinearModel:
-        """Train a head on records, whose features are as the dataset scales them."""
-        seen = records.seen_as(head.over(records.features))
-        return replace(
-            head, trained=self.train(head.problem.recipe, seen, on_progress, checkpoints)
-        )
+        """Train a head on other records.
+
+        Args:
+            head: the settings and the feature map; its weights are not read.
+            records: the records, whose features are scaled as in the head's own dataset.
+            on_progress: receives the progress.
+            checkpoints: where training resumes from and saves its state.
+        """
+        with_public_features = records.seen_as(head.over(records.features))
+        trained = self.train(head.problem.recipe, with_public_features, on_progress, checkpoints)
+        return replace(head, trained=trained)
 
     def load(self, problem: Problem, reader: FileReader) -> LinearModel:
-        """Read the head back, and check that its constants are those that its configuration
-        implies.
+        """Read the head back, and check that its constants are those that its settings imply.
 
         Raises:
-            ConfigError: a file is missing, or the configuration is one whose sensitivity is not
-                proved.
-            UnsoundError: the recorded constants are not the configuration's.
+            ConfigError: a file is missing, or the sensitivity is not proved for the settings.
+            UnsoundError: the recorded constants are not those that the settings imply.
         """
-        head = self.untrained_head(problem, read_features(problem, reader))
-        head = head.with_weight(
-            read_tensors(reader, MODEL, {"weight": head.trained.weight})["weight"]
-        )
+        untrained = self.untrained_head(problem, read_features(problem, reader))
+        tensors = read_tensors(reader, MODEL, {"weight": untrained.trained.weight})
+        head = untrained.with_weight(tensors["weight"])
         head.check_constants(reader)
         return head
 
     def check_solved_anew(self, mechanism: str) -> None:
-        """Accept: the head's records may be summed up with noise, and its problem solved from
-        the sums.
-        """
+        """Accept every mechanism: the head's problem may be solved from sums with noise."""
 
 
 def movement_values(trained: LinearTrained) -> dict[str, Value]:
-    """Return how far one record moves the parameters of a head, as values of condition d's fact."""
-    return {"movement": trained.sensitivity.rho, "each_class": trained.loss.kind == "one_vs_all"}
+    """Return the values that condition d's fact holds about how far one record moves a head.
+
+    Returns:
+        ``movement``, the bound rho; ``each_class``, whether rho bounds the weights of each class by
+        themselves.
+    """
+    is_one_vs_all = trained.loss.kind == "one_vs_all"
+    return {"movement": trained.sensitivity.rho, "each_class": is_one_vs_all}

@@ -1,4 +1,4 @@
-"""What every trained model answers, whichever kind of certificate it was trained for."""
+"""What every trained model can be asked, whichever kind of certificate it was trained for."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,13 +29,14 @@ class RemovableWeights:
     """The weights of a head that records can be removed from, and the noise that hides removals.
 
     Attributes:
-        weight: [J, d] before noise.
-        served: [J, d] what answers.
-        sigma: standard deviation of each coordinate of the noise; 0: there is none.
-        drawn: the noise is the operating system's; False: a recorded seed's, which repeats itself.
-        distance: bound on how far ``weight`` is from the exact minimiser, l2.
-        gradient: (features [n, ...], labels [n]) -> [J, d] the sum of the gradients of their losses
-            at ``weight``, without the regulariser.
+        weight: [J, d] the weights before noise.
+        served: [J, d] the weights that predict.
+        sigma: the standard deviation of the noise in each coordinate; 0: there is no noise.
+        drawn: True where the operating system drew the noise; False where a recorded seed did, so
+            that the same noise comes again.
+        distance: a bound on the l2 distance of ``weight`` from the exact minimiser.
+        gradient: (features [n, ...], labels [n]) -> [J, d], the sum of the gradients of these
+            records' losses at ``weight``, without the regulariser.
     """
 
     weight: np.ndarray
@@ -47,77 +48,90 @@ class RemovableWeights:
 
 
 class Model(Protocol):
-    """What ``fit`` makes and ``load`` reads back.
+    """A trained model, as ``agt.models.fitting`` trains it and reads it back.
 
-    Features are the problem's own: as the head takes them.
+    Queries and records have the problem's own features: [n, ...], as the head takes them.
     """
 
     @property
     def problem(self) -> Problem:
-        """What it was trained on, and how."""
+        """The records that it was trained on, and the settings."""
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Conditions a-g of method.md section 3."""
+        """What is known of conditions a to g (docs/method.md, section 3), in this order."""
 
     @property
     def plan(self) -> BatchPlan:
-        """The batch plan it was trained by."""
+        """The batch plan of its training."""
 
     @property
     def noise(self) -> NoisePlan | None:
-        """The noise of each step of its training; None without any."""
+        """The noise in each step of its training; None: training added no noise."""
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """What may be said of noise that hides removals, a line each."""
+    def sentences(self) -> tuple[str, ...]:
+        """What a report says about later removals of records; empty: nothing is promised."""
 
     @property
     def linear_head(self) -> "LinearModel | None":
-        """Itself, where it is one linear head, whose weights may be released with noise."""
+        """The model itself, if it is one linear head, whose weights may be released with noise."""
 
     @property
     def boxed_network(self) -> "BoxModel | None":
-        """Itself, where it is one network with a box for each parameter, whose steps may carry
-        noise.
+        """The model itself, if it is one network with a box for every parameter.
+
+        Its training may add noise to each step.
         """
 
     @property
     def release_head(self) -> "LinearModel | None":
-        """The linear head whose problem can be solved anew for a release: itself; beside votes, one
-        on their records.
+        """The linear head whose problem a release may solve anew, from sums with noise.
+
+        Of a linear head it is the model itself, of a model of votes a head on the same records.
         """
 
     @property
     def instant(self) -> bool:
-        """Whether certifying takes no longer than predicting."""
+        """Whether certifying a query takes no longer than predicting its label."""
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """Flat facts about it."""
+        """Facts about the model by name, such as its size, for a run's metrics."""
 
     def save(self, store: FileWriter) -> None:
-        """Write what ``load`` needs."""
+        """Write the files that the kind's ``load`` reads back."""
 
     @property
-    def farthest(self) -> int:
-        """A public number that no stable distance, step of the grid or gap between votes
-        exceeds.
-        """
+    def max_distance(self) -> int:
+        """A public number that no stable distance, step of the grid or gap of votes exceeds."""
 
     def check(self, features: np.ndarray) -> None:
-        """Raise where queries are not what it takes (ConfigError, UnsoundError): from public
-        values alone.
+        """Refuse queries that the model does not take.
+
+        It reads no parameters: whether it raises depends on the queries and on public values alone.
+
+        Raises:
+            ConfigError: the queries have another shape.
+            UnsoundError: a query is not finite in the model's precision.
         """
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """[n] int64 labels of the nominal model."""
+        """Return the nominal model's labels, [n] int64."""
 
     def margins(self, features: np.ndarray) -> np.ndarray:
-        """[lines, n] signed margins; a decision line of a map is where one is 0."""
+        """Return signed margins, one row for each decision line of a map: 0 on the line.
+
+        Returns:
+            Of two classes [1, n], positive where class 1 is predicted. Of more classes [C, n], each
+            class's lead over the best of the others.
+        """
 
     def shares(self, features: np.ndarray) -> np.ndarray:
-        """[n, C] how likely each class is, or its share of votes (agt/models/shares.py)."""
+        """Return how likely each class is, or its share of the votes, [n, C].
+
+        Each row adds up to 1 (agt/models/shares.py).
+        """
 
     def certify(
         self,
@@ -125,138 +139,140 @@ class Model(Protocol):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Certificates of queries.
+        """Return the certificates of queries.
 
         Args:
-            ks: at these values of the grid alone, such as the few that a map tells apart; None: the
-                whole grid.
+            features: [n, ...] the queries.
+            ks: certify at these k of the grid alone, for example the few that a map shows; None:
+                at the whole grid.
             on_progress: called after every block of queries, or every member of an ensemble.
         """
 
     @property
     def member_models(self) -> "tuple[Model, ...]":
-        """The models of an ensemble's members; itself, of a single model."""
+        """The models of an ensemble's members; of a single model, the model itself."""
 
     @property
     def counting_single_edits(self) -> "Model":
-        """The same model, its certificates counting single edits where one k is two of them."""
+        """This model with certificates that count single edits, where one k is two of them."""
 
     @property
     def public_features(self) -> Callable[[np.ndarray], np.ndarray] | None:
-        """[n, ...] features -> [n, w] those that a head or members see; None: the features
-        themselves.
+        """[n, ...] features -> [n, w] those that the head or the members take.
+
+        None: they take the features as they are.
         """
 
     @property
     def removable_weights(self) -> RemovableWeights | None:
-        """The weights that the kind's own method removes records from; None: it has none."""
+        """The weights that the kind's own method removes records from; None: it has no method."""
 
     @property
     def keeps_draws(self) -> bool:
-        """Whether it keeps the noise that its training drew, so that a neighbour can meet the
-        same.
-        """
+        """Whether it stores the noise of its training, so that a neighbour can be trained on it."""
 
     def with_draws(self, problem: Problem) -> "Model":
-        """Return what training on a problem's records gives with the noise that this model met."""
+        """Return what training on another problem gives with the noise of this training.
+
+        Raises:
+            ConfigError: the noise is not stored (``keeps_draws``).
+        """
 
     def with_problem(self, problem: Problem) -> Self:
-        """Return the same parameters as the model of another problem, such as one without
-        records.
-        """
+        """Return a model with these parameters and another problem, such as one without records."""
 
     def has_features_of(self, dataset: Dataset) -> bool:
         """Return whether its public features are those that a dataset's public rows make."""
 
     def save_shards(self, writer: FileWriter) -> None:
-        """Write what each member of an ensemble was trained on, where there are any."""
+        """Write which records each member of an ensemble was trained on; else write nothing."""
 
     def member_margins(self, features: np.ndarray) -> np.ndarray:
-        """Return [T, lines, n] margins of each member; of members that only vote, 1 or -1."""
+        """Return the ``margins`` of each member, [T, lines, n]; of members that vote, 1 or -1."""
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """Return bounds on the margin of two classes at each k, for a vote of margins.
 
         Args:
-            features: [n, ...] queries.
-            ks: at these k; None: at every k that a vote of margins looks at.
+            features: [n, ...] the queries.
+            ks: bound the margin at these k; None: at every k that a vote of margins uses.
 
         Raises:
-            ConfigError: nothing bounds the margins of this kind.
+            ConfigError: no bound on the margins of this kind is known.
         """
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What a ``Model`` says where its kind has nothing else to say."""
+class ModelDefaults:
+    """The answers of a ``Model`` that most kinds give; a kind overrides what differs for it."""
 
     problem: Problem
     instant: ClassVar[bool] = False
 
     @property
     def settings(self) -> Settings:
-        """The problem's."""
+        """The settings of the problem that it was trained on."""
         return self.problem.settings
 
     @property
     def noise(self) -> NoisePlan | None:
-        """None: training drew none."""
+        """None: training added no noise."""
         return None
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """No noise hides removals."""
+    def sentences(self) -> tuple[str, ...]:
+        """No sentences: nothing is promised about later removals."""
         return ()
 
     @property
     def linear_head(self) -> "LinearModel | None":
-        """None: it is not one linear head."""
+        """None: the model is not one linear head."""
         return None
 
     @property
     def boxed_network(self) -> "BoxModel | None":
-        """None: it has no boxes, or several networks."""
+        """None: the model has no boxes, or more than one network."""
         return None
 
     @property
     def release_head(self) -> "LinearModel | None":
-        """None: there is no such head."""
+        """None: the model has no linear head whose problem could be solved anew."""
         return None
 
     @property
     def member_models(self) -> tuple[Model, ...]:
-        """Itself."""
+        """The model itself, as the only member."""
         return (self,)  # type: ignore[return-value]  # a subclass has the rest of Model
 
     @property
     def counting_single_edits(self) -> Self:
-        """Itself: nothing is known of single edits."""
+        """The model itself: its certificates count nothing finer than k."""
         return self
 
     @property
     def public_features(self) -> Callable[[np.ndarray], np.ndarray] | None:
-        """None: it sees the features themselves."""
+        """None: the head takes the features as they are."""
         return None
 
     @property
     def removable_weights(self) -> RemovableWeights | None:
-        """None: the kind has no method of erasure of its own."""
+        """None: the kind has no method of its own that removes records."""
         return None
 
     @property
     def keeps_draws(self) -> bool:
-        """False: training drew nothing, or what it drew is not kept."""
+        """False: training added no noise, or the noise is not stored."""
         return False
 
     def with_draws(self, problem: Problem) -> Model:
-        """Raise ConfigError: no draws are kept."""
+        """Raise ConfigError: the noise of its training is not stored."""
         raise ConfigError(
             f"certificate={self.settings.certificate.name} does not store the random draws "
             "of its training"
         )
 
     def with_problem(self, problem: Problem) -> Self:
-        """Return the same parameters as the model of another problem."""
+        """Return a model with these parameters and another problem."""
         return replace(self, problem=problem)
 
     def has_features_of(self, dataset: Dataset) -> bool:
@@ -264,14 +280,14 @@ class Trained:
         return True
 
     def save_shards(self, writer: FileWriter) -> None:
-        """Write nothing: it is no ensemble."""
+        """Write nothing: the model is no ensemble."""
 
     def member_margins(self, features: np.ndarray) -> np.ndarray:
-        """Return [T, lines, n] the margins of each member."""
+        """Return the margins of each member, [T, lines, n]."""
         return np.stack([member.margins(features) for member in self.member_models])
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
-        """Raise ConfigError: nothing bounds its margins."""
+        """Raise ConfigError: no bound on the margins of this kind is known."""
         raise ConfigError(
             Message(
                 "{config:ensemble.vote}=margins: the margins of certificate={name} have no "
@@ -282,5 +298,6 @@ class Trained:
 
 
 def accuracy(model: Model, records: Records) -> float:
-    """The fraction of records that the nominal model labels right."""
-    return float((model.predict(records.features) == records.labels).mean())
+    """Return the fraction of records whose label the nominal model predicts; NaN of no records."""
+    is_right = model.predict(records.features) == records.labels
+    return float(is_right.mean())

@@ -130,7 +130,7 @@ class OwnVotesModel(Votes):
         with single_threaded():
             for at, some in enumerate(self._dealt(records)):
                 members.append(self._learner.train_member(self._shard(at, some)))
-                on_progress(Progress(at + 1, self.farthest, at + 1, self.farthest))
+                on_progress(Progress(at + 1, self.max_distance, at + 1, self.max_distance))
         raised = np.array([member.raised for member in members], dtype=np.uint8)
         return replace(self, raised=raised, members=tuple(members), ballots={})
 
@@ -198,11 +198,11 @@ class OwnVotesModel(Votes):
         """[T, n] int16: each member's label of each query."""
         names = _digests(phi)
         if new := self._unknown(names):
-            votes = self._labels(phi[new], range(self.farthest)).T
+            votes = self._labels(phi[new], range(self.max_distance)).T
             self.ballots.update(zip([names[at] for at in new], votes, strict=True))
         return (
             np.array([self.ballots[name] for name in names], dtype=np.int16)
-            .reshape(-1, self.farthest)
+            .reshape(-1, self.max_distance)
             .T
         )
 
@@ -221,8 +221,8 @@ class OwnVotesModel(Votes):
                 f"{shelf.folder}/{CONSTANTS}: queries is {count!r}, which is not valid: train again"
             )
         zero, vote = torch.zeros((), dtype=torch.uint8), torch.zeros((), dtype=torch.int16)
-        like = {"queries": zero.expand(count, 32), "votes": vote.expand(model.farthest, count)}
-        like["raised"] = zero.expand(model.farthest)
+        like = {"queries": zero.expand(count, 32), "votes": vote.expand(model.max_distance, count)}
+        like["raised"] = zero.expand(model.max_distance)
         names, votes, raised = (
             tensor.numpy() for tensor in read_tensors(shelf, BALLOTS, like).values()
         )
@@ -247,7 +247,7 @@ class OwnVotesModel(Votes):
         names = sorted(self.ballots)
         votes = (
             np.array([self.ballots[name] for name in names], dtype=np.int16)
-            .reshape(-1, self.farthest)
+            .reshape(-1, self.max_distance)
             .T
         )
         queries = np.frombuffer(b"".join(names), dtype=np.uint8).reshape(-1, 32)
@@ -269,7 +269,7 @@ class OwnVotesModel(Votes):
         function = declared(
             "learner_is_function",
             learner=str(self.config.learner["_target_"]),
-            members=min(RETRAINED_MEMBERS, self.farthest),
+            members=min(RETRAINED_MEMBERS, self.max_distance),
             setting="certificate.learner",
         )
         stated = proved("learner_stated")

@@ -1,21 +1,12 @@
-"""Released weights as a folder of their own: all that answers from them, and nothing that must stay
-at home.
+"""Released weights as a folder that answers queries by itself and may be published.
 
-    release.json     classes, the dataset's public constants, the public features, the claim in
-                     words, what was declared
-    weights.npz      the released weights; matrices of the public features, where there are any
-    README.md        the claim, and a few lines of plain NumPy that answer as agt does
-    manifest.json    every file's hash; its own is the folder's digest
-
-Formal guarantees
-    Post-processing. The weights are drawn by a mechanism whose claim is proved
-    (agt/mechanisms/weights.py); nobody makes a folder of a simulation. Everything else in it is a
-    function of the configuration and of constants that the claim's conditions take to be public:
-    classes and ranges (condition e; one that was found in the records voids it, and nothing is
-    released), a size (condition c), matrices from public rows or a public seed. So no number of
-    records, no digest of the private run, no accuracy, no time and no place on the owner's machine
-    is in it: a digest of the run would let whoever guesses all of the data but one record test the
-    last one.
+| file          | what it holds                                                                     |
+|---------------|-----------------------------------------------------------------------------------|
+| release.json  | classes, public constants of the dataset, public features, the claim in sentences |
+| weights.npz   | the released weights, and matrices of the public features if there are any        |
+| claim.json    | the claim as fields                                                               |
+| README.md     | the claim, and lines of plain NumPy that answer as agt does                       |
+| manifest.json | the hash of every file; its own hash is the digest of the folder                  |
 """
 
 import re
@@ -25,7 +16,7 @@ from hashlib import sha256
 from io import BytesIO
 from math import isfinite
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from unicodedata import normalize
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 from zlib import error as ZlibError
@@ -45,31 +36,45 @@ if TYPE_CHECKING:  # whoever reads a folder and answers from it loads no torch
     from agt.models.linear import LinearModel
     from agt.models.store import FileWriter
 
-FORMAT = 1
-SHRUNK = 2  # an earlier version's form, whose answers come from the weights drawn towards 0
-COMMAND = "agt.release"  # what such a folder's manifest says wrote it
-RELEASE, WEIGHTS, README, CLAIM = "release.json", "weights.npz", "README.md", "claim.json"
-# which alone have such a constant
-_DRAWN_BY = {"tilt": "objective_perturbation", "gram": "noisy_statistics"}
-_NOISE = {"sigma", "step", "tilt", "gram", "mu", "eps", "delta"}
-# beside which answers' records show the noise
+RELEASE_FORMAT = 1
+SHRUNK_RELEASE_FORMAT = 2
+"""The format of an earlier version, whose answers come from weights shrunk towards 0."""
+COMMAND = "agt.release"
+"""What the manifest of such a folder names as its writer."""
+RELEASE = "release.json"
+WEIGHTS = "weights.npz"
+README = "README.md"
+CLAIM = "claim.json"
+MAX_ARRAY_BYTES = 2**30
+"""The largest size of all arrays of weights.npz together, unpacked."""
+# A mechanism's own constant -> its name. The other mechanism has neither constant.
+_MECHANISM_OF_CONSTANT = {"tilt": "objective_perturbation", "gram": "noisy_statistics"}
+_NOISE_CONSTANTS = {"sigma", "step", "tilt", "gram", "mu", "eps", "delta"}
+# Metrics of records that show the noise beside them, so that no constant may have these names.
 _ANSWER_METRICS = {"n_queries", "proved", "simulated"}
-MAX_ARRAY_BYTES = 2**30  # of all arrays together, unpacked
-_NPY = re.compile(
+# The head of an npy file of numbers, as NumPy writes it.
+_NPY_HEAD = re.compile(
     rb"\x93NUMPY\x01\x00..{'descr': '(<[fi][48])', 'fortran_order': (True|False), 'shape': \(([\d, "
     rb"]{0,99})\), } *\n",
     re.DOTALL,
 )
-# where a spreadsheet may end a cell, whatever it takes for a separator
-_CELL = re.compile(r"[,;|\t\"']")
-# what it runs; +1 and -1.5 are numbers
+# Where a spreadsheet may end a cell, whatever it takes for a separator.
+_CELL_END = re.compile(r"[,;|\t\"']")
+# What a spreadsheet runs as a formula; +1 and -1.5 are numbers.
 _FORMULA = re.compile(r"\s*([=@]|[+-](?!([0-9]+\.?[0-9]*|\.[0-9]+)\s*$))")
-# settings of a dataset that queries do not need
-AT_HOME = ("data_dir", "test", "obtain", "download", "public_digest")
+# Settings of a dataset that queries do not need; some name files of the owner's machine.
+_SETTINGS_LEFT_OUT = ("data_dir", "test", "obtain", "download", "public_digest")
 
 
 class Released(Protocol):
-    """Weights as a mechanism drew them (``agt.mechanisms.weights.ReleasedWeights``)."""
+    """Weights that a mechanism drew (``agt.mechanisms.weights_mechanism.ReleasedWeights``).
+
+    Attributes:
+        weight: [J, w] the released weights.
+        described: the guarantee's parameters and the constants of the noise, by name.
+        mechanism: the name of the mechanism.
+        simulated: True if the noise comes from a known seed, so that the guarantee does not hold.
+    """
 
     @property
     def weight(self) -> np.ndarray: ...
@@ -83,23 +88,29 @@ class Released(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class Portable:
-    """Released weights with what queries need.
+    """Released weights with everything that answering queries needs.
+
+    Formal guarantees
+        * What ``save`` writes has the guarantee of the released weights, and so does every answer
+          from it: it is post-processing (Lemma 1 of docs/proofs/release_folder.md).
+        * It holds no undeclared number of records, no digest of the run, no accuracy, no time, and
+          no path of the owner's machine (Lemma 2 of docs/proofs/release_folder.md).
 
     Attributes:
         name: what tables call the dataset.
-        classes: the labels' names, in their order.
-        source: the dataset's configuration, with the constants that make a query's features.
+        classes: the names of the labels, in their order.
+        source: the configuration of the dataset, with the constants that make a query's features.
         features: the public feature map.
-        dtype: of its results.
-        weight: [1 or classes, outputs] float64.
+        dtype: the precision of the feature map's results.
+        weight: [J, outputs] float64, the released weights; J is 1 or the number of classes.
         noise: the guarantee's parameters, sigma, the lattice's step, and the mechanism's other
             constants, by name (``ReleasedWeights.described``).
-        words: all that may be said of the release, a line each, the claim first.
-        mechanism: the name of what released them.
-        brief: the same as ``words`` for a terminal; empty: not recorded, as in releases of earlier
-            versions.
-        slope: of the public link to probabilities (agt/mechanisms/link.py); None: not known, as in
-            what was read back, or what a command released.
+        words: all that may be said about the release, a sentence each, the claim first.
+        mechanism: the name of the mechanism that released the weights.
+        brief: the shorter form of ``words`` that a terminal shows; empty: not recorded, as in
+            releases of earlier versions.
+        slope: the factor on the logits whose softmax are probabilities (agt/mechanisms/link.py);
+            None: not known, as in folders that were read back.
     """
 
     name: str
@@ -115,7 +126,7 @@ class Portable:
     slope: float | None = None
 
     @classmethod
-    def of(
+    def from_release(
         cls,
         model: "LinearModel",
         released: Released,
@@ -123,36 +134,40 @@ class Portable:
         words: Sequence[str],
         brief: Sequence[str] = (),
     ) -> "Portable":
-        """What may be published of a release from this model.
+        """Return what may be published of a release of a model's weights.
 
         Args:
-            source: the settled configuration of the dataset that it was trained on.
+            model: the head whose weights were released, with its dataset and features.
+            released: the weights with noise.
+            source: the configuration of its dataset, with resolved constants.
+            words: all that may be said about the release, a sentence each, the claim first.
+            brief: a shorter form for terminals; empty: none.
 
         Raises:
             ValueError: the weights are a simulation's.
         """
         if released.simulated:
             raise ValueError("a simulation is not a release")
-        kept = {key: value for key, value in source.items() if key not in AT_HOME}
-        if "path" in kept:
-            kept["path"] = PurePath(str(kept["path"])).name
+        # Lemma 2 of docs/proofs/release_folder.md: no path of the owner's machine is published
+        published = {key: value for key, value in source.items() if key not in _SETTINGS_LEFT_OUT}
+        if "path" in published:
+            published["path"] = PurePath(str(published["path"])).name
         dataset = model.problem.dataset
-        name, dtype = str(source.get("name") or dataset.name), model.settings.training.dtype
-        classes, noise = dataset.classes, released.described
         return cls(
-            name=name,
-            classes=classes,
-            source=kept,
+            name=str(source.get("name") or dataset.name),
+            classes=dataset.classes,
+            source=published,
             features=model.features,
-            dtype=dtype,
+            dtype=model.settings.training.dtype,
             weight=released.weight,
-            noise=noise,
+            noise=released.described,
             words=tuple(words),
             mechanism=released.mechanism,
             brief=tuple(brief),
         )
 
     def __repr__(self) -> str:
+        """Return the number of classes, the mechanism, and the claim."""
         classes = len(self.classes)
         return (
             f"agt.Portable: released weights of {classes} classes by {self.mechanism}\n  "
@@ -160,21 +175,20 @@ class Portable:
         )
 
     @property
-    def described(self) -> dict[str, Any]:
-        """What release.json says, by field.
+    def release_fields(self) -> dict[str, Any]:
+        """The content of release.json.
 
         Raises:
-            ConfigError: the dataset's code is not there, or not trusted (``agt.targets``).
+            ConfigError: the dataset's code is missing, or is not trusted (``agt.targets``).
         """
-        return {**self.settings, **self.formula}
+        return {**self.recorded_fields, **self.formula}
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """What release.json says and no code of the dataset makes: all but the formula."""
+    def recorded_fields(self) -> dict[str, Any]:
+        """The content of release.json apart from ``formula``, which code of the dataset makes."""
         config = self.features.config
-        named = {} if self.mechanism == drawn_by(self.noise) else {"mechanism": self.mechanism}
-        return {
-            "format": FORMAT,
+        fields = {
+            "format": RELEASE_FORMAT,
             "name": self.name,
             "words": self.words,
             "brief": self.brief,
@@ -184,93 +198,77 @@ class Portable:
             "features": asdict(config),
             "width": self.features.width,
             "dtype": self.dtype,
-            # with the bias and the formula, for the lines in README.md
+            # The lines in README.md read these two and the formula.
             "radius": config.radius or 0.0,
             "bias": config.bias,
-            **named,
         }
+        if self.mechanism != mechanism_from_noise(self.noise):
+            fields["mechanism"] = self.mechanism
+        return fields
 
     def save(self, store: "FileWriter", claim: bytes) -> str:
-        """Write the folder, with claim.json (agt/mechanisms/claims.py); returns its digest."""
-        arrays = BytesIO()
+        """Write the folder, and return its digest.
+
+        Args:
+            store: an empty folder.
+            claim: the content of claim.json (agt/mechanisms/claims.py).
+        """
         matrices: dict[str, Any] = self.features.matrices
+        arrays = BytesIO()
         np.savez(arrays, weight=self.weight, **matrices)
+        # Lemma 1 of docs/proofs/release_folder.md: nothing else of the run goes into the folder
         files = {
-            RELEASE: as_json(self.described),
+            RELEASE: as_json(self.release_fields),
             WEIGHTS: arrays.getvalue(),
             README: self.readme().encode(),
             CLAIM: claim,
         }
         for name, content in files.items():
             store.write(name, content)
-        manifest = Manifest(
-            COMMAND, {name: sha256(content).hexdigest() for name, content in files.items()}
-        )
+        hashes = {name: sha256(content).hexdigest() for name, content in files.items()}
+        manifest = Manifest(COMMAND, hashes)
         store.write(MANIFEST, manifest.content)
         return manifest.digest
 
     @classmethod
     def open(cls, folder: Path, digest: str | None = None) -> "Portable":
-        """Read what ``save`` wrote.
+        """Read a folder that ``save`` wrote.
 
         Args:
-            folder: it, or the record of the call that released it.
-            digest: the folder must be the one of this digest; None: any.
+            folder: the folder, or the record of the call that released the weights.
+            digest: the digest that the folder has to have; None: any.
 
         Raises:
-            ConfigError: no such folder, or a file that is not what was written; or a class is a
-                spreadsheet's formula, and no digest vouches for it.
+            ConfigError: there is no such folder; a file is not what was written; or no digest was
+                given, and a spreadsheet would take a class for a formula.
         """
         inside = folder / "release"
-        shelf = Folder.open(
-            inside if (inside / MANIFEST).is_file() else folder, COMMAND, digest, "release"
-        )
-        portable = cls.read(shelf)
+        location = inside if (inside / MANIFEST).is_file() else folder
+        portable = cls.read(Folder.open(location, COMMAND, digest, "release"))
         if digest is None:
             _check_no_formulas(portable, folder)
         return portable
 
     @classmethod
-    def read(cls, shelf: Folder) -> "Portable":
-        """Read a folder that anybody may have written; nothing that it names is imported.
+    def read(cls, reader: Folder) -> "Portable":
+        """Read a folder that anybody may have written; no code that it names is imported.
 
         Raises:
             ConfigError: a file is not what the manifest lists, or holds what ``save`` never writes.
+            Superseded: an earlier version of agt wrote it, in a form that this one does not read.
         """
         try:
-            node = shelf.json(RELEASE)
-            version = shelf.json(CLAIM).get("agt") if node["format"] == SHRUNK else None
-            if version not in (None, __version__):  # anybody may have written it
-                raise Superseded(
-                    f"release={shelf.folder}: made with mechanism.shrink=true by agt "
-                    f"{version!r}, which this version does not support: use that version"
-                )
-            if node["format"] != FORMAT:
-                raise ValueError(
-                    f"{RELEASE} has format {node['format']}, but this version of agt reads "
-                    f"format {FORMAT}"
-                )
-            matrices = unpacked(shelf.read(WEIGHTS))
+            node = reader.json(RELEASE)
+            _check_format(node, reader)
+            matrices = _read_arrays(reader.read(WEIGHTS))
             weight = matrices.pop("weight")
-            bare = FeatureMap(validate(FeaturesConfig, node["features"], "features"), node["width"])
-            if bare.shapes != {name: matrix.shape for name, matrix in matrices.items()}:
-                raise ValueError(f"the shapes of the matrices differ from those in {RELEASE}")
-            features = bare.with_matrices(matrices)
-            if (
-                weight.ndim != 2
-                or weight.shape[1] != features.outputs
-                or weight.dtype != np.float64
-                or not np.isfinite(weight).all()
-            ):
-                expected = f"features and width = {node['width']} give {features.outputs} columns"
-                raise ValueError(
-                    f"the weights have shape {weight.shape} and type {weight.dtype}; {expected}"
-                )
-            _check_described(node, len(weight))
+            features = _read_features(node, matrices)
+            _check_weight(weight, features, node["width"])
+            _check_fields(node, len(weight))
         except (ValueError, TypeError, KeyError, AttributeError, IndexError, MemoryError) as error:
             what = str(error) or "it needs more memory than this machine has"
             raise ConfigError(
-                f"release={shelf.folder}: cannot be read ({what}); perhaps another version wrote it"
+                f"release={reader.folder}: cannot be read ({what}); perhaps another version wrote it"
             ) from None
         noise = node["noise"]
         return cls(
@@ -282,128 +280,221 @@ class Portable:
             weight=weight,
             noise=noise,
             words=tuple(node["words"]),
-            mechanism=node.get("mechanism") or drawn_by(noise),
+            mechanism=node.get("mechanism") or mechanism_from_noise(noise),
             brief=tuple(node.get("brief", ())),
         )
 
     def queries(self) -> DataSource:
-        """What reads files of queries.
+        """Return the reader of files of queries, which makes their features.
 
         Raises:
-            ConfigError: the dataset's code is not there, or not trusted (``agt.targets``).
+            ConfigError: the dataset's code is missing, or is not trusted (``agt.targets``).
         """
         return build(self.source, "dataset")
 
     def labels(self, features: np.ndarray) -> np.ndarray:
-        """[n] int64 labels of queries as ``queries`` reads them; nothing is spent."""
-        return gathered(map(labels_of, self._logits(features)), len(features))
+        """Return labels of queries, [n] int64; no budget is spent.
+
+        Args:
+            features: [n, ...] as ``queries`` reads them.
+        """
+        labels = (labels_of(logits) for logits in self._logits(features))
+        return gathered(labels, len(features))
 
     def margins(self, features: np.ndarray) -> np.ndarray:
-        """As ``Model.margins``, of the same queries; nothing is spent."""
+        """Return signed margins of queries, of two classes [1, n], else [C, n]; nothing is spent.
+
+        Args:
+            features: [n, ...] as ``queries`` reads them.
+        """
         return signed_margins(gathered(self._logits(features), len(features)))
 
     def _logits(self, features: np.ndarray) -> Iterator[np.ndarray]:
-        return (
-            logits_of(self.weight, self.features(piece, self.dtype)) for piece in pieces(features)
-        )
+        """Yield the logits [m, J] of one block of queries after another."""
+        for block in pieces(features):
+            yield logits_of(self.weight, self.features(block, self.dtype))
 
     @property
     def formula(self) -> dict[str, Any]:
-        """What makes a query's vector, for the lines in README.md; empty: they do not know how.
+        """What the lines in README.md need to make a query's vector, as fields of release.json.
+
+        It is empty where plain NumPy cannot make the features.
 
         Raises:
-            ConfigError: the dataset's code is not there, or not trusted (``agt.targets``).
+            ConfigError: the dataset's code is missing, or is not trusted (``agt.targets``).
         """
         formula = getattr(self.queries(), "formula", None)
-        return {} if formula is None or not self.features.plain else formula()
+        if formula is None or not self.features.plain:
+            return {}
+        return formula()
 
     def readme(self) -> str:
-        """The claim, and how to answer from the weights."""
+        """Return the text of README.md: the claim, and how to answer from the weights."""
         formula = self.formula
-        lines = VECTOR_LINES if "vectors" in formula else TABLE_LINES
-        alone = f"With only NumPy, from this folder:\n\n```python\n{lines}```\n"
-        if not formula:
+        if formula:
+            lines = VECTOR_LINES if "vectors" in formula else TABLE_LINES
+            alone = f"With only NumPy, from this folder:\n\n```python\n{lines}```\n"
+        else:
             alone = (
                 "Only agt can compute the features of this release, so NumPy is not enough "
                 "to use it.\n"
             )
-        said = "\n".join(f"- {line}" for line in self.words)
-        return README_TEXT.format(name=self.name, words=said, alone=alone)
+        sentences = "\n".join(f"- {sentence}" for sentence in self.words)
+        return README_TEXT.format(name=self.name, words=sentences, alone=alone)
 
 
-def drawn_by(noise: Mapping[str, Any]) -> str:
-    """Return the mechanism that these constants tell; release.json records any other one."""
-    return next((name for key, name in _DRAWN_BY.items() if key in noise), "release_weights")
+def mechanism_from_noise(noise: Mapping[str, Any]) -> str:
+    """Return the mechanism that has constants of these names.
+
+    release.json names the mechanism only if it is not the one that this function returns.
+    """
+    for constant, mechanism in _MECHANISM_OF_CONSTANT.items():
+        if constant in noise:
+            return mechanism
+    return "release_weights"
 
 
-def unpacked(content: bytes) -> dict[str, np.ndarray]:
-    """Name -> array, of an npz that anybody may have written: plain numbers, as many as its own
-    heads say and no more.
+def _check_format(node: Mapping[str, Any], reader: Folder) -> None:
+    """Refuse a folder in another format than this version's.
+
+    Args:
+        node: the content of release.json.
+        reader: the folder.
 
     Raises:
-        ValueError: it is none, or would unpack to more than ``MAX_ARRAY_BYTES``.
+        Superseded: the format is one that an earlier version wrote.
+        ValueError: this version does not know the format.
+    """
+    if node["format"] == SHRUNK_RELEASE_FORMAT:
+        version = reader.json(CLAIM).get("agt")
+        # A claim that names this version, or none, is no earlier version's: refused below.
+        if version not in (None, __version__):
+            raise Superseded(
+                f"release={reader.folder}: made with mechanism.shrink=true by agt "
+                f"{version!r}, which this version does not support: use that version"
+            )
+    if node["format"] != RELEASE_FORMAT:
+        raise ValueError(
+            f"{RELEASE} has format {node['format']}, but this version of agt reads "
+            f"format {RELEASE_FORMAT}"
+        )
+
+
+def _read_features(node: Mapping[str, Any], matrices: dict[str, np.ndarray]) -> FeatureMap:
+    """Return the public feature map.
+
+    Args:
+        node: the content of release.json.
+        matrices: the arrays of weights.npz beside the weights.
+
+    Raises:
+        ValueError: matrices are missing or too many, or one has another shape.
+    """
+    config = validate(FeaturesConfig, node["features"], "features")
+    without_matrices = FeatureMap(config, node["width"])
+    shapes = {name: matrix.shape for name, matrix in matrices.items()}
+    if without_matrices.shapes != shapes:
+        raise ValueError(f"the shapes of the matrices differ from those in {RELEASE}")
+    return without_matrices.with_matrices(matrices)
+
+
+def _check_weight(weight: np.ndarray, features: FeatureMap, width: object) -> None:
+    """Raise ValueError unless weights are finite float64 numbers, one for each public feature.
+
+    Args:
+        weight: as it was read.
+        features: the public feature map.
+        width: the number of features of a query, for the message.
+    """
+    fits_features = weight.ndim == 2 and weight.shape[1] == features.outputs
+    if not fits_features or weight.dtype != np.float64 or not np.isfinite(weight).all():
+        expected = f"features and width = {width} give {features.outputs} columns"
+        raise ValueError(
+            f"the weights have shape {weight.shape} and type {weight.dtype}; {expected}"
+        )
+
+
+def _read_arrays(content: bytes) -> dict[str, np.ndarray]:
+    """Return the arrays of an npz file that anybody may have written.
+
+    No more memory is taken than the heads of its entries say, which are checked first.
+
+    Args:
+        content: the whole file.
+
+    Returns:
+        Name -> array of plain numbers.
+
+    Raises:
+        ValueError: it is no npz file of plain numbers, or would unpack to more than
+            ``MAX_ARRAY_BYTES``.
     """
     arrays = dict[str, np.ndarray]()
     try:
         with ZipFile(BytesIO(content)) as archive:
             entries = archive.infolist()
             size = sum(entry.file_size for entry in entries)
-            if size > MAX_ARRAY_BYTES or any(
-                e.compress_type not in (ZIP_STORED, ZIP_DEFLATED) for e in entries
-            ):
+            packings = {entry.compress_type for entry in entries}
+            if size > MAX_ARRAY_BYTES or not packings <= {ZIP_STORED, ZIP_DEFLATED}:
                 raise ValueError(
                     f"{WEIGHTS} was not read, because it would unpack to {size:,} bytes, or "
                     "is packed in an unusual way"
                 )
             for entry in entries:
-                # asked for all of it at once it would unpack whatever is there
+                name = entry.filename.removesuffix(".npy")
                 with archive.open(entry) as file:
-                    arrays[entry.filename.removesuffix(".npy")] = _plain_array(
-                        file.read(entry.file_size)
-                    )
+                    # Read without a size, it would unpack more than the head says.
+                    arrays[name] = _read_array(file.read(entry.file_size))
     except (BadZipFile, ZlibError, NotImplementedError, RuntimeError, OSError, EOFError) as error:
         raise ValueError(f"{WEIGHTS} is not a valid npz file: {error}") from None
     return arrays
 
 
-def _plain_array(content: bytes) -> np.ndarray:
-    """An array from the bytes of an npy file, as numpy writes it; no more room is made than they
-    are.
+def _read_array(content: bytes) -> np.ndarray:
+    """Return the array of an npy file of plain numbers; it takes as much memory as the file.
+
+    Raises:
+        ValueError: the head is not one that NumPy writes for numbers, or the size differs from it.
     """
-    head = _NPY.match(content)
+    head = _NPY_HEAD.match(content)
     if head is None:
         raise ValueError(f"{WEIGHTS} contains something that is not an array of numbers")
-    dtype, transposed, shape = (part.decode() for part in head.groups())
-    sizes = tuple(int(size) for size in shape.split(",") if size.strip())
-    flat = np.frombuffer(content, dtype, offset=head.end())
-    return flat.reshape(sizes, order="F" if transposed == "True" else "C").copy()
+    dtype, in_fortran_order, shape_text = (part.decode() for part in head.groups())
+    shape = tuple(int(size) for size in shape_text.split(",") if size.strip())
+    order: Literal["F", "C"] = "F" if in_fortran_order == "True" else "C"
+    numbers = np.frombuffer(content, dtype, offset=head.end())
+    return numbers.reshape(shape, order=order).copy()
 
 
-def _check_described(node: Mapping[str, Any], rows: int) -> None:
-    """Raise ValueError where release.json, which anybody may have written, is not of the form that
-    ``save`` gives it.
+def _check_fields(node: Mapping[str, Any], rows: int) -> None:
+    """Raise ValueError unless the fields of release.json have the form that ``save`` gives them.
 
     Args:
-        rows: of the weights.
+        node: the content of release.json, which anybody may have written.
+        rows: the number of rows of the weights.
     """
-    texts, noise = (
-        [node["name"], *node["classes"], *node["words"], *node.get("brief", ())],
-        node["noise"],
-    )
+    classes = node["classes"]
+    noise = node["noise"]
+    texts = [node["name"], *classes, *node["words"], *node.get("brief", ())]
     if not node["words"] or not all(isinstance(text, str) for text in texts):
         raise ValueError("name, classes and words must be text")
     if not all(text.isprintable() for text in texts):
         raise ValueError("words contain control characters, which must not be sent to a terminal")
-    if rows != len(node["classes"]) and (rows, len(node["classes"])) != (1, 2):
-        raise ValueError(f"there are {len(node['classes'])} classes, but weights of {rows}")
-    numbers = all(type(number) in (int, float) and isfinite(number) for number in noise.values())
-    mechanism = node.get("mechanism", drawn_by(noise))
+    is_one_row_of_two_classes = rows == 1 and len(classes) == 2
+    if rows != len(classes) and not is_one_row_of_two_classes:
+        raise ValueError(f"there are {len(classes)} classes, but weights of {rows}")
+    are_numbers = all(
+        type(number) in (int, float) and isfinite(number) for number in noise.values()
+    )
+    mechanism = node.get("mechanism", mechanism_from_noise(noise))
     if not isinstance(mechanism, str) or not mechanism.isidentifier():
         raise ValueError(f"mechanism is {mechanism!r}, which is not a name")
-    known = set(noise) <= _NOISE
-    if "mechanism" in node:  # which agt may never have heard of
-        known = all(map(str.isidentifier, noise)) and not _ANSWER_METRICS & set(noise)
-    if not {"sigma", "step"} <= set(noise) or not known or not numbers:
+    names = set(noise)
+    if "mechanism" in node:  # of the user's own, whose constants have names of their own
+        are_names = all(map(str.isidentifier, noise)) and not _ANSWER_METRICS & names
+    else:
+        are_names = names <= _NOISE_CONSTANTS
+    if not {"sigma", "step"} <= names or not are_names or not are_numbers:
         raise ValueError("noise must have the numbers sigma and step, and no unknown ones")
     if node["dtype"] not in ("float32", "float64") or not isinstance(node["source"], Mapping):
         raise ValueError(
@@ -413,35 +504,30 @@ def _check_described(node: Mapping[str, Any], rows: int) -> None:
 
 
 def check_printable(dataset: Dataset, words: Sequence[str]) -> None:
-    """Raise ConfigError where a release would hold text that ``Portable.read`` refuses: before it
-    is paid for.
+    """Raise ConfigError for text that ``Portable.read`` would refuse, before a release is paid for.
 
     Args:
-        words: all that may be said of the release.
+        dataset: its name and classes go into the release.
+        words: all that may be said about the release.
     """
-    odd = next(
-        (text for text in (dataset.name, *dataset.classes, *words) if not text.isprintable()), None
-    )
-    if odd is not None:
-        raise ConfigError(
-            f"{odd!r} has control characters, which would make the release unreadable: "
-            "rename the class, column or dataset, and train again"
-        )
+    for text in (dataset.name, *dataset.classes, *words):
+        if not text.isprintable():
+            raise ConfigError(
+                f"{text!r} has control characters, which would make the release unreadable: "
+                "rename the class, column or dataset, and train again"
+            )
 
 
 def _check_no_formulas(portable: Portable, folder: Path) -> None:
-    """Raise ConfigError for a class that a spreadsheet would run, as no digest vouches for it."""
-    runs = [
-        name
-        for name in portable.classes
-        if any(map(_FORMULA.match, _CELL.split(normalize("NFKC", name))))
-    ]
-    if runs:
-        raise ConfigError(
-            f"release={folder}: a spreadsheet program would interpret the class {runs[0]!r} "
-            "as a formula: if you trust it, give digest=sha256:... as the publisher of the "
-            "release gave it to you"
-        )
+    """Raise ConfigError if a spreadsheet would run the name of a class as a formula."""
+    for name in portable.classes:
+        cells = _CELL_END.split(normalize("NFKC", name))
+        if any(_FORMULA.match(cell) for cell in cells):
+            raise ConfigError(
+                f"release={folder}: a spreadsheet program would interpret the class {name!r} "
+                "as a formula: if you trust it, give digest=sha256:... as the publisher of the "
+                "release gave it to you"
+            )
 
 
 README_TEXT = (

@@ -160,7 +160,7 @@ class RemovalModel(LinearModel):
         moves = proved(
             "minimiser_of_sum", strength=strength, gradient=allowed, **movement_values(self.trained)
         )
-        conditions = self._assessed(constants, moves)
+        conditions = self._assess(constants, moves)
         if self.config.masking == "none":
             return conditions
         return tuple(c.with_facts(GIVEN_THE_DRAW) if c.letter == "d" else c for c in conditions)
@@ -179,7 +179,7 @@ class RemovalModel(LinearModel):
         }
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def sentences(self) -> tuple[str, ...]:
         """What may be said of later removals, a line each; the first says it all."""
         config, budget = self.config, self.budget
         if budget is None:

@@ -20,11 +20,11 @@ from agt.training.strength import resolve_sgd
 
 @schema
 class StabilityKind(LinearKind):
-    """Certificates in closed form for a linear head on public features, from the stability of SGD.
+    """Certificates in closed form for a linear head on public features, by the stability of SGD.
 
     Attributes:
         features: the public feature map.
-        average: the model is the mean of this many last iterates; 1: the last one.
+        average: how many of the last iterates the model is the mean of; 1: it is the last one.
     """
 
     name: Literal["stability"] = "stability"
@@ -36,27 +36,33 @@ class StabilityKind(LinearKind):
     def resolve(
         self, training: TrainingConfig, classes: int, size: float, unit_rows: int
     ) -> TrainingConfig:
-        """Return the settings with the recipe's rates, epochs and batches of plain SGD."""
+        """Return the training settings with the recipe's numbers for plain SGD."""
         return resolve_sgd(training, classes, size, unit_rows)
 
     def sensitivity(self, setting: LinearSetting) -> Sensitivity:
-        """Return how far one record moves what SGD ends at.
+        """Return a bound on how far one record moves the weights that SGD ends at.
 
-        Raises ConfigError: a rate is too large.
+        Raises:
+            ConfigError: a learning rate is so large that a step may drive two heads apart.
         """
         return sgd_sensitivity(setting, self.average)
 
     def train(
         self, recipe: Recipe, records: Records, on_progress: OnProgress, checkpoints: Checkpoints
     ) -> LinearTrained:
-        """Return the head after the recipe's steps of SGD from 0."""
+        """Return the head after the recipe's steps of SGD from 0, on public features."""
         return train_linear(recipe, records, self.average, on_progress, checkpoints)
 
     def step_facts(self, trained: LinearTrained) -> tuple[Fact, Fact]:
-        """Return the number of steps, and why no step drives two heads apart."""
-        steps = stated_constants(trained.plan, "steps_stated", steps=trained.plan.steps)
-        rate, limit = learning_rate(trained.training, 0), trained.sensitivity.rate_limit
-        assert limit is not None  # ``sensitivity`` sets it
-        return steps, proved(
-            "steps_do_not_expand", rate=rate, limit=limit, **movement_values(trained)
+        """Return that the number of steps is public, and why no step drives two heads apart."""
+        constants = stated_constants(trained.plan, "steps_stated", steps=trained.plan.steps)
+        first_rate = learning_rate(trained.training, 0)  # rates only fall from here
+        rate_limit = trained.sensitivity.rate_limit
+        assert rate_limit is not None  # sgd_sensitivity sets it
+        movement = proved(
+            "steps_do_not_expand",
+            rate=first_rate,
+            limit=rate_limit,
+            **movement_values(trained),
         )
+        return constants, movement

@@ -1,15 +1,14 @@
-"""A model's files, wherever they are kept: what is written of it, and what is checked when it is
-read back.
+"""The files of a saved model, in whatever folder: writing them, and reading them back checked.
 
-model.safetensors, bounds/k=00005.safetensors       nominal parameters, and "lower.<name>",
-                                                    "upper.<name>" for each k
-model.safetensors ("weight" [classes or 1, width]), features.safetensors, stability.json
-                                                    a linear head's
-removal.safetensors, removal.json                   what removals from it start from, where it was
-                                                    trained for that
-network.json                                        the layers of a network of the user's own
-members/000/...                                     an ensemble's members, each with the files of
-                                                    its model
+| file                              | what it holds                                              |
+|-----------------------------------|------------------------------------------------------------|
+| model.safetensors                 | nominal parameters; of a linear head "weight" [J, width]   |
+| bounds/k=00005.safetensors        | of boxes: "lower.NAME" and "upper.NAME" at one k           |
+| features.safetensors              | the matrices of a public feature map                       |
+| stability.json                    | the constants of a linear head's sensitivity               |
+| removal.safetensors, removal.json | what removals of records start from                        |
+| network.json                      | the layers of a network of the user's own                  |
+| members/000/...                   | the files of each member of an ensemble                    |
 """
 
 from collections.abc import Mapping
@@ -28,181 +27,217 @@ from agt.errors import ConfigError, UnsoundError
 from agt.store import as_json
 from agt.training.checkpoint import Tensors, read_safetensors_header
 
-MODEL, FEATURES, CONSTANTS, BOUNDS = (
-    "model.safetensors",
-    "features.safetensors",
-    "stability.json",
-    "bounds",
-)
+MODEL = "model.safetensors"
+FEATURES = "features.safetensors"
+CONSTANTS = "stability.json"
+BOUNDS = "bounds"
 NETWORK = "network.json"
 
 
 class FileWriter(Protocol):
-    """Where files are written."""
+    """A folder that files are written to; ``agt.store`` has several."""
 
     def write(self, name: str, content: bytes) -> object:
-        """Write one file, whole or not at all."""
+        """Write one file, all of it or, if that fails, nothing.
+
+        Args:
+            name: relative to the folder, with / between the parts.
+            content: the whole file.
+        """
 
     def part(self, name: str) -> "FileWriter":
-        """A subfolder."""
+        """Return a writer for a subfolder."""
 
 
 class FileReader(Protocol):
-    """Where files are read, each of them as it was written or not at all.
+    """A folder that files are read from, each of them as it was written or not at all.
 
     Attributes:
-        folder: for messages.
+        folder: where it is, for messages.
     """
 
     @property
     def folder(self) -> Path: ...
 
     def read(self, name: str) -> bytes:
-        """One file. Raises ConfigError if it is not what was written."""
+        """Return the content of one file.
+
+        Raises:
+            ConfigError: the file is missing, or is not what was written.
+        """
 
     def json(self, name: str) -> dict[str, Any]:
-        """A JSON object. Raises ConfigError as ``read``, or where the file holds none."""
+        """Return the JSON object that a file holds.
+
+        Raises:
+            ConfigError: the file is missing, is not what was written, or holds no JSON object.
+        """
 
     def names(self, folder: str) -> set[str]:
-        """The files of a subfolder, without its name."""
+        """Return the names of the files in a subfolder, relative to it."""
 
     def part(self, name: str) -> "FileReader":
-        """A subfolder."""
+        """Return a reader for a subfolder."""
 
 
 def bounds_file(k: int) -> str:
-    """Where the box of one k lies."""
+    """Return the name of the file that holds the box of one k."""
     return f"{BOUNDS}/k={k:05d}.safetensors"
 
 
-def write_boxes(store: FileWriter, box: Box) -> None:
-    """Write the nominal parameters and, for each k, the bounds."""
-    store.write(MODEL, save({n: t.contiguous() for n, t in box.nominal.items()}))
-    for index, k in enumerate(box.ks):
-        ends = {f"lower.{n}": t[index].contiguous() for n, t in box.lower.items()}
-        ends |= {f"upper.{n}": t[index].contiguous() for n, t in box.upper.items()}
-        store.write(bounds_file(k), save(ends, metadata={"k": str(k)}))
+def write_boxes(writer: FileWriter, box: Box) -> None:
+    """Write the nominal parameters, and a file of bounds for each k."""
+    nominal = {name: tensor.contiguous() for name, tensor in box.nominal.items()}
+    writer.write(MODEL, save(nominal))
+    for k_index, k in enumerate(box.ks):
+        bounds: Tensors = {}
+        for end, tensors in (("lower", box.lower), ("upper", box.upper)):
+            for name, tensor in tensors.items():
+                bounds[f"{end}.{name}"] = tensor[k_index].contiguous()
+        writer.write(bounds_file(k), save(bounds, metadata={"k": str(k)}))
 
 
-def write_tensors(store: FileWriter, name: str, tensors: Mapping[str, Tensor | np.ndarray]) -> None:
-    """One file of tensors, or arrays."""
-    store.write(
-        name, save({key: torch.as_tensor(tensor).contiguous() for key, tensor in tensors.items()})
-    )
+def write_tensors(
+    writer: FileWriter, name: str, tensors: Mapping[str, Tensor | np.ndarray]
+) -> None:
+    """Write one safetensors file of tensors or arrays."""
+    contiguous = {key: torch.as_tensor(tensor).contiguous() for key, tensor in tensors.items()}
+    writer.write(name, save(contiguous))
 
 
 def write_linear(
-    store: FileWriter,
+    writer: FileWriter,
     weight: Tensor,
     matrices: Mapping[str, np.ndarray],
     constants: Mapping[str, object],
 ) -> None:
-    """Write a linear head, the public matrices of its features, and how far one record moves it."""
-    write_tensors(store, MODEL, {"weight": weight})
-    write_tensors(store, FEATURES, matrices)
-    store.write(CONSTANTS, as_json(constants))
-
-
-def read_boxes(shelf: FileReader, ks: tuple[int, ...], like: Tensors) -> Box:
-    """The saved parameters and boxes.
+    """Write a linear head.
 
     Args:
-        ks: the grid; there is a box for each k of it and for no other.
-        like: name -> a tensor of the shape and dtype expected.
+        writer: the model's folder.
+        weight: [J, w] the weights.
+        matrices: the matrices of the public feature map, by name.
+        constants: the public constants that say how far one record moves the weights.
+    """
+    write_tensors(writer, MODEL, {"weight": weight})
+    write_tensors(writer, FEATURES, matrices)
+    writer.write(CONSTANTS, as_json(constants))
+
+
+def read_boxes(reader: FileReader, ks: tuple[int, ...], expected: Tensors) -> Box:
+    """Read back the nominal parameters and the boxes.
+
+    Args:
+        reader: the model's files.
+        ks: the grid; there is a box for every k of it, and for no other.
+        expected: parameter name -> a tensor of the shape and dtype that the file has to have.
 
     Raises:
-        ConfigError: a file is missing, too many, or not what was written.
-        UnsoundError: a tensor has another shape or dtype, is not finite, or lower > upper; a file
-            is of another k; or the nominal parameters are outside their box.
+        ConfigError: a file is missing, does not belong to the grid, or is not what was written.
+        UnsoundError: a tensor has another shape or dtype, is not finite, or a lower bound exceeds
+            its upper bound; a file is of another k; or the nominal parameters are outside of their
+            box.
     """
-    grid = {bounds_file(k).removeprefix(f"{BOUNDS}/") for k in ks}
-    for name in sorted(shelf.names(BOUNDS) ^ grid):
-        why = (
-            "missing, although the run's grid has this k"
-            if name in grid
-            else "not for any k of the run's grid"
-        )
-        raise ConfigError(
-            f"run={shelf.folder}: {BOUNDS}/{name} is {why}; restore it, or train again"
-        )
-    nominal = read_tensors(shelf, MODEL, like)
-    ends = {
-        end: {f"{end}.{name}": tensor for name, tensor in like.items()}
-        for end in ("lower", "upper")
-    }
-    boxes = [
-        read_tensors(shelf, bounds_file(k), ends["lower"] | ends["upper"], {"k": str(k)})
-        for k in ks
-    ]
+    _check_files_of_grid(reader, ks)
+    nominal = read_tensors(reader, MODEL, expected)
+    expected_bounds: Tensors = {}
+    for end in ("lower", "upper"):
+        expected_bounds |= {f"{end}.{name}": tensor for name, tensor in expected.items()}
+    boxes = [read_tensors(reader, bounds_file(k), expected_bounds, {"k": str(k)}) for k in ks]
     for k, box in zip(ks, boxes, strict=True):
-        for name in like:
-            if not bool((box[f"lower.{name}"] <= box[f"upper.{name}"]).all()):
-                raise UnsoundError(
-                    f"{shelf.folder / bounds_file(k)}: lower.{name} exceeds upper.{name}"
-                )
-    lower, upper = (
-        {name: torch.stack([box[f"{end}.{name}"] for box in boxes]) for name in like}
-        for end in ("lower", "upper")
-    )
+        path = reader.folder / bounds_file(k)
+        for name in expected:
+            is_ordered = box[f"lower.{name}"] <= box[f"upper.{name}"]
+            if not bool(is_ordered.all()):
+                raise UnsoundError(f"{path}: lower.{name} exceeds upper.{name}")
+    lower: Tensors = {}
+    upper: Tensors = {}
+    for name in expected:
+        lower[name] = torch.stack([box[f"lower.{name}"] for box in boxes])
+        upper[name] = torch.stack([box[f"upper.{name}"] for box in boxes])
     return Box.from_ends(ks, nominal, lower, upper)
 
 
-def check_constants(shelf: FileReader, name: str, now: Mapping[str, object]) -> None:
-    """Raise UnsoundError unless the recorded constants of ``name`` are these, which the
-    configuration implies.
+def _check_files_of_grid(reader: FileReader, ks: tuple[int, ...]) -> None:
+    """Raise ConfigError unless there is a file of bounds for every k of the grid, and no other."""
+    files_of_grid = {bounds_file(k).removeprefix(f"{BOUNDS}/") for k in ks}
+    for name in sorted(reader.names(BOUNDS) ^ files_of_grid):
+        if name in files_of_grid:
+            why = "missing, although the run's grid has this k"
+        else:
+            why = "not for any k of the run's grid"
+        raise ConfigError(
+            f"run={reader.folder}: {BOUNDS}/{name} is {why}; restore it, or train again"
+        )
+
+
+def check_constants(reader: FileReader, name: str, expected: Mapping[str, object]) -> None:
+    """Raise UnsoundError unless a file holds the constants that the settings imply.
+
+    Args:
+        reader: the model's files.
+        name: the JSON file with the recorded constants.
+        expected: the constants that the settings imply, by name.
     """
-    then = shelf.json(name)
-    for key in now.keys() | then.keys():
-        if now.get(key) != then.get(key):
+    recorded = reader.json(name)
+    for key in expected.keys() | recorded.keys():
+        value = recorded.get(key)
+        implied = expected.get(key)
+        if value != implied:
             raise UnsoundError(
-                f"{shelf.folder}/{name}: {key} is {then.get(key)}, but the run's "
-                f"configuration implies {now.get(key)}: train again"
+                f"{reader.folder}/{name}: {key} is {value}, but the run's "
+                f"configuration implies {implied}: train again"
             )
 
 
 def read_tensors(
-    shelf: FileReader,
+    reader: FileReader,
     name: str,
-    like: Tensors,
+    expected: Tensors,
     metadata: Mapping[str, str] = MappingProxyType({}),
     finite: bool = True,
 ) -> Tensors:
-    """The tensors of one file.
+    """Return the tensors of one safetensors file, checked, in the order of ``expected``.
 
     Args:
+        reader: the model's files.
         name: the file.
-        like: name -> a tensor of the shape and dtype expected.
-        metadata: what the file's own header must say.
-        finite: refuse infinity; NaN is refused always.
+        expected: name -> a tensor of the shape and dtype that the file has to have.
+        metadata: what the file's own header has to hold.
+        finite: True to refuse infinity as well as NaN, which is always refused.
 
     Raises:
-        ConfigError: the file is missing, is not what was written, or cannot be read.
-        UnsoundError: a tensor has another shape or dtype, or is not finite; or the header says
-            something else.
+        ConfigError: the file is missing, is not what was written, or is no safetensors file.
+        UnsoundError: tensors are missing or too many; one has another shape or dtype, or is not
+            finite; or the header holds something else.
     """
-    path, content = shelf.folder / name, shelf.read(name)
+    path = reader.folder / name
+    content = reader.read(name)
     try:
         tensors: Tensors = load(content)
     except SafetensorError as error:
         raise ConfigError(f"{path}: cannot be read ({error}); train again") from None
-    said = read_safetensors_header(content)
+    header = read_safetensors_header(content)
     for key, value in metadata.items():
-        if said.get(key) != value:
+        recorded = header.get(key)
+        if recorded != value:
             raise UnsoundError(
-                f"{path}: its header says {key} = {said.get(key)}, but should say {value}: "
-                "train again"
+                f"{path}: its header says {key} = {recorded}, but should say {value}: train again"
             )
-    if tensors.keys() != like.keys():
+    if tensors.keys() != expected.keys():
         raise UnsoundError(
-            f"{path}: contains {sorted(tensors)}, but should contain {sorted(like)}: train again"
+            f"{path}: contains {sorted(tensors)}, but should contain {sorted(expected)}: "
+            "train again"
         )
     for key, tensor in tensors.items():
-        expected = like[key]
-        if tensor.shape != expected.shape or tensor.dtype != expected.dtype:
+        dtype = expected[key].dtype
+        shape = expected[key].shape
+        if tensor.shape != shape or tensor.dtype != dtype:
             raise UnsoundError(
                 f"{path}: {key} is {tensor.dtype} {tuple(tensor.shape)}, but should be "
-                f"{expected.dtype} {tuple(expected.shape)}: train again"
+                f"{dtype} {tuple(shape)}: train again"
             )
-        if bool((~torch.isfinite(tensor) if finite else torch.isnan(tensor)).any()):
+        is_refused = ~torch.isfinite(tensor) if finite else torch.isnan(tensor)
+        if bool(is_refused.any()):
             raise UnsoundError(f"{path}: {key} is NaN or infinite; train again")
-    return {key: tensors[key] for key in like}  # in the model's order, which a file does not keep
+    return {key: tensors[key] for key in expected}  # a file does not keep the order

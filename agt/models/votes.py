@@ -301,7 +301,7 @@ class FlipModel(VotesModel):
         return logistic_shares(self.margins(features))
 
     @property
-    def farthest(self) -> int:
+    def max_distance(self) -> int:
         """What it costs to turn each member, at most: the number of records, which is no secret
         here.
         """

@@ -170,10 +170,10 @@ class Votes(ClosedFormModel):
     @property
     def metrics(self) -> dict[str, float | int | str]:
         """The number of members, and the largest distance."""
-        return {"members": self.settings.ensemble.members, "k_max": self.farthest}
+        return {"members": self.settings.ensemble.members, "k_max": self.max_distance}
 
     @property
-    def farthest(self) -> int:
+    def max_distance(self) -> int:
         """The largest distance: as many votes as there are."""
         return self.settings.ensemble.members
 

@@ -24,7 +24,7 @@ from agt.mechanisms.claims import neighbours_of
 from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.judging import refusal_of
 from agt.mechanisms.output import Output
-from agt.models.box import conditions_of
+from agt.models.box import assess_problem
 from agt.numeric import UP, gaussian_mu
 from agt.problem import Settings
 from agt.training.checkpoint import Checkpoints
@@ -117,7 +117,7 @@ def _pay(
     people = people_of(prepared.loaded, settings, record.config)
     draw = f"{DRAW}{sha256(f'{seed:032x}'.encode()).hexdigest()}"
     with payer_of(record.config.get("ledger"), people, record, draw) as payer:
-        missing = _missing(conditions_of(prepared.problem(settings)))
+        missing = _missing(assess_problem(prepared.problem(settings)))
         if payer.name and missing:
             raise ConfigError(
                 f"ledger={payer.name}: the guarantee of the noisy weights is not proved: "

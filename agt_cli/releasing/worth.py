@@ -10,7 +10,7 @@ from agt.data.records import Records
 from agt.errors import first_line
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.output import Output
-from agt.mechanisms.planning import Evidence
+from agt.mechanisms.planning import QueryEvidence
 from agt.release import AnyRelease
 from agt_cli.releasing.request import PredictRequest
 from agt_cli.report.quality import LEAST as FEW_RECORDS, Judged, Quality, rate_words, right_rate
@@ -63,7 +63,7 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
     if labels is not None and len(labels) < FEW_RECORDS:
         labels = None  # they show too little of what one answer to all would reach
     known = certificates.prediction if labels is None else labels
-    evidence = Evidence.from_certificates(certificates, known, classes, request.terms.counting)
+    evidence = QueryEvidence.from_certificates(certificates, known, classes, request.terms.counting)
     share = release.expected_accuracy(model, evidence, records.features)
     if labels is None:
         # What training recorded of the test records stands for the queries' own labels.

@@ -246,7 +246,7 @@ def write_weights(
                 "in the training run"
             )
         ], {}
-    portable = Portable.of(head, released, source, claim.lines(), claim.lines(brief=True))
+    portable = Portable.from_release(head, released, source, claim.lines(), claim.lines(brief=True))
     digest = portable.save(record.part("release"), claim.written().content)
     folder = record.folder / "release"
     said = (

@@ -30,7 +30,7 @@ from agt.data.erasure import ErasedDataset, IsErased, part
 from agt.data.records import Records
 from agt.errors import ConfigError, Superseded
 from agt.facts import Fact, proved
-from agt.models.description import FORMAT, READABLE, dataset_of, describe_dataset
+from agt.models.description import MODEL_FORMAT, READABLE_FORMATS, describe_dataset, read_dataset
 from agt.models.fitting import fit as fit_model
 from agt.models.heads import CustomNetwork, HeadBuilder, from_layers, head_from_config
 from agt.models.kind import CertificateKind
@@ -434,7 +434,9 @@ def write_source(record: RunRecord, prepared: Prepared, settings: Settings) -> N
     )
     record.write(
         SOURCE_FILE,
-        as_json({"format": FORMAT, "name": prepared.dataset.name, "source": source, **described}),
+        as_json(
+            {"format": MODEL_FORMAT, "name": prepared.dataset.name, "source": source, **described}
+        ),
     )
     if prepared.encoder is not None:
         prepared.encoder.save(record)
@@ -451,15 +453,15 @@ def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords 
         return None
     try:
         node = finished.json(SOURCE_FILE)
-        if node["format"] not in READABLE:
+        if node["format"] not in READABLE_FORMATS:
             raise ConfigError(
                 f"run={finished.folder}: {SOURCE_FILE} has format {node['format']}, but this "
-                f"version of agt reads format {FORMAT}: train again"
+                f"version of agt reads format {MODEL_FORMAT}: train again"
             )
         # whose settings rule, where they name a unit or none; earlier runs say nothing else
         source = node["source"]
         named = source["unit"] is not None if "unit" in source else node.get("units") is True
-        dataset, records = dataset_of({**node, "units": named}, node["name"])
+        dataset, records = read_dataset({**node, "units": named}, node["name"])
         run = RunWithoutRecords(Problem(dataset, settings, records=records), dict(source), None)
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(

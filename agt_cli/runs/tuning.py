@@ -149,7 +149,7 @@ def standard_error(values: np.ndarray) -> float:
 def _judge(model: LinearModel, rows: Records, k: int, release: GaussianDP) -> list[float]:
     """A stand-in's ``SCORES`` on rows that it has not seen."""
     known, right = model.certify(rows.features), model.predict(rows.features) == rows.labels
-    phi, sigma = model.phi(rows.features), noise_scale(model.moves, release)
+    phi, sigma = model.phi(rows.features), noise_scale(model.l2_sensitivity, release)
     expected = expected_accuracy(
         logits_of(model.trained.weight, phi), bound_norms(phi), rows.labels, sigma
     )

@@ -380,10 +380,10 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     if ensemble.members > 1 and len(units) == job.units:
         members = np.bincount(shards(units, ensemble), minlength=ensemble.members).tolist()
     record.write(WAITING_FILE, json.dumps({"units": job.units, "members": members}).encode())
-    noted = _noted(job, model.farthest)
-    if model.farthest < job.units:
+    noted = _noted(job, model.max_distance)
+    if model.max_distance < job.units:
         console.say(f"method=certificate: {noted.sentence}")
-    facts = {"pending": job.units, "farthest": model.farthest}
+    facts = {"pending": job.units, "farthest": model.max_distance}
     apart = {*prepared.loaded.preprocessing.facts, job.settings.choices}
     rests = (
         *(f for f in needed(conditions_of(job.run)) if f not in apart),

@@ -135,7 +135,9 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
     recorded = record.json(RELEASE)
     own_code = is_own_code(str(portable.source.get("_target_")))
     own_version = claimed is not None and claimed.agt == __version__ and not claimed.of_earlier_form
-    derived = _json_of(portable.described if own_version and own_code else portable.settings)
+    derived = _json_of(
+        portable.release_fields if own_version and own_code else portable.recorded_fields
+    )
     if not own_version:
         del derived["features"]  # another version may have had other settings
     compared = (
@@ -175,9 +177,9 @@ def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> 
         record.findings.unchecked("origin", words)
     else:
         made = _derive_portable(portable, drawn, model, runs.training)
-        derived |= made.settings
+        derived |= made.recorded_fields
         arrays |= made.features.matrices
-    fields = {**portable.settings, "mechanism": portable.mechanism}
+    fields = {**portable.recorded_fields, "mechanism": portable.mechanism}
     difference = first_difference(_json_of(_only(fields, set(derived))), _json_of(derived))
     if difference:
         raise Broken(f"{RELEASE} does not match the run that released the weights: {difference}")
@@ -201,7 +203,7 @@ def _derive_portable(
             "head, or needs an encoder"
         )
     source = training.json(SOURCE_FILE)["source"]
-    return Portable.of(head, drawn, source, portable.words, portable.brief)
+    return Portable.from_release(head, drawn, source, portable.words, portable.brief)
 
 
 def _compare_arrays(recorded: Mapping[str, np.ndarray], derived: Mapping[str, np.ndarray]) -> None:

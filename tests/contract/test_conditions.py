@@ -21,7 +21,7 @@ from agt.data.labelled import Declared, dataset_of
 from agt.fact_sentences import BROKEN_BY, DECLARED_IN_WORDS, TEMPLATES
 from agt.facts import Fact
 from agt.models.box import box_facts
-from agt.models.description import describe, problem_of
+from agt.models.description import describe, read_problem
 from agt.relations import RELATIONS
 from agt.relations.names import ENTRIES
 from agt.settings import KGridConfig, RelationConfig
@@ -127,7 +127,7 @@ def test_a_model_that_was_saved_with_facts_as_text_stands_as_it_did(name: str) -
         "choices": as_fact_with_text(node["choices"]),
         "size": as_fact_with_text(node["size"]),
     }
-    read = problem_of(node, problem.settings.compute)
+    read = read_problem(node, problem.settings.compute)
     facts = (
         *read.dataset.selection.facts,
         *read.dataset.preprocessing.facts,

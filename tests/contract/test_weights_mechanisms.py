@@ -376,7 +376,7 @@ class Newcomer(WeightsMechanism):
         return GaussianDP(self.mu)
 
     def noise(self, head: LinearModel) -> dict[str, float]:
-        sigma = 2 * head.moves / self.mu
+        sigma = 2 * head.l2_sensitivity / self.mu
         return {"sigma": sigma, "step": step_of(sigma)}
 
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:

@@ -111,7 +111,7 @@ def test_a_distance_is_exactly_how_many_labels_hold(
     assert turns.any()
     assert np.array_equal(known.stable_distance[turns], fewest[turns] - 1)
     assert (known.stable_distance[~turns] >= n).all()  # no labels turn it
-    assert (known.stable_distance <= model.farthest).all()
+    assert (known.stable_distance <= model.max_distance).all()
 
 
 @pytest.mark.parametrize(("n", "classes", "members"), [(7, 2, 1), (7, 2, 3), (5, 3, 1), (5, 3, 4)])

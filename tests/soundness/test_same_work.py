@@ -227,9 +227,9 @@ def test_releases(name: str) -> None:
     kind, mechanism = RELEASES[name]
     models, traces = [model(kind, seed) for seed in (0, 1)], []
     seen = [trained.certify(QUERIES) for trained in models]
-    assert models[0].farthest == models[1].farthest, "public"
+    assert models[0].max_distance == models[1].max_distance, "public"
     for result, trained in zip(seen, models, strict=True):
-        assert result.stable_distance.max() <= trained.farthest
+        assert result.stable_distance.max() <= trained.max_distance
     if name != "votes":
         assert (seen[0].stable_distance != seen[1].stable_distance).any()
     # one more, as what is kept from the mechanism before is no private value

@@ -24,7 +24,7 @@ from agt.certificates.votes import Vote, certified_vote, plain_vote
 from agt.data.records import Records
 from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
 from agt.mechanisms.labelling import Labelling
-from agt.mechanisms.planning import Evidence
+from agt.mechanisms.planning import QueryEvidence
 from agt.models.ensemble import EnsembleModel, vote
 from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness
@@ -305,7 +305,7 @@ def test_votes_of_three_classes_are_released_with_noise_on_counts_that_covers_th
     relation: str,
 ) -> None:
     model, queries = trained(300, 3, 60, relation=relation), QUERIES[:20]
-    evidence = Evidence.from_certificates(model.certify(queries), model.predict(queries), 3)
+    evidence = QueryEvidence.from_certificates(model.certify(queries), model.predict(queries), 3)
     assert evidence.tally is not None
     assert (evidence.tally.sum(axis=1) == 60).all()
     assert (evidence.tally.argmax(axis=1) == evidence.labels).all()

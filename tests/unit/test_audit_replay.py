@@ -195,7 +195,7 @@ class PrivateThreshold(ReleaseWeights):
 
     def draw(self, head: Any, source: Randomness) -> Any:
         lengths = np.linalg.norm(head.problem.dataset.train.features, axis=1)
-        moves = head.moves * float(np.quantile(lengths, 0.3))
+        moves = head.l2_sensitivity * float(np.quantile(lengths, 0.3))
         return release_weights(head.trained.weight.numpy(), moves, self.guarantee, source)
 
 

@@ -22,7 +22,7 @@ from agt.data.images import MedMnist
 from agt.data.records import DataError, Records
 from agt.errors import DataMissing
 from agt.facts import evidence, not_held
-from agt.models.box import start_from
+from agt.models.box import copy_initial_parameters
 from agt.settings import KGridConfig, RelationConfig, TrainingConfig
 from agt.store import Folder, NewFolder
 from agt.training.loop import train
@@ -417,7 +417,7 @@ def test_robust_pretraining_narrows_boxes(
             encoder.encode(dataset),
             nn.Sequential(nn.Linear(800, 20), nn.ReLU(), nn.Linear(20, 1)),
         )
-        assert start_from(head, encoder.head() or {})
+        assert copy_initial_parameters(head, encoder.head() or {})
         assert dataset.pretrain is not None
         logits = encoder.model(torch.from_numpy(dataset.pretrain.features))[:, 0]
         assert ((logits > 0).numpy() == dataset.pretrain.labels).mean() > 0.95

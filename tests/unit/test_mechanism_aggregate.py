@@ -101,7 +101,7 @@ def test_a_quantile_beyond_the_grid_is_released() -> None:
     neighbours = [distances(np.delete(everybody, row))[1] for row in range(0, len(x), 25)]
     for fraction in (0.1, 0.5, 0.9):
         k = certified_quantile(known, fraction)
-        assert model.farthest >= k
+        assert model.max_distance >= k
         assert all(abs(certified_quantile(other, fraction) - k) <= 1 for other in neighbours)
     middle = certified_quantile(known, 0.5)
     assert middle > 2, "beyond the grid"

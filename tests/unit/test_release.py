@@ -65,7 +65,7 @@ class Model:
     noise: object = None
     conditions: tuple[Condition, ...] = HELD
     certified: list[int] = field(default_factory=list)
-    farthest = 3
+    max_distance = 3
     linear_head = None
     metrics = {"k_max": 3}  # noqa: RUF012
 

@@ -87,8 +87,8 @@ def test_distances_of_the_folds_are_the_real_runs() -> None:
     assert (few[:, 0] == many[:, 0]).all()
     assert (few[:, 1] < many[:, 1]).all()
     assert (few[:, 2] < many[:, 2]).all()
-    assert candidate(size=400).model.moves == pytest.approx(
-        10 * candidate(size=4000).model.moves, rel=1e-3
+    assert candidate(size=400).model.l2_sensitivity == pytest.approx(
+        10 * candidate(size=4000).model.l2_sensitivity, rel=1e-3
     )
 
 
