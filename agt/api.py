@@ -525,8 +525,8 @@ def fit(
             there if the process was killed, and ends with the same bits (training/checkpoint.py).
             It is gone when this returns. None: none.
         on_progress: called as training goes on; None: nothing is.
-        caution: moves a linear head's settings along the recipe's curve (training/strength.py); None:
-            1.
+        caution: moves a linear head's settings along the recipe's curve
+            (training/strength.py); None: 1.
         loss, epochs, lr, clip, batches, weight_decay, dtype, seed: of training; None: a linear
             head's recipe, or ``TrainingConfig``'s default.
         training: other settings of ``TrainingConfig`` by name, such as ``momentum`` or

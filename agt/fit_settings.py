@@ -38,15 +38,19 @@ class DataSettings:
     unit_rows: int = field(default=1, metadata={KEY: "relation.unit_rows"})
 
     def part(self, group: str) -> dict[str, Any]:
-        """Return the settings of one group of the command line's, such as ``relation``, by the
-        names that they have there; without those that are None.
+        """Return the settings of one group of the command line's, such as ``relation``.
+
+        They have the names that the command line gives them. A setting whose default is None is
+        left out where it is None; of any other, None is a value, which validation refuses.
         """
-        keys = {entry.name: entry.metadata.get(KEY, "") for entry in fields(self)}
-        return {
-            key.removeprefix(f"{group}."): getattr(self, name)
-            for name, key in keys.items()
-            if key.startswith(f"{group}.") and getattr(self, name) is not None
-        }
+        settings = {}
+        for entry in fields(self):
+            key = entry.metadata.get(KEY, "")
+            value = getattr(self, entry.name)
+            is_unset = value is None and entry.default is None
+            if key.startswith(f"{group}.") and not is_unset:
+                settings[key.removeprefix(f"{group}.")] = value
+        return settings
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -10,18 +10,17 @@ from typing import Any, Protocol
 
 from agt.messages import Message
 
-SCOPE = (
-    "it protects the training records, for data that training accepts without an error (training "
-    "refuses, for example, a batch above n_max, a unit above relation.unit_rows, a missing value, "
-    "and a single class where no classes are declared). The queries, their number and their ids "
-    "are taken to be public and independent of the training records. How long the computation "
-    "takes, and what else a machine reveals of it (memory, caches, power), is not covered. "
-    "Library functions (exp, tanh, erf, softmax) and eigenvectors (LAPACK) are trusted to err by "
-    "no more than the bounds allow for"
-)
 SCOPE_IN_BRIEF = (
     "it protects the training records; the queries, their number and their ids are taken to be "
     "public and independent of the training records"
+)
+SCOPE = (
+    f"{SCOPE_IN_BRIEF}. It covers data that training accepts without an error (training refuses, "
+    "for example, a batch above n_max, a unit above relation.unit_rows, a missing value, and a "
+    "single class where no classes are declared). It does not cover how long the computation "
+    "takes, nor what else a machine reveals of it (memory, caches, power). Library functions (exp, "
+    "tanh, erf, softmax) and eigenvectors (LAPACK) are trusted to err by no more than the bounds "
+    "allow for"
 )
 OUTSIDE = (
     "how long anything took, and every other side channel: memory, power, traffic, the machine",
@@ -170,8 +169,8 @@ def too_much(eps: float, weak: float) -> str:
 def large_delta(delta: float, size: float) -> str:
     """Return what the owner of a budget hears whose delta is above one over the records."""
     return (
-        f"the total delta is {delta:g}. Above 1 / {size:g}, it would allow publishing one record in "
-        "full"
+        f"the total delta is {delta:g}. Above 1 / {size:g}, it would allow publishing one record "
+        "in full"
     )
 
 
@@ -367,8 +366,8 @@ def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
         parts.append(f"in {which} {unit_meaning(next(iter(named.values())), population_unit)}")
     if any(table.apart for table in admitted):
         parts[-1] += (
-            "; these are other people than those of the ledgers in the same folder that have some of "
-            "the same names"
+            "; these are other people than those of the ledgers in the same folder that have some "
+            "of the same names"
         )
     several = sum(map(len, by_unit.values())) > 1
     same = (
@@ -399,8 +398,8 @@ def moved_head(entry: int, time: str, before: str | None) -> str:
 def unreadable_ledger(file: str) -> str:
     """Return what is declared of a file that could not be opened."""
     return (
-        f"{printable(file)}, in the ledger's folder, could not be opened; it is declared to hold no "
-        "releases about these people, and nothing that it counts is counted here"
+        f"{printable(file)}, in the ledger's folder, could not be opened; it is declared to hold "
+        "no releases about these people, and nothing that it counts is counted here"
     )
 
 

@@ -212,8 +212,8 @@ class Allowance:
         if not 0 <= self.leaks <= 1:
             raise ConfigError(
                 Message(
-                    "{config:total.leaks}={leaks!r}: give the share of {config:total.delta}, from 0 "
-                    "to 1",
+                    "{config:total.leaks}={leaks!r}: give the share of {config:total.delta}, from "
+                    "0 to 1",
                     leaks=self.leaks,
                 )
             )

@@ -342,8 +342,8 @@ class ObjectivePerturbation(WeightsMechanism):
                 Message(
                     "mechanism={name}: eps = {eps:g} has to exceed ln(1 + beta/(weight_decay B)) = "
                     "{determinant_loss:.4g}, what the change of volume costs at weight_decay = "
-                    "{given:g}: give more, or {config:mechanism.weight_decay}={least:.4g} at least, "
-                    "the release's own",
+                    "{given:g}: give more, or {config:mechanism.weight_decay}={least:.4g} at "
+                    "least, the release's own",
                     name=self.name,
                     eps=self.eps,
                     determinant_loss=constants.determinant_loss,

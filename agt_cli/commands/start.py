@@ -211,7 +211,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         best = 0
         onward = measuring[0]
     rates = {"this model": quality.whole.accuracy, **others(record.config["dataset"])}
-    rates[f"always '{quality.majority}'"] = always = quality.whole.majority
+    rates[f"majority class '{quality.majority}'"] = always = quality.whole.majority
     ahead = (
         ""
         if settings.purpose == "answers"

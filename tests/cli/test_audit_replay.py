@@ -65,7 +65,7 @@ def test_a_run_is_replayed(
     [
         ("noisy", LABELS, "drew noise, and is what is replayed"),
         ("stability", (), "mechanism: name what is audited"),
-        ("sparse", LABELS, "condition a (dense grid) does not hold"),
+        ("sparse", LABELS, "condition a"),
         (
             "stability",
             ("mechanism=objective_perturbation", "mechanism.eps=1", "mechanism.delta=1e-3"),

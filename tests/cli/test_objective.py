@@ -217,7 +217,7 @@ def test_an_auditor_sees_other_noise_than_the_constants_make(
         ),
         (
             ("run=unsized",),
-            ("condition c (public constants) does not hold", "declare dataset.declared_size"),
+            ("condition c", "dataset.declared_size"),
         ),
         (("run=flips",), ("relation=flip with unit_rows=1",)),
     ],

@@ -114,7 +114,7 @@ def test_other_public_rows_void_the_declaration_and_a_word_on_the_line_renews_it
     [
         ((), "tune.public: no training record is marked public"),
         (("tune.public=test", "dataset.declared_size=null"), "dataset.declared_size"),
-        (("tune.public=test", "dataset.classes=null"), "the list of classes was found in the data"),
+        (("tune.public=test", "dataset.classes=null"), "dataset.classes"),
         (("tune.public=test", "tune.folds=1"), "tune.folds"),
         (("tune.public=test", "tune.objective=acuracy"), "did you mean 'accuracy'"),
         (("tune.public=test", "tune.grid={training.cuation: [1]}"), "did you mean 'caution'"),

@@ -772,8 +772,8 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             "other neighbours": ("one record added", "one comma added"),
             "words": ("all 20 together", "all of them together"),
             "words added": lambda value: value["words"].append("it is safe"),
-            "scope": ('"it is about the training', '"it is not about the training'),
-            "outside": ("how good the answers are", "nothing"),
+            "scope": ('"it protects the training', '"it does not protect the training'),
+            "outside": ("how accurate the answers are", "nothing"),
             "another output": ('"output": "labels"', '"output": "constants"'),
             "a declaration left out": lambda value: value["declared"].pop(),
             "another condition declared": lambda value: value["declared"][0].update(condition="b"),
@@ -1162,7 +1162,7 @@ def test_a_ledger_verifies_and_says_what_rests_on_it(made: Path, agt: Agt) -> No
         "1 debits, each cost worked out again",
         "3 that are kept",
         "declared, not checked: in the table",
-        "no second head is kept",
+        "no second copy of the ledger's end is kept",
         "that everything which was released about these people is in it",
     ):
         assert words in " ".join(said.out.split()), words

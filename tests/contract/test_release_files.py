@@ -104,10 +104,10 @@ def test_labels_their_guarantee_and_nothing_measured(releases: dict[str, Path], 
     assert "accuracy" not in report.lower()
     publishable = report.split("## What may be published\n\n")[1].split("\n")[0]
     expected = {
-        "simulation": "Nothing: no guarantee holds.",
-        "weights": "`labels.csv`, `released_weights.safetensors` and the folder `release`, once.",
+        "simulation": "Nothing, because no guarantee holds.",
+        "weights": "`labels.csv`, `released_weights.safetensors` and the folder `release`.",
     }
-    assert publishable.startswith(expected.get(name, "`labels.csv`, once."))
+    assert publishable.startswith(expected.get(name, "`labels.csv`."))
 
 
 def test_the_record_names_the_run_and_the_queries(releases: dict[str, Path]) -> None:

@@ -24,8 +24,8 @@ NOISE = (np.random.default_rng(0).random(1000) < 0.3) * 1
 VERDICTS: list[tuple[list[int] | None, list[int], str]] = [
     (RARE, [0] * 100, "This model answers 'no' for every one of the 100 test records: it is "
                       "constant, and a constant "
-     "answer is certified whatever it is worth; accuracy 0.760 [0.664, 0.840] against 0.760 for always "
-     "answering 'no'."),
+     "answer is certified whatever it is worth; accuracy 0.760 [0.664, 0.840] against 0.760 for "
+     "always answering 'no'."),
     (RARE * 10, [0] * 990 + [1] * 10,
      "This model answers 'no' for all but 10 of the 1,000 test records: it is nearly constant"),
     ([1] * 10 + [0] * 1990, [1] * 9 + [0] * 1991, ""),  # a rare class, nearly all of it found

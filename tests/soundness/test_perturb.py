@@ -309,6 +309,6 @@ def test_it_is_refused_where_nothing_is_proved() -> None:
         (ConfigError, "Use 1 of each", lambda: fitted(members=2)),
         (ConfigError, "Use 1 of each", lambda: fitted(certificate="votes", network=(), members=2)),
         (ConfigError, "Use 1 of each", lambda: fitted(batch={"count": 2})),
-        (ConfigError, r"needs relation\.radius", lambda: fitted(radius=None)),
-        (ConfigError, r"needs relation\.radius", lambda: fitted(relation="add_remove")),
+        (ConfigError, "needs radius", lambda: fitted(radius=None)),
+        (ConfigError, "needs radius", lambda: fitted(relation="add_remove")),
     )  # fmt: skip

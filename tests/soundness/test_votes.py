@@ -287,7 +287,7 @@ def test_what_votes_are_not_proved_for_is_refused() -> None:
     refused(
         (
             agt.errors.ConfigError,
-            r"ensemble\.members",
+            "members=1 vote=labels",
             lambda: agt.fit(np.eye(2), np.arange(2), certificate="votes"),
         ),
         (agt.errors.ConfigError, r"logisitc.*logistic", lambda: trained(learner="logisitc")),

@@ -632,7 +632,7 @@ def mine(tmp_path: Path, **given: Any) -> Table:
         ),
         (
             ("classes",),
-            "the list of classes was read off the records.*take 'classes' off dataset.from_data",
+            "the list of classes was read off the records.*'classes' from dataset.from_data",
         ),
     ],
     ids=["a range", "a list", "classes"],

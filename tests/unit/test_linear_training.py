@@ -174,10 +174,10 @@ def test_the_step_limit_is_exact_and_names_what_to_do() -> None:
 
 def test_more_records_than_n_max_stop_the_run() -> None:
     refused(
-        (ConfigError, "n_max is 70", lambda: train_linear(make_recipe(training()), examples(71))),
+        (ConfigError, "n_max=70", lambda: train_linear(make_recipe(training()), examples(71))),
         (
             ConfigError,
-            "n_max is 70",
+            "n_max=70",
             lambda: train_erm(make_recipe(training(weight_decay=0.1)), examples(71), 1e-6),
         ),
     )

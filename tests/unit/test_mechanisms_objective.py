@@ -351,6 +351,6 @@ def test_a_problem_of_another_shape_is_refused() -> None:
         replace(shape, clamp=0.5),
         replace(shape, records=11),
     ):
-        with pytest.raises(ConfigError, match="Shape"):
+        with pytest.raises(ConfigError, match="ProblemConstants"):
             release_objective(erm, other, ApproximateDP(1.0, 1e-5), SeededRandomness(0))
     assert release_objective(erm, shape, ApproximateDP(1.0, 1e-5), SeededRandomness(0)).simulated

@@ -248,7 +248,7 @@ def test_wider_features_are_brought_down_and_the_weights_back() -> None:
         ),
         (
             {"units": np.array([f"home {at // 2}" for at in range(120)])},
-            "relation.unit_rows",
+            "unit_rows is 1",
         ),
     ],
 )
