@@ -62,10 +62,10 @@ from agt.unlearning.newton import (
 from agt.unlearning.promise import Promise, Removal, RemovalBudget
 from agt.unlearning.sentences import Remark, Value
 
+_PROVED = "records can be removed later: what is served is then"
 _PREDICTED = (
     "not proved, as a seed makes the noise: records can be removed later; with noise that nobody "
-    "can predict the model "
-    "would then be"
+    "can predict the model would then be"
 )
 SEEDED = "SIMULATION: the noise comes from certificate.seed={seed}, so that it hides nothing"
 STATE = "removal.safetensors"
@@ -212,46 +212,55 @@ class RemovalModel(LinearModel):
     @property
     def words(self) -> tuple[str, ...]:
         """Sentences about later removals; the first is the summary."""
-        config = self.config
-        budget = self.budget
-        if budget is None:
-            strength = self.removal_problem.objective.strength
-            distance = upward(next_up(2 * config.tolerance / strength))
-            return (
-                "records can be removed later: the weights are then "
-                f"within {distance} (l2) of those "
-                "that training without "
-                "them gives; least squares, and no noise is needed",
-            )
-        within = (
-            f"as long as the removals' error stays below {budget:.4g} (gradient norm), of which "
-            "the optimiser left "
-            f"{self.state.residual:.2g}"
-        )
-        close = f"({config.eps:g}, {config.delta:g})-close to one trained without them"
-        spread = f"of standard deviation {config.sigma:g} in every coordinate"
-        simulation = () if config.seed is None else (SEEDED.format(seed=config.seed),)
-        if config.masking == "loss":
-            return (
-                "not proved: as published, records can be removed later and the model is then "
-                f"{close}, {within}",
-                f"their error is to be hidden by a random linear term in the loss, {spread}; the "
-                "published proof takes the "
-                "error for independent of that term, and the weights depend on it: "
-                "certificate.masking=output is proved",
-                *simulation,
-            )
-        lead = "records can be removed later: what is served is then"
-        if config.seed is not None:
-            lead = _PREDICTED
+        if self.config.masking == "none":
+            return self._sentences_without_noise()
+        if self.config.masking == "loss":
+            sentences = self._sentences_on_noise_in_loss()
+        else:
+            sentences = self._sentences_on_noise_on_weights()
+        if self.config.seed is None:
+            return sentences
+        return (*sentences, SEEDED.format(seed=self.config.seed))
+
+    def _sentences_without_noise(self) -> tuple[str, ...]:
+        strength = self.removal_problem.objective.strength
+        # Weights after a removal, and weights of a new training, are each that near the minimiser.
+        distance = upward(next_up(2 * self.config.tolerance / strength))
         return (
-            f"{lead} {close}, {within}",
+            f"records can be removed later: the weights are then within {distance} (l2) of those "
+            "that training without them gives; least squares, and no noise is needed",
+        )
+
+    def _sentences_on_noise_in_loss(self) -> tuple[str, ...]:
+        closeness = self._closeness()
+        spread = f"of standard deviation {self.config.sigma:g} in every coordinate"
+        return (
+            "not proved: as published, records can be removed later and the model is then "
+            f"{closeness}",
+            f"their error is to be hidden by a random linear term in the loss, {spread}; the "
+            "published proof takes the error for independent of that term, and the weights depend "
+            "on it: certificate.masking=output is proved",
+        )
+
+    def _sentences_on_noise_on_weights(self) -> tuple[str, ...]:
+        is_proved = self.config.seed is None
+        lead = _PROVED if is_proved else _PREDICTED
+        spread = f"of standard deviation {self.config.sigma:g} in every coordinate"
+        lattice_step = step_of(self.config.sigma)
+        return (
+            f"{lead} {self._closeness()}",
             f"their error is hidden by noise on the weights that are served, {spread}: drawn "
-            "exactly, rounded to "
-            f"multiples of {step_of(config.sigma):.3g}, and drawn anew at each update",
+            f"exactly, rounded to multiples of {lattice_step:.3g}, and drawn anew at each update",
             "the weights without noise stay in the run's folder: of these nothing but a distance "
             "is promised",
-            *simulation,
+        )
+
+    def _closeness(self) -> str:
+        """Return how close the model after a removal is to a new training, and while what holds."""
+        return (
+            f"({self.config.eps:g}, {self.config.delta:g})-close to one trained without them, as "
+            f"long as the removals' error stays below {self.budget:.4g} (gradient norm), of which "
+            f"the optimiser left {self.state.residual:.2g}"
         )
 
 
