@@ -282,11 +282,8 @@ class OwnVotesModel(Votes):
             raise UnsoundError(f"{reader.folder}/{CONSTANTS}: queries is {count!r}: train again")
         byte = torch.zeros((), dtype=torch.uint8)
         label = torch.zeros((), dtype=torch.int16)
-        expected = {
-            "queries": byte.expand(count, 32),
-            "votes": label.expand(members, count),
-            "raised": byte.expand(members),
-        }
+        expected = {"queries": byte.expand(count, 32), "votes": label.expand(members, count)}
+        expected["raised"] = byte.expand(members)
         tensors = read_tensors(reader, BALLOTS, expected)
         digests = tensors["queries"].numpy()
         votes = tensors["votes"].numpy()
@@ -311,11 +308,9 @@ class OwnVotesModel(Votes):
         digests = sorted(self.ballots)
         digest_bytes = np.frombuffer(b"".join(digests), dtype=np.uint8)
         queries = digest_bytes.reshape(-1, 32)
-        tensors = {
-            "queries": torch.tensor(queries),
-            "votes": torch.tensor(self._stored_votes(digests)),
-            "raised": torch.tensor(self.raised),
-        }
+        votes = self._stored_votes(digests)
+        arrays = {"queries": queries, "votes": votes, "raised": self.raised}
+        tensors = {name: torch.tensor(array) for name, array in arrays.items()}
         write_tensors(writer, BALLOTS, tensors)
         write_tensors(writer, FEATURES, self.features.matrices)
         writer.write(CONSTANTS, as_json(self.constants))

@@ -122,14 +122,10 @@ class RemovalModel(LinearModel):
             targets = objective.targets(labels, self.problem.classes)
             return objective.loss_gradient(state.weight, self.phi(features), targets).value
 
-        return RemovableWeights(
-            weight=state.weight,
-            served=state.served,
-            sigma=0.0 if self.config.masking == "none" else self.config.sigma,
-            drawn=self.config.seed is None,
-            distance=state.residual / objective.strength,
-            gradient=gradient,
-        )
+        sigma = 0.0 if self.config.masking == "none" else self.config.sigma
+        is_drawn = self.config.seed is None
+        distance = state.residual / objective.strength
+        return RemovableWeights(state.weight, state.served, sigma, is_drawn, distance, gradient)
 
     @property
     def keeps_draws(self) -> bool:
@@ -189,10 +185,12 @@ class RemovalModel(LinearModel):
         conditions = self._assessed(constants, movement)
         if self.config.masking == "none":
             return conditions
-        return tuple(
-            condition.with_facts(GIVEN_THE_DRAW) if condition.letter == "d" else condition
-            for condition in conditions
-        )
+        given_noise = []
+        for condition in conditions:
+            if condition.letter == "d":
+                condition = condition.with_facts(GIVEN_THE_DRAW)
+            given_noise.append(condition)
+        return tuple(given_noise)
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
@@ -502,15 +500,10 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
             **facts,
         }
         strength = after.removal_problem.objective.strength
-        removal = Removal(
-            promise=promise_after_removal(self, after.state.residual, strength),
-            records=count,
-            seconds=seconds,
-            facts=facts,
-            steps=_describe_steps(count, stages, after, head.distance),
-            budget=RemovalBudget(residual, allowed),
-        )
-        return after, removal
+        promise = promise_after_removal(self, after.state.residual, strength)
+        steps = _describe_steps(count, stages, after, head.distance)
+        budget = RemovalBudget(spent=residual, total=allowed)
+        return after, Removal(promise, count, seconds, facts, steps, budget)
 
     def removal_bounds(self, reader: FileReader) -> RemovalBounds:
         """Return the stored residual, and the residual that the noise of these settings hides."""

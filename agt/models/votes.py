@@ -182,12 +182,9 @@ class VotesModel(Votes):
     @property
     def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
         """Why each member is a function of its shard, by conditions: its arithmetic is exact."""
-        return {
-            "b": (),
-            "c": (proved("members_stated"),),
-            "e": self.features.public,
-            "f": (proved("sums_of_integers"),),
-        }
+        stated = proved("members_stated")
+        exact = proved("sums_of_integers")
+        return {"b": (), "c": (stated,), "e": self.features.public, "f": (exact,)}
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
@@ -328,10 +325,12 @@ class FlipModel(VotesModel):
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g of method.md section 3; d also says that flips are counted exactly."""
         exact = proved("flips_counted")
-        return tuple(
-            condition.with_facts(exact) if condition.letter == "d" else condition
-            for condition in super().conditions
-        )
+        conditions = []
+        for condition in super().conditions:
+            if condition.letter == "d":
+                condition = condition.with_facts(exact)
+            conditions.append(condition)
+        return tuple(conditions)
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
         """Return [n, J] float64: shares of votes; or the scores of the one member there is.

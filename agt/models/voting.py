@@ -168,15 +168,15 @@ class Votes(ClosedFormModel):
         dataset = self.problem.dataset
         facts = self.member_facts
         touches = RELATIONS[settings.relation.name].touches
-        one_vote_changes = proved("vote_changes")
-        several_votes_change = proved("votes_change", touches=touches)
+        in_shards = shards_fact(settings.ensemble.members, touches)
+        votes_change = proved("vote_changes")
+        if touches != 1:
+            votes_change = proved("votes_change", touches=touches)
         evidence_of = {
             "a": evidence(proved("every_k_counted")),
-            "b": dataset.selection.with_facts(
-                shards_fact(settings.ensemble.members, touches), *facts["b"]
-            ),
+            "b": dataset.selection.with_facts(in_shards, *facts["b"]),
             "c": evidence(*facts["c"]),
-            "d": evidence(one_vote_changes if touches == 1 else several_votes_change),
+            "d": evidence(votes_change),
             "e": dataset.preprocessing.with_facts(*facts["e"], settings.choices),
             "f": evidence(*facts["f"]),
             "g": evidence(symmetric_fact(settings.relation)),
