@@ -191,8 +191,9 @@ class Ledger:
         leaks: float = LEAK_SHARE,
         second_head: str | Path | None = None,
     ) -> "Ledger":
-        """Make a ledger; its budget is for everything that is ever released about these people, and
-        cannot be raised.
+        """Create a ledger file with a budget for all that is ever released about some people.
+
+        The budget cannot be raised later.
 
         Args:
             path: of a new file, whose name ends in .ledger.
@@ -227,7 +228,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: str | Path, second_head: str | Path | None = None) -> "Ledger":
-        """Return a ledger that is there, and in order.
+        """Open a ledger file, and check that it is complete and was not replaced by an older copy.
 
         Raises:
             ConfigError: there is none.
@@ -269,10 +270,12 @@ class Ledger:
             )
 
     def remaining(self, guarantee: Guarantee) -> int:
-        """Return how many more releases the budget holds, as one lot.
+        """Return how many more releases of one guarantee the budget allows, if made together.
+
+        Nothing is spent.
 
         Args:
-            guarantee: of each, such as ``mechanism.guarantee``.
+            guarantee: of each release, such as ``mechanism.guarantee``.
         """
         with self._opened(writing=False) as ledger:
             return ledger.population.allowance.fitting(ledger.book.spent, guarantee, MAX_RELEASES)

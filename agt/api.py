@@ -219,11 +219,16 @@ class Fitted:
 
     @naming_settings(FIT_ARGUMENTS)
     def predict(self, x: Features) -> Labels:
-        """[n] labels of the nominal model.
+        """Return the labels that the trained model gives, without any noise.
+
+        For the data owner only: they depend on private records.
 
         Args:
             x: [n, ...] queries, made as the training features were; or a data frame, whose columns
                 are found by name.
+
+        Returns:
+            [n] labels, as they were in ``y``.
 
         Raises:
             ConfigError, DataError: another width, or a NaN; or a data frame that has other columns,
@@ -234,11 +239,18 @@ class Fitted:
 
     @naming_settings(FIT_ARGUMENTS)
     def certify(self, x: Features, on_progress: OnProgress = lambda progress: None) -> Answers:
-        """Labels and stable distances.
+        """Return the label of each query, and how many people could change it.
+
+        For the data owner only: stable distances depend on private records.
 
         Args:
             x: [n, ...] queries, as in ``predict``.
-            on_progress: called after every block of queries, or member of an ensemble.
+            on_progress: called after every block of queries, or after every member of an ensemble.
+
+        Returns:
+            ``labels`` [n], as ``predict`` returns them; ``stable_distance`` [n], the largest k of
+            ``ks`` for which no k edits of the training records change the label; and
+            ``conditions``, on which a privacy claim about the labels would rest.
 
         Raises:
             ConfigError, DataError: as ``predict``.
@@ -330,14 +342,20 @@ class Fitted:
         *,
         ledger: Ledger | str | Path | None = None,
     ) -> Portable:
-        """Weights that may be published, and all that answers from them; every call spends the
-        guarantee anew.
+        """Release the weights once, for any number of queries.
+
+        Every call draws new noise and spends the mechanism's guarantee again.
 
         Args:
             mechanism: such as ReleaseWeights (agt/mechanisms/weights.py), or any other
                 ``WeightsMechanism``.
-            delta: at which the loss is shown; 0: the mechanism's own, or one that is chosen.
+            delta: at which the privacy loss is shown; 0: the mechanism's own, or one that is
+                chosen.
             ledger: as in ``release``.
+
+        Returns:
+            The weights with everything that answers from them: ``labels(queries)`` gives class
+            indices [n], ``words`` says what is guaranteed, ``save(folder)`` writes them.
 
         Raises:
             ConfigError: a condition does not hold, no proof of the mechanism covers this model, or
@@ -373,11 +391,15 @@ class Fitted:
 
     @naming_settings(FIT_ARGUMENTS)
     def unfit(self, ids: Iterable[object]) -> tuple["Fitted", Removal]:
-        """The model without some people's records: trained again on those that remain, and what
-        that guarantees.
+        """Train again without some people's records.
 
         Args:
-            ids: of the people: ``units`` as they were given, else ``ids``.
+            ids: of the people: ``units`` as they were given to ``fit``; where none were given, the
+                records' ``ids``.
+
+        Returns:
+            (the model that was trained on the records that remain, what is promised of it). This
+            model is not changed.
 
         Raises:
             ConfigError: no such person, a model that was loaded and so has no records, or noise of
@@ -417,12 +439,18 @@ class Fitted:
 
     @naming_settings(FIT_ARGUMENTS)
     def save(self, folder: str | Path) -> str:
-        """Write everything that ``load`` needs into a new folder. Nothing of the training data but
-        its public constants, its digest, by which ledgers know it, how many records there were
-        where nobody declared a size, and what the model learnt: it is for the data owner.
+        """Write the model into a new folder, from which ``load`` reads it back.
+
+        The folder is for the data owner only. Of the training data it holds the public constants,
+        the digest (by which ledgers know it), the number of records where no size was declared,
+        and what the model learnt, but no record.
+
+        Args:
+            folder: is made; it may exist if it is empty.
 
         Returns:
-            The digest: kept elsewhere, ``load(folder, digest)`` takes this model and no other.
+            The digest of the folder. If it is kept elsewhere, ``load(folder, digest)`` accepts
+            this model and no other.
 
         Raises:
             ConfigError: the folder is not empty, or labels are neither numbers nor text.
@@ -489,7 +517,11 @@ def fit(
     seed: int | None = FitSettings.seed,
     **training: Any,
 ) -> Fitted:
-    """Train a head together with bounds on what it would have been on every neighbouring dataset.
+    """Train a model together with bounds on what it would have been on every neighbouring dataset.
+
+    Returns the trained model, which labels queries (``predict``), says how many people could change
+    a label (``certify``), and releases labels or weights with differential privacy (``release``,
+    ``release_weights``).
 
     Args:
         x: [n, ...] features; or a data frame, of numbers or with ``columns``, whose names queries
@@ -717,12 +749,13 @@ def _kept(problem: Problem, on_progress: OnProgress, folder: str | Path | None) 
 def load(
     folder: str | Path, digest: str | None = None, compute: Mapping[str, Any] | None = None
 ) -> Fitted:
-    """Read back what ``Fitted.save`` wrote, every file verified.
+    """Read back a model that ``Fitted.save`` wrote, and verify every file of it.
+
+    The model has no training records, so it cannot ``unfit``.
 
     Args:
-        folder: of the model.
-        digest: what ``save`` returned, with or without ``sha256:``; None: whichever model lies
-            there.
+        folder: the model's.
+        digest: what ``save`` returned, with or without ``sha256:``; None: any model is accepted.
         compute: as in ``fit``.
 
     Raises:

@@ -149,42 +149,47 @@ class CertifiedClassifier(_Classifier, FitSettings):
         return self
 
     def predict(self, X: Any) -> Labels:
-        """[n] labels of the nominal model."""
+        """Return labels [n], values of ``classes_``, from the trained model, without noise."""
         with _value_errors():
             return self._model().predict(self._queries(X))
 
     def decision_function(self, X: Any) -> Margins:
-        """[n] the margin of ``classes_[1]`` over the other; of more classes [n, C], each logit
-        less the best other's.
+        """Return each class's lead: of two classes [n], the margin of ``classes_[1]``.
+
+        Of more classes [n, C]: each class's logit less the greatest logit of the others.
+        The predicted class has the greatest lead.
         """
         with _value_errors():
             return self._sorted(self._model().model.margins(self._queries(X)), self.model_.classes)
 
     def predict_proba(self, X: Any) -> Probabilities:
-        """[n, C] the nominal model's sigmoid or softmax, or its members' shares of votes; not
-        certified.
+        """Return probabilities [n, C]: the sigmoid or softmax, or the members' shares of votes.
+
+        No certificate is about them.
         """
         with _value_errors():
             shares = self._model().model.shares(self._queries(X))
         return shares[:, np.argsort(self.model_.classes)]
 
     def certify(self, X: Any) -> Answers:
-        """Labels and stable distances (``agt.Fitted.certify``)."""
+        """Return labels and stable distances, as ``agt.Fitted.certify`` does."""
         with _value_errors():
             return self._model().certify(self._queries(X))
 
     def release(
         self, X: Any, mechanism: Mechanism, *, ledger: Ledger | str | Path | None = None
     ) -> Published:
-        """Labels that may be published (``agt.Fitted.release``); every call spends the
-        mechanism's guarantee anew.
+        """Return labels that may be published, as ``agt.Fitted.release`` does.
+
+        Every call spends the mechanism's guarantee again.
         """
         with _value_errors():
             return self._model().release(self._queries(X), mechanism, ledger=ledger)
 
     def unfit(self, ids: Sequence[object]) -> tuple["CertifiedClassifier", Removal]:
-        """A new estimator, trained without the records of these ids, and what that guarantees
-        (``agt.Fitted.unfit``).
+        """Return (a new estimator trained without these ids, what is promised of it).
+
+        As ``agt.Fitted.unfit``; this estimator is not changed.
         """
         with _value_errors():
             left, removal = self._model().unfit(ids)
@@ -278,21 +283,24 @@ class PrivateClassifier(_Classifier):
         return self.released_.words
 
     def predict(self, X: Any) -> Labels:
-        """[n] labels from the released weights; nothing is spent."""
+        """Return labels [n], values of ``classes_``, from the released weights; spends nothing."""
         check_is_fitted(self, "released_")
         labels: Labels = self._values[self.released_.labels(self._queries(X))]
         return labels
 
     def decision_function(self, X: Any) -> Margins:
-        """[n] the margin of ``classes_[1]`` over the other; of more classes [n, C], each score
-        less the best other's.
+        """Return each class's lead: of two classes [n], the margin of ``classes_[1]``.
+
+        Of more classes [n, C]: each class's score less the greatest score of the others.
+        The predicted class has the greatest lead.
         """
         check_is_fitted(self, "released_")
         return self._sorted(self.released_.margins(self._queries(X)), self._values)
 
     def predict_proba(self, X: Any) -> Probabilities:
-        """[n, C] the softmax of released scores, by a slope that was released with them; nothing
-        is spent.
+        """Return probabilities [n, C], the softmax of the released scores; nothing is spent.
+
+        Its slope is worked out from what was released.
         """
         check_is_fitted(self, "released_")
         slope = self.released_.slope

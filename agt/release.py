@@ -101,8 +101,8 @@ class Release(Generic[Drawn]):
             # It would remember labels that whoever knows the seed can work out, and repeat them as
             # private.
             raise ConfigError(
-                f"ledger={payer.name}: a simulation is paid by no ledger: leave out the seed, or "
-                "the ledger"
+                f"ledger={payer.name}: a ledger does not pay for a simulation: leave out the "
+                "seed, or the ledger"
             )
         payer.check(self.claim)
 
@@ -133,7 +133,7 @@ class Release(Generic[Drawn]):
             RuntimeError: it was called before.
         """
         if self.reservation is not None:
-            raise RuntimeError("a release is reserved once")
+            raise RuntimeError("a release can be reserved only once")
         reservation = Reservation(0)
         if self.wanted:
             reservation = self.terms.payer.reserve(self.claim, self.wanted)
@@ -152,11 +152,13 @@ class Release(Generic[Drawn]):
         """
         reservation = self.reservation
         if reservation is None:
-            raise RuntimeError("a release is drawn after it was reserved")
+            raise RuntimeError("a release must be reserved before it is drawn")
         if reservation.size < self.wanted and not self.may_be_partial:
-            raise RuntimeError("nothing was paid for this release")
+            raise RuntimeError("this release was not paid for")
         if not reservation.take():
-            raise RuntimeError("a release is drawn once, and a copy of it is the same release")
+            raise RuntimeError(
+                "a release can be drawn only once, and a copy of it is the same release"
+            )
         return self._draw(reservation, on_progress)
 
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> Drawn:
@@ -268,7 +270,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
             if not self.questions.known:
                 count = len(self.questions.keys)
                 raise Exhausted(
-                    f"none of {count} is answered, and nothing was drawn: {error}"
+                    f"none of the {count} queries was answered, and nothing was drawn: {error}"
                 ) from None
             self.reservation = Reservation(0)
             return self.reservation
@@ -284,9 +286,9 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         )
         if held is not None and held < self.wanted:
             raise Exhausted(
-                f"the budget of {self.terms.payer.name} holds {held} of {self.wanted} labels, each "
-                f"{self.claim.guarantee}: "
-                "nothing was drawn"
+                f"the budget of {self.terms.payer.name} only suffices for {held} of "
+                f"{self.wanted} labels, each of which is {self.claim.guarantee}: nothing was "
+                "drawn"
             )
         return self.reserve()
 

@@ -290,9 +290,9 @@ def unseal(raw: bytes, canonical: bool = False) -> dict[str, Any]:
     """
     content = json.loads(raw)
     if not isinstance(content, dict) or content.pop(_SEALS[canonical], None) is None:
-        raise ValueError("it holds no checksum of itself")
+        raise ValueError("it does not contain a checksum of itself")
     if seal(content, canonical) != raw:
-        raise ValueError("its content is not what its own checksum says")
+        raise ValueError("its content does not match its own checksum")
     return content
 
 
@@ -344,10 +344,10 @@ def open_plain(path: Path, limit: int = MAX_FILE_BYTES, name: str = "") -> Itera
     try:
         status = os.fstat(handle)
         if kind := file_kind(status.st_mode):
-            raise Broken(f"{name} is {kind}, where a file is expected")
+            raise Broken(f"{name} is {kind}, but must be a regular file")
         if status.st_size > limit:
             raise Broken(
-                f"{name} is of {status.st_size:,} bytes, more than {limit:,}: it is not read"
+                f"{name} was not read, because it has {status.st_size:,} bytes, more than {limit:,}"
             )
         with open(handle, "rb", closefd=False) as file:
             yield file
@@ -363,7 +363,7 @@ def read_file(path: Path, limit: int = MAX_TEXT_BYTES, name: str = "") -> bytes:
         size = os.fstat(file.fileno()).st_size
         content = file.read(size + 1)
     if len(content) > size:
-        raise Broken(f"{name or path.name} grew while it was read")
+        raise Broken(f"{name or path.name} became longer while it was being read")
     return content
 
 
@@ -384,7 +384,7 @@ def _why_not_opened(path: Path, error: OSError | ValueError) -> str:
     if isinstance(error, ValueError):  # a NUL in its name
         return f"cannot be read ({error})"
     return (
-        "is a link, and is not followed"
+        "is a link, which agt does not follow"
         if os.path.islink(path)
         else f"cannot be read ({error.strerror or error})"
     )
@@ -414,7 +414,7 @@ def parse_json(content: bytes, name: str) -> Any:
         )
         _check_depth(value)
     except RecursionError:
-        raise Broken(f"{name} cannot be read (nested beyond measure)") from None
+        raise Broken(f"{name} cannot be read (too deeply nested)") from None
     except ValueError as error:
         raise Broken(f"{name} cannot be read as JSON ({error})") from None
     return value
@@ -431,7 +431,7 @@ def parse_object(content: bytes, name: str) -> dict[str, Any]:
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        raise ValueError("a key stands in it twice, so that two readers may read two things")
+        raise ValueError("it contains a key twice, so two programs could read different values")
     return value
 
 
@@ -452,13 +452,13 @@ def _check_depth(value: Any) -> None:
 def _finite(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
-        raise ValueError(f"{digits[:20]} is no number, or beyond every float")
+        raise ValueError(f"{digits[:20]} is not a number, or is too large for a float")
     return value
 
 
 def _bounded_int(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
-        raise ValueError(f"a whole number of more than {MAX_DIGITS} digits")
+        raise ValueError(f"a whole number has more than {MAX_DIGITS} digits")
     return int(digits)
 
 
@@ -512,7 +512,7 @@ def _yaml_loader() -> tuple[Any, Any]:
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             value: dict[Any, Any] = super().construct_mapping(node, deep)
             if len(value) < len(node.value):
-                raise yaml.YAMLError("a key stands in it twice")
+                raise yaml.YAMLError("it contains a key twice")
             return value
 
     return yaml, Loader
@@ -525,9 +525,9 @@ def _check_events(events: Iterator[Any]) -> None:
         kind = type(event).__name__
         depth += kind.endswith("StartEvent") - kind.endswith("EndEvent")
         if kind == "AliasEvent":
-            raise ValueError("it has an alias, which no record of agt's has")
+            raise ValueError("it contains an alias, which agt never writes")
         if getattr(event, "tag", None) or _LONG_NUMBER.fullmatch(getattr(event, "value", "")):
-            raise ValueError("it has a tag, or a number without end, which no record of agt's has")
+            raise ValueError("it contains a tag or an unlimited number, which agt never writes")
         if depth > MAX_DEPTH:
             raise ValueError("nested beyond measure")
 
@@ -562,7 +562,7 @@ class Manifest:
                 or str(path) != name
                 or name in (".", MANIFEST_FILE)
             ):
-                raise Broken(f"{MANIFEST_FILE} lists {name!r}, which is no file of this folder")
+                raise Broken(f"{MANIFEST_FILE} lists {name!r}, which is not a file of this folder")
             if not isinstance(digest, str) or not HASH.fullmatch(digest):
                 raise Broken(f"{MANIFEST_FILE} lists {name} without a sha256")
 
@@ -581,8 +581,8 @@ class Manifest:
             or not isinstance(value["command"], str)
         ):
             raise Broken(
-                f"{MANIFEST_FILE} is damaged: it does not hold {', '.join(sorted(MANIFEST_KEYS))} "
-                "alone"
+                f"{MANIFEST_FILE} is damaged: it must contain "
+                f"{', '.join(sorted(MANIFEST_KEYS))} and nothing else"
             )
         return cls(value["command"], value["files"])
 
@@ -634,13 +634,13 @@ class Manifest:
         expected = self._listed(name)
         if digest != expected:
             raise Broken(
-                f"{name} is not what {MANIFEST_FILE} says: sha256 {digest[:16]}..., listed "
-                f"{expected[:16]}..."
+                f"{name} differs from {MANIFEST_FILE}: its sha256 is {digest[:16]}..., "
+                f"listed: {expected[:16]}..."
             )
 
     def _listed(self, name: str) -> str:
         if name not in self.files:
-            raise Broken(f"{name} is not listed in {MANIFEST_FILE}, so it is no part of this run")
+            raise Broken(f"{name} is not listed in {MANIFEST_FILE}, so it is not part of this run")
         return self.files[name]
 
 
@@ -650,7 +650,7 @@ def _path_inside(folder: Path, name: str) -> Path:
     for part in name.split("/")[:-1]:
         path /= part
         if path.is_symlink():
-            raise Broken(f"{name} lies behind {path.name}, which is a link: it is not followed")
+            raise Broken(f"{name} lies behind {path.name}, a link, which agt does not follow")
     return folder / name
 
 
@@ -674,13 +674,13 @@ def unseal_manifest(content: bytes, name: str) -> dict[str, Any]:
         number = json.loads(content).get("format")
         if isinstance(number, int) and number > FORMAT:
             raise Broken(
-                f"{name} is of format {number}, written by a newer agt: read it with that version"
+                f"{name} has format {number}, written by a newer agt: read it with that version"
             )
         value = unseal(content, canonical=True)
     except (ValueError, AttributeError, RecursionError) as error:
         raise Broken(f"{name} is damaged: {error}") from None
     if content != seal_manifest(value):
-        raise Broken(f"{name} is damaged: not the bytes that agt wrote")
+        raise Broken(f"{name} is damaged: it does not have the bytes that agt wrote")
     return value
 
 
@@ -692,7 +692,7 @@ def read_digest(text: str) -> str:
     """
     number = text.strip().lower().removeprefix("sha256:")
     if not HASH.fullmatch(number):
-        raise ValueError("expected sha256: and 64 hexadecimal digits, as agt train prints them")
+        raise ValueError("expected sha256: and 64 hexadecimal digits, as printed by agt train")
     return f"sha256:{number}"
 
 
@@ -725,7 +725,9 @@ class FolderWriter:
     @contextmanager
     def _opened(self, pending: Pending) -> Iterator[BinaryIO]:
         if self.digest is not None:
-            raise RuntimeError(f"{pending.path}: the run is finished, and its manifest is written")
+            raise RuntimeError(
+                f"{pending.path}: the run is already finished, and its manifest is written"
+            )
         with pending.opened() as file:
             hashing = _Hashing(file)
             yield cast(BinaryIO, hashing)
@@ -755,8 +757,7 @@ class NewFolder(FolderWriter):
     def __init__(self, folder: Path, command: str) -> None:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ConfigError(
-                f"{folder}: something is there already, and nothing is written over: name a new "
-                "folder"
+                f"{folder}: already exists and is not overwritten: give the name of a new folder"
             )
         super().__init__(folder, command)
 
@@ -811,13 +812,13 @@ class Folder:
             manifest = _manifest(folder)
             if manifest.command != command:
                 raise Broken(
-                    f"{MANIFEST_FILE} is of a run of {manifest.command!r}, not {command!r}"
+                    f"{MANIFEST_FILE} belongs to a run of {manifest.command!r}, not of {command!r}"
                 )
             if digest is not None and manifest.digest != digest:
                 setting = "digest" if key in ("", "run", "release") else f"{key}_digest"
                 raise Broken(
-                    f"{MANIFEST_FILE} has the digest {manifest.digest} and {setting} asks for "
-                    f"{digest}: another run"
+                    f"{MANIFEST_FILE} has the digest {manifest.digest}, but {setting} asks "
+                    f"for {digest}, so this is another run"
                 )
             manifest.verify(folder)
         return cls(folder, folder, manifest, key)
@@ -879,10 +880,11 @@ def refusing(folder: Path, key: str = "") -> Iterator[None]:
 
 def _manifest(folder: Path) -> Manifest:
     if not folder.is_dir():
-        raise Broken("there is no such folder")
+        raise Broken("this folder does not exist")
     if not os.path.lexists(folder / MANIFEST_FILE):
         raise Broken(
-            f"{MANIFEST_FILE} is missing: the run was made by an agt that wrote none, or is damaged"
+            f"{MANIFEST_FILE} is missing, because a very old version of agt made the run, or "
+            "because the run is damaged"
         )
     return Manifest.open(folder)
 
@@ -922,7 +924,7 @@ def locate(path: Path, data_dir: Path, setting: str) -> Path:
     if there is None:
         nor = "".join(f", nor is {place}" for place in tried[1:])
         raise DataMissing(
-            f"{tried[0]} is not there{nor}: put the file at one of these places, or change "
+            f"{tried[0]} does not exist{nor}: put the file at one of these places, or change "
             f"{setting}"
         )
     return there

@@ -505,13 +505,14 @@ class Certificate(AuditKind):
         model, noise = opened.model, opened.model.problem.settings.noise
         if noise is not None and noise.seed is None:
             raise ConfigError(
-                "noise.seed=null: the run added noise that was drawn for it alone and not kept, so "
-                "that no neighbour can "
-                "be trained with the same: audit a run of the same settings with noise.seed"
+                "noise.seed=null: the noise of this run was not stored, so neighbours cannot "
+                "be trained with the same noise: train a run with the same settings and "
+                "noise.seed=NUMBER, and audit that one"
             )
         if self.farthest > max(model.farthest, 1):
             console.note(
-                f"audit.farthest={self.farthest} is beyond the run's grid of k, {model.farthest}"
+                f"audit.farthest={self.farthest} exceeds the largest k of the run's grid, "
+                f"{model.farthest}: give a smaller number"
             )
         then, now = opened.trained.finished.environment, Run.at(record.folder).environment
         other = [
@@ -519,7 +520,9 @@ class Certificate(AuditKind):
             for key in CODE_KEYS
             if then.get(key) != now.get(key)
         ]
-        other_code = f"the run was made by another agt ({'; '.join(other)})" if other else ""
+        other_code = (
+            f"the run was made by another version of agt ({'; '.join(other)})" if other else ""
+        )
         with console.progress("certificate audit", "neighbour") as report:
             auditor = Auditor(
                 model, self, given.seed, other_code, lambda done, of: report(done, of, done, of)
@@ -915,18 +918,20 @@ class Auditor:
                 .turned(self.model, queries[reach >= 1], reach[reach >= 1])
                 .sum()
             )
-        looked = f"none of {asked} labels turns" if asked else "no label was asked beside bounds"
+        looked = f"0 of {asked} labels change" if asked else "no query was asked at the bounds"
         return counterexamples(
             f"{LABELS_WITHIN_BOUNDS}: {self.subject}",
-            "a label of stable distance L is the same at all parameters within the bound of L",
-            "parameters moved as far as the bound allows, against the label's lead; queries "
-            "bisected onto edges of "
-            "distances",
-            f"{asked} queries", "labels that turn", float(within) if asked else None,
-            f"{within} of {asked} labels turn within the bound of their "
-            "distance" if within else looked,
-            "one label; of a linear head a distance that is too long by more than its rounding",
-        )  # fmt: skip
+            "a label with stable distance L is the same for all parameters within the bounds at L",
+            "parameters moved as far as the bounds allow, in the direction that changes the "
+            "label; queries moved by bisection to where distances change",
+            f"{asked} queries",
+            "labels that turn",
+            float(within) if asked else None,
+            f"{within} of {asked} labels change within the bounds at their distance"
+            if within
+            else looked,
+            "one label; for a linear head, a distance that is too long by more than its rounding",
+        )
 
     def aimed(self) -> None:
         """Ask queries that are barely certified, where the farthest neighbour moved the label's
@@ -1008,21 +1013,23 @@ class Auditor:
             here, there = (shards(units, problem.settings.ensemble)[rows] for units, rows in sides)
             moved += int((here != there).sum())
         differ = (
-            f"{constants} of 4 plans have other constants, {moved} records change their batch "
-            "or shard"
+            f"{constants} of 4 plans have other constants, and {moved} records change their "
+            "batch or shard"
         )
         return counterexamples(
             f"{BATCHES}: {self.subject}",
-            "B and n_max are those declared, and a record's batch and shard are its own, whatever "
-            "other records there are",
-            "plans of the run and of two neighbours, one of them with every other record left out",
-            "all records that both have, in the first two "
-            "epochs", "constants and records that "
-                                                                   "differ",
+            "B and n_max are the declared ones, and the batch and shard of a record depend "
+            "on that record only",
+            "the plans of the run and of two neighbours, one of which leaves out every other "
+            "record",
+            "all records that are in both, in the first two epochs",
+            "constants and records that differ",
             float(constants + moved),
-            differ if constants or moved else "they are the run's own, and those "
-                                              "declared", "any that differs",
-        )  # fmt: skip
+            differ
+            if constants or moved
+            else "they are equal to those of the run and to the declared ones",
+            "any that differs",
+        )
 
     @cached_property
     def trained_again(self) -> Model:
@@ -1048,7 +1055,7 @@ class Auditor:
             idle = max(idle, *(bounds.shares(mine, other, 0) or {"": 0.0}).values())
             drift = max(drift, bounds.drift(mine, other))
         meaning, outcome = (
-            f"all {numbers:,} numbers are those of the run, bit for bit",
+            f"all {numbers:,} numbers are bit-identical to those of the run",
             Outcome.STANDS,
         )
         if differ and (
@@ -1057,31 +1064,35 @@ class Auditor:
         ):
             outcome = Outcome.VIOLATED
             meaning = (
-                f"{differ:,} of {numbers:,} numbers are not what training gives: the record "
-                "was changed"
+                f"{differ:,} of {numbers:,} numbers differ from those of training again, so "
+                "the record was changed"
             )
         elif differ:
             reason = self.other_code or (
-                "another processor or number of threads would explain it; if env.json of both "
-                "names the same, nothing does"
+                "another processor or number of threads could explain it; if both env.json "
+                "files name the same ones, the record was changed"
             )
             outcome = Outcome.REPORTED
             meaning = (
-                f"{differ:,} of {numbers:,} numbers differ, parameters within what rounding "
-                f"is allowed: {reason}"
+                f"{differ:,} of {numbers:,} numbers differ, but the parameters are within "
+                f"the allowed rounding: {reason}"
             )
         on_record = ON_RECORD.get(self.certificate.bounded, "weights")
         return Finding(
             f"{on_record} on record",
-            "they are what the run's settings and records make",
+            "they are the result of training with the run's settings and records",
             "trained again on the same records, with the same bounds",
-            f"{numbers:,} numbers "
-            "compared", outcome, meaning, "numbers that "
-                                                               "differ", 0.0, found=float(differ),
+            f"{numbers:,} numbers compared",
+            outcome,
+            meaning,
+            "numbers that differ",
+            0.0,
+            found=float(differ),
             strength=Strength.CERTAIN,
-            noticeable="parameters beyond what rounding is "
-                       "allowed" if self.other_code else "any change beyond rounding",
-        )  # fmt: skip
+            noticeable="parameters that differ by more than the allowed rounding"
+            if self.other_code
+            else "any change beyond rounding",
+        )
 
     # -- findings
     # ----------------------------------------------------------------------------------------------
@@ -1098,13 +1109,13 @@ class Auditor:
             len(np.unique(train.units[~train.public])),
             max((k for _, k in self.went), default=0),
         )
-        out = f"{self.units:,} of {there:,} units left out, one at a time"
+        out = f"{self.units:,} of {there:,} units were left out, one at a time"
         hurt = (
-            f"{edited:,} neighbours edited to hurt, up to k = {farthest}"
+            f"{edited:,} neighbours were edited to change answers, up to k = {farthest}"
             if edited
-            else "no neighbour edited to hurt"
+            else "no neighbour was edited to change answers"
         )
-        cut = "; audit.seconds ended the search" if self.cut else ""
+        cut = "; audit.seconds ended the search early" if self.cut else ""
         return f"{out}; {hurt}{f'; {refused:,} more refused by training' if refused else ''}{cut}"
 
     def _parameters(self) -> Finding:
@@ -1114,13 +1125,19 @@ class Auditor:
         """
         relation = self.problem.settings.relation
         bound = BOUND.get(self.certificate.bounded, "k times the recorded sensitivity")
-        meaning = f"the farthest neighbour went {share_words(self.share)}"
+        meaning = f"largest deviation of a neighbour: {share_words(self.share)}"
         if self.outside:
-            meaning = f"a neighbour went {share_words(self.share)}: {self.outside[0]}"
+            meaning = (
+                "the deviation of a neighbour exceeds its bound: "
+                f"{share_words(self.share)}; {self.outside[0]}"
+            )
         elif not self.trained:
             meaning = "no neighbour was trained (audit.units, audit.neighbours, audit.seconds)"
         elif not self.groups:
-            meaning = "every neighbour was farther away than the run's bounds reach: none was kept"
+            meaning = (
+                "no neighbour was used, because all of them are farther away than the "
+                "largest k with bounds"
+            )
         shares = sorted(self.groups.items(), key=lambda each: -each[1])
         ends = [
             f"{name} by more than {100 * max(0.0, 1 - share):.3g} %"
@@ -1130,31 +1147,32 @@ class Auditor:
             f"{PARAMETERS}: {self.subject}",
             f"with {RELATIONS[relation.name].describe_ball(relation.unit_rows)}, training stays "
             f"within {bound}",
-            "neighbours trained by the run's own constants: units left out, and edits made to hurt",
+            "neighbours trained with the run's constants: units left out, and edits to change "
+            "answers",
             self.effort, "deviation/bound", self.share if self.groups else None, meaning,
-            f"all bounds of a group narrowed together: of {' ... '.join(dict.fromkeys(ends))}; the "
-            "others lie between "
-            "them. Of one bound alone, maybe not", 1.0,
+            "narrowing all bounds of a group at the same time: of "
+            f"{' ... '.join(dict.fromkeys(ends))}; the other groups lie between them. "
+            "Narrowing of a single bound might not be noticed", 1.0,
         )  # fmt: skip
 
     def _certified(self) -> Finding:
         meaning = (
-            f"none of {self.labels:,} certified labels changed"
+            f"0 of {self.labels:,} certified labels changed"
             if self.labels
-            else "no query is certified at such k"
+            else "no query is certified at any of these k"
         )
         return counterexamples(
             f"{CERTIFIED_LABELS}: {self.subject}",
-            "a label of stable distance L is the same on every dataset within L",
-            f"{len(self.queries)} queries, those bisected onto the edges of labels and distances "
-            "among them",
+            "a label with stable distance L is the same on every dataset within distance L",
+            f"{len(self.queries)} queries, including those moved by bisection to where "
+            "labels and distances change",
             self.effort, "certified labels that "
                          "changed", float(self.wrong) if self.labels else None,
             f"certified labels changed: {self.turned[0]}" if self.turned else meaning, "one label",
         )  # fmt: skip
 
     def _memorisation(self) -> dict[str, Finding]:
-        left_out = "each unit left out, and the model asked for its own records"
+        left_out = "each unit left out, and its own records given to the model as queries"
         certified, others = (
             [change for held, change in self.memorised if held == side] for side in (True, False)
         )
@@ -1164,30 +1182,39 @@ class Auditor:
         found: dict[str, Finding] = {}
         found[MEMORISATION] = counterexamples(
             f"{MEMORISATION}: {self.subject}",
-            "P(label right | in) - P(label right | out) is exactly 0 where the record's stable "
-            "distance is 1 or more",
-            left_out, f"{self.units} units left out, {len(self.memorised)} records "
-                      "asked", "records memorised",
+            "P(label right | in) - P(label right | out) is exactly 0 if the record's stable "
+            "distance is at least 1",
+            left_out,
+            f"{self.units} units left out, {len(self.memorised)} records used as queries",
+            "records memorised",
             float(broken) if certified else None,
-            f"{broken:,} of {len(certified):,} certified records were memorised all the "
-            "same" if broken else meaning,
+            f"{broken:,} of {len(certified):,} certified records were memorised nevertheless"
+            if broken
+            else meaning,
             "one record",
-        )  # fmt: skip
+        )
         if others:
             found[OTHER_MEMORISATION] = Finding(
-                OTHER_MEMORISATION, "nothing is claimed of records whose stable distance is "
-                                    "0", left_out,
-                f"{len(others)} records asked", Outcome.REPORTED,
-                f"{moved} of {len(others)} are labelled otherwise by the model that never saw "
-                "them", "records memorised",
-                found=float(moved), strength=Strength.CERTAIN,
-            )  # fmt: skip
+                OTHER_MEMORISATION,
+                "records whose stable distance is 0 are not covered by any claim",
+                left_out,
+                f"{len(others)} records asked",
+                Outcome.REPORTED,
+                f"{moved} of {len(others)} get another label from the model that was trained "
+                "without them",
+                "records memorised",
+                found=float(moved),
+                strength=Strength.CERTAIN,
+            )
         return found
 
     def _of_pairs(self) -> Iterator[tuple[str, Finding]]:
         unit = "distances" if self.dense else "steps of the grid"
-        apart = f"{unit} of neighbours differ by 1 at most, and labels only where both are 0"
-        both = ", as the run's own records were once more" if self.other_code else ""
+        apart = (
+            f"{unit} of neighbours differ by at most 1, and labels differ only where "
+            "both distances are 0"
+        )
+        both = ", which reproduced the run's own records once more" if self.other_code else ""
         claims = [(STABLE_DISTANCES, apart, self.exact, self.compared, self.torn, "queries")]
         if nesting := NESTING.get(self.certificate.bounded):
             claims.insert(
@@ -1202,47 +1229,46 @@ class Auditor:
             tested = claimed and self.pairs and looked
             yield about, counterexamples(
                 f"{about}: {self.subject}", claim,
-                f"neighbours one k away, trained with all their bounds{both}; queries bisected "
-                "onto the edges of both",
+                f"neighbours at distance 1, trained with all their bounds{both}; queries "
+                "moved by bisection to where the answers of either model change",
                 f"{self.pairs} such "
                 "neighbours", f"{unit} that break "
                                                  "it", float(broken) if tested else None,
-                f"{broken} of {looked} {unit} break it" if tested else why, "one",
+                f"{broken} of {looked} {unit} violate it" if tested else why, "one",
             )  # fmt: skip
 
     @property
     def _unclaimed(self) -> str:
         """Why bounds of neighbours are not claimed to go together."""
         if self.exact:
-            return "nothing is claimed: the grid of k skips values"
+            return "no claim: the grid of k skips values"
         if self.stay:
-            return "nothing is claimed: a record that moved may move as far again"
+            return "no claim: a record that was moved could be moved as far again"
         return (
-            f"nothing is claimed: product={self.problem.recipe.training.product} keeps no boxes "
-            "within one another"
+            f"no claim: boxes computed with product={self.problem.recipe.training.product} "
+            "need not be nested"
         )
 
     def notes(self) -> Iterator[str]:
         """What a reader must know beside the findings."""
         units = len(np.unique(self.problem.dataset.train.units))
         yield (
-            "violations are counterexamples and certain; where none was found nothing is proved: "
-            "the largest deviation "
-            "over its bound says what narrowing would have been noticed"
+            "violations are counterexamples and certain; if none was found, nothing is "
+            "proved. The largest deviation relative to its bound shows how much narrower "
+            "bounds would have been detected"
         )
         if self.units < units and not self.stay:
             limit = "audit.seconds" if self.cut else "audit.units"
             yield (
-                f"{self.units} of {units} units were left out one by one ({limit} limits them, "
-                "public ones stay)"
+                f"{self.units} of {units} units were left out one by one ({limit} sets the "
+                "limit; public units are never left out)"
             )
         if self.cut:
             yield (
-                f"audit.seconds={self.extent.seconds:g} ended the search, each kind of attack "
-                "having its share: "
-                f"{self.trained:,} of {self.planned.total():,} neighbours begun were trained, and "
-                f"{self.pairs} of "
-                f"{self.extent.bounded} with all their bounds"
+                f"audit.seconds={self.extent.seconds:g} ended the search early, with a share "
+                f"of the time for each kind of attack: {self.trained:,} of "
+                f"{self.planned.total():,} planned neighbours were trained, and {self.pairs} "
+                f"of {self.extent.bounded} with all their bounds"
             )
         yield from (
             f"training refused {n} neighbours: {why}"
@@ -1250,16 +1276,18 @@ class Auditor:
         )
         if self.unreached:
             yield (
-                f"{self.unreached} neighbours were farther away than the run's bounds reach: "
-                "none was kept"
+                f"{self.unreached} neighbours were not used, because they are farther away "
+                "than the largest k with bounds"
             )
         if self.names_far_newcomers:
             yield (
-                "newcomers marked as beyond the ranges have features that the columns may never "
-                "hold: certificates are "
-                "about them too"
+                "added records marked as beyond the ranges have features that the columns "
+                "may never have; certificates cover them nevertheless"
             )
-        yield "the edits and deviations tell of private records: this report is for the data owner"
+        yield (
+            "the edits and deviations reveal something about private records, so this "
+            "report is only for the data owner"
+        )
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Neighbours by edit and distance, and how near each group of parameters came to its
@@ -1279,7 +1307,7 @@ class Auditor:
         ]
         groups = [
             {"parameters": name, "deviation / bound": share,
-             "narrowing of all noticed above, %": 100 * max(0.0, 1 - share)}
+             "smallest narrowing of all bounds that is detected, %": 100 * max(0.0, 1 - share)}
             for name, share in self.groups.items()
         ]  # fmt: skip
         return {
@@ -1292,7 +1320,7 @@ def kind_of(edit: Edited) -> Kind:
     """Where an edit is counted: by one step's story, or how many steps; and its distance."""
     return edit.story[0] if len(
         edit.story
-    ) == 1 else f"{len(edit.story)} edits after one query", edit.distance
+    ) == 1 else f"{len(edit.story)} edits aimed at one query", edit.distance
 
 
 def _dealt(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:
@@ -1311,8 +1339,8 @@ def share_words(share: float) -> str:
     """
     apart = abs(1 - share)
     if share >= 2:
-        return f"{share:.3g} times as far as its bound"
+        return f"{share:.3g} times the bound"
     if 0 < apart < 0.01:
         digits = max(1, math.ceil(-math.log10(100 * apart)))
-        return f"{100 * share:.{digits}f} % of the way to its bound"
-    return f"{100 * share:.3g} % of the way to its bound"
+        return f"{100 * share:.{digits}f} % of the bound"
+    return f"{100 * share:.3g} % of the bound"

@@ -64,15 +64,15 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
         or not 0.5 <= confidence < 1
     ):
         raise ConfigError(
-            f"confidence={confidence}: give the probability with which bounds hold, from 0.5 to "
-            "below 1"
+            f"confidence={confidence}: give the probability with which the bounds hold, at "
+            "least 0.5 and below 1"
         )
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ConfigError(f"seed={seed}: give an integer >= 0")
+        raise ConfigError(f"seed={seed}: give an integer that is at least 0")
     kind = build(config.get("audit"), "audit")
     if not isinstance(kind, AuditKind):
         raise ConfigError(
-            f"audit._target_: {type(kind).__name__} is no kind of audit: inherit from "
+            f"audit._target_: {type(kind).__name__} is not a kind of audit: inherit from "
             "agt_audit.job.AuditKind"
         )
     folder = None if run is None else Path(str(run))
@@ -125,11 +125,10 @@ def _check_whole(finished: Run) -> None:
     if units := PendingErasures.of(finished).units:
         raise ConfigError(
             f"run={finished.folder}: {people(units)} asked to be erased and "
-            f"{'is' if units == 1 else 'are'} still in the "
-            "model, and no longer in its data: what an audit trains would be as many records away "
-            "and no neighbour. Carry "
-            f"the erasure out first: agt unlearn run={finished.folder}; agt audit unlearning "
-            "audits it as it is"
+            f"{'is' if units == 1 else 'are'} still in the model, but not in its data any "
+            "more, so the models that an audit trains would not be neighbours of the run. "
+            f"Carry out the erasure first with agt unlearn run={finished.folder}; agt audit "
+            "unlearning audits the run as it is"
         )
 
 
@@ -151,9 +150,8 @@ def _check_current(finished: Run | None, digest: str | None) -> None:
         digest not in (None, finished.digest) or StateMonitor(finished).changed
     ):
         raise CheckError(
-            f"run={finished.folder}: the run was changed while it was audited (agt unlearn): what "
-            "was found would be of no "
-            "one state, and nothing is said: audit again"
+            f"run={finished.folder}: agt unlearn changed the run while it was audited, so "
+            "the findings would not belong to one state and are not shown: audit again"
         )
 
 

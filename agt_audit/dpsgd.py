@@ -117,7 +117,8 @@ class CanaryHead:
     def __init__(self, module: nn.Sequential, loss: str) -> None:
         if loss not in LOSSES:
             raise ConfigError(
-                f"training.loss={loss}: noise inside training is audited with {' or '.join(LOSSES)}"
+                f"training.loss={loss}: noise inside training can only be audited with "
+                f"{' or '.join(LOSSES)}"
             )
         self.module, self.loss = module, loss
         self.parameters = {name: p.detach().double() for name, p in module.state_dict().items()}
@@ -174,9 +175,9 @@ def signs(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator)
 
 
 GRADIENTS = {
-    "dirac": ("gradient canaries on one coordinate each", dirac),
+    "dirac": ("gradient canaries, each on one coordinate", dirac),
     "gaussian": ("gradient canaries in random directions", gaussian),
-    "signs": ("gradient canaries of one size in every element", signs),
+    "signs": ("gradient canaries with the same size in every element", signs),
 }
 RECORDS = {
     "mislabelled": "mislabelled records",
@@ -196,8 +197,8 @@ def canaries_of(kind: str, count: int, head: CanaryHead, pool: Records, seed: in
     if kind in GRADIENTS:
         if count > size:
             raise ConfigError(
-                f"audit.canaries={count}: a head of {size} parameters has no more orthogonal "
-                "directions"
+                f"audit.canaries={count}: too many, because a head of {size} parameters only "
+                f"has {size} orthogonal directions"
             )
         words, make = GRADIENTS[kind]
         zeros = np.zeros((count, *pool.features.shape[1:]))
@@ -208,12 +209,13 @@ def canaries_of(kind: str, count: int, head: CanaryHead, pool: Records, seed: in
         )
     if count > len(pool):
         raise ConfigError(
-            f"audit.canaries={count}: there are {len(pool)} records to make them of: use fewer"
+            f"audit.canaries={count}: there are only {len(pool)} records to make canaries "
+            "from: use fewer canaries"
         )
     if kind == "blank" and count != 1:
         raise ConfigError(
-            f"audit.canaries={count}: blank records are all alike: use audit.canary=mislabelled, "
-            "or one canary"
+            f"audit.canaries={count}: blank records are all identical: use "
+            "audit.canary=mislabelled, or only one canary"
         )
     rows, others = rng.permutation(len(pool)), (pool.labels + 1) % (int(pool.labels.max()) + 1)
     features, labels = np.asarray(pool.features)[rows], others[rows]
@@ -293,8 +295,8 @@ class NoisyTraining:
         network = model.boxed_network
         if model.noise is None or network is None:
             raise ConfigError(
-                "noise.epsilon: the run was trained without noise, so nothing is claimed of its "
-                "weights"
+                "noise.epsilon: the run was trained without noise, so there is no claim "
+                "about its weights"
             )
         return cls(neighbouring(model.problem, records, NOMINAL), model.noise, seed)
 
@@ -314,9 +316,9 @@ class NoisyTraining:
     def claim(self) -> str:
         """For a stranger."""
         return (
-            f"({self.config.epsilon:.4g}, {self.config.delta:g})-differentially private: a record "
-            f"is in {self.plan.epochs} "
-            f"steps, whose Gaussian noise is {self.noise:.4g} times what one record can add"
+            f"({self.config.epsilon:.4g}, {self.config.delta:g})-differentially private: a "
+            f"record is used in {self.plan.epochs} steps, whose Gaussian noise is "
+            f"{self.noise:.4g} times the largest contribution of one record"
         )
 
     @cached_property
@@ -591,9 +593,9 @@ def audit(
             trials for trials in range(needed, 2 * needed + 1) if trials - trials // 3 >= needed
         )
         raise ConfigError(
-            f"audit.trials={effort.trials}: too few to contradict epsilon {config.epsilon:.4g} at "
-            f"delta {config.delta:g}, "
-            f"even if no guess were wrong: {enough:,} a side are the least"
+            f"audit.trials={effort.trials}: too few to contradict epsilon "
+            f"{config.epsilon:.4g} at delta {config.delta:g}, even if every guess were "
+            f"right: give at least {enough:,} for each side"
         )
     sights = [
         trainer.train(canary, np.full((effort.trials, 1, 1), inside)) for inside in (True, False)
@@ -675,28 +677,32 @@ def judged(
     verdict = (
         f"more than the {claim}"
         if violated
-        else f"which does not contradict the {claim}, and proves nothing"
+        else f"which does not contradict the {claim} (this is not a proof)"
     )
     once = sorted({each.seen for each in sure if each.canaries})
     return Finding(
-        subject=f"training with noise inside, epsilon {config.epsilon:.3g} claimed",
+        subject=f"training with noise inside, claimed epsilon {config.epsilon:.3g}",
         claim=trainer.claim,
-        attack=f"{canary.words}; {len(sure)} rigorous bounds, which share the error probability",
+        attack=(f"{canary.words}; {len(sure)} rigorous bounds, which share the error probability"),
         effort="; ".join(
             [
                 f"{effort.trials} trainings a side",
-                f"{effort.step_runs} with a coin in each step",
+                f"{effort.step_runs} runs with a coin in each step",
                 *once,
             ]
         ),
         outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
         meaning=(
-            f"epsilon at delta {config.delta:g} is at least {least(best.found, config.epsilon)} "
-            f"({best.method}, from "
-            f"{best.seen}), with {100 * effort.confidence:.12g} % confidence: {verdict}"
+            (
+                f"epsilon at delta {config.delta:g} is at least "
+                f"{least(best.found, config.epsilon)} ({best.method}, from {best.seen}), with "
+                f"{100 * effort.confidence:.12g} % confidence: {verdict}"
+            )
             if best.found
-            else "no attack told the canary in from the canary out with that confidence: nothing "
-            "is shown, nor proved"
+            else (
+                "no attack could tell with that confidence whether the canary was used, "
+                "so nothing is shown (this is not a proof)"
+            )
         ),
         measure="epsilon",
         claimed=config.epsilon,
@@ -705,10 +711,12 @@ def judged(
         confidence=effort.confidence,
         estimator=best.method,
         noticeable=(
-            "only what betrays nearly every run"
+            "only training that reveals the canary in nearly every run"
             if noticed is None
-            else f"noise as for epsilon {noticed:.3g} or more, about every second time, by whoever "
-            "sees every noisy sum"
+            else (
+                f"noise that is only enough for epsilon {noticed:.3g} or more, detected "
+                "about every second time by an attacker who sees every noisy sum"
+            )
         ),
         noticed=noticed,
         estimates=tuple(bound.estimate for bound in bounds),
@@ -720,18 +728,16 @@ def _epsilon(mu: float, delta: float) -> float:
 
 
 NOTES = (
-    "trainings are the run's own loop with fresh noise, on some of its records and all of its "
-    "public constants",
-    "a bound called Gaussian DP or gdp holds against the claim that the training is just Gaussian "
-    "noise of this size. What "
-    "it contradicts is that claim, from which epsilon at delta follows; the bounds called "
-    "Clopper-Pearson and exact "
-    "contradict epsilon at delta itself",
-    "the step-by-step bound is one step's, composed by the accountant: it can notice bugs in noise "
-    "and clipping, and "
-    "cannot debug the composition",
-    "rigorous bounds of one claim hold together; Katz-log is asymptotic, the Bayesian one "
-    "credible, and neither decides",
+    "the trainings use the run's own loop with new noise, on some of its records and with "
+    "all of its public constants",
+    "a bound called Gaussian DP or gdp tests the claim that the training is equivalent to "
+    "Gaussian noise of this size. If the bound is violated, only that claim is contradicted, "
+    "from which epsilon at delta follows; the bounds called Clopper-Pearson and exact test "
+    "epsilon at delta itself",
+    "the step-by-step bound is that of one step, composed by the accountant: it can detect "
+    "errors in noise and clipping, but not in the composition",
+    "the rigorous bounds of one claim hold simultaneously; Katz-log is asymptotic and the "
+    "Bayesian bound is a credible bound, so neither of these two decides",
 )
 
 
@@ -765,14 +771,14 @@ class DpSgdAudit(AuditKind):
         network = model.boxed_network
         if model.noise is None or network is None:
             raise ConfigError(
-                f"run={given.run}: was trained without noise, and claims nothing of its weights: "
-                "agt audit dpsgd is of "
-                "runs with noise.epsilon (DP-SGD beside a run is no longer trained)"
+                f"run={given.run}: was trained without noise, so there is no claim about its "
+                "weights: agt audit dpsgd needs a run with noise.epsilon (it does not train "
+                "a DP-SGD model of its own any more)"
             )
         if self.records > len(records):
             raise ConfigError(
-                f"audit.records={self.records}: the run has {len(records)} training records: use "
-                "fewer"
+                f"audit.records={self.records}: the run has only {len(records)} training "
+                "records: use fewer"
             )
         rows = np.sort(np.random.default_rng(given.seed).permutation(len(records))[: self.records])
         trainer, kind = NoisyTraining.of(network, records.take(rows)), self.canary or "signs"

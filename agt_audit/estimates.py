@@ -88,9 +88,11 @@ MOST_TRIALS = 10**15  # what is looked for when trials are too few
 MAX_THRESHOLDS = 200  # of numbers that are looked at on the draws that choose
 SHOWN_DELTA = 1e-5  # at which epsilon is shown beside a claimed mu
 MEANS = {
-    Strength.CONFIDENT: "rigorous, of the same two rates",
-    Strength.ASYMPTOTIC: "as trials grow without limit: it contradicts nothing",
-    Strength.CREDIBLE: "by a posterior under Jeffreys' prior: it contradicts nothing",
+    Strength.CONFIDENT: "rigorous, from the same two rates",
+    Strength.ASYMPTOTIC: (
+        "valid only as the number of trials goes to infinity, so it cannot contradict the claim"
+    ),
+    Strength.CREDIBLE: "from a posterior under Jeffreys' prior, so it cannot contradict the claim",
 }
 _TAIL = 8.0  # of a normal law; what lies beyond is less than 10^-14
 _LARGEST = 100.0  # epsilon and mu that are told apart
@@ -410,11 +412,10 @@ class TestedClaim:
 
     def _meaning(self, bound: float, outcome: Outcome, mistakes: Mistakes, needed: int) -> str:
         counts = (
-            f"the attack was wrong {mistakes.alarms:,} of {mistakes.without:,} times on one side "
-            "and "
-            f"{mistakes.misses:,} of {mistakes.having:,} on the other: {self.claimed.words} is at "
-            "least "
-            f"{least(bound, self.claimed.value)}, with {100 * self.confidence:.12g} % confidence"
+            f"the attack was wrong {mistakes.alarms:,} of {mistakes.without:,} times without "
+            f"the record and {mistakes.misses:,} of {mistakes.having:,} times with it: "
+            f"{self.claimed.words} is at least {least(bound, self.claimed.value)}, with "
+            f"{100 * self.confidence:.12g} % confidence"
         )
         key = (
             f"audit.trials={self.together * needed}"
@@ -422,13 +423,14 @@ class TestedClaim:
             else "audit.trials"
         )
         said = {
-            Outcome.VIOLATED: f"more than the {self.claimed.value:g} claimed",
-            Outcome.STANDS: f"which does not contradict the {self.claimed.value:g} claimed, and "
-            "proves nothing",
+            Outcome.VIOLATED: f"more than the claimed {self.claimed.value:g}",
+            Outcome.STANDS: (
+                f"which does not contradict the claimed {self.claimed.value:g} (this is "
+                "not a proof)"
+            ),
             Outcome.UNTESTED: (
-                f"too few trials to contradict the {self.claimed.value:g} claimed, whatever they "
-                "count: "
-                f"{_enough(needed)} ({key})"
+                f"too few trials to contradict the claimed {self.claimed.value:g}, whatever "
+                f"their results: {_enough(needed)} ({key})"
             ),
         }
         return f"{counts}; {said[outcome]}"
@@ -438,16 +440,16 @@ def _noticeable(measure: Measure, noticed: float | None, needed: int) -> str:
     if noticed is None:
         return f"nothing: {_enough(needed)}"
     return (
-        f"about every second time a true {measure} of {number(noticed, up=True)}, and one that is "
-        "greater more often, of a "
-        "pair whose best test errs as often either way; where one mistake is rare, only more"
+        f"a true {measure} of {number(noticed, up=True)} is detected about every second "
+        "time, a larger one more often, if the best test of the pair makes both kinds of "
+        "mistakes equally often; if one kind is rare, only a larger one"
     )
 
 
 def _enough(needed: int) -> str:
     if needed >= MOST_TRIALS:
-        return "no number of trials that anybody can draw would do"
-    return f"{needed:,} a side are the least"
+        return "no feasible number of trials is enough"
+    return f"at least {needed:,} for each side are needed"
 
 
 # -- events

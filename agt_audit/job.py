@@ -17,8 +17,8 @@ from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 OWNER = (
-    "for the data owner alone: it names units, and says what a mechanism saw of a query on the "
-    "private data"
+    "only for the data owner, because it names units and shows how a mechanism treats a "
+    "query on the private data"
 )
 
 
@@ -52,7 +52,7 @@ class AuditInputs:
             such: an example, for who named none.
         """
         if self.config.get("mechanism") is None:
-            raise ConfigError(f"mechanism: name what is audited: {such}, say")
+            raise ConfigError(f"mechanism: name the mechanism to audit, for example {such}")
         return MechanismConfig.of(
             self.config["mechanism"], validate(TotalConfig, self.config.get("total"), "total")
         )
@@ -65,14 +65,11 @@ class AuditInputs:
             inputs: it takes them.
         """
         if self.run is None:
-            raise ConfigError(
-                "run: give the folder of the finished agt train run that is audited, or run=latest"
-            )
+            raise ConfigError("run: give the folder of a finished agt train run, or run=latest")
         if not inputs and self.config.get("inputs") is not None:
             raise ConfigError(
-                f"inputs={self.config['inputs']}: the audit asks the run's own records, and "
-                "queries that it searches: "
-                "leave it out"
+                f"inputs={self.config['inputs']}: this audit uses the run's own records and "
+                "queries that it searches for: leave inputs out"
             )
 
     def open(self, record: RunRecord, console: Console) -> OpenedRun:
@@ -96,9 +93,9 @@ class AuditInputs:
         trained = TrainedRun.of(self.config)
         if trained.settings.noise is not None:
             raise ConfigError(
-                f"run={self.run}: its training drew noise, which training on a neighbour draws "
-                "anew, so that two models "
-                "cannot be compared one by one: use agt audit dpsgd"
+                f"run={self.run}: its training drew noise, and training on a neighbour would "
+                "draw other noise, so two models cannot be compared with each other: use agt "
+                "audit dpsgd"
             )
         return trained
 
@@ -204,13 +201,14 @@ def no_pair_found(mechanism: AnyMechanism, neighbours: int, sought: str) -> Find
         subject=mechanism.name,
         claim=str(mechanism.guarantee),
         attack=f"{sought} was looked for",
-        effort=f"{neighbours} neighbouring datasets at most, made at queries between test records "
-        "of different labels",
+        effort=(
+            f"at most {neighbours} neighbouring datasets, made at queries between test "
+            "records with different labels"
+        ),
         outcome=Outcome.UNTESTED,
         meaning=(
-            "none was found, so that nothing was drawn: raise audit.neighbours, or use a run with "
-            "more test records and "
-            "of both labels, between which queries are looked for"
+            "no such query was found, so nothing was drawn: raise audit.neighbours, or use a "
+            "run with more test records of both labels, between which queries are searched"
         ),
         measure="mu" if "mu" in mechanism.guarantee.parameters else "epsilon",
     )

@@ -102,7 +102,7 @@ class NeighbourPair:
 
     first: Side
     second: Side
-    where: str = "no data: neighbouring evidence by the definition"
+    where: str = "no data: neighbouring evidence as the definition allows it"
 
     @property
     def moved(self) -> int:
@@ -164,7 +164,9 @@ class Exact:
             else f"{claimed.words} is {least(value, claimed.value)}"
         )
         held = "more than" if self.exceeds else "which is not more than"
-        meaning = f"worked out, without chance: {loss}, {held} the {claimed.value:g} claimed"
+        meaning = (
+            f"computed exactly, without sampling: {loss}, {held} the {claimed.value:g} claimed"
+        )
         outcome = Outcome.VIOLATED if self.exceeds else Outcome.STANDS
         return Finding(
             subject,
@@ -179,8 +181,10 @@ class Exact:
             value,
             Strength.CERTAIN,
             noticeable=noticeable
-            or "any excess on this pair, in what the mechanism says it draws "
-            "with; not what it draws",
+            or (
+                "any excess on this pair in the distribution that the mechanism states, "
+                "but not in what it actually draws"
+            ),
         )
 
 
@@ -258,14 +262,15 @@ def audit_debits(mechanism: Mechanism) -> Finding:
     guarantee = mechanism.guarantee
     wrong = sum(unpaid(Lot(guarantee, size).cost, (guarantee, size)) for size in LOTS)
     return counterexamples(
-        f"{mechanism.name}: what a ledger is "
-        "debited", "answers cost what their guarantee, "
-                                                       f"{guarantee}, says",
-        f"the costs of {', '.join(map(str, LOTS))} answers, by the auditor's own "
-        "formulas", "nothing was drawn",
-        "differences", float(wrong), f"{wrong} of {len(LOTS)} costs differ from the "
-                                     "auditor's", "a difference of 1e-6",
-    )  # fmt: skip
+        f"{mechanism.name}: the cost that a ledger is debited",
+        f"answers cost what their guarantee, {guarantee}, states",
+        f"the costs of {', '.join(map(str, LOTS))} answers, with the auditor's own formulas",
+        "nothing was drawn",
+        "differences",
+        float(wrong),
+        f"{wrong} of {len(LOTS)} costs differ from the auditor's results",
+        "a difference of 1e-6",
+    )
 
 
 def neighbouring_pairs(mechanism: Mechanism, values: Sequence[int]) -> Iterator[NeighbourPair]:
@@ -295,9 +300,8 @@ def check_audited(mechanism: object) -> None:
     """
     if isinstance(mechanism, Mechanism) and mechanism.needs == "votes" and mechanism.classes > 2:
         raise ConfigError(
-            f"mechanism={mechanism.name}: noise on votes for {mechanism.classes} classes has no "
-            "table to audit: take a "
-            "run of two classes, or leave out run"
+            f"mechanism={mechanism.name}: noise on votes for {mechanism.classes} classes has "
+            "no table that could be audited: give a run with two classes, or leave out run"
         )
 
 
@@ -376,7 +380,10 @@ def audit_alone(
     pairs = (differing,) if best == differing else (differing, best)
     plan = replace(plan, confidence=1 - (1 - plan.confidence) / len(pairs))
     table = table_finding(
-        mechanism, exact, f"its table at all {len(losses)} pairs; the worst: {worst}", worst.where
+        mechanism,
+        exact,
+        f"its table at all {len(losses)} pairs; the worst pair is {worst}",
+        worst.where,
     )
     drawn = (
         finding for pair in pairs for finding in audit_pair(mechanism, pair, plan, values[-1])[1:]
@@ -414,12 +421,13 @@ def attacked(
         )
         first, second = (draw(trials) for draw in draws)
         how = (
-            f"the event was chosen on {trials:,} releases a side, and counted on others: "
-            f"{event.words}"
+            f"the event was chosen on {trials:,} releases for each side, and counted on "
+            f"other releases: {event.words}"
         )
     elif classes is None:
         raise ConfigError(
-            "audit.choosing=fixed: a number has too many events to fix: use audit.choosing=split"
+            "audit.choosing=fixed: a number has too many possible events to fix one "
+            "beforehand: use audit.choosing=split"
         )
     else:
         events, shared = [of_labels((label,)) for label in range(classes)], classes
@@ -429,10 +437,10 @@ def attacked(
             key=lambda one: claimed.bound(one.mistakes(first, second), plan.confidence, shared),
         )
         how = (
-            f"{shared} events fixed beforehand, each label, which share the error probability; "
-            f"the best: {event.words}"
+            f"{shared} events fixed beforehand, one for each label, which share the error "
+            f"probability; the best event: {event.words}"
         )
-    effort = f"{trials:,} releases a side; {claim.effort}"
+    effort = f"{trials:,} releases for each side; {claim.effort}"
     judged = replace(claim, attack=f"{claim.attack}; {how}", effort=effort, events=shared)
     return judged.findings(event.mistakes(first, second))
 
@@ -559,7 +567,7 @@ def search(
         sides = LabellingPair(labelling, replace(labelling, model=other))
         queries = between_roots(sides, anchors, rng, 8 * width)
         for label, evidence, theirs, away in np.unique(sides.evidence(queries), axis=1).T:
-            where = f"the run's own data, and the same {edit}"
+            where = f"the run's own data, and the same data {edit}"
             pair = NeighbourPair(
                 Side(int(label), int(evidence)), Side(int(theirs), int(away)), where
             )
@@ -651,7 +659,7 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
             return
         seen.add(unit)
         rows = np.flatnonzero(records.units == unit)
-        left, name = without(records, rows), np.array([f"a newcomer of the audit {row + 1}"])
+        left, name = without(records, rows), np.array([f"a record added by the audit, {row + 1}"])
         features, label = (
             query[None].astype(records.features.dtype),
             np.array([row % problem.classes], dtype=np.int64),
@@ -659,7 +667,7 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
         newcomer = Records(features, label, name, name, np.zeros(1, dtype=bool))
         less, plus = (
             f"without unit {unit!r} (rows: {len(rows)})",
-            f"with a newcomer like query {row + 1}",
+            f"with an added record like query {row + 1}",
         )
         if replaces:
             yield f"{less} and {plus}", neighbour_of(model, with_added(left, newcomer))
@@ -710,7 +718,8 @@ def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarra
 
 Natural = Annotated[int, Field(ge=0, le=65_536)]
 WITHOUT_RUN = (
-    "agt audit mechanism mechanism=NAME mechanism.eps=EPS (no run=) audits the mechanism by itself"
+    "agt audit mechanism mechanism=NAME mechanism.eps=EPS (without run=) audits the "
+    "mechanism by itself"
 )
 MAX_PAIRS_SHOWN = 1000
 
@@ -746,8 +755,8 @@ class MechanismAudit(AuditKind):
             kind = mechanism_kind(node)
             if kind.output is Output.WEIGHTS:  # before anything about its budget
                 raise ConfigError(
-                    f"mechanism={kind.name} releases weights: use agt audit weights, or agt audit "
-                    "replay"
+                    f"mechanism={kind.name}: this mechanism releases weights: use agt audit "
+                    "weights, or agt audit replay"
                 )
         mechanism = given.mechanism()
         for key, choices in (("accounting", Accounting), ("counting", Counting)):
@@ -757,8 +766,8 @@ class MechanismAudit(AuditKind):
             return
         if self.values is not None:
             raise ConfigError(
-                "audit.values: a run's grid says which values evidence takes: leave it out, or "
-                "leave out run"
+                "audit.values: the grid of the run determines the possible evidence: leave "
+                "out audit.values, or run"
             )
         given.check_run()
 
@@ -766,7 +775,7 @@ class MechanismAudit(AuditKind):
         """Raise ConfigError where values are given that leave no pair."""
         if self.values is not None and isinstance(mechanism, CertifiedQuantile):
             raise ConfigError(
-                "audit.values: without a run K_q and K_q + 1 are audited: leave it out"
+                "audit.values: without a run, K_q and K_q + 1 are audited: leave audit.values out"
             )
         if (
             self.values is not None
@@ -774,7 +783,8 @@ class MechanismAudit(AuditKind):
             and mechanism.needs == "votes"
         ):
             raise ConfigError(
-                "audit.values: votes have no grid: give audit.farthest, how many members there are"
+                "audit.values: votes do not have a grid: give audit.farthest, the number of "
+                "members, instead"
             )
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
@@ -790,13 +800,15 @@ class MechanismAudit(AuditKind):
         else:
             claim, audited = self._labels(opened, cast(Mechanism, mechanism), given, plan)
         nowhere = no_pair_found(
-            mechanism, self.neighbours, "a query that two neighbouring datasets show differently"
+            mechanism,
+            self.neighbours,
+            "a query for which two neighbouring datasets give different evidence",
         )
         findings = (nowhere,) if audited is None else audited
         notes = (
             claim.text,
             OWNER,
-            f"{self.neighbours} neighbouring datasets at most were trained, of all there are",
+            f"at most {self.neighbours} neighbouring datasets were trained, of all possible ones",
         )
         return Audited.of(opened.trained.finished, findings, notes)
 
@@ -850,7 +862,7 @@ class MechanismAudit(AuditKind):
             middle = self.farthest // 2
             sides, where = (
                 (np.array([middle]), np.array([middle + 1])),
-                "no data: neighbours whose K_q is one apart",
+                "no data: neighbours whose K_q differ by one",
             )
             audited = audit_quantile(mechanism, sides, max(self.farthest, 1), plan, where)
             return Audited(mechanism.name, None, audited, notes)

@@ -46,9 +46,11 @@ WORDS = {
     "loss": "one threshold on the loss for all records (Yeom et al. 2018)",
     "lira_online": "LiRA: likelihood ratio of models with and without the record (Carlini et al. "
     "2022)",
-    "lira_offline": "LiRA from models without the record alone",
+    "lira_offline": "LiRA that only uses models without the record",
     "rmia": "RMIA, offline: pairwise likelihood ratios with the pool (Zarifzadeh et al. 2024)",
-    LABELS: f"labels alone: of the record and {COPIES} noisy copies (Choquette-Choo et al. 2021)",
+    LABELS: (
+        f"only labels: of the record and of {COPIES} noisy copies (Choquette-Choo et al. 2021)"
+    ),
 }
 LINES: dict[str, dict[str, Any]] = {
     "loss": {"color": "0.45", "linewidth": 3},
@@ -61,24 +63,22 @@ CURVE_POINTS = 300
 MIN_RATE, MAX_START = 1e-4, 0.5  # share of false alarms that is drawn; an axis begins no later
 CLASSES_DIFFER = 0.05  # shares of classes that differ by more are told beside each number
 RATES = (0.001, 0.01)
-UNCLAIMED = "nothing: certificates speak of labels, and say nothing about scores"
-NOBODY = "no non-members at hand: every test record was trained on, or there is none"
+UNCLAIMED = "no claim: certificates cover labels, not scores"
+NOBODY = "there are no non-members: every test record was trained on, or there are no test records"
 UPSIDE_DOWN = (
-    "the scores are UPSIDE DOWN: AUC {shown} is far below one half, non-members score above "
-    "members. Such an attack shows "
-    "nothing: look for a sign, for swapped sides, or for test records that are easier than "
-    "training records"
+    "the scores are UPSIDE DOWN: AUC {shown} is far below 0.5, so non-members score above "
+    "members. Such an attack shows nothing: check for a wrong sign, for swapped sides, or "
+    "for test records that are easier than training records"
 )
 EXPOSED = "exposed_NOT_FOR_PUBLICATION"
 BINS = (0, 1, 10, 50)
 COLUMNS = (
-    f"tables/{EXPOSED}.csv: score_lira is ln of the likelihood ratio, of a model trained on more "
-    "records than the shadow "
-    "models were, and standard_error what their means leave open (asymptotic); shift: by how many "
-    "standard deviations "
-    "training on it raises a record's confidence, on average over pairs of shadow models, of which "
-    "a fair coin says which "
-    "one has it; shift_error: the standard error of that mean"
+    f"tables/{EXPOSED}.csv: score_lira is the logarithm of the likelihood ratio for a model "
+    "trained on more records than the shadow models were, and standard_error is the "
+    "uncertainty from the means of the shadow models (asymptotic); shift: by how many "
+    "standard deviations training on a record raises its confidence, on average over pairs "
+    "of shadow models, in which a fair coin decides which one has the record; shift_error: "
+    "the standard error of that mean"
 )
 
 
@@ -145,12 +145,15 @@ def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
         return "audit.pairs=0"
     if not RELATIONS[settings.relation.name].includes_one_removal:
         return (
-            f"relation={settings.relation.name}: its certificates compare with a record "
-            "replaced, not left out"
+            f"relation={settings.relation.name}: its certificates cover a record that is "
+            "replaced, not one that is left out"
         )
     hidden = settings.certificate.noise != "none"
     if settings.noise is not None or hidden:
-        return "the training drew noise, and certificates hold given the draw, which is not kept"
+        return (
+            "the training drew noise, and the certificates hold only for that draw, "
+            "which was not stored"
+        )
     return (
         "" if (distance >= 1).any() else "no record of the pool has a stable distance of 1 or more"
     )
@@ -375,28 +378,27 @@ class AttackedModel:
 
     def notes(self) -> Iterator[str]:
         """What a reader must know beside the findings."""
-        yield f"the attack by labels alone was given {self.how}, each query asked once"
+        yield (f"the attack that only uses labels received {self.how}, with each query asked once")
         few = fewest(RATES[0], int((~self.pool.member).sum()))
         if few and self.two_sided:
             yield (
-                f"at {100 * RATES[0]:g} % false alarms only thresholds without any false alarm "
-                f"count: {few}"
+                f"at {100 * RATES[0]:g} % false alarms, only thresholds without any false "
+                f"alarm are possible: {few}"
             )
         if self.two_sided:
             yield (
-                "members are training records, non-members test records: where the two differ in "
-                "anything else, scores "
-                f"tell that, too (shares of classes differ by up to {100 * self.difference:.1f} "
-                "points); the halves of "
-                "shadow models do not differ"
+                "members are training records, and non-members are test records: if the two "
+                "differ in anything else, the scores reveal that too (shares of classes "
+                f"differ by up to {100 * self.difference:.1f} points); the halves of shadow "
+                "models do not differ"
             )
         if self.shadows is not None:
             yield SIZES
             if self.shadows.failed:
                 (index, why), count = self.shadows.failed[0], len(self.shadows.failed)
                 yield (
-                    f"{count} shadow models failed and were left out; the first, number {index}: "
-                    f"{why}"
+                    f"{count} shadow models failed and were left out; the first one is "
+                    f"number {index}: {why}"
                 )
         if self.rehearsal is not None:
             yield COLUMNS
@@ -419,19 +421,18 @@ def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
     few = fewest(RATES[1], at.mistakes.without)
     if at.mistakes.alarms < RATES[1] * at.mistakes.without / 2 and not few:
         few = (
-            f"no threshold lies near {100 * RATES[1]:g} %, as scores take few values: this one "
-            "has fewer false alarms"
+            f"no threshold is near {100 * RATES[1]:g} %, because the scores have few "
+            "different values: this one has fewer false alarms"
         )
     limits = " to ".join(f"{100 * limit:.2f}" for limit in at.tpr_limits)
     meaning = (
-        f"{name}: a training record scores above a test record with probability {shown}; at "
-        f"{100 * RATES[1]:g} % "
-        f"false alarms {100 * at.tpr:.2f} % of training records are found ({limits} "
-        f"%){f'; {few}' if few else ''}"
+        f"{name}: a training record scores higher than a test record with probability "
+        f"{shown}; at {100 * RATES[1]:g} % false alarms, {100 * at.tpr:.2f} % of training "
+        f"records are detected ({limits} %){f'; {few}' if few else ''}"
     )
     noticeable = (
-        f"an AUC of {min(1.0, 0.5 + high - roc.area):.3f} or more would have been told "
-        "from one half"
+        f"an AUC of at least {min(1.0, 0.5 + high - roc.area):.3f} would have been "
+        "significantly different from 0.5"
     )
     found: dict[str, Any] = {
         "found": roc.area,
@@ -448,20 +449,21 @@ def _in_turn(name: str, rehearsal: Rehearsal, confidence: float) -> Finding:
     area, spread = spread_of(roc.area for roc in rocs)
     rate, rate_spread = spread_of(roc.at(RATES[1], confidence).tpr for roc in rocs)
     return Finding(
-        subject=f"membership by {name}, of models on half of the records",
+        subject=f"membership by {name}, on models trained on half of the records",
         claim=UNCLAIMED,
-        attack=f"{WORDS[name]}; each shadow model in turn is the target, judged by the others",
+        attack=(
+            f"{WORDS[name]}; each shadow model in turn is the target, and the others are "
+            "used to attack it"
+        ),
         effort=f"{len(rocs)} targets of {rehearsal.included.shape[1]} records, about half of them "
         "members",
         outcome=Outcome.REPORTED,
         meaning=(
-            f"{name}, on halves: AUC {area:.3f} on average over targets, whose standard deviation "
-            f"is {spread:.3f}; at "
-            f"{100 * RATES[1]:g} % false alarms {100 * rate:.2f} % of members are found (standard "
-            "deviation "
-            f"{100 * rate_spread:.2f} %). Members are drawn by a hash: no difference between "
-            "training and test records "
-            "plays a part. Targets share records, so that no limits follow"
+            f"{name}, on halves: AUC {area:.3f} on average over targets, with standard "
+            f"deviation {spread:.3f}; at {100 * RATES[1]:g} % false alarms, {100 * rate:.2f} "
+            f"% of members are detected (standard deviation {100 * rate_spread:.2f} %). "
+            "Members are chosen by a hash, so differences between training and test records "
+            "have no effect. Targets share records, so there are no confidence limits"
         ),
         measure="AUC",
         found=area,
@@ -481,18 +483,18 @@ def draw_curves(
     captions = dict[str, str]()
     if own:
         about = f"{dataset}: The run's own model: training records against test records."
-        captions |= _draw(record, "roc", own, "of the training records are found", about)
+        captions |= _draw(record, "roc", own, "of the training records are detected", about)
     if rehearsal is not None:
         pooled = {
             name: Roc(rows.ravel(), rehearsal.included.ravel())
             for name, rows in rehearsal.scores.items()
         }
         about = (
-            f"{len(rehearsal.included)} models on half of the records, each the target in "
-            "turn, at one threshold."
+            f"{len(rehearsal.included)} models on half of the records, each of them the "
+            "target in turn, at one threshold."
         )
         captions |= _draw(
-            record, "roc_halves", pooled, "of the members are found", f"{dataset}: {about}"
+            record, "roc_halves", pooled, "of the members are detected", f"{dataset}: {about}"
         )
     return captions
 
@@ -516,7 +518,7 @@ def _draw(
             axes.step(rates[seen], data[attack][seen], where="post", label=attack, **LINES[attack])
         axes.set(xscale="log", yscale="log", xlim=(rates[0], 1), ylim=(floor, 1))
         axes.set(
-            xlabel="false alarms: share of non-members called members",
+            xlabel="false alarms: share of non-members that are called members",
             ylabel="share of members found",
         )
         for axis in (axes.xaxis, axes.yaxis):

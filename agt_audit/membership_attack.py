@@ -146,9 +146,9 @@ def gaussians(phi: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def too_few(models: int) -> str:
     """Why LiRA cannot be made."""
     return (
-        "LiRA compares with two shadow models trained on each record and two that were not, at "
-        "least: 4 models, and 6 to "
-        f"make each of them the target in turn; there are {models}: raise audit.shadows"
+        "LiRA compares at least two shadow models trained on each record with two that were "
+        "not, so it needs 4 models, and 6 to use each of them as the target in turn; there "
+        f"are only {models}: raise audit.shadows"
     )
 
 
@@ -301,12 +301,12 @@ def compare_labels(
         broken = [(unit, row) for unit, row in differ if held[row]]
         count, others = (len(units) * int(side.sum()) for side in (held, ~held))
         effort = (
-            f"{len(units)} units left out in turn, {held.sum():,} certified queries asked of "
-            "each pair"
+            f"{len(units)} units left out in turn, {held.sum():,} certified queries answered "
+            "by each pair of models"
         )
         found, meaning = (
             float(len(broken)),
-            f"all {count:,} labels were the same: advantage exactly 0 on these pairs",
+            f"all {count:,} labels were the same, so the advantage is exactly 0 on these pairs",
         )
         if broken:
             unit, row = broken[0]
@@ -315,19 +315,21 @@ def compare_labels(
                 f"without unit {unit}"
             )
         meaning += (
-            f"; of uncertified queries {len(differ) - len(broken):,} of {others:,} "
-            "differed, each of which tells"
+            f"; of uncertified queries, {len(differ) - len(broken):,} of {others:,} "
+            "differed, and each of these reveals whether the unit was used"
         )
     return counterexamples(
         "labels at certified queries",
-        "certified queries' labels do not tell whether a unit was trained on: any attack on them "
-        "has advantage 0",
-        "the same queries asked of trainings with and without a unit: the most exposed ones, and "
-        "random ones",
-        effort, "labels that "
-                "differ", found, meaning, "one label that differs; of uncertified "
-                                                      "queries nothing is claimed",
-    )  # fmt: skip
+        "the labels of certified queries do not reveal whether a unit was trained on, so any "
+        "attack on them has advantage 0",
+        "the same queries answered by models trained with and without a unit: the most "
+        "exposed queries, and random ones",
+        effort,
+        "labels that differ",
+        found,
+        meaning,
+        "one label that differs; there is no claim about uncertified queries",
+    )
 
 
 # -- the most exposed

@@ -173,19 +173,17 @@ def strongest(
 # --------------------------------------------------------------------------------------------------
 
 NOTES = (
-    "for the data owner alone: this report names records, and says how much the model learnt of "
-    "each",
-    "tables and figure are of other models than the run's, on random halves of the data, and most "
-    "of them are estimates by "
-    "few models, the largest of many: chance alone gives some that are large (as many as lie as "
-    "far below 0), and only "
-    "at_least, the rigorous bound over all of them, is sure where it is above 0. The run's "
-    "certificate says nothing of "
-    "them: it says that a label of the run's own training stays where that record alone is left "
-    "out",
+    "only for the data owner, because this report names records, and shows how much the "
+    "model learnt of each",
+    "tables and figure are about other models than the run's, trained on random halves of "
+    "the data. Most numbers are estimates from few models, and the largest of many: by "
+    "chance alone some are large (as many as are equally far below 0). Only at_least, the "
+    "rigorous bound over all of them, is certain where it is above 0. The run's certificate "
+    "does not cover these models: it says that a label of the run's own training stays the "
+    "same if only that record is left out",
     SIZES,
-    "of those left out in turn, half are certified and nearest to not being so, half are not "
-    "certified",
+    "of the records left out in turn, half are certified with the smallest margin, and half "
+    "are not certified",
 )
 COLOURS = {"certified": "#2c7fb8", "not certified": "#d95f0e"}
 QUARTER = 0.25
@@ -264,7 +262,7 @@ class Memorisation(AuditKind):
             record, learnt.value[members], distance[members] >= 1, dataset.name
         )
         failed = (
-            (f"{len(shadows.failed)} models failed; the first: {shadows.failed[0][1]}",)
+            (f"{len(shadows.failed)} models failed; the first error: {shadows.failed[0][1]}",)
             if shadows.failed
             else ()
         )
@@ -305,19 +303,19 @@ class Memorisation(AuditKind):
         certified, others = changed[True], changed[False]
         told = "no certified record was left out"
         if certified:
-            told = f"{sum(certified)} of the {len(certified)} certified asked"
-            told = f"labels that change when that record alone is left out: {told}"
+            told = f"{sum(certified)} of {len(certified)} certified records that were tested"
+            told = f"labels that change if only that record is left out: {told}"
         why = f"; {len(refused)} could not be left out: {refused[0]}" if refused else ""
         return counterexamples(
             "memorisation of certified records",
-            "a record's own label stays where its stable distance is 1 or more and it alone is "
-            "left out",
-            "training again without a record's unit, all else as it was",
-            f"{len(certified)} certified records, nearest to not being so, and {len(others)} "
+            "a record's own label stays the same if its stable distance is at least 1 and "
+            "only that record is left out",
+            "training again without a record's unit, with everything else unchanged",
+            f"{len(certified)} certified records with the smallest margin, and {len(others)} "
             "others",
             "certified records memorised", float(sum(certified)) if certified else None,
-            f"{told}; {sum(others)} of the {len(others)} uncertified "
-            f"asked{why}", "one record, among those left out",
+            f"{told}; {sum(others)} of {len(others)} uncertified records that were "
+            f"tested{why}", "one record among those left out",
         )  # fmt: skip
 
 
@@ -338,7 +336,7 @@ def draw_histogram(
             label = f"{name} ({int(counts[name].sum()):,})"
             axes.stairs(counts[name], edges, label=label, color=colour, fill=True, alpha=0.6)
         axes.set(
-            xlabel="right when trained on it, less right when not",
+            xlabel="more often right when trained on it than when not",
             ylabel="training records",
             yscale="symlog",
         )
@@ -348,14 +346,15 @@ def draw_histogram(
         high = int((values[known] >= QUARTER).sum())
         headline(
             figure,
-            f"Estimates of a quarter or more: {high:,} of {len(values):,} training records",
+            f"Estimates of at least 0.25: {high:,} of {len(values):,} training records",
             dataset,
         )
     return {
-        "memorisation": "Estimates over random halves, by whether the run's own label of the "
-        "record is certified (stable "
-        "distance 1 or more), which says nothing of models on halves: they lie on both sides of 0 "
-        "by chance, too."
+        "memorisation": (
+            "Estimates over random halves, by whether the run's own label of the record "
+            "is certified (stable distance at least 1). A certificate does not cover "
+            "models on halves: by chance, these estimates also lie on both sides of 0."
+        )
     }
 
 
@@ -364,24 +363,26 @@ def memorised(learnt: Contrast, models: int, confidence: float) -> Finding:
     looks, many = len(learnt.value), int((learnt.value >= QUARTER).sum())
     why, surely, least_seen, found = _surely(learnt, looks, confidence, "record", 2)
     sure = (
-        f"{surely} of {looks:,} training records are surely labelled right more often where "
-        "they were trained on"
+        f"{surely} of {looks:,} training records are certainly labelled right more often by "
+        "models that were trained on them"
     )
-    noticeable = f"a difference in probability of {least_seen}, if all with it have it right"
+    noticeable = (
+        f"a difference in probability of {least_seen}, if all models with the record label it right"
+    )
     if why:
         noticeable = (
-            "a record that every model with it has right and none without it, if there "
-            "are that many models"
+            "a record that is labelled right by every model with it and by none without it, "
+            "if there are that many models"
         )
     return Finding(
         subject="memorisation",
-        claim="nothing: P(label right | trained on it) - P(label right | not)",
-        attack="models on random halves, those with a record against those without it",
+        claim="no claim about P(label right | trained on it) - P(label right | not)",
+        attack="models on random halves: those with a record against those without it",
         effort=f"{models} models, {looks:,} records",
         meaning=(
-            f"over random halves: {why or sure}; of {many:,} the probability to be labelled right "
-            "is estimated to be a "
-            "quarter or more higher where they were trained on, some of them by chance"
+            f"over random halves: {why or sure}; for {many:,} records, the estimated "
+            "probability of being labelled right is higher by at least 0.25 if they were "
+            "trained on, for some of them by chance"
         ),
         measure="records memorised",
         noticeable=noticeable,
@@ -396,21 +397,24 @@ def influence_finding(
     record.
     """
     why, surely, least_seen, found = _surely(decided, looks, confidence, "pair", 4)
-    sure = why or f"{surely} pairs have influence for sure, of those with the greatest estimates"
+    sure = why or f"{surely} pairs certainly have influence, among those with the largest estimates"
     noticeable = f"influence of {least_seen}, if every model with the record is right"
     if why:
         noticeable = (
-            "a pair right in every model with the record and in none without it, if there "
-            "are that many models"
+            "a pair that is right in every model with the record and in none without it, if "
+            "there are that many models"
         )
     top = f"; the strongest is estimated at {decided.value[0]:.3g}" if len(decided.value) else ""
     return Finding(
         subject="influence of a training record on a test record's answer",
-        claim="nothing: P(right | record trained on) - P(right | not), of models without the test "
-        "record",
-        attack="models on random halves, those with the training record against those without it",
-        effort=f"{models} models, {looks:,} pairs with {targets:,} test records drawn by "
-        "audit.seed",
+        claim=(
+            "no claim about P(right | record trained on) - P(right | not), for models "
+            "without the test record"
+        ),
+        attack=("models on random halves: those with the training record against those without it"),
+        effort=(
+            f"{models} models, {looks:,} pairs with {targets:,} test records chosen by audit.seed"
+        ),
         meaning=f"{sure}{top}",
         measure="pairs",
         noticeable=noticeable,
@@ -431,14 +435,14 @@ def _surely(
     """
     fewest, estimator = (
         needed(looks, confidence),
-        f"Clopper-Pearson, the error shared among all {one}s",
+        f"Clopper-Pearson, with the error probability shared among all {one}s",
     )
     why = (
-        f"too few subset models to be sure of any {one}: {parts * fewest} are the least for "
-        f"{looks:,} (audit.shadows)"
+        f"too few models on halves to be certain about any {one}: at least {parts * fewest} "
+        f"are needed for {looks:,} (audit.shadows)"
     )
     if not len(contrast.value):
-        why = "no test record was looked at"
+        why = "no test record was used"
     elif min(int(side.max(initial=0)) for side in (contrast.having, contrast.without)) >= fewest:
         surely = int((contrast.bounds(confidence, looks)[0] > 0).sum())
         found = {"outcome": Outcome.REPORTED, "found": float(surely), "confidence": confidence}

@@ -67,7 +67,7 @@ class EditKind(Enum):
 
     LEAVES = "a unit leaves"
     COMES = "a unit comes"
-    REPLACED = "a unit leaves and another comes"
+    REPLACED = "a unit is removed and another is added"
     MOVES = "a unit's features move within the radius"
     RELABELLED = "a unit gets another label"
 
@@ -97,9 +97,8 @@ def edits_of(relation: str) -> tuple[tuple[EditKind, ...], ...]:
     """
     if relation not in EDITS:
         raise ConfigError(
-            f"relation={relation}: this audit knows no edits of it: they are written down by hand "
-            "in "
-            "EDITS of agt_audit/neighbours.py"
+            f"relation={relation}: this audit does not know the edits of this relation: "
+            "write them in EDITS of agt_audit/neighbours.py"
         )
     return EDITS[relation]
 
@@ -542,7 +541,7 @@ class Editor:
             public=np.zeros(count, dtype=bool),
         )
         placed, where = self._placed(rows, leaving, keep=way in ("copy", "zero"))
-        far = "" if size <= 1 else f", {size:g} times beyond the ranges"
+        far = "" if size <= 1 else f", {size:g} times as far as the ranges"
         return placed, f"one {way}, {where}{far}", size
 
     def _row(self, way: str, records: Records, target: Target) -> tuple[np.ndarray, int, float]:

@@ -108,11 +108,13 @@ def right_guesses(scores: np.ndarray, included: np.ndarray, positive: int, negat
     m = len(scores)
     if len(included) != m or np.isnan(scores).any():
         raise ValueError(
-            f"{m} scores of canaries, {np.isnan(scores).sum()} of them NaN, for {len(included)} "
-            "coins"
+            f"there are {m} scores of canaries, {np.isnan(scores).sum()} of them NaN, but "
+            f"{len(included)} coins"
         )
     if positive < 0 or negative < 0 or positive + negative > m:
-        raise ValueError(f"{positive} guesses of in and {negative} of out on {m} canaries")
+        raise ValueError(
+            f"there are {positive} guesses of in and {negative} guesses of out, but {m} canaries"
+        )
     order = np.lexsort((np.random.default_rng(0).permutation(m), scores))
     coins = np.asarray(included, bool)[order]
     return int(coins[m - positive :].sum() + (~coins[:negative]).sum())
@@ -196,19 +198,23 @@ def one_run_epsilon(
     """
     if not 0 <= right <= guesses <= canaries or not guesses:
         raise ValueError(
-            f"{right} right of {guesses} guesses on {canaries} canaries: need 1 <= guesses <= "
-            "canaries and "
-            "0 <= right <= guesses"
+            f"there are {right} right guesses of {guesses} on {canaries} canaries, but 1 <= "
+            "guesses <= canaries and 0 <= right <= guesses are needed"
         )
     if bound not in BOUNDS:
-        raise ValueError(f"bound={bound}: choose from {', '.join(BOUNDS)}")
+        raise ValueError(f"bound={bound}: give one of {', '.join(BOUNDS)}")
     if not 0 <= delta < 1 or not 0.5 <= confidence < 1:
-        raise ValueError(f"delta={delta}, confidence={confidence}: need [0, 1) and [0.5, 1)")
+        raise ValueError(
+            f"delta={delta}, confidence={confidence}: delta must be in [0, 1), and "
+            "confidence in [0.5, 1)"
+        )
     counts, error = (right, guesses, canaries), 1 - confidence
     if bound == "exact":
         return _greatest(lambda epsilon: exact(*counts, epsilon, delta) * (1 + UP) <= error)
     if not delta:
-        raise ValueError(f"bound={bound} needs delta > 0: Gaussian noise has no pure epsilon")
+        raise ValueError(
+            f"bound={bound} needs delta > 0, because Gaussian noise does not have a pure epsilon"
+        )
     mu = _greatest(lambda mu: refuses(*counts, mu, error))
     return gaussian_epsilon(mu, delta) if mu else 0.0
 

@@ -35,33 +35,33 @@ SIGNS = {
     Strength.CREDIBLE: ABOUT,
 }
 STRENGTHS = (
-    "without a percentage: seen or worked out, without chance",
-    "≥ with a percentage: a confidence bound, at any number of trials; by chance alone it is too "
-    "large no more often than "
-    "the rest of that percentage, each bound with its own",
-    "about (≈): an estimate, by an interval that is right as trials grow without limit or by a "
-    "posterior under a prior: it "
-    "contradicts nothing",
+    "without a percentage: observed or computed exactly, without sampling",
+    "≥ with a percentage: a confidence bound for any number of trials; the probability that "
+    "it is too large by chance is at most the rest of that percentage, for each bound "
+    "separately",
+    "about (≈): an estimate, from an interval that is valid only as the number of trials "
+    "goes to infinity, or from a posterior under a prior, so it cannot contradict a claim",
 )
 AGAIN = (
-    "By chance alone a confidence bound calls a true claim violated as often as the rest of its "
-    "percentage says. Audit "
-    "again, with more trials: draws are made anew each time, and what is really violated stays so. "
-    "Until then do not "
-    "publish on it."
+    "By chance, a confidence bound calls a true claim violated as often as the rest of its "
+    "percentage says. Audit again with more trials: the draws are repeated each time, and a "
+    "claim that is really violated stays violated. Do not publish based on the claim until "
+    "then."
 )
 LIMITS = (
-    "that a claim holds: it was not contradicted by these attacks, this hard; nor how much is lost "
-    "at most: the truth may "
-    "lie far above a bound from below",
-    "anything of other data, other settings or a later state of the run",
-    "that the auditor, a part of the program it audits, notices every mistake: agt audit selftest "
-    "shows which it does",
+    "whether a claim holds: these attacks, with this effort, did not contradict it; nor the "
+    "largest possible loss, because the true value may be far above a lower bound",
+    "anything about other data, other settings or a later state of the run",
+    "whether the auditor, which is part of the program that it audits, detects every error: "
+    "agt audit selftest shows which errors it detects",
 )
 COLUMNS = ("outcome", "audited", "claimed", "attacked, how hard", "found", "of the claim")
 MAX_SHOWN = 24  # findings of a page, the violated first
 MAX_ROWS = 8  # of a table
-PRIVATE = "For the data owner: an audit sees private records, and what it found may tell of them."
+PRIVATE = (
+    "Only for the data owner: an audit uses private records, and its findings may reveal "
+    "something about them."
+)
 FRACTIONS = (*LOWER, "deviation/bound")  # of these a share of the claim means something
 
 
@@ -99,24 +99,23 @@ def risk(finding: Finding, question: str) -> str:
     delta = finding.delta or 0.0
     most = gaussian_advantage(claimed) if finding.measure == "mu" else advantage(claimed, delta)
     named = (
-        f"no attack names more than {percent(most)[:-2]} more of 100 that were used than of "
-        "100 that were not"
+        f"no attack detects more than {percent(most)[:-2]} more of 100 records that were "
+        "used than of 100 that were not"
     )
     if finding.measure == "mu":
         right = percent(0.5 + most / 2)
         return (
-            f"mu = {number(claimed)}: whoever guesses at even odds whether {question} is right "
-            f"at most {right}; {named}"
+            f"mu = {number(claimed)}: an attacker who guesses whether {question}, with prior "
+            f"probability one half, is right at most {right}; {named}"
         )
     (before, after), (rare, then) = (
         (percent(prior), percent(posterior(prior, claimed))) for prior in PRIORS
     )
-    but = f", but for a chance of {number(delta)} in which nothing is promised" if delta else ""
+    but = f", except with probability {number(delta)}, where nothing is promised" if delta else ""
     return (
-        f"epsilon = {number(claimed)}{f', delta = {number(delta)}' if delta else ''}: whoever is "
-        f"{before} sure that "
-        f"{question} can be at most {after} sure after seeing the answer ({rare} sure: "
-        f"{then}){but}; {named}"
+        f"epsilon = {number(claimed)}{f', delta = {number(delta)}' if delta else ''}: an "
+        f"attacker who is {before} sure that {question} can be at most {after} sure after "
+        f"seeing the answer ({rare} sure: {then}){but}; {named}"
     )
 
 
@@ -158,9 +157,9 @@ def page(audit: Audit, audited: Audited, question: str) -> str:
         sections += _findings(audit)
         sections += _section("How to read the numbers", STRENGTHS)
         sections += _section(
-            "What the claims mean for a person, where they hold", risks(audit, question)
+            "What the claims mean for a person, if they hold", risks(audit, question)
         )
-    sections += _section("What this does not show", LIMITS)
+    sections += _section("What this audit does not show", LIMITS)
     sections += _section("Notes", audit.notes)
     most = len(audit.findings) if tested else MAX_ROWS
     for name, table in audited.tables.items():
@@ -190,10 +189,10 @@ def _findings(audit: Audit) -> Iterator[str | Sequence[str]]:
     ordered = sorted(audit.findings, key=lambda finding: ORDER.index(finding.outcome))
     yield markdown_table(COLUMNS, [row(finding) for finding in ordered[:MAX_SHOWN]])
     if len(ordered) > MAX_SHOWN:
-        yield f"And {len(ordered) - MAX_SHOWN} more: audit.json has them all."
+        yield f"And {len(ordered) - MAX_SHOWN} more, all listed in audit.json."
     sentences = dict[str, None]()
     for each in ordered[:MAX_SHOWN]:
-        limit = f" The audit could have noticed: {each.noticeable}." if each.noticeable else ""
+        limit = f" The audit could have detected: {each.noticeable}." if each.noticeable else ""
         sentences[f"{each.subject}: {each.meaning}.{limit}"] = None
     yield from _section("What was found", sentences)
 

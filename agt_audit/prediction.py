@@ -153,13 +153,10 @@ class LabelEvent:
     def words(self) -> str:
         """What it is, without the labels' names, which may be private."""
         if self.answers == 1:
-            return (
-                "event: the released label is one that the mechanism gives more often with the "
-                "unit than without"
-            )
+            return "event: the released label is one that is more likely with the unit than without"
         return (
-            f"event: at least {self.least} of {self.answers} released labels are ones that are "
-            "likelier with the unit"
+            f"event: at least {self.least} of {self.answers} released labels are more likely "
+            "with the unit"
         )
 
 
@@ -237,9 +234,8 @@ def alike(
             if len(np.unique(made[:count], axis=0)) == count:
                 return made[:count]
     raise ConfigError(
-        "audit.trials: rows that differ from the chosen query in their last digits are not "
-        "answered alike: no trials can "
-        "be made of it; give another seed"
+        "audit.trials: rows that differ from the chosen query only in their last digits get "
+        "different answers, so they cannot be used as trials of that query: give another seed"
     )
 
 
@@ -279,8 +275,8 @@ def nothing_to_tell(attacked: TestedClaim, effort: str = "nothing was drawn") ->
     that was looked at, or gave the same label every time.
     """
     nowhere = (
-        "no query was found at which the two models answer differently: there was nothing to "
-        "tell apart"
+        "no query was found for which the two models answer differently, so there was "
+        "nothing to test"
     )
     return replace(attacked, effort=effort).finding(Outcome.UNTESTED, nowhere)
 
@@ -389,16 +385,16 @@ TEST_DELTA = 0.01  # of a test ledger for Gaussian releases
 MAX_DELTAS = 0.2  # of the answers on one test ledger, added up
 MAX_QUERIES = 1000  # natural ones that are looked at
 DRAWN = (
-    "labels about the real data were drawn as agt predict draws them; nobody was told them: they "
-    "lay in a folder of this "
-    "audit alone, which was removed, so they spend nothing, and no ledger of yours was opened"
+    "labels about the real data were drawn as agt predict draws them, but not published: "
+    "they were only in a folder of this audit, which was deleted, so they do not spend "
+    "budget, and none of your ledgers was opened"
 )
 TRIALS = (
-    "trials are distinct questions, as a repeated one is told its stored answer: rows that differ "
-    "from the chosen query in "
-    "their last digits, of which both models were checked to see the same"
+    "the trials are different queries, because a repeated one would get its stored answer: "
+    "rows that differ from the chosen query only in their last digits, for which both models "
+    "were checked to give the same evidence"
 )
-OWNER = "for the data owner alone: pairs and queries were searched in the private data"
+OWNER = "only for the data owner, because pairs and queries were searched in the private data"
 
 
 # -- test ledgers and neighbouring runs
@@ -437,9 +433,8 @@ class Stage:
             folder = Path(mkdtemp(prefix=".stage-", dir=place))
         except OSError as error:
             raise ConfigError(
-                f"audit.scratch={place}: neighbouring runs and test ledgers cannot be written "
-                f"there ({error.strerror}): "
-                "give a folder on a local disk that can be written"
+                f"audit.scratch={place}: neighbouring runs and test ledgers cannot be "
+                f"written there ({error.strerror}): give a writable folder on a local disk"
             ) from None
         try:
             yield cls(folder, config)
@@ -547,7 +542,8 @@ class Stage:
                 labels, refused = self.ask(opened, mechanism, some, ledger)
             if refused:
                 raise CheckError(
-                    f"a test ledger with room for {len(some)} labels refused some: {refused}"
+                    f"a test ledger with a budget for {len(some)} labels refused some of "
+                    f"them: {refused}"
                 )
             parts.append(labels)
         return np.concatenate(parts)
@@ -580,7 +576,8 @@ def room_for(guarantee: Guarantee, size: int) -> Allowance:
         allowance = Allowance(float(cost.pure), min(0.99, 1.01 * float(cost.leak)), 1.0)
     if allowance.fitting(Cost(), guarantee, size) < size:
         raise ConfigError(
-            f"audit.trials: no budget holds {size} releases, each {guarantee}: ask for fewer"
+            f"audit.trials: no budget is large enough for {size} releases, each {guarantee}: "
+            "give a smaller number"
         )
     return allowance
 
@@ -633,22 +630,23 @@ class PredictionAudit(AuditKind):
         config = given.mechanism()
         if not issubclass(config.kind, Mechanism):
             raise ConfigError(
-                f"mechanism={config.kind.name}: audit prediction is of labels: give a mechanism "
-                "that draws them"
+                f"mechanism={config.kind.name}: agt audit prediction only audits mechanisms "
+                "that draw labels: give one of them"
             )
         if str(given.config.get("inputs")) == str(LINES):
             raise ConfigError(
-                "inputs=-: an audit draws its own questions: give a file of natural ones, or leave "
-                "it out"
+                "inputs=-: an audit chooses its own queries: give a file of typical queries, "
+                "or leave inputs out"
             )
         if self.together > self.trials:
             raise ConfigError(
-                f"audit.together={self.together}: more answers together than are drawn "
-                f"(audit.trials={self.trials})"
+                f"audit.together={self.together} exceeds audit.trials={self.trials}: raise "
+                f"audit.trials to at least {self.together}"
             )
         if config.total.eps is not None and config.total.queries is None:
             raise ConfigError(
-                "total.eps is shared out over questions: give total.queries, too, or mechanism.eps"
+                "total.eps is divided among the queries: give total.queries too, or give "
+                "mechanism.eps"
             )
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
@@ -703,9 +701,9 @@ class _Audit:
         self.claim = self._labelling(opened).claim
         if opened.model.problem.settings.noise is not None:
             raise ConfigError(
-                f"run={opened.trained.finished.folder}: its training drew noise, which a neighbour "
-                "would draw anew: agt "
-                "audit dpsgd is for such runs"
+                f"run={opened.trained.finished.folder}: its training drew noise, and "
+                "training on a neighbour would draw other noise: use agt audit dpsgd for "
+                "such runs"
             )
         self.totals = composed(mechanism.guarantee, config.together)
         self.events = 2 * (1 + len(self.totals))
@@ -713,9 +711,8 @@ class _Audit:
         if config.trials < needed:
             raise ConfigError(
                 f"audit.trials={config.trials}: too few to contradict {self.claimed.measure} "
-                f"{self.claimed.value:g} with "
-                f"confidence {given.confidence:g} over {self.events} events: give {needed} at "
-                "least, and more for a margin"
+                f"{self.claimed.value:g} with confidence {given.confidence:g} over "
+                f"{self.events} events: give at least {needed}, and more for a margin"
             )
 
     def audited(self) -> Audited:
@@ -731,7 +728,8 @@ class _Audit:
                 report(done, len(scenes), done, len(scenes))
         if not self.claim.proved:
             self.missing.append(
-                "nothing is proved of this release (accounting=paper): no test ledger paid for it"
+                "the guarantee of this release is not proved (accounting=paper), so no test "
+                "ledger paid for it"
             )
         metrics = {"trials": self.config.trials, "adversaries": len(scenes)}
         about = {"tables": {"adversaries": pd.DataFrame(rows)}, "metrics": metrics}
@@ -773,8 +771,8 @@ class _Audit:
                 report(done, len(targets), done, len(targets))
         if not made:
             raise ConfigError(
-                f"run={finished.folder}: no record of it can be taken out and leave data that "
-                "trains"
+                f"run={finished.folder}: after removing any one record, training would "
+                "refuse the remaining data, so there is nothing to audit"
             )
         yield self._best("natural records, natural query", made, chosen=False)
         yield self._best("natural records, chosen query", made, chosen=True)
@@ -787,8 +785,8 @@ class _Audit:
         private = np.flatnonzero(~records.public)
         if not len(private):
             raise ConfigError(
-                f"run={self.opened.trained.finished.folder}: every training record is public: "
-                "nothing to attack"
+                f"run={self.opened.trained.finished.folder}: every training record is "
+                "public, so there is nothing to attack"
             )
         found += self.rng.permutation(private).tolist()
         return list(dict.fromkeys(found))[: self.config.targets]
@@ -859,7 +857,7 @@ class _Audit:
         )
         if len(np.unique(np.concatenate([having, lacking]))) == 1:
             return [
-                nothing_to_tell(attacked, f"{len(having):,} labels a side, all the same")
+                nothing_to_tell(attacked, f"{len(having):,} labels for each side, all the same")
                 for attacked, _ in attacks
             ]
         return [judged(attacked, event, having, lacking) for attacked, event in attacks]

@@ -191,17 +191,17 @@ def replay(
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     different = [name if name in before else f"{name}: {after[name]}" for name in names]
     if len(replayed.draws) < len(recorded.draws):
-        different.append(f"only {len(replayed.draws)} draws are made")
+        different.append(f"only {len(replayed.draws)} draws were made")
     share = max(tilt, largest_loss(guarantee, composed, recorded.draws, replayed.draws))
     share = share if share > 1 + ROUNDING else min(share, 1.0)
-    attack = "a release was recorded, and replayed on a neighbour with the recorded draws"
+    attack = "a release was recorded, and repeated on a neighbour with the recorded draws"
     effort = f"{len(recorded.draws)} draws and {len(before)} published fields compared; {where}"
     told = f"different on the neighbour: {'; '.join(different)}" if different else "nothing differs"
     equal = counterexamples(
-        f"{subject}: what is published", "given its draws, it does not depend on private data",
+        f"{subject}: what is published", "with its draws fixed, it does not depend on private data",
         attack, effort, "differences", len(different), f"{told}; {effort}",
     )  # fmt: skip
-    lost = f"the draws' private inputs differ by {share:.3g} of what their noise covers"
+    lost = f"the private inputs of the draws differ by {share:.3g} of what their noise covers"
     inputs = counterexamples(
         f"{subject}: the inputs of its draws", str(guarantee),
         attack, effort, "deviation/bound", share, lost, "any excess on this pair", 1.0,
@@ -393,7 +393,7 @@ class ReplayedRelease:
         begin, end = segments(self.model, self.queries, count, rng)
         middle = (begin + (end - begin) / 2).astype(begin.dtype)
         for edit, other in islice(neighbours(self.model, middle, count), count):
-            yield from self.pair(other, f"the run's own data, and the same {edit}", rng)
+            yield from self.pair(other, f"the run's own data, and the same data {edit}", rng)
 
     def pair(self, other: Model, where: str, rng: np.random.Generator) -> tuple[Finding, Finding]:
         """What the run and one neighbour of it say. Args: where: which datasets."""
@@ -478,8 +478,8 @@ class Replay(AuditKind):
         noisy = TrainedRun.of({**given.config, "mechanism": None}).settings.noise is not None
         if noisy and given.config.get("mechanism") is not None:
             raise ConfigError(
-                f"mechanism: the training of run={given.run} drew noise, and is what is replayed: "
-                "leave it out"
+                f"mechanism: the training of run={given.run} drew noise, so the training "
+                "itself is replayed: leave mechanism out"
             )
         if not noisy:
             given.mechanism()
@@ -503,7 +503,7 @@ class Replay(AuditKind):
 
 NOTES = (
     OWNER,
-    "a replay compares one recorded release of this run with the neighbours that were trained: "
-    "what differs on other data, "
-    "or after other draws, is not seen, nor whether a draw has the distribution that it names",
+    "a replay compares one recorded release of this run with the neighbours that were "
+    "trained: it does not detect what differs on other data or after other draws, nor "
+    "whether a draw has the distribution that it names",
 )

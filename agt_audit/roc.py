@@ -98,8 +98,7 @@ class Roc:
                 "members" if self.member.any() else "non-members" if len(self.member) else "records"
             )
             raise ConfigError(
-                f"a curve needs members and non-members, and there are only {there}: nothing to "
-                "compare"
+                f"a curve needs both members and non-members, but there are only {there}"
             )
 
     @cached_property
@@ -182,5 +181,7 @@ def fewest(rate: float, others: int) -> str:
     return (
         ""
         if others >= least
-        else f"{others} non-members are too few for {100 * rate:g} %: it takes {least:,} or more"
+        else (
+            f"{others} non-members are too few for {100 * rate:g} %: at least {least:,} are needed"
+        )
     )

@@ -762,7 +762,7 @@ def _tried(plant: Callable[[int], Finding], name: str, seed: int) -> Finding:
     try:
         return plant(seed)
     except Exception as error:
-        why = f"the auditor broke down: {type(error).__name__}: {error}"
+        why = f"the auditor failed with {type(error).__name__}: {error}"
         return Finding(name, "-", "-", "-", Outcome.UNTESTED, why, "-", strength=Strength.CERTAIN)
 
 

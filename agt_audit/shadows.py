@@ -60,10 +60,9 @@ from agt_cli.report.console import Console
 from agt_cli.runs.queries import OpenedRun
 
 SIZES = (
-    "shadow models are trained on about half of training and test records together, by the run's "
-    "own settings with sizes "
-    "(declared size, normaliser, n_max) brought to that half; what the recipe settles, it settles "
-    "for that size"
+    "shadow models are trained on about half of the training and test records together, with "
+    "the run's own settings and with sizes (declared size, normaliser, n_max) reduced to "
+    "that half; where the recipe chooses settings, it chooses them for that size"
 )
 
 FORMAT = 1
@@ -198,12 +197,12 @@ def train_shadows(
         on_done(count)
         logits = None if why else _stored(home, index)
         if logits is None:
-            failures[index] = why or "its file was damaged as soon as it was written"
+            failures[index] = why or "its file was damaged right after it was written"
         else:
             there[index] = logits
     if not there:
         raise CheckError(
-            f"all {config.models} shadow models failed; the first: {failures[min(failures)]}"
+            f"all {config.models} shadow models failed; the first error: {failures[min(failures)]}"
         )
     kept = sorted(there)
     reused = config.models - len(missing)

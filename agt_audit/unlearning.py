@@ -295,7 +295,7 @@ def _carried_out(
     for choose in attack.requests:
         rows = choose(served)
         if not len(rows):
-            raise ConfigError(f"{attack.name}: no record is left to choose")
+            raise ConfigError(f"{attack.name}: there is no record left to choose")
         gone = np.concatenate([gone, rows])
         served = unlearn(rows)
         seen.append(served)
@@ -321,22 +321,26 @@ def _equal(
             if differ
             else f"all {compared:,} values are the same"
         )
-        words = words if compared else "not tested: nothing was given out, so nothing was compared"
+        words = (
+            words
+            if compared
+            else "not tested, because no answers were given, so there was nothing to compare"
+        )
         trials.append(_trial(pair, "equal", float(differ) if compared else None, differ > 0, words))
     if not total:
         return trials, not_tested(
             subject,
             claimed.sentences[0],
-            "nothing was given out after any attack, so nothing was compared",
+            "no answers were given after any attack, so nothing was compared",
         )
-    both = "what unlearning left and what training without the records gives"
+    both = "the result of unlearning and the result of training without the records"
     wrong = next((trial for trial in trials if trial.violated), None)
     same = f"{both} are the same in every attack: {total:,} values"
     meaning = same if wrong is None else f"after {_after(wrong)}, {wrong.words} between {both}"
     noticeable = "one value that differs, in the attacks that were made"
     compared_by = (
-        "what unlearning leaves and what training without the records gives are compared "
-        "value by value"
+        "the result of unlearning and the result of training without the records are "
+        "compared value by value"
     )
     return trials, _seen(
         subject, claimed, trials, compared_by, "values that differ", meaning, noticeable, 0.0
@@ -367,7 +371,7 @@ def _near(
                 "distance",
                 away / allowed,
                 away > allowed,
-                f"{away:.3g} apart, of {allowed:.3g} claimed",
+                f"{away:.3g} apart, of a claimed {allowed:.3g}",
             )
         )
     if not trials:
@@ -375,7 +379,7 @@ def _near(
     worst = max(trials, key=lambda trial: trial.found or 0)
     claimed = replace(claimed, terms=(Remark("near_minimiser_as_recorded"),))
     attack = "the weights before noise are compared with those of training without the records"
-    noticeable = "weights further away than their recorded bounds, in the attacks that were made"
+    noticeable = "weights farther away than their recorded bounds, in the attacks that were made"
     meaning = f"the weights before noise are at most {worst.words} (after {_after(worst)})"
     about = f"{subject}: weights before noise"
     return trials, _seen(
@@ -399,20 +403,27 @@ def _distinguished(
         bound = held.bound(mistakes, plan.confidence, len(looks))
         covered = claimed.adaptive or not pair.attack.adaptive
         words = (
-            f"along {name}: {mistakes.alarms} false alarms and {mistakes.misses} misses of "
-            f"{len(mine) - half} draws a side"
+            f"along {name}: {mistakes.alarms} false alarms and {mistakes.misses} misses in "
+            f"{len(mine) - half} draws for each side"
         )
-        words += "" if covered else "; requests chosen after looking are not covered by the claim"
+        words += (
+            ""
+            if covered
+            else "; requests chosen after looking at outputs are not covered by the claim"
+        )
         trials.append(_trial(pair, "distinguished", bound, covered and bound > claimed.eps, words))
         if covered:
             counts[trials[-1]] = mistakes
     if not counts:
         return trials, None
     names = ", ".join(dict.fromkeys(name for _, name, *_ in looks))
-    attack = f"which side a draw is of, given all that was served before, is guessed along {names}"
+    attack = (
+        "which side a draw belongs to is guessed from everything that was given out "
+        f"before, along {names}"
+    )
     drawn = (
-        f"{plan.trials:,} draws of each side in each of {len(looks)} looks, half of them to "
-        "fix thresholds"
+        f"{plan.trials:,} draws for each side in each of {len(looks)} tests, half of them "
+        "used to choose thresholds"
     )
     worst, about = max(counts, key=lambda trial: trial.found or 0), f"{subject}: what is served"
     listed = f"{_listed(trials)}; {drawn}"
@@ -479,16 +490,25 @@ def _noise(subject: str, pairs: Sequence[AttackedSides], plan: TrialPlan) -> Fin
     return replace(
         size,
         subject=f"{subject}: noise",
-        claim="what is served has Gaussian noise of the configured standard deviation, drawn anew "
-        "for each state",
-        attack="what was served less the weights: its length, and how alike any two states' are "
-        "(fixed beforehand)",
+        claim=(
+            "the released weights have Gaussian noise with the configured standard "
+            "deviation, drawn again for each state"
+        ),
+        attack=(
+            "the released weights minus the weights: the length of this noise, and the "
+            "correlation between any two states (fixed beforehand)"
+        ),
         effort=effort,
         outcome=Outcome.VIOLATED if again else size.outcome,
-        meaning=f"{size.meaning}; two states are alike to {most:.3g} of "
-        f"theirs{': it was not drawn anew' if again else ''}",
+        meaning=(
+            f"{size.meaning}; the largest correlation between the noise of two states is "
+            f"{most:.3g} standard deviations{': it was not drawn again' if again else ''}"
+        ),
         confidence=plan.confidence,
-        noticeable=f"{size.noticeable}; states alike beyond {limit:.2g} deviations",
+        noticeable=(
+            f"{size.noticeable}; states whose noise is correlated by more than "
+            f"{limit:.2g} standard deviations"
+        ),
     )
 
 
@@ -512,7 +532,7 @@ def _promised_only(finding: Finding, claimed: Promise) -> Finding:
     if claimed.proved:
         return finding
     why = "; ".join(fact.sentence for fact in claimed.assumptions if fact.standing is Standing.VOID)
-    meaning = f"{finding.meaning}; no guarantee is claimed here: {why}"
+    meaning = f"{finding.meaning}; there is no claim here: {why}"
     return replace(finding, outcome=Outcome.REPORTED, meaning=meaning)
 
 
@@ -571,12 +591,11 @@ class ForgetSets:
             sorted(row for row in last.values() if not train.public[row]), dtype=np.int64
         )
         if not len(self.free):
-            raise ConfigError("there is nothing to forget: every training record is public")
+            raise ConfigError("every training record is public, so there is nothing to erase")
         if records > len(self.free) - 2:
             raise ConfigError(
-                f"audit.records={records}: {len(self.free)} training records may go, and two must "
-                "be left to train on: "
-                f"give {max(1, len(self.free) - 2)} or fewer"
+                f"audit.records={records}: {len(self.free)} training records may be erased, "
+                f"but at least two must remain: give {max(1, len(self.free) - 2)} or fewer"
             )
         self.seen = np.asarray(train.features).reshape(len(train), -1).astype(np.float64)
         if (width := self.seen.shape[1]) > MAX_WIDTH:
@@ -603,7 +622,9 @@ class ForgetSets:
             f"the {k} most influential records", self._top(lever * error**2 / (1 - lever) ** 2)
         )
         yield Attack.at_once(f"the {k} farthest outliers", self._top(lever))
-        yield Attack.at_once(f"{k} records whose nearest doubles stay", self._doubled(rng))
+        yield Attack.at_once(
+            f"{k} records that have nearly identical records which stay", self._doubled(rng)
+        )
         labels, counts = np.unique(self.train.labels[self.free], return_counts=True)
         rows = self.free[self.train.labels[self.free] == labels[counts.argmin()]]
         # a model needs two classes: all but one record
@@ -613,7 +634,8 @@ class ForgetSets:
             first = rng.choice(self.free, k // 2, replace=False)
             then = self._dissenting if by_shard else self._wrong
             yield Attack(
-                f"{k // 2} at random, then {k - k // 2} chosen by what is served then",
+                f"{k // 2} at random, then {k - k // 2} chosen by the outputs after the "
+                "first erasure",
                 (lambda served: first, partial(then, first, k - k // 2)),
             )
 
@@ -670,12 +692,12 @@ class ForgetSets:
 
 QUIET = Console(json=True, quiet=True)  # what would be said is of copies, and not of the run
 NOTES = (
-    "methods were carried out by agt unlearn's own code on copies of the run, which were deleted; "
-    "the run was not changed",
-    "training without the records was done by this program on this machine: what a method shares "
-    "with it (the loading of "
-    "data, the training itself) is compared with itself",
-    "forget sets that were not tried are not covered: an attack that finds nothing proves nothing",
+    "the methods were carried out with agt unlearn's own code on copies of the run, which "
+    "were deleted; the run was not changed",
+    "training without the records was done by this program on this machine, so code that a "
+    "method shares with it (loading data, training) is compared with itself",
+    "sets of records that were not tried are not covered: an attack that finds nothing does "
+    "not prove anything",
 )
 
 
@@ -705,8 +727,7 @@ class Unlearning(AuditKind):
         if unknown:
             known = ", ".join(METHODS)
             raise ConfigError(
-                f"audit.methods: no method of agt unlearn is called {unknown[0]}: use some of "
-                f"{known}"
+                f"audit.methods: agt unlearn has no method {unknown[0]}: use some of {known}"
             )
 
     def check(self, given: AuditInputs) -> None:
@@ -735,13 +756,15 @@ class Unlearning(AuditKind):
                     if self.methods:
                         findings.append(
                             not_tested(
-                                side.words, "nothing: the method is not for this run", str(error)
+                                side.words,
+                                "no claim: the method cannot be used for this run",
+                                str(error),
                             )
                         )
                     else:
                         absent.append(
-                            f"this run has no method={method}, so that there was nothing to "
-                            f"attack: {error}"
+                            f"this run does not have method={method}, so there was nothing "
+                            f"to attack: {error}"
                         )
                     continue
                 found, trials = side.attacked(forget, plan, console)
@@ -798,14 +821,14 @@ class Sides:
         )
         if settings.noise is not None:
             return (
-                "training draws private noise (noise.epsilon): what it gives twice differs by "
-                "that, whatever was removed"
+                "training draws private noise (noise.epsilon), so two results differ by that "
+                "noise, whatever was removed"
             )
         if certificate.noise_is_fixed:
             return (
-                "certificate.masking=loss: its noise is drawn once, in training, so that each draw "
-                "of what is served takes "
-                "a training; and its promise is not proved (agt unlearn says so)"
+                "certificate.masking=loss: its noise is drawn once, in training, so every "
+                "trial would need a training; in addition, its guarantee is not proved (agt "
+                "unlearn says so)"
             )
         return ""
 

@@ -86,7 +86,7 @@ class Heads:
     first: np.ndarray
     second: np.ndarray
     moves: float
-    where: str = "no data: weights as far apart as the sensitivity allows"
+    where: str = "no data: weights that are as far apart as the sensitivity allows"
 
     @property
     def apart(self) -> float:
@@ -141,26 +141,28 @@ def audit_weights(
         draw(heads.first, 0), draw(heads.second, plan.trials)
     )
     how = (
-        "released weights, projected on the difference of the two models' own; the threshold is "
-        "their midpoint"
+        "released weights, projected on the difference between the weights of the two "
+        "models; the threshold is in the middle"
     )
-    effort = f"{plan.trials:,} releases a side of {heads.first.size:,} weights; {heads.where}"
+    effort = (
+        f"{plan.trials:,} releases for each side of {heads.first.size:,} weights; {heads.where}"
+    )
     drawn = tested(subject, mechanism.guarantee, how, effort, plan).findings(mistakes)
     mu, share = heads.apart / sigma, heads.apart / heads.moves
     table = Exact(mu, mu > mechanism.mu * (1 + UP)).finding(
-        f"{subject}: its noise beside the two models",
+        f"{subject}: its noise relative to the two models",
         mechanism.guarantee,
-        "the distance of the two models' weights, over the standard deviation of the noise",
+        "the distance between the weights of the two models, divided by the standard "
+        "deviation of the noise",
         heads.where,
-        f"a sensitivity of less than {share:.3g} of what it is taken for",
+        f"a sensitivity below {share:.3g} of the one that is claimed",
     )
     shown = (
-        f"mu of this pair is {least(table.found or 0.0, mechanism.mu)}, and the claim is "
-        f"{mechanism.mu:g}"
+        f"mu of this pair is {least(table.found or 0.0, mechanism.mu)}; claimed: {mechanism.mu:g}"
     )
     meaning = (
-        f"worked out, without chance: {shown}; the two models are {share:.3g} of the "
-        "sensitivity apart"
+        f"computed exactly, without sampling: {shown}; the distance between the two models "
+        f"is {share:.3g} of the sensitivity"
     )
     size = noise_size(
         subject, float(squares.sum()), squares.size * middle.size, plan.confidence, heads.where
@@ -179,18 +181,24 @@ def noise_size(subject: str, squares: float, count: int, confidence: float, effo
     )
     return Finding(
         subject=f"{subject}: its noise",
-        claim="the noise has the standard deviation that the sensitivity and the guarantee ask "
-        "for, or a greater one",
-        attack="the squares of all coordinates of all releases' noise, added up",
+        claim=(
+            "the standard deviation of the noise is at least the one that sensitivity "
+            "and guarantee need"
+        ),
+        attack="the sum of the squares of the noise over all coordinates of all releases",
         effort=f"{count:,} coordinates; {effort}",
         outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
-        meaning=f"noise of {ratio:.4g} times the claimed standard "
-        f"deviation{': it is too small' if violated else ''}",
+        meaning=(
+            f"noise with {ratio:.4g} times the claimed standard "
+            f"deviation{': it is too small' if violated else ''}"
+        ),
         measure="noise/claimed",
         found=ratio,
         confidence=confidence,
-        noticeable=f"a standard deviation below {least_seen:.4g} of the claimed one, more often "
-        "than not",
+        noticeable=(
+            f"a standard deviation below {least_seen:.4g} of the claimed one, in more "
+            "than half of the cases"
+        ),
         estimator="chi-squared",
     )
 
@@ -210,7 +218,7 @@ def farthest(
     for edit, other in neighbours(model, (a + (b - a) / 2).astype(a.dtype), count):
         head = other.linear_head
         assert head is not None
-        where = f"the run's own data, and the same {edit}"
+        where = f"the run's own data, and the same data {edit}"
         pairs.append((head, Heads(mine, head.trained.weight.numpy(), model.moves, where)))
     return max(
         (pair for pair in pairs if pair[1].apart), key=lambda pair: pair[1].apart, default=None
@@ -250,7 +258,7 @@ class Problems:
             few,
             more,
             shape,
-            f"no data of a run: {pulls} records along one line, and {came} of the other class more",
+            f"no data of a run: {pulls} records along one line, and {came} more of the other class",
         )
 
     @classmethod
@@ -304,7 +312,7 @@ def audit_objective(
             on_done(drawn)
         return scores
 
-    how = "released weights, by the likelihood ratio of the two datasets"
+    how = "released weights, by the likelihood ratio between the two datasets"
     subject = objective_words(guarantee)
     claim = tested(subject, guarantee, how, problems.where, plan)
     shown = attacked(
@@ -368,8 +376,8 @@ def objective_words(guarantee: ApproximateDP) -> str:
 
 RELEASE = "mechanism=release_weights mechanism.mu=1"
 WEIGHTS_WITHOUT_RUN = (
-    "agt audit weights mechanism=release_weights mechanism.mu=MU (no run=) "
-    "audits the noise by itself"
+    "agt audit weights mechanism=release_weights mechanism.mu=MU (without run=) audits the "
+    "noise by itself"
 )
 STRENGTH = 10.0  # Lambda of an audit without a run, unless mechanism.weight_decay says otherwise
 
@@ -403,8 +411,8 @@ class AddedNoiseAttack:
         """Two heads at the distance that the noise is made for."""
         findings = audit_weights(self.mechanism, Heads.without_data(width), plan)
         note = (
-            "no run and no data: two heads, as far apart as the sensitivity that the noise is "
-            "made for"
+            "no run and no data: two heads that are as far apart as the sensitivity for "
+            "which the noise is made"
         )
         return Audited(self.mechanism.name, None, findings, (note,))
 
@@ -463,10 +471,9 @@ class WeightsAudit(AuditKind):
         config = given.mechanism(RELEASE)
         if not config.releases_weights or config.kind.noise_law not in ATTACKS:
             raise ConfigError(
-                "agt audit weights draws releases anew: give mechanism=release_weights and "
-                "mechanism.mu or total, or "
-                "mechanism=objective_perturbation; agt audit replay takes "
-                f"mechanism={config.kind.name}"
+                "agt audit weights draws releases itself: give mechanism=release_weights "
+                "with mechanism.mu or total, or mechanism=objective_perturbation; for "
+                f"mechanism={config.kind.name}, use agt audit replay"
             )
         if given.run is not None:
             given.check_run()
@@ -495,7 +502,7 @@ class WeightsAudit(AuditKind):
         notes = (
             claim.text,
             OWNER,
-            f"{self.neighbours} neighbouring datasets at most were trained, of all there are",
+            f"at most {self.neighbours} neighbouring datasets were trained, of all possible ones",
         )
         return Audited.of(opened.trained.finished, found, notes)
 

@@ -298,15 +298,24 @@ _READ_BY_MAPS = {
 
 
 _UNREAD: dict[UnreadReason, str] = {
-    "minimum": "has no effect: certificate={name} goes to the minimum, wherever",
-    "own loss": "has no effect: certificate={name} has a loss of its own (certificate.loss)",
-    "no clamp": "has no effect: certificate={name} clamps nothing",
-    "own strength": "has no effect: members of certificate={name} have one setting, "
-    "certificate.strength",
-    "own learner": "has no effect: the learner has settings of its own (certificate.learner)",
-    "no boxes": "has no effect on certificate={name}, which carries no boxes",
-    "no random start": "has no effect on certificate={name}, a closed form",
-    "every k": "only says which k tables show: certificate={name} holds for every k",
+    "minimum": (
+        "has no effect, because certificate={name} reaches the minimum from any starting point"
+    ),
+    "own loss": (
+        "has no effect, because certificate={name} has its own setting for the loss "
+        "(certificate.loss)"
+    ),
+    "no clamp": "has no effect, because certificate={name} does not clamp anything",
+    "own strength": (
+        "has no effect, because members of certificate={name} have only one setting "
+        "(certificate.strength)"
+    ),
+    "own learner": "has no effect, because the learner has its own settings (certificate.learner)",
+    "no boxes": "has no effect, because certificate={name} does not compute interval bounds",
+    "no random start": "has no effect, because certificate={name} is computed in closed form",
+    "every k": (
+        "only selects which k the tables show, because certificate={name} holds for every k"
+    ),
 }
 
 
@@ -330,29 +339,34 @@ def _reasons(config: Mapping[str, Any]) -> dict[str, str]:
     kind, alone = features.get("map"), (config.get("ensemble") or {}).get("members", 1) == 1
     whitened = features.get("whiten") or (kind == "landmarks" and features.get("root"))
     table = (  # whether it is so here, the settings that then have no effect, why
-        (not hidden, "model.activation", "has no effect: there is no hidden layer (model.hidden)"),
+        (
+            not hidden,
+            "model.activation",
+            "has no effect, because there is no hidden layer (model.hidden)",
+        ),
         (
             kind == "none",
             "certificate.features.seed",
-            "has no effect: no random features are made (certificate.features.map)",
+            "has no effect, because random features are not used (certificate.features.map)",
         ),
         *(
             (
                 kind not in kinds,
                 f"certificate.features.{key}",
-                f"has no effect: it is for certificate.features.map={' or '.join(kinds)}",
+                "has no effect, because it only applies to "
+                f"certificate.features.map={' or '.join(kinds)}",
             )
             for key, kinds in _READ_BY_MAPS.items()
         ),
         (
             not whitened,
             "certificate.features.ridge",
-            "has no effect: nothing is whitened (certificate.features.whiten)",
+            "has no effect, because features are not whitened (certificate.features.whiten)",
         ),
         (
             alone,
             "ensemble.key ensemble.vote ensemble.margin_clip",
-            "has no effect: there is one member (ensemble.members)",
+            "has no effect, because the ensemble has only one member (ensemble.members)",
         ),
     )
     reasons = {key: why for holds, keys, why in table if holds for key in keys.split()}
@@ -377,7 +391,7 @@ def free_path(name: str) -> Path:
     path = EXPERIMENTS / f"{name}.yaml"
     if path.exists():
         raise ConfigError(
-            f"{path} is there already: give another name, tune.name=NAME, or move it away"
+            f"{path} already exists: give another name with tune.name=NAME, or move the file away"
         )
     return path
 

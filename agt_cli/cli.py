@@ -179,11 +179,11 @@ def _check_command(name: str, rest: Sequence[str]) -> None:
     )
     if owner:
         raise ConfigError(
-            f"unknown command '{name}'; it is a word of agt {owner}: agt "
+            f"unknown command '{name}': it belongs to agt {owner}; type: agt "
             f"{shlex.join([owner, name, *rest])}"
         )
     raise ConfigError(
-        f"unknown command '{name}'{nearest(name, usage.COMMANDS)}; agt --help says more"
+        f"unknown command '{name}'{nearest(name, usage.COMMANDS)}; agt --help lists all commands"
     )
 
 
@@ -208,29 +208,28 @@ def _checked(name: str, rest: Sequence[str]) -> list[str]:
             and value.strip("'\" ") in ("", "null")
         ):
             raise ConfigError(
-                f"{word}: no folder is named: give one (. is the present one), or leave it out: "
-                "outputs"
+                f"{word}: the folder's name is missing: give one (a dot means the current "
+                "folder), or leave it out to use outputs"
             )
         if key == "hydra/sweeper":
             raise ConfigError(
-                f"{word}: another sweeper's jobs are not kept account of: leave it out"
+                f"{word}: only agt's own sweeper keeps a record of its jobs: leave this setting out"
             )
     if usage.is_sweep(rest) and not usage.COMMANDS[name].recorded:
         raise ConfigError(
-            f"-m: agt {name} keeps no record, and has no sweeps: call it once for each value"
+            f"-m: agt {name} does not support sweeps, because it does not record its runs: "
+            "call it once for each value"
         )
     _check_places(dict(word.split("=", 1) for word in rest if _PLAIN.fullmatch(word)))
     if world_size() > 1 and name not in PARALLEL_COMMANDS:
         raise ConfigError(
-            f"agt {name}: {world_size()} processes were started, and only "
-            f"{', '.join(PARALLEL_COMMANDS)} share their work: "
-            "call it without torchrun"
+            f"agt {name}: {world_size()} processes were started, but only "
+            f"{', '.join(PARALLEL_COMMANDS)} can share their work: start it without torchrun"
         )
     if world_size() > 1 and usage.is_sweep(rest):
         raise ConfigError(
-            "-m: a sweep shares out whole jobs, by launchers, and torchrun the work of one: call "
-            "it without torchrun, or "
-            "torchrun once for each job"
+            "-m: a sweep distributes whole jobs, while torchrun distributes the work of one "
+            "job: start the sweep without torchrun, or each job separately with torchrun"
         )
     return rest
 

@@ -39,8 +39,8 @@ complete -c agt -a '(agt completion --query fish (commandline -opc)[2..] (comman
 }
 
 INSTALL = (
-    'eval "$(agt completion bash)" completes in this bash; the same line in ~/.bashrc in '
-    "every one (zsh, fish: likewise)"
+    'eval "$(agt completion bash)" completes in this bash; put the same line into ~/.bashrc '
+    "for every bash (zsh and fish likewise)"
 )
 
 

@@ -202,10 +202,10 @@ def parse_options(rest: Sequence[str], name: str) -> Namespace:
     parser.add_argument("overrides", nargs="*")
     options = parser.parse_intermixed_args(list(rest))
     if options.resolve and not options.cfg:
-        raise ConfigError("--resolve goes with --cfg: agt COMMAND --cfg job --resolve")
+        raise ConfigError("--resolve needs --cfg: type agt COMMAND --cfg job --resolve")
     if options.config_dir is not None:
         if not options.config_dir.is_dir():
-            raise ConfigError(f"--config-dir {options.config_dir}: no such folder")
+            raise ConfigError(f"--config-dir {options.config_dir}: this folder does not exist")
         folder = usage.quoted(f"file://{options.config_dir.absolute()}")
         options.overrides = [f"hydra.searchpath=[{folder}]", *options.overrides]
     return options
@@ -281,8 +281,8 @@ def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
             choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
         else:
             raise ConfigError(
-                f"{override.input_line}: give the values of a sweep: {key}=1,2,3, range(...) or "
-                "choice(...)"
+                f"{override.input_line}: give the values of a sweep as {key}=1,2,3, "
+                "range(...) or choice(...)"
             )
     return [*product(*choices.values())]
 

@@ -16,9 +16,9 @@ from agt.store import flat
 from agt_cli import config_files, usage
 
 _NAMES = (
-    "names in a mapping take no quotes: {a.b: [0, 1], c d: [0, 1]}; with letters beyond ASCII they "
-    "go into a file "
-    "conf/dataset/NAME.yaml (agt data inspect FILE writes one)"
+    "names in a mapping must not be quoted, as in {a.b: [0, 1], c d: [0, 1]}; names with "
+    "letters outside ASCII must be written in a file conf/dataset/NAME.yaml (agt data "
+    "inspect FILE writes one)"
 )
 MEMORY = "lower compute.memory_mb or compute.fragment, or use a smaller model or a shorter kgrid"
 
@@ -75,14 +75,16 @@ def failure(
 
 _REMEDIES = {
     **dict.fromkeys(
-        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room there, or choose another place with"
+        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+        "free some space there, or choose another place with",
     ),
     **dict.fromkeys(
         (errno.EACCES, errno.EPERM, errno.EROFS),
-        "nothing can be written there: choose another place with",
+        "this place is not writable: choose another one with",
     ),
     **dict.fromkeys(
-        (errno.ENOTDIR, errno.EEXIST), "a file is where a folder is needed: choose another with"
+        (errno.ENOTDIR, errno.EEXIST),
+        "a file has the name of a folder that is needed: choose another place with",
     ),
 }
 
@@ -109,8 +111,8 @@ def _broken_file(error: BaseException) -> str | None:
             else ""
         )
         return (
-            f"{where}: {error.problem or error.context}{begun}: repair it, or quote special "
-            "characters"
+            f"{where}: {error.problem or error.context}{begun}: correct the file, or put "
+            "text with special characters in quotes"
         )
     if isinstance(error, YAMLError | UnicodeDecodeError):
         folder = config_files.user_conf()
@@ -120,8 +122,8 @@ def _broken_file(error: BaseException) -> str | None:
             else []
         )
         return (
-            f"{', '.join(unread) or 'a configuration file'}: no text in UTF-8 without control "
-            "characters: save it as that"
+            f"{', '.join(unread) or 'a configuration file'}: the text is not UTF-8, or has "
+            "control characters: save it as UTF-8 text"
         )
     return None
 
@@ -157,12 +159,12 @@ def _unreadable(error: Any, config: str, overrides: Sequence[str]) -> str:
     key, equals, value = error.override.partition("=")
     if not equals or not key.strip("+~"):
         meant = "" if equals else _meant(key, config, overrides)
-        return f"'{error.override}' is no setting: settings are KEY=VALUE{meant}"
+        return f"'{error.override}' is not a setting: write settings as KEY=VALUE{meant}"
     if "{" in value and re.search(r"[{,]\s*['\"]|[^\x00-\x7f]", value):
-        return f"'{error.override}' cannot be read: {_NAMES}"
+        return f"'{error.override}' cannot be read, because {_NAMES}"
     quotes = f"\"{key}=['...']\"" if value.startswith("[") else f"\"{key}='...'\""
     return (
-        f"'{error.override}' cannot be read: close its brackets, and put text with special "
+        f"'{error.override}' cannot be read: close all brackets, and put text with special "
         f"characters in quotes: {quotes}"
     )
 
@@ -175,10 +177,9 @@ def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -
     comma = re.match(r"Ambiguous value for argument '([^=]+)=(.*)'", str(error))
     if comma:
         return (
-            f"{comma[1]}={comma[2]}: a comma separates the values of a sweep, which needs -m; a "
-            f"list is {comma[1]}="
-            f"[{comma[2]}]; numbers take no comma; text with one is quoted twice: "
-            f"\"{comma[1]}='{comma[2]}'\""
+            f"{comma[1]}={comma[2]}: a comma separates the values of a sweep: for a sweep, "
+            f"add -m; for a list, type {comma[1]}=[{comma[2]}]; for text with a comma, quote "
+            f"twice, as in \"{comma[1]}='{comma[2]}'\"; numbers must not contain commas"
         )
     return _one_line(error)
 
@@ -190,14 +191,16 @@ def _no_choice(error: Exception, config: str, overrides: Sequence[str]) -> str:
     for word in overrides:
         group, _, value = word.partition("=")
         if not group:
-            return f"'{word}' is no setting: settings are KEY=VALUE"
+            return f"'{word}' is not a setting: write settings as KEY=VALUE"
         no_name = value in ("null", "true", "false") or not re.search("[A-Za-z_]", value)
         if (
             "group override must be" in str(error)
             and group in config_files.groups(config)
             and no_name
         ):
-            return f"{word}: choose one by its name{nearest('', config_files.options(group))}"
+            return (
+                f"{word}: choose one option by its name{nearest('', config_files.options(group))}"
+            )
     return _one_line(error)
 
 
@@ -218,7 +221,7 @@ def _meant(word: str, config: str, overrides: Sequence[str]) -> str:
         return (
             f"; did you mean '{key}={word}'?"
             if key in keys
-            else f"; agt data inspect {word} describes a table"
+            else f"; type agt data inspect {word} to describe a table"
         )
     return _known_key(word, config, overrides)
 
@@ -233,10 +236,10 @@ def _missing_option(error: Any) -> str:
     # also where it was chosen by dataset=NAME, with a dataset of the user's own
     if group == "training":
         own = (
-            "give training=NAME, or let your own dataset begin with defaults: [table, _self_] "
-            "(or embeddings)"
+            "give training=NAME, or start the file of your own dataset with defaults: "
+            "[table, _self_] (or embeddings)"
         )
-        return f"there are no training settings named '{option}': {own}{known}"
+        return f"training settings named '{option}' do not exist: {own}{known}"
     return f"unknown {group} '{option}'{known}"
 
 
@@ -246,11 +249,11 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
     """
     added = message.rpartition("To append to your config use ")[2]
     if key in _keys(config, overrides):
-        return f"'{key}' takes new entries with a plus sign: '{added}'"
+        return f"'{key}' accepts new entries, with a plus sign: type '{added}'"
     if "/" in key and key in config_files.groups(config):
         return (
-            f"{key}: public features stand in front of a linear head: add model=linear "
-            "certificate=stability (or erm)"
+            f"{key}: public features need a linear head: add model=linear "
+            "certificate=stability (or certificate=erm)"
         )
     return f"unknown key '{key}'{_known_key(key, config, overrides)}"
 

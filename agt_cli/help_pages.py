@@ -9,12 +9,14 @@ from textwrap import TextWrapper
 from agt_cli.config_files import _lines, groups, options, summary
 from agt_cli.usage import COMMANDS, FLAGS, Word, bare_words, words_of
 
-DESCRIPTION = "Certified private machine learning: train with bounds, certify predictions."
+DESCRIPTION = (
+    "Certified private machine learning: train models with bounds, and certify their predictions."
+)
 
 HYDRA = (
     ("KEY=VALUE", "change a setting: agt train training.lr=0.5 kgrid.max=20"),
-    ("+KEY={a: 1}", "add entries to a setting that is a mapping"),
-    ("GROUP=NAME", "choose a file of a group: agt train dataset=digits"),
+    ("+KEY={a: 1}", "add an entry to a setting that is a mapping"),
+    ("GROUP=NAME", "choose an option of a group: agt train dataset=digits"),
     ("--cfg job", "print the composed configuration instead of running"),
 )
 
@@ -25,12 +27,13 @@ SWEEPS = (
     ),
     (
         "sweep=NAME",
-        "with -m: keep the sweep under this name; the same line again runs only what is not done "
-        "yet",
+        "with -m: give the sweep a name; the same line again then only runs the jobs that "
+        "are not done yet",
     ),
     (
         "hydra/launcher=joblib",
-        "with -m: several at once; or submitit_local, slurm (which need submitit)",
+        "with -m: run several jobs at once; submitit_local and slurm, which need submitit, "
+        "are the other launchers",
     ),
 )
 
@@ -38,7 +41,8 @@ ALSO = (
     ("help COMMAND", "the same as agt COMMAND --help"),
     (
         "completion SHELL",
-        'completion for bash, zsh or fish: eval "$(agt completion bash)" in ~/.bashrc installs it',
+        'completion for bash, zsh or fish; to install it, put eval "$(agt completion bash)" '
+        "into ~/.bashrc",
     ),
 )
 
@@ -56,9 +60,9 @@ def overview() -> str:
             *_section("options", FLAGS),
             "",
             "agt COMMAND --help lists a command's examples and settings.",
-            "exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 a check not met, 4 data "
-            "missing, 130 interrupted,",
-            "143 terminated (SIGTERM), 129 hung up (SIGHUP)",
+            "exit codes: 0 ok, 1 failure, 2 wrong usage or configuration, 3 a check failed, "
+            "4 data missing, 130 interrupted,",
+            "143 terminated (SIGTERM), 129 terminal closed (SIGHUP)",
         ]
     )
 
@@ -96,7 +100,7 @@ def command_help(name: str, rest: Sequence[str] = ()) -> str:
             if not setting.startswith("_target_=")
         ]
         lines += _section(f"settings of {group}={option}", own or [("", "it has none")])
-    lines += _section("ways to change and combine them", HYDRA + SWEEPS * command.recorded)
+    lines += _section("how to change and combine settings", HYDRA + SWEEPS * command.recorded)
     return "\n".join([*lines, *_section("options", FLAGS)])
 
 

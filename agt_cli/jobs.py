@@ -111,8 +111,8 @@ def run_job(
         # queued again by a cluster: what it drew must not be forgotten
         if sweep and (folder / "status.json").exists():
             raise ConfigError(
-                f"{folder}: a job that was stopped in its middle; the same line sets it aside, and "
-                "runs it anew"
+                f"{folder}: this job was stopped before it finished; the same line moves its "
+                "folder aside and runs the job again"
             )
         again = task.run_to_resume(settings, overrides, sweep) if command == "train" else None
         if again:
@@ -138,7 +138,7 @@ def run_job(
         (console.note if str(settings.get("inputs")) == "-" else console.say)(
             f"digest: {record.digest}"
         )
-    console.note(f"to look at: {folder / 'report.html'}")
+    console.note(f"report for reading: {folder / 'report.html'}")
     return {"command": command, "run": str(folder), "digest": record.digest, **result}
 
 
@@ -154,7 +154,9 @@ def trusted_by(settings: Mapping[str, Any]) -> set[str]:
     """
     named = settings.get(TRUST) or []
     if not isinstance(named, list):
-        raise ConfigError(f"{TRUST}={named}: give a list of full names: {TRUST}=[my_net.Net]")
+        raise ConfigError(
+            f"{TRUST}={named}: give a list of full names, for example {TRUST}=[my_net.Net]"
+        )
     return {ENCODED_HEAD, *map(str, named), *targets_of(settings), *targets_of([*_user_settings()])}
 
 

@@ -182,8 +182,8 @@ def _number(name: str) -> int:
         return int(os.environ[name])
     except ValueError:
         raise ConfigError(
-            f"{name}={os.environ[name]} in the environment is no number: torchrun sets it, or "
-            "unset it"
+            f"{name}={os.environ[name]}: this environment variable must be a number, as "
+            f"torchrun sets it: start the command with torchrun, or type unset {name}"
         ) from None
 
 

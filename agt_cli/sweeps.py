@@ -113,20 +113,23 @@ class Job:
     def error(self) -> str:
         """Why it is not done; empty: it is."""
         logs = self.folder.parent / LOG_FOLDER
-        printed = f"; what its process printed is below {logs}" if logs.is_dir() else ""
+        printed = f"; the output of its process is below {logs}" if logs.is_dir() else ""
         gone = (
-            "its process is gone (kill -9, no memory left, a time limit), or works where nobody "
-            "sees it"
+            "its process ended without a result (kill -9, out of memory or a time limit), or "
+            "runs where this machine cannot see it"
         )
         why = {
             "done": "",
             "failed": str(self.result.get("error") or (self.run.error if self.run else "")),
-            "running": f"another process is still at work on it: {self.folder}",
-            "lost": f"lost: no record in {self.folder}: it was not started, or the launcher lost "
-            f"it{printed}",
+            "running": f"another process is still running this job: {self.folder}",
+            "lost": (
+                f"lost: there is no record in {self.folder}, so the job was not started, "
+                f"or the launcher lost it{printed}"
+            ),
         }
         return why.get(
-            self.state, f"{self.state}: {gone}, and {self.folder} ends in the middle{printed}"
+            self.state,
+            f"{self.state}: {gone}, and the record in {self.folder} is incomplete{printed}",
         )
 
     @property
@@ -218,11 +221,14 @@ class Sweep:
         self.kind = str(self.launcher.pop("_target_", "")).rpartition(".")[2]
         if self.kind not in LAUNCH:
             raise ConfigError(
-                f"hydra/launcher={self.launcher_name}: agt has joblib, submitit_local, "
-                "submitit_slurm, slurm"
+                f"hydra/launcher={self.launcher_name}: this launcher is not supported: give "
+                "joblib, submitit_local, submitit_slurm or slurm"
             )
         if "submitit" in str(self.hydra.launcher["_target_"]) and find_spec("submitit") is None:
-            needs = f"hydra/launcher={self.launcher_name} needs the package submitit"
+            needs = (
+                f"hydra/launcher={self.launcher_name}: the package submitit is missing: "
+                "type pip install 'submitit>=1.5,<2'"
+            )
             raise ConfigError(f"{needs}: pip install 'submitit>=1.5,<2'")
         self.elsewhere = self.kind != "BasicLauncher"  # whether jobs run in other processes
         self.threads: int | None = None  # of each job, where several share a machine
@@ -299,8 +305,8 @@ class Sweep:
         joblib = self.kind == "JoblibLauncher"
         if joblib and not self.launcher["n_jobs"]:
             raise ConfigError(
-                "hydra.launcher.n_jobs=0: give how many jobs run at once, or -1: as many as "
-                "processors"
+                "hydra.launcher.n_jobs=0: give the number of jobs to run at once, or -1 for "
+                "as many as there are processors"
             )
         started = effective_n_jobs(self.launcher["n_jobs"]) if joblib else self.batch or cpu_count()
         most = min(started, self.batch or started, max(len(self.jobs), 1))
@@ -333,7 +339,7 @@ class Sweep:
                 if left:
                     broken = f"{self.launcher_name} broke down ({first_line})"
                     self.console.note(
-                        f"{broken}, and is started again for what it left: {len(left)} jobs"
+                        f"{broken}, and is started again for its {len(left)} remaining jobs"
                     )
                     batches.insert(0, left)
 
@@ -507,9 +513,9 @@ def _check_inputs(command: str, jobs: Sequence[Job]) -> None:
     again = next((run for run in runs if runs.count(run) > 1), None)
     if again is not None:
         raise ConfigError(
-            f"run={again}: several jobs would erase from this run, and each changes it for the "
-            "next: give one line after "
-            "the other; to compare methods, rehearse=true carries each out on a copy"
+            f"run={again}: each of these jobs would erase from the run and change it for the "
+            "next one: type one command after the other; to compare methods, rehearse=true "
+            "runs each of them on a copy"
         )
     keys = (
         key
@@ -520,9 +526,8 @@ def _check_inputs(command: str, jobs: Sequence[Job]) -> None:
     key = next(keys, None)
     if key is not None:
         raise ConfigError(
-            f"{key}=-: jobs of a sweep are recognised by what they read, and standard input is "
-            "gone once it is read: give "
-            f"a file, {key}=FILE, or leave -m out"
+            f"{key}=-: the jobs of a sweep must read the same input again, but standard "
+            f"input can be read only once: give a file with {key}=FILE, or leave -m out"
         )
 
 
@@ -531,12 +536,13 @@ def _take_lock(sweep: Path, console: Console) -> Lock:
     lock = Lock(sweep / LOCK)
     if not lock.take():
         raise ConfigError(
-            f"{sweep}: another process is running this sweep: wait for it, or give sweep=NAME "
-            "another name"
+            f"{sweep}: another process is running this sweep: wait until it ends, or give "
+            "another name with sweep=NAME"
         )
     if not lock.works:
         console.note(
-            f"note: the file system of {sweep} keeps no locks: do not run this sweep twice at once"
+            f"note: the file system of {sweep} does not support locks: do not run this sweep "
+            "twice at the same time"
         )
     return lock
 
@@ -562,7 +568,7 @@ def _in_folders(jobs: Sequence[Job], sweep: Path, note: Callable[[str], None]) -
         if job.signature and counts[job.signature] > 1:
             name = f"{name}-{job.compute}"
         if name in named:
-            note(f"{job.label}: computes what {named[name].label} does, and is left out")
+            note(f"{job.label}: left out, because it computes the same as {named[name].label}")
             continue
         named[name] = replace(job, folder=sweep / name)
     return list(named.values())
@@ -581,18 +587,23 @@ def plan_job(job: Job, command: str, note: Callable[[str], None]) -> Job:
         try:
             run = finished_record(folder, command, signature)
         except ConfigError as error:
-            note(f"{job.label}: done before, and not as it was written, so it runs again: {error}")
+            note(
+                f"{job.label}: done before, but its files changed since, so it runs again: {error}"
+            )
             continue
         if run is not None:
             note(f"{job.label}: done before, {folder}")
             return replace(job, folder=folder, run=run, before=True)
     if may_be_at_work(job.folder):
-        note(f"{job.label}: another process is at work on it, {job.folder}")
+        note(f"{job.label}: another process is running this job, in {job.folder}")
         return replace(job, run=Run.at(job.folder), before=True)
     state = Run.at(job.folder).state
     aside = set_aside(job.folder)
     if aside is not None:
-        note(f"{job.label}: {state} before, kept in {aside}, and runs again")
+        note(
+            f"{job.label}: {state} before; its earlier folder was moved to {aside}, and "
+            "it runs again"
+        )
     return job
 
 
@@ -634,8 +645,8 @@ class JobTable:
             return ""
         some = {job.state for job in undone} != {"failed"}
         again = (
-            f"the same line with sweep={self.sweep.name.removesuffix(SWEEP_SUFFIX)} runs what "
-            "is not done"
+            f"the same line with sweep={self.sweep.name.removesuffix(SWEEP_SUFFIX)} runs "
+            "only the jobs that are not done"
         )
         return (
             f"{len(undone)} of {len(self.jobs)} jobs "

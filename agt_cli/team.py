@@ -72,7 +72,8 @@ class Team:
         # a task would meet them in the midst of the earlier one, and wait for ever
         if not self._waiting:
             raise PeerLost(
-                "a task before this one failed in this process: the others cannot be asked any more"
+                "A task failed in this process before, so the other processes cannot be used "
+                "any more"
             )
         self._waiting = False
         try:
@@ -102,7 +103,7 @@ class Team:
         for rank, reason in enumerate(reasons):
             if reason:
                 theirs = AgtError(
-                    f"rank {rank} of {self.group.size}, on {self.hosts[rank]}: {reason[0]}"
+                    f"process {rank} of {self.group.size}, on {self.hosts[rank]}: {reason[0]}"
                 )
                 theirs.exit_code = reason[1]
                 raise theirs

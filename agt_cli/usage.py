@@ -13,11 +13,11 @@ from agt.errors import ConfigError, nearest
 from agt_cli.config_files import experiments_dir, options
 
 FLAGS = (
-    ("--json", "one JSON object on stdout, and nothing else there"),
-    ("-q", "no progress and no hints"),
-    ("-v", "tracebacks for failures that are bugs"),
+    ("--json", "print one JSON object on stdout and nothing else"),
+    ("-q", "print no progress and no hints"),
+    ("-v", "print tracebacks for failures that are bugs"),
     ("--version", "print the version"),
-    ("-h, --help", "this help; after a command, the command's"),
+    ("-h, --help", "this help; after a command, the help of that command"),
 )
 
 OPTIONS = (
@@ -40,50 +40,56 @@ WITH_VALUE = (
 """Hydra's options that take the word after them."""
 
 _LIST = (
-    "agt runs lists what was run; filter and sort the list with pandas: agt runs limit=null --json"
+    "this setting was removed: agt runs lists all runs; to filter and sort the list with "
+    "pandas, type agt runs limit=null --json"
 )
 
-_INFO = "agt shows what is composed: agt COMMAND --cfg all prints it, with Hydra's own settings"
+_INFO = (
+    "this option was removed: agt COMMAND --cfg all prints the composed configuration, "
+    "including Hydra's own settings"
+)
 
 _AUDITS = (
-    "agt audit summary was removed: agt runs command=audit lists the audits of all runs, "
-    "with their verdicts"
+    "agt audit summary was removed: agt runs command=audit lists the audits of all runs with "
+    "their verdicts"
 )
 
 _TUBE = (
-    "the curvature tube was removed, because a linear head went at least as far at equal accuracy: "
-    "use certificate=stability model=linear, or certificate=votes"
+    "the curvature tube was removed, because a linear head certified at least as much at "
+    "equal accuracy: use certificate=stability model=linear, or certificate=votes"
 )
 
 _NO_FOURIER = (
     "fourier features were removed: use landmarks, which need rows that are declared public"
 )
 
-_NO_CROSSES = "crosses of vectors were removed: use dataset.crosses=1024, of a table's columns"
+_NO_CROSSES = (
+    "crosses of vectors were removed: use dataset.crosses=1024, which crosses columns of a table"
+)
 
 _NO_TRIALS = (
-    "private tuning was removed: tune on rows declared public (tune.public), or take the recipe"
+    "private tuning was removed: tune on rows that are declared public (tune.public), or use "
+    "the recipe"
 )
 
 _SIGNED = (
-    "agt signs nothing itself: ssh-keygen -Y sign signs manifest.json, and -Y verify checks "
-    "it (docs/trust.md)"
+    "agt does not sign files itself: sign manifest.json with ssh-keygen -Y sign, and check "
+    "it with ssh-keygen -Y verify (docs/trust.md)"
 )
 
 _RELEASED = (
-    "weights that were released answer by themselves: agt predict release=FOLDER, the "
-    "folder release/ of their run"
+    "released weights are used without their run: type agt predict release=FOLDER, where "
+    "FOLDER is release/ in the run's folder"
 )
 
 _SHADOWS = (
-    "agt audit shadows was removed: agt audit membership trains the shadow models, and agt audit "
-    "memorisation of the "
-    "same run uses them again"
+    "agt audit shadows was removed: agt audit membership trains the shadow models, and agt "
+    "audit memorisation of the same run uses them again"
 )
 
 _POISONS = (
-    "agt audit prediction has no poisoned records any more: leave it out; every other "
-    "attack is as it was"
+    "poisoned records were removed from agt audit prediction: leave this setting out; all "
+    "other attacks are unchanged"
 )
 
 OLD_SPELLINGS = {
@@ -119,13 +125,22 @@ OLD_SPELLINGS = {
     "tune.trials.mean": _NO_TRIALS,
     "tune.trials.eta": _NO_TRIALS,
     "tune.seed": _NO_TRIALS,
-    "mechanism.shrink": "shrinkage of released weights was removed: leave it out, or agt plan "
-    "names what answers better",
-    "ensemble.slices": "slices of shards were removed: leave it out; agt unlearn method=sisa "
-    "trains members whole",
-    "hydra.sweeper.devices": "CUDA_VISIBLE_DEVICES=0,1 before agt says which GPUs the jobs of a "
-    "sweep use, one each",
-    "hydra.sweep.subdir": "the folder of a sweep's job is named by what it computes: leave it out",
+    "mechanism.shrink": (
+        "shrinkage of released weights was removed: leave it out; agt plan shows what is "
+        "more accurate"
+    ),
+    "ensemble.slices": (
+        "slices of shards were removed: leave this setting out; agt unlearn method=sisa "
+        "trains whole members again"
+    ),
+    "hydra.sweeper.devices": (
+        "this setting was removed: set CUDA_VISIBLE_DEVICES=0,1 before agt to choose the "
+        "GPUs for the jobs of a sweep, one for each job"
+    ),
+    "hydra.sweep.subdir": (
+        "this setting was removed, because the folder of a sweep's job is named by what "
+        "the job computes: leave it out"
+    ),
 }
 """What earlier versions took -> what to type instead: an option, KEY, ``COMMAND KEY=``, KEY=VALUE,
 or GROUP=NAME, for which a command's word stands, too.
@@ -222,10 +237,10 @@ COMMANDS: dict[str, Command] = {
     "start": Command(
         "agt_cli/commands/start",
         "start",
-        "FILE: from a table to a model by a few questions: how good it is, how private answers "
-        "could be; nothing is spent",
+        "FILE: ask a few questions about a table, train a model, and show how good it is and "
+        "how private answers could be published; spends no budget",
         (
-            "agt start loans.csv                           asks what it must",
+            "agt start loans.csv                           asks the questions that it needs",
             "agt start loans.csv label=default id=none public=yes purpose=both eps=1",
             "agt start loans.csv answers=answers.yaml eps=0.5",
         ),
@@ -238,21 +253,21 @@ COMMANDS: dict[str, Command] = {
         "train a model together with bounds on every neighbouring dataset's model, for every k of "
         "the grid",
         (
-            "agt train                                     the embedded default: blobs, a minute "
-            "on a CPU",
+            "agt train                                     the embedded default: blobs, one "
+            "minute on a CPU",
             "agt train dataset=digits model=linear         real digits, 3 against 8",
             "agt train dataset=table dataset.path=my.csv dataset.label=y '+dataset.numeric={age: "
             "[0, 100]}'",
-            "agt train relation=remove kgrid=sparse        certificates about deletions alone",
-            "agt train resume=outputs/train/2026-01-31_12-00-00-000000     a run that was killed "
-            "goes on, to the same bits",
+            "agt train relation=remove kgrid=sparse        certificates about deletions only",
+            "agt train resume=outputs/train/2026-01-31_12-00-00-000000     resumes a run "
+            "that was killed, bit-identically",
         ),
     ),
     "tune": Command(
         "agt_cli/commands/tune",
         "tune",
-        "choose settings on data declared public, by folds, as an experiment for agt train; or "
-        "privately, at a price",
+        "choose settings by cross-validation on data declared public, and write them as an "
+        "experiment for agt train",
         (
             "agt tune dataset=loans                        training records that dataset.public "
             "marks as public",
@@ -264,8 +279,8 @@ COMMANDS: dict[str, Command] = {
     "measure": Command(
         "agt_cli/commands/measure",
         "measure",
-        "a table's ranges, lists, classes and size from its records, with noise, where nobody "
-        "knows them in public",
+        "measure the ranges, lists, classes and size of a table from its records, with "
+        "noise, if no public values are known",
         (
             "agt measure dataset=loans total.eps=0.2",
             "agt measure dataset=loans total.eps=0.2 ledger=people dataset.unit=customer "
@@ -275,8 +290,8 @@ COMMANDS: dict[str, Command] = {
     "certify": Command(
         "agt_cli/commands/certify",
         "certify",
-        "stable distance of every test record, or of the queries in a file, with table, figures "
-        "and report",
+        "compute the stable distance of every test record, or of the queries in a file, with "
+        "a table, figures and a report",
         (
             "agt certify run=outputs/train/2026-01-31_12-00-00-000000",
             "agt certify run=... inputs=queries.csv",
@@ -285,8 +300,8 @@ COMMANDS: dict[str, Command] = {
     "plan": Command(
         "agt_cli/commands/plan",
         "plan",
-        "how accurate private answers would be, for each mechanism and budget, before anything is "
-        "released",
+        "show how accurate private answers would be, for each mechanism and budget, before "
+        "anything is released",
         (
             "agt plan run=outputs/train/2026-01-31_12-00-00-000000",
             "agt plan run=... eps=[0.5,1] delta=1e-6 queries=[1,100,10000]",
@@ -295,8 +310,8 @@ COMMANDS: dict[str, Command] = {
     "predict": Command(
         "agt_cli/commands/predict",
         "predict",
-        "private labels for a file of queries, each with a stated guarantee; refuses where the "
-        "guarantee would not hold",
+        "release private labels for a file of queries, each with a stated guarantee; refuses "
+        "if the guarantee would not hold",
         (
             "agt predict run=... inputs=queries.csv mechanism.eps=0.1      pure eps = 0.1 for each "
             "query",
@@ -304,8 +319,8 @@ COMMANDS: dict[str, Command] = {
             "total.delta=1e-5",
             "agt predict run=... inputs=queries.npz mechanism=release_weights total.eps=1 "
             "total.delta=1e-5",
-            "agt predict run=... ledger=people inputs=q.csv mechanism.eps=0.01   counted first; "
-            "repeats are free",
+            "agt predict run=... ledger=people inputs=q.csv mechanism.eps=0.01   charged "
+            "before the draw; repeated queries are free",
             "agt predict run=... ledger=people inputs=- mechanism.eps=0.01 lot=1000     JSON "
             "lines, in and out",
         ),
@@ -313,17 +328,17 @@ COMMANDS: dict[str, Command] = {
     "ledger": Command(
         "agt_cli/commands/ledger",
         "ledger",
-        "one population's budget, for good: init makes it, show and verify look at it, admit adds "
-        "a table about the people",
+        "keep the budget of one population permanently: init creates a ledger, show and "
+        "verify read it, admit adds a table about the same people",
         (
             "agt ledger init loans run=latest total.eps=1 total.delta=1e-5 unit='one customer' "
             "head=/media/stick",
-            "agt ledger show loans                         what was spent, on what, and what is "
-            "left",
-            "agt ledger verify loans head=COUNT:HASH       against what show once printed; exit "
-            "code 3: it is wrong",
-            "agt ledger admit loans run=FOLDER             this run's data are the same people, "
-            "and share the budget",
+            "agt ledger show loans                         what was spent, what it was spent "
+            "on, and what is left",
+            "agt ledger verify loans head=COUNT:HASH       checks against a head that show "
+            "printed earlier; exit code 3: it does not match",
+            "agt ledger admit loans run=FOLDER             the run's data are about the same "
+            "people, so it shares the budget",
         ),
         (Word("action", ("init", "show", "verify", "admit")), Word("ledger", free="NAME")),
         recorded=False,
@@ -331,28 +346,29 @@ COMMANDS: dict[str, Command] = {
     "unlearn": Command(
         "agt_cli/commands/unlearn",
         "unlearn",
-        "erasure requests in; out of it the run's next state, in the same folder, and an account "
-        "that can be checked",
+        "carry out erasure requests: updates the run in its folder, and writes an account "
+        "that others can check",
         (
-            "agt unlearn run=latest ids=requests.txt               the cheapest method whose "
-            "guarantee holds",
-            "agt unlearn run=... ids=requests.csv method=certificate    noted; what is stable "
-            "without them is answered",
-            "agt unlearn run=...                                   what was noted is carried out",
+            "agt unlearn run=latest ids=requests.txt               uses the cheapest method "
+            "whose guarantee holds",
+            "agt unlearn run=... ids=requests.csv method=certificate    notes the requests; "
+            "answers that do not depend on them stay available",
+            "agt unlearn run=...                                   carries out all pending "
+            "requests",
             "agt unlearn run=... ids=- by=id fresh=true",
             "agt unlearn -m run=... ids=requests.txt method=newton,retrain rehearse=true   "
-            "compared, on copies",
+            "compares methods, on copies",
         ),
     ),
     "reproduce": Command(
         "agt_cli/_experiments/reproduce",
         "reproduce",
-        "NAME: the papers' figures and tables on one data set, ours beside the published numbers; "
-        "goes on where it stopped",
+        "NAME: reproduce the figures and tables of the papers on one data set, next to the "
+        "published numbers; continues where it stopped",
         (
-            "agt reproduce blobs                           both profiles side by side",
+            "agt reproduce blobs                           shows both profiles side by side",
             "agt reproduce imdb data_dir=/data profile=ours",
-            "agt reproduce blobs profile=smoke             small, in a minute",
+            "agt reproduce blobs profile=smoke             small, takes a minute",
             "agt reproduce blobs only=[001_fig2,001_fig6]",
         ),
         (Word("name"),),
@@ -360,8 +376,8 @@ COMMANDS: dict[str, Command] = {
     "data": Command(
         "agt_cli/commands/data",
         "data",
-        "inspect FILE: look at a table and write a dataset configuration for it; prepare NAME: "
-        "turn raw data into a folder",
+        "inspect FILE: read a table and write a dataset configuration for it; prepare NAME: "
+        "convert raw data into a folder",
         (
             "agt data inspect loans.csv                    writes conf/dataset/loans.yaml, which "
             "agt train takes",
@@ -378,12 +394,13 @@ COMMANDS: dict[str, Command] = {
     "verify": Command(
         "agt_cli/commands/verify",
         "verify",
-        "PATH: whether a run, a release or a ledger is what was made, and what it rests on, for an "
-        "auditor; writes nothing",
+        "PATH: check whether a run, a release or a ledger is unchanged, and show what its "
+        "claims depend on, for an auditor; writes nothing",
         (
             "agt verify outputs/predict/2026-01-31_12-00-00-000000",
-            "agt verify release digest=sha256:...          as its publisher told you",
-            "agt verify outputs/train/... page=audit.html  the same as a page",
+            "agt verify release digest=sha256:...          with the digest that its "
+            "publisher gave you",
+            "agt verify outputs/train/... page=audit.html  writes the result as a page",
             "agt verify ledgers/loans.ledger head=COUNT:HASH",
         ),
         (Word("path", free="PATH"),),
@@ -392,22 +409,22 @@ COMMANDS: dict[str, Command] = {
     "audit": Command(
         "agt_audit/command",
         "audit",
-        "KIND: attack a run's own claims; what was claimed, what was tried, how hard, what was "
-        "found; exit code 3: false",
+        "KIND: attack the claims of a run, and report what was claimed, what was tried and "
+        "what was found; exit code 3: a claim is false",
         (
-            "agt audit certificate run=latest              neighbours of the data, trained again: "
+            "agt audit certificate run=latest              trains on neighbouring datasets: "
             "does every bound hold?",
             "agt audit mechanism run=latest mechanism=randomized_response mechanism.eps=1",
-            "agt audit selftest                            what is planted on purpose must be "
-            "caught",
-            "agt audit certificate --help                  a kind's own settings",
+            "agt audit selftest                            checks that the audits catch "
+            "planted faults",
+            "agt audit certificate --help                  shows the settings of this kind",
         ),
         (Word("audit"),),
     ),
     "doctor": Command(
         "agt_cli/commands/doctor",
         "doctor",
-        "device, kernels and floating point: what is wrong, and what to do",
+        "check the device, kernels and floating point, and say how to fix problems",
         (
             "agt doctor",
             "agt doctor --json",
@@ -417,10 +434,10 @@ COMMANDS: dict[str, Command] = {
     "runs": Command(
         "agt_cli/commands/runs",
         "runs",
-        "what was run, the newest first: chosen by state, data set or kind, or side by side; "
-        "writes nothing",
+        "list what was run, newest first, selected by state, data set or kind, or compare "
+        "runs side by side; writes nothing",
         (
-            "agt runs                                      every run below outputs/",
+            "agt runs                                      lists every run below outputs/",
             "agt runs command=train state=failed since=2026-01-31",
             "agt runs data=adult kind=erm limit=null --json",
             "agt runs compare=[2026-01-31_12-00-00-000000,2026-02-01_09-30-00-000000]",
@@ -450,7 +467,7 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
         before.append(given)
     if missing:
         raise ConfigError(
-            f"agt {' '.join(before)}: one more word is needed, right here: "
+            f"agt {' '.join(before)}: one more word is needed here, one of: "
             f"{', '.join(missing.known)}"
         )
     settings = [f"{word.key}={quoted(given) if word.free else given}" for word, given in found]
@@ -483,12 +500,13 @@ def settings_of_sweep(rest: Sequence[str]) -> list[str]:
     name = named[-1].partition("=")[2].strip("'\"").removesuffix(agt_cli.SWEEP_SUFFIX)
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{named[-1]}: a sweep's name is letters, digits and . _ - behind the first"
+            f"{named[-1]}: the name of a sweep consists of letters, digits and . _ - (not as "
+            "the first character): give another name"
         )
     if not is_sweep(rest):
         raise ConfigError(
-            f"{named[-1]} names the folder of a sweep: add -m, and values to try: "
-            "training.seed=0,1,2"
+            f"{named[-1]} names the folder of a sweep, but this is not one: add -m and the "
+            "values to try, as in training.seed=0,1,2"
         )
     folder = (
         f"hydra.sweep.dir='${{output_dir}}/${{hydra.job.config_name}}/{name}{agt_cli.SWEEP_SUFFIX}'"

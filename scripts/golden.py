@@ -77,7 +77,7 @@ MAY_CHANGE: tuple[tuple[re.Pattern[bytes], bytes, str], ...] = (
         "memory of the process, never twice the same",
     ),
     (re.compile(rb'("modified": )\d+'), rb"\1...", "a file's date: the file system's clock"),
-    (re.compile(rb'("(?:agt|by)": )"0\.\d\.0"'), rb"\1...", "the version"),
+    (re.compile(rb'("(?:agt|by)": )"0\.\d+\.0"'), rb"\1...", "the version"),
 )
 r"""What files that programs read may differ in: a pattern, what stands for it in both trees, and
 why. Hashes may follow.

@@ -73,8 +73,8 @@ class Blocks:
                 raise
             if block is None:
                 raise AgtError(
-                    f"inputs: the file changed while it was read: {stop} rows are needed and not "
-                    "there"
+                    "inputs: the file changed while it was being read: it no longer has the "
+                    f"{stop} rows that were expected"
                 )
             kept = self._held[max(start - self._first, 0) :]
             self._first += len(self._held) - len(kept)
@@ -142,7 +142,7 @@ def gathered(parts: Iterable[np.ndarray], rows: int) -> np.ndarray:
         whole[start : start + len(part)] = part
         start += len(part)
     if start != rows:
-        raise ValueError(f"{start} rows, and not {rows}")
+        raise ValueError(f"{start} rows were read, but {rows} were expected")
     return whole
 
 

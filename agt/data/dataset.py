@@ -146,9 +146,8 @@ class Dataset:
         """
         if is_mapped(self.train.features) and self.digest != self._digest_now():
             raise DataError(
-                f"{self.name}: the memory-mapped records were edited after training began, so the "
-                "model is not theirs: "
-                "restore them, or train again"
+                f"{self.name}: the memory-mapped records were changed after training began, "
+                "so the model was not trained on them: restore them, or train again"
             )
 
 
@@ -172,33 +171,32 @@ def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
         )
         if both := len(np.intersect1d(train, test)):
             notes.append(
-                f"units with training and test records: {both:,}; results on the latter may look "
-                "better than they are."
+                f"units that have both training and test records: {both:,}; results on their "
+                "test records may look better than they are."
             )
         both_units = (dataset.train.units, dataset.test.units)
         units = {name for of in both_units for some in pieces(of) for name in some.tolist()}
         if alike := len(units) - len({name.strip().casefold().lstrip("0") for name in units}):
             notes.append(
-                "names of units that are another's but for capitals, blanks around them or "
-                f"leading zeros: {alike:,}; each "
-                "counts as a unit of its own: where two are one person, write them alike."
+                "names of units that differ from another name only in capitals, blanks or "
+                f"leading zeros: {alike:,}; each counts as a unit of its own. If two names "
+                "mean one person, write them in the same form."
             )
     size = dataset.declared_size if normalized is None else normalized
     if size is not None and records and not records / 2 <= size <= records * 2:
         declared = f"dataset.declared_size is {size:.12g}"
         if normalized is not None:
             declared = (
-                "training.batch.normalizer (times batches and members) stands for "
+                "training.batch.normalizer (times batches and members) corresponds to "
                 f"{size:.12g} records"
             )
         turn, effect = (
             ("smaller", "hardly moves") if size > records else ("larger", "may be unstable")
         )
         notes.append(
-            f"{declared}, and there are {records} training records: steps are about "
-            f"{max(size / records, records / size):,.1f} times {turn} than a mean over the records "
-            "would make them, and "
-            f"training {effect}."
+            f"{declared}, but there are {records} training records: steps are about "
+            f"{max(size / records, records / size):,.1f} times {turn} than with a mean over "
+            f"the records, and training {effect}."
         )
     return replace(dataset, notes=tuple(notes))
 

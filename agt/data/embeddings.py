@@ -68,7 +68,8 @@ class Embeddings(LabelledFile):
         super().__post_init__()
         if self.x == self.label:
             raise ValueError(
-                f"label and x are both column {self.label}: a label can be nothing else"
+                f"label and x are both column {self.label}: the label cannot also be used "
+                "for something else"
             )
 
     def load_without(self, is_erased: IsErased) -> Dataset:
@@ -84,13 +85,11 @@ class Embeddings(LabelledFile):
             digest = public_digest(dataset.test, np.asarray(0.0 if center is None else center))
             if digest != self.public_digest:
                 raise DataError(
-                    f"{columns.path}: its public part (test records and center) has the digest "
-                    f"{digest} and "
-                    f"dataset.public_digest is {self.public_digest}: what this configuration "
-                    "declares is about another "
-                    "file; describe yours with dataset=embeddings, or set "
-                    "dataset.public_digest=null and declare it all "
-                    "yourself"
+                    f"{columns.path}: the digest of its public part (test records and "
+                    f"center) is {digest}, but dataset.public_digest is "
+                    f"{self.public_digest}, so the declarations in this configuration are "
+                    "about another file: describe your file with dataset=embeddings, or set "
+                    "dataset.public_digest=null and declare everything yourself"
                 )
         return dataset
 
@@ -159,9 +158,9 @@ class Embeddings(LabelledFile):
         theirs = self._center(columns)
         if not np.array_equal(np.asarray(theirs), center):
             raise DataError(
-                f"{columns.path}: its '{self.center}' is not {self.path.name}'s: these queries "
-                "were made for other "
-                "constants; queries are given unscaled, and the dataset's own constants scale them"
+                f"{columns.path}: its '{self.center}' differs from that of {self.path.name}, "
+                "so these queries were made with other constants: give unscaled queries, "
+                "which the dataset's own constants then scale"
             )
 
     def _scaled(
@@ -178,8 +177,8 @@ class Embeddings(LabelledFile):
         """
         if center is not None and center.shape != x.shape[1:]:
             raise DataError(
-                f"{columns.path}: dataset.center has shape {center.shape}, the vectors "
-                f"{x.shape[1:]}"
+                f"{columns.path}: dataset.center has shape {center.shape}, but the vectors "
+                f"have shape {x.shape[1:]}"
             )
         if self.center is None and self.scale == 1 and not self.unit_norm and x.dtype == np.float32:
             return x  # nothing to do: a memory-mapped array stays where it is
@@ -190,10 +189,12 @@ class Embeddings(LabelledFile):
             if lost.any():
                 lost = np.arange(len(x)) == start + np.flatnonzero(lost)[0]
                 why = (
-                    "they cannot be scaled by dataset.scale and center, or brought to one "
-                    "length: repair or drop it"
+                    "they cannot be scaled by dataset.scale and center, or normalised to "
+                    "unit length: correct or remove the row"
                 )
-                columns.refuse(self.x, "dataset.x", lost, "numbers too large or too small", why)
+                columns.refuse(
+                    self.x, "dataset.x", lost, "its numbers are too large or too small", why
+                )
         return scaled
 
     def _scale_into(
@@ -270,15 +271,16 @@ def read_prepared(folder: Path) -> dict[str, Any]:
         arrays = prepared["arrays"] if form == FORMAT else {}
     except FileNotFoundError:
         raise DataError(
-            f"{folder}: no {PREPARED} in it, so no prepared folder: choose another, or delete it"
+            f"{folder}: {PREPARED} is missing, so this is not a prepared folder: choose "
+            "another folder, or delete this one"
         ) from None
     except (OSError, ValueError, KeyError) as error:
         raise DataError(
-            f"{path}: damaged, edited, or made by another version of agt ({error}): {_AGAIN}"
+            f"{path}: damaged, changed, or written by another version of agt ({error}): {_AGAIN}"
         ) from None
     if form != FORMAT:
         raise DataError(
-            f"{path}: of format {form}, and this version of agt reads {FORMAT}: {_AGAIN}"
+            f"{path}: has format {form}, but this version of agt reads format {FORMAT}: {_AGAIN}"
         )
     for name, array in arrays.items():
         _check_array(
@@ -287,8 +289,8 @@ def read_prepared(folder: Path) -> dict[str, Any]:
     stray = [file for file in arrays_in(folder) if file.stem not in arrays]
     if stray:
         raise DataError(
-            f"{stray[0]}: not an array that was prepared: {PREPARED} does not cover it: take it "
-            "away"
+            f"{stray[0]}: this array was not prepared, because {PREPARED} does not list it: "
+            "move it away"
         )
     return prepared
 
@@ -302,16 +304,16 @@ def _check_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, sha256: st
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise DataError(f"{path}: gone, truncated or not an array ({error}): {_AGAIN}") from None
+        raise DataError(f"{path}: missing, truncated or not an array ({error}): {_AGAIN}") from None
     if array.shape != shape or array.dtype != dtype:
         raise DataError(
-            f"{path}: {array.dtype} {array.shape}, and {PREPARED} says {dtype} {shape}: {_AGAIN}"
+            f"{path}: is {array.dtype} {array.shape}, but {PREPARED} says {dtype} {shape}: {_AGAIN}"
         )
     state = path.stat()
     if _sha256_once(path.resolve(), state.st_size, state.st_mtime_ns, state.st_ino) != sha256:
         raise DataError(
-            f"{path}: its content is not what was prepared (another SHA-256 than {PREPARED} has): "
-            f"{_AGAIN}"
+            f"{path}: its content differs from the one that was prepared (the SHA-256 is not "
+            f"that in {PREPARED}): {_AGAIN}"
         )
 
 
@@ -333,12 +335,11 @@ def require_finished(path: Path, obtain: str | None) -> None:
     if unfinished.is_dir() and (unfinished == path or not path.exists()):
         again = obtain or "agt data prepare NAME"
         raise DataMissing(
-            f"{unfinished}: a preparation that has not finished; the same command goes on with it: "
-            f"{again}"
+            f"{unfinished}: the preparation was interrupted; the same command continues it: {again}"
         )
     if obtain and not path.exists():
         raise DataMissing(
-            f"{path} is not there: make it with: {obtain}; or change dataset.path or data_dir"
+            f"{path} does not exist: create it with {obtain}; or change dataset.path or data_dir"
         )
     if (path / PREPARED).exists():
         read_prepared(path)

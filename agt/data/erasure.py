@@ -92,10 +92,9 @@ def without(loaded: Dataset, erased: np.ndarray, stated: Evidence) -> Dataset:
     """
     if not stated.held:
         raise DataError(
-            f"{loaded.name}: its constants are taken from its records ({stated.missing}), and its "
-            "source cannot leave some "
-            "of them out: delete the erased records from the data, or give it "
-            "load_without(is_erased)"
+            f"{loaded.name}: its constants are computed from its records ({stated.missing}), "
+            "and its source cannot leave out some records: delete the erased records from "
+            "the data, or give the source a method load_without(is_erased)"
         )
     check_last(_families_by_content(loaded.train), erased)
     plane = loaded.plane and replace(loaded.plane, points=loaded.plane.points[~erased])
@@ -132,10 +131,10 @@ def check_last(families: np.ndarray, erased: np.ndarray) -> None:
             first.setdefault(family, row)
         elif family in first:
             raise DataError(
-                f"{row_words(first[family])} is to be erased, and {row_words(row)}, a copy of it, "
-                "stays: ids made from the "
-                "content number copies in their order, so the last copy goes first: ask for that "
-                "one's id"
+                f"{row_words(first[family])} would be erased, but {row_words(row)}, an "
+                "identical copy, would stay. Ids made from the content number the copies in "
+                "their order, so the last copy is erased first: request the id of the last "
+                "copy"
             )
 
 

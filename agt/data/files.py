@@ -89,15 +89,15 @@ class CsvFormat:
     def __post_init__(self) -> None:
         if len(self.separator) != 1 or self.separator in '"\r\n':
             raise ValueError(
-                "separator must be one character, and no quotation mark or line end, got "
-                f"{self.separator!r}"
+                f"separator={self.separator!r}: give one character that is not a quotation "
+                "mark or a line end"
             )
         try:
             if not "a\nb".encode(self.encoding).startswith("a\n".encode(self.encoding)):
                 raise LookupError  # what comes later changes what came before, as in punycode
         except (LookupError, UnicodeError):  # also of codecs from bytes to bytes, such as zlib
             raise ValueError(
-                f"encoding={self.encoding} is unknown, or not an encoding of text: use utf-8, "
+                f"encoding={self.encoding}: this text encoding does not exist: use utf-8, "
                 "latin-1, cp1252 or utf-16"
             ) from None
 
@@ -129,15 +129,15 @@ class CsvFormat:
                 return list(islice(reader, most))
             except csv.Error as error:
                 raise DataError(
-                    f"{path}: cannot be cut into cells near line {reader.line_num} "
-                    f"({first_line(error)}): close a "
-                    'quotation mark (") that is open, or shorten the cell'
+                    f"{path}: cannot be divided into cells near line {reader.line_num} "
+                    f'({first_line(error)}): close an open quotation mark ("), or shorten '
+                    "the cell"
                 ) from None
             except UnicodeError:
                 raise DataError(
-                    f"{path}: its text is not {codecs.lookup(self.encoding).name.upper()}; save it "
-                    "as UTF-8, or train "
-                    "with another dataset.csv.encoding, latin-1 say"
+                    f"{path}: the text is not {codecs.lookup(self.encoding).name.upper()}; "
+                    "save it as UTF-8, or give another encoding, for example "
+                    "dataset.csv.encoding=latin-1"
                 ) from None
 
     def names(self, path: Path) -> tuple[str, ...]:
@@ -185,9 +185,9 @@ def open_text(path: Path, codec: str) -> Iterator[TextIO]:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(
-            f"{path}: truncated, damaged or not compressed by gzip ({first_line(error)}): compress "
-            "the table again, or "
-            "take .gz off the name of a file that is not compressed"
+            f"{path}: truncated, damaged or not compressed with gzip ({first_line(error)}): "
+            "compress the table again, or remove .gz from the name of a file that is not "
+            "compressed"
         ) from None
 
 
@@ -221,7 +221,7 @@ class ColumnReader:
         repeated = [name for name, count in Counter(self.names).items() if count > 1]
         if repeated:
             raise DataError(
-                f"{self.path}: two columns are called '{min(repeated)}': rename or drop one"
+                f"{self.path}: two columns are named '{min(repeated)}': rename or remove one"
             )
 
     def raw(self, name: str, setting: str) -> np.ndarray | pa.Array:
@@ -233,11 +233,11 @@ class ColumnReader:
             cut = ""
             if self.form and len(self.names) == 1:
                 cut = (
-                    f"; lines are cut at {self.form.separator!r}: else train with another "
-                    "dataset.csv.separator"
+                    f"; lines were divided at {self.form.separator!r}; if that is wrong, "
+                    "give another dataset.csv.separator"
                 )
             raise DataError(
-                f"{self.path}: no column or key '{name}', which {setting} "
+                f"{self.path}: there is no column or key '{name}', which {setting} "
                 f"names{nearest(name, self.names)}{cut}"
             )
         with self._reading(name):
@@ -326,7 +326,7 @@ class ColumnReader:
             column = column[:, 0]
         if column.ndim != 1 if isinstance(column, np.ndarray) else pa.types.is_nested(column.type):
             raise DataError(
-                f"{self.path}: '{name}' holds vectors, and {setting} needs one value per row"
+                f"{self.path}: '{name}' contains vectors, but {setting} needs one value per row"
             )
         with self._reading(name):
             # of an array of text Arrow takes each value up to its first NUL
@@ -342,9 +342,9 @@ class ColumnReader:
             return _in_plain_type(column)
         except pa.ArrowInvalid:
             raise DataError(
-                f"{self.path}: {setting}: column '{name}' holds {column.type}, and some of its "
-                "bytes are not text in "
-                "UTF-8: store text instead (ids as hexadecimal, say), or drop the column"
+                f"{self.path}: {setting}: column '{name}' has the type {column.type}, and "
+                "some of its bytes are not UTF-8 text: store text instead (for example ids "
+                "as hexadecimal digits), or remove the column"
             ) from None
 
     def array(self, name: str, setting: str) -> np.ndarray:
@@ -359,7 +359,7 @@ class ColumnReader:
             or not np.isfinite(array).all()
         ):
             raise DataError(
-                f"{self.path}: {setting}: '{name}' must be an npz key with finite numbers"
+                f"{self.path}: {setting}: '{name}' must be an npz key of finite numbers"
             )
         return array
 
@@ -370,9 +370,8 @@ class ColumnReader:
         met = {*map(str, values)} & {*NULLS}
         if met and self.form:
             raise DataError(
-                f"{self.path}: {setting} lists '{min(met)}', which in a csv stands for a missing "
-                "value: write another "
-                "word in the file, or give the data as parquet"
+                f"{self.path}: {setting} lists '{min(met)}', which means a missing value in "
+                "a csv file: use another word in the file, or give the data as parquet"
             )
 
     def numbers(self, name: str, setting: str, missing: Sequence[str] = ()) -> np.ndarray:
@@ -396,11 +395,13 @@ class ColumnReader:
                     cells, next(value for value in pc.unique(cells) if not _is_number(value))
                 )
                 form = Message(
-                    "written with a point and nothing between thousands, as in 1234.5 (a comma: "
-                    "{config:+dataset.csv.decimal=','})"
+                    "written with a decimal point and no thousands separator, as in 1234.5 "
+                    "(for a comma: {config:+dataset.csv.decimal=','})"
                 )
                 if self.form and self.form.decimal == ",":
-                    form = Message("written with a comma, as in 1.234,5 (dataset.csv.decimal)")
+                    form = Message(
+                        "written with a decimal comma, as in 1.234,5 (dataset.csv.decimal)"
+                    )
                 why = Message("expected a number, {form}, or a date such as 2024-12-31", form=form)
                 self.refuse(
                     name, setting, pc.fill_null(bad, False), pc.utf8_trim_whitespace(column), why
@@ -412,7 +413,8 @@ class ColumnReader:
             column = column.cast(pa.int8())
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             raise DataError(
-                f"{self.path}: column '{name}' holds {column.type}, and {setting} needs numbers"
+                f"{self.path}: column '{name}' has the type {column.type}, but {setting} "
+                "needs numbers"
             )
         return column.to_numpy(zero_copy_only=False).astype(np.float64)
 
@@ -439,7 +441,7 @@ class ColumnReader:
             setting,
             pd.isna(found),
             words,
-            "expected 0, false or train, or else 1, true or test",
+            "expected 0, false or train, or otherwise 1, true or test",
         )
         return found.astype(bool)
 
@@ -473,8 +475,8 @@ class ColumnReader:
             numbers = np.abs(column.to_numpy(zero_copy_only=False).astype(np.float64))
             exact = 2.0 ** _EXACT_BITS.get(stored.type.bit_width, 53) if as_text else 0.0
             why = (
-                "a decimal number, or one too large to tell from the next whole one: store whole "
-                "numbers or text"
+                "a decimal number, or a number too large to be distinguished from the next "
+                "whole one: store whole numbers or text"
             )
             self.refuse(name, setting, numbers >= exact, column, why)
         elif self.form and not as_text:
@@ -483,8 +485,8 @@ class ColumnReader:
             pc.unique(words)
         ):
             raise DataError(
-                f"{self.path}: {setting}: column '{name}' has values that differ by spaces alone: "
-                "write each in one form"
+                f"{self.path}: {setting}: column '{name}' has values that differ only in "
+                "spaces: write each value in one form"
             )
         return _unicode(words)
 
@@ -494,8 +496,8 @@ class ColumnReader:
         found["text"] = pc.invert(pc.match_substring_regex(words, "|".join(ID_KINDS.values())))
         kinds = [kind for kind, cells in found.items() if pc.any(cells).as_py()]
         why = (
-            f"{' and '.join(kinds)}: write all as whole numbers, or all as text, or train with "
-            "dataset.id_as_text=true"
+            f"{' and '.join(kinds)}: write all values as whole numbers, or all as text, or "
+            "give dataset.id_as_text=true"
         )
         if len(kinds) > 1 or kinds == ["a decimal number"]:
             self.refuse(name, setting, found[kinds[-1]], words, why)
@@ -509,9 +511,9 @@ class ColumnReader:
         repeated = most_frequent(ids)
         if repeated:
             raise DataError(
-                f"{self.path}: {setting}: column '{name}' has {repeated[0]!r} {repeated[1]} times: "
-                "a record's id must be "
-                "unique (rows of one person belong together by dataset.unit)"
+                f"{self.path}: {setting}: column '{name}' has {repeated[0]!r} {repeated[1]} "
+                "times, but the id of a record must be unique (for several rows of one "
+                "person, give dataset.unit)"
             )
         return ids
 
@@ -533,8 +535,8 @@ class ColumnReader:
         if array.dtype.kind not in "biuf" or array.ndim < 2:
             holds = f"{array.dtype} of shape {array.shape}"
             raise DataError(
-                f"{self.path}: '{name}' holds {holds}, and {setting} needs a row of numbers per "
-                "record"
+                f"{self.path}: '{name}' contains {holds}, but {setting} needs a row of "
+                "numbers for each record"
             )
         row = not_finite(array) if array.dtype.kind == "f" else None
         bad = [] if row is None else np.arange(len(array)) == row
@@ -552,7 +554,8 @@ class ColumnReader:
             or pa.types.is_fixed_size_list(kind)
         ):
             raise DataError(
-                f"{self.path}: column '{name}' holds {kind}, and {setting} needs lists of numbers"
+                f"{self.path}: column '{name}' contains {kind}, but {setting} needs lists of "
+                "numbers"
             )
         widths = pc.unique(pc.list_value_length(column)).to_pylist()
         if len(widths) != 1 or widths[0] is None:
@@ -573,8 +576,8 @@ class ColumnReader:
         numbers = [number for number, _ in numbered]
         if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
             raise DataError(
-                f"{self.path}: the columns {name}{numbers[0]}..{name}{numbers[-1]} are not all "
-                "there, once each"
+                f"{self.path}: each of the columns {name}{numbers[0]}..{name}{numbers[-1]} "
+                "must exist exactly once: add the missing ones, or remove the repeated ones"
             )
         columns = [self._single(column, setting) for _, column in numbered]
         stacked = np.empty((len(columns[0]), len(columns)), np.result_type(*columns))
@@ -598,7 +601,8 @@ def same_length(path: Path, n: int, columns: Mapping[str, np.ndarray | None]) ->
     for name, values in columns.items():
         if values is not None and len(values) != n:
             raise DataError(
-                f"{path}: {n} records and {len(values)} values of '{name}': each record needs one"
+                f"{path}: has {n} records but {len(values)} values of '{name}': each record "
+                "needs exactly one"
             )
 
 
@@ -609,7 +613,7 @@ def same_shape(features: np.ndarray, shape: tuple[int, ...], path: Path) -> None
             " x ".join(map(str, s)) or "a single number" for s in (features.shape[1:], shape)
         )
         raise DataError(
-            f"{path}: each record has {got} features, the model was trained on {expected}"
+            f"{path}: each record has {got} features, but the model was trained on {expected}"
         )
 
 
@@ -686,7 +690,7 @@ def _days(dates: pa.Array) -> pa.Array:
 def days(date: str) -> float:
     """The same of one date; raises ValueError where it is none."""
     if not re.match(ISO_DATE, date):
-        raise ValueError(f"{date!r} is no date such as 2024-12-31")
+        raise ValueError(f"{date!r} is not a date in the form 2024-12-31")
     return float(_days(pa.array([date]))[0].as_py())
 
 
@@ -708,13 +712,13 @@ def _unicode(words: pa.Array) -> np.ndarray:
 def _unreadable(error: Exception) -> str:
     if "allow_pickle" in str(error) or "pickled" in str(error):
         return (
-            "it holds pickled Python objects, which may run code when opened; save plain arrays "
-            "instead"
+            "it contains pickled Python objects, which could run code when they are read; "
+            "save plain arrays instead"
         )
     if isinstance(error, UnicodeError) or "invalid UTF8" in str(error):
         return (
-            "its text is not UTF-8; save it as UTF-8, or train with another "
-            "dataset.csv.encoding, latin-1 say"
+            "the text is not UTF-8; save it as UTF-8, or give another encoding, for example "
+            "dataset.csv.encoding=latin-1"
         )
     return first_line(error)
 
@@ -722,7 +726,9 @@ def _unreadable(error: Exception) -> str:
 def require(path: Path, setting: str) -> None:
     """Raise DataMissing unless ``path`` is a file."""
     if not path.is_file():
-        raise DataMissing(f"{path} is not there (or not a file): put it there, or change {setting}")
+        raise DataMissing(
+            f"{path} does not exist (or is not a file): put it there, or change {setting}"
+        )
 
 
 def arrays_in(folder: Path) -> list[Path]:
@@ -775,13 +781,15 @@ def open_columns(
     path = path if data_dir is None else locate(path, data_dir, setting)
     if path.is_dir():
         if not arrays_in(path):
-            raise DataMissing(f"{path} holds no .npy file: put them there, or change {setting}")
+            raise DataMissing(
+                f"{path} does not contain .npy files: put them there, or change {setting}"
+            )
         return _open_arrays(path)
     require(path, setting)
     if path.suffix.lower() not in (".npz", ".parquet") and not is_delimited(path):
         raise DataError(
-            f"{path}: unknown format '{path.suffix}'; {setting} takes {', '.join(FORMATS)}, or a "
-            "folder of .npy files"
+            f"{path}: unknown format '{path.suffix}': {setting} needs {', '.join(FORMATS)}, "
+            "or a folder of .npy files"
         )
     try:
         if path.suffix.lower() == ".npz":
@@ -802,7 +810,7 @@ def _open_arrays(path: Path) -> ColumnReader:
             lambda name: np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False),
         )
     if not zipfile.is_zipfile(path):
-        raise ValueError("not a whole zip archive")
+        raise ValueError("not a complete zip archive")
     with np.load(path, allow_pickle=False) as archive:
         names = tuple(archive.files)
     return ColumnReader(path, names, partial(_member, path))
@@ -846,9 +854,7 @@ def open_blocks(path: Path, form: CsvFormat | None = None) -> Iterator[ColumnRea
             )
             first += rows
     except _DAMAGED as error:
-        raise DataError(
-            f"{path}: damaged behind {row_words(first)}: {_unreadable(error)}"
-        ) from None
+        raise DataError(f"{path}: damaged after {row_words(first)}: {_unreadable(error)}") from None
 
 
 def _blocks(
@@ -916,13 +922,13 @@ def columns_of(rows: Sequence[Mapping[str, object]], name: str) -> ColumnReader:
         DataError: no records, or columns that are not in all of them.
     """
     if not rows:
-        raise DataError(f"{name}: no records: at least one query is needed")
+        raise DataError(f"{name}: has no records, but at least one query is needed")
     for place, row in enumerate(rows, start=1):
         different = row.keys() ^ rows[0].keys()
         if different:
             raise DataError(
-                f"{name}: '{min(different)}' is in one of the records 1 and {place}, and not in "
-                "the other"
+                f"{name}: '{min(different)}' is in only one of the records 1 and {place}: "
+                "give both the same keys"
             )
 
     def read(key: str) -> np.ndarray | pa.Array:
@@ -938,7 +944,9 @@ def _sent(values: list[Any], where: str) -> np.ndarray | pa.Array:
     if not kinds <= {str, bool, int, float}:
         raise DataError(f"{where}: expected a number, text, true, false or null")
     if bool in kinds and len(kinds) > 1:
-        raise DataError(f"{where}: true or false among other values: write all of them in one form")
+        raise DataError(
+            f"{where}: has true or false together with other values: write all values in one form"
+        )
     try:
         if kinds and str not in kinds:
             # whole numbers too large for 64 bits
@@ -946,7 +954,9 @@ def _sent(values: list[Any], where: str) -> np.ndarray | pa.Array:
                 return pa.array(values)
         return pa.array([as_word(value) for value in values], pa.string())
     except UnicodeEncodeError:
-        raise DataError(f"{where}: text with half a character (a lone surrogate)") from None
+        raise DataError(
+            f"{where}: contains half a character (a lone surrogate), which is not text"
+        ) from None
 
 
 def _sent_lists(values: list[Any], where: str) -> np.ndarray:
@@ -954,11 +964,11 @@ def _sent_lists(values: list[Any], where: str) -> np.ndarray:
     try:
         array = np.array(values)
     except (ValueError, OverflowError):
-        raise DataError(f"{where}: lists of different lengths") from None
+        raise DataError(f"{where}: contains lists of different lengths") from None
     if bool in set(map(type, np.array(values, dtype=object).ravel().tolist())):
-        raise DataError(f"{where}: expected lists of numbers, and true or false is none")
+        raise DataError(f"{where}: expected lists of numbers, but true and false are not numbers")
     if array.dtype.kind == "i" and array.size and array.min() >= 0 and array.max() <= 255:
         return array.astype(np.uint8)
     if array.dtype.kind not in "if":
-        raise DataError(f"{where}: expected lists of numbers, all of one length")
+        raise DataError(f"{where}: expected lists of numbers, all with the same length")
     return array

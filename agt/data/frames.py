@@ -24,5 +24,7 @@ def as_pandas(x: Any) -> Any:
     if kind.__module__.partition(".")[0] != "polars":
         return x
     if kind.__name__ == "LazyFrame":
-        raise ConfigError("x: a lazy frame of polars has no rows yet: give x.collect()")
+        raise ConfigError(
+            "x: a lazy frame of polars has not computed its rows yet: give x.collect()"
+        )
     return x.to_pandas() if kind.__name__ == "DataFrame" else x.to_numpy()

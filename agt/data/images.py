@@ -105,8 +105,8 @@ class Digits:
         same_shape(pixels, (self.SIDE**2,), path)
         if len(pixels) and (pixels.min() < 0 or pixels.max() > self.LEVELS):
             raise DataError(
-                f"{path}: pixels lie in {pixels.min():g}..{pixels.max():g}, expected "
-                f"0..{self.LEVELS:g}, unscaled"
+                f"{path}: pixels lie in {pixels.min():g}..{pixels.max():g}, but must be "
+                f"unscaled, in 0..{self.LEVELS:g}"
             )
         labels = query_labels(columns, "label", self._names, len(pixels))
         return queries(columns, self._scale(pixels), (pixels,), labels)
@@ -151,7 +151,7 @@ class Mnist(Digits):
         same_shape(images, (self.SIDE, self.SIDE), columns.path)
         if images.dtype != np.uint8:
             raise DataError(
-                f"{columns.path}: images are {images.dtype}, expected uint8 pixels 0..255"
+                f"{columns.path}: images are {images.dtype}, but must be uint8 pixels 0..255"
             )
         same_length(columns.path, len(images), {"labels": digits})
         if not len(images):
@@ -228,10 +228,13 @@ class MedMnist:
                 raise ValueError(f"{setting} repeats class {twice[0]}")
         unused = set(self.keep) - set(self.finetune_classes or self.keep)
         if unused:
-            raise ValueError(f"keep names class {min(unused)}, which is not among finetune_classes")
+            raise ValueError(
+                f"keep names class {min(unused)}, which is not one of finetune_classes"
+            )
         if self.held_out and self.finetune_classes is None:
             raise ValueError(
-                "held_out needs finetune_classes: otherwise every record is used for fine-tuning"
+                "held_out needs finetune_classes, because otherwise every record is used for "
+                "fine-tuning"
             )
 
     def load(self) -> Dataset:
@@ -312,7 +315,7 @@ class MedMnist:
         info = all_info()
         if info is not None and self.name not in info:
             raise ConfigError(
-                "dataset.name: no MedMNIST data set is called "
+                "dataset.name: there is no MedMNIST data set "
                 f"'{self.name}'{nearest(self.name, info)}"
             )
         return None if info is None else info[self.name]
@@ -327,14 +330,14 @@ class MedMnist:
         if self._info is None:
             if path is None:
                 raise DataMissing(
-                    f"the official file of {self.name} needs the package medmnist, not installed; "
-                    f"run: {INSTALL}"
+                    f"the official file of {self.name} needs the package medmnist, which is "
+                    f"not installed: type {INSTALL}"
                 )
             return path, " (local file, hash unchecked)"
         if "multi-label" in self._info["task"]:
             raise DataError(
-                f"{self.name}: records with several labels are unsupported; choose a set with one "
-                "label each"
+                f"{self.name}: records with several labels are not supported: choose a data "
+                "set with one label for each record"
             )
         suffix = "" if self.size == 28 else f"_{self.size}"
         if f"url{suffix}" not in self._info:
@@ -343,15 +346,15 @@ class MedMnist:
                 *(int(key.removeprefix("url_")) for key in self._info if key.startswith("url_")),
             ]
             raise ConfigError(
-                f"dataset.size: {self._info['python_class']} comes in sizes {sizes}, not "
-                f"{self.size}"
+                f"dataset.size={self.size}: {self._info['python_class']} only exists in the "
+                f"sizes {sizes}"
             )
         url, md5 = self._info[f"url{suffix}"], self._info[f"MD5{suffix}"]
         if path is None:
             path = resolve(Path(f"{self.name}{suffix}.npz"), self.data_dir)
             return _official(path, url, md5, self.download), ""
         same = path.is_file() and _md5(path) == md5
-        return path, "" if same else " (local file, not the official hash)"
+        return path, "" if same else " (a local file, not checked against the official hash)"
 
     def _used(self, present: list[int], path: Path) -> list[int]:
         # The original classes of training and test records: public, unless only the file at hand
@@ -361,8 +364,8 @@ class MedMnist:
             if absent:
                 known = ", ".join(map(str, present))
                 raise DataError(
-                    f"{path}: dataset.{setting} names class {min(absent)}; the file has the "
-                    f"classes {known}"
+                    f"{path}: dataset.{setting} names class {min(absent)}, but the file has "
+                    f"the classes {known}"
                 )
         if self.finetune_classes is not None or self._info is None:
             return sorted(self.finetune_classes or present)
@@ -370,8 +373,8 @@ class MedMnist:
         if not set(present) <= set(used):
             listed = ", ".join(map(str, used))
             raise DataError(
-                f"{path}: class {min(set(present) - set(used))} is not one of {self.name}'s: "
-                f"{listed}"
+                f"{path}: class {min(set(present) - set(used))} is not a class of "
+                f"{self.name}: {listed}"
             )
         return used
 
@@ -395,7 +398,7 @@ class MedMnist:
         unknown = set(labels.tolist()) - set(used)
         if unknown:
             raise DataError(
-                f"{self.name}: class {min(unknown)} is not among those used: "
+                f"{self.name}: class {min(unknown)} is not one of the classes that are used: "
                 f"{', '.join(map(str, used))}"
             )
         return np.searchsorted(used, labels).astype(np.int64)
@@ -407,8 +410,8 @@ class MedMnist:
         sides = [[c for c in used if (c in self.positive) == side] for side in (False, True)]
         if not all(sides):
             raise DataError(
-                f"{self.name}: dataset.positive takes {'none' if sides[0] else 'all'} of the "
-                "classes that are used"
+                f"{self.name}: dataset.positive must name some of the classes that are used, "
+                f"but names {'none' if sides[0] else 'all'}"
             )
         return tuple(" or ".join(names[c] for c in side) for side in sides)
 
@@ -436,7 +439,7 @@ def _read(columns: ColumnReader, splits: tuple[str, ...]) -> tuple[np.ndarray, n
     labels = np.concatenate([_labels(columns, f"{split}_labels") for split in splits])
     if len(images) != len(labels):
         raise DataError(
-            f"{columns.path}: {len(images)} images and {len(labels)} labels in "
+            f"{columns.path}: has {len(images)} images but {len(labels)} labels in "
             f"{' and '.join(splits)}"
         )
     return images, labels
@@ -447,9 +450,9 @@ def _images(columns: ColumnReader, key: str) -> np.ndarray:
     images = columns.matrix(key, "MedMNIST's format")
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (3,)):
         raise DataError(
-            f"{columns.path}: {key} is {images.dtype} of shape {images.shape}, expected uint8 "
-            "pixels 0..255, [n, h, w] or "
-            "[n, h, w, 3]; three-dimensional sets are unsupported"
+            f"{columns.path}: {key} is {images.dtype} of shape {images.shape}, but must be "
+            "uint8 pixels 0..255 of shape [n, h, w] or [n, h, w, 3] (three-dimensional "
+            "images are not supported)"
         )
     return (
         images[:, None] if images.ndim == 3 else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
@@ -461,9 +464,8 @@ def _labels(columns: ColumnReader, key: str) -> np.ndarray:
     labels = columns.array(key, "MedMNIST's format")
     if labels.dtype.kind == "f" or (labels.ndim == 2 and labels.shape[1] > 1):
         raise DataError(
-            f"{columns.path}: {key} is {labels.dtype} of shape {labels.shape}, expected one whole "
-            "number per record; "
-            "several labels are unsupported"
+            f"{columns.path}: {key} is {labels.dtype} of shape {labels.shape}, but must be "
+            "one whole number for each record (several labels are not supported)"
         )
     return labels.reshape(-1).astype(np.int64)
 
@@ -494,7 +496,7 @@ def all_info() -> Mapping[str, Mapping[str, Any]] | None:
         return ast.literal_eval(node)
     except (OSError, SyntaxError, ValueError) as error:
         raise DataError(
-            f"{path}: cannot read medmnist's INFO: {error}; reinstall it: {INSTALL}"
+            f"{path}: cannot read INFO of medmnist ({error}): reinstall medmnist with {INSTALL}"
         ) from None
 
 
@@ -516,14 +518,14 @@ def _official(path: Path, url: str, md5: str, download: bool) -> Path:
 
     if path.exists() and (actual := _md5(path)) != md5:
         raise DataError(
-            f"{path}: MD5 {actual}, and medmnist's official file has {md5}: delete it to download "
-            "it again, or accept it "
-            f"as a local file with dataset.path={path.name}"
+            f"{path}: its MD5 is {actual}, but that of medmnist's official file is {md5}: "
+            "delete the file to download it again, or accept it as a local file with "
+            f"dataset.path={path.name}"
         )
     if not path.exists() and not download:
         raise DataMissing(
-            f"{path} is not there: set dataset.download=true, dataset.path or data_dir, or get "
-            f"{url}"
+            f"{path} does not exist: set dataset.download=true, dataset.path or data_dir, or "
+            f"download {url}"
         )
     pooch.get_logger().setLevel("INFO" if sys.stderr.isatty() else "WARNING")
     by_hand = f"download {url} yourself and put it at {path}, or change dataset.path or data_dir"
@@ -534,7 +536,7 @@ def _official(path: Path, url: str, md5: str, download: bool) -> Path:
         raise DataMissing(f"cannot download {path.name}: {error}; {by_hand}") from None
     except ValueError:
         raise DataError(
-            f"{url}: the downloaded file does not have medmnist's MD5 {md5}; try again, or "
+            f"{url}: the downloaded file does not have medmnist's MD5 {md5}: try again, or "
             f"{by_hand}"
         ) from None
     return path

@@ -50,7 +50,7 @@ RowContent = tuple[np.ndarray, ...]
 
 def _no_truth(value: object) -> object:
     if isinstance(value, bool):
-        raise ValueError(f"{value!r} is not text: write the value as the data has it, in quotes")
+        raise ValueError(f"{value!r} is not text: write the value as in the data, in quotes")
     return value
 
 
@@ -82,7 +82,7 @@ def read_labels(columns: ColumnReader, label: str, classes: Sequence[str] = ()) 
         "dataset.label",
         bad,
         words,
-        "every record needs a label: drop the row, or fill it in",
+        "every record needs a label: remove the row, or fill in the label",
     )
     return words
 
@@ -96,9 +96,9 @@ def class_names(words: np.ndarray, path: Path) -> tuple[str, ...]:
     names = sorted(set(words.tolist()))
     if len(names) > MAX_FOUND:
         raise DataError(
-            f"{path}: {len(names)} distinct labels, such as {', '.join(names[:3])}: is this a "
-            "regression target? Cut a "
-            "number into ranges first, or if these are classes, list them in dataset.classes"
+            f"{path}: the label has {len(names)} distinct values, such as "
+            f"{', '.join(names[:3])}: if it is a number, divide it into ranges first; if "
+            "these are classes, list them in dataset.classes"
         )
     try:
         return tuple(sorted(names, key=float))
@@ -130,7 +130,9 @@ def class_indices(
         word, known = labels[row], [*map(str, classes)]
         none = word is None or missing_word(str(word))
         label = "no label" if none else f"the label {word!r}{nearest(str(word), known)}"
-        raise DataError(f"{path}: {row_of(row)} has {label}; the classes are {', '.join(known)}")
+        raise DataError(
+            f"{path}: {row_of(row)} has {label}, but the classes are {', '.join(known)}"
+        )
     return np.fromiter((index[word] for word in labels), dtype=np.int64, count=len(words))
 
 
@@ -164,7 +166,7 @@ def queries(
         DataError: the file has no rows, or its ids are not usable.
     """
     if not len(features):
-        raise DataError(f"{columns.path}: no rows: at least one query is needed")
+        raise DataError(f"{columns.path}: has no rows, but at least one query is needed")
     if id is None or id not in columns.names:
         id, ids = None, default_ids(*content)
     else:
@@ -334,17 +336,19 @@ class LabelledFile(ABC):
     def __post_init__(self) -> None:
         names = Counter(str(name).strip() for name in self.classes or ())
         if "" in names:
-            raise ValueError("classes has an empty name: a missing label is no class")
+            raise ValueError("classes has an empty name, but a missing label is not a class")
         if len(names) < len(self.classes or ()):
             raise ValueError(
-                f"classes repeats {max(names, key=names.__getitem__)!r}, perhaps with other spaces"
+                f"classes repeats {max(names, key=names.__getitem__)!r}, perhaps with "
+                "different spaces"
             )
         if len(set(self.subgroups)) < len(self.subgroups):
-            raise ValueError("subgroups names a column twice")
+            raise ValueError("subgroups names the same column twice")
         for setting in ("id", "unit", "public", self.SPLIT):
             if getattr(self, setting) == self.label:
                 raise ValueError(
-                    f"label and {setting} are both column {self.label}: a label can be nothing else"
+                    f"label and {setting} are both column {self.label}: the label cannot "
+                    "also be used for something else"
                 )
 
     # -- what a kind of file adds
@@ -610,7 +614,7 @@ class LabelledFile(ABC):
             outside += self._outside(content, constants)
         rows = sum(map(len, labels))
         if not rows:
-            raise DataError(f"{path}: no rows: at least one query is needed")
+            raise DataError(f"{path}: has no rows, but at least one query is needed")
         whole = {name: np.concatenate([known[name] for known in found]) for name in found[0]}
         return records(
             as_array(Blocks(lambda: self._feature_blocks(path, state, constants), rows)),
@@ -626,7 +630,7 @@ class LabelledFile(ABC):
     ) -> Iterator[np.ndarray]:
         def check_unchanged() -> None:
             if changed_of(path) != state:
-                raise DataError(f"{path}: changed while it was read: ask again")
+                raise DataError(f"{path}: changed while it was being read: type the command again")
 
         check_unchanged()
         try:
@@ -647,9 +651,9 @@ class LabelledFile(ABC):
         trained = {*files[0].labels[files[0].train].tolist()}
         if len(trained) == 1:
             raise DataError(
-                f"{files[0].columns.path}: every training record has the class {trained.pop()!r}: "
-                "list the public classes "
-                "in dataset.classes, which need not all occur"
+                f"{files[0].columns.path}: every training record has the class "
+                f"{trained.pop()!r}: list all public classes in dataset.classes, including "
+                "those that do not occur"
             )
         return class_names(
             np.concatenate([rows.labels[~rows.erased] for rows in files]), files[0].columns.path
@@ -675,8 +679,8 @@ def _subgroups(columns: ColumnReader, name: str) -> np.ndarray:
     if len(found) > MAX_GROUPS:
         raise DataError(
             f"{columns.path}: dataset.subgroups: column '{name}' has {len(found)} different "
-            f"values, at most {MAX_GROUPS} "
-            "groups are told apart: name a column of few, such as one with ranges of this one"
+            f"values, but at most {MAX_GROUPS} are allowed: name a column with fewer values, "
+            "for example ranges of this one"
         )
     return np.array([found[word] for word in words], dtype=object)
 
@@ -726,7 +730,7 @@ class Declared:
             raise ConfigError(f"declared.classes={self.classes!r}: give the list of label values")
         for name in ("features", "settings", "ids", "public"):
             if type(getattr(self, name)) is not bool:
-                raise ConfigError(f"declared.{name}={getattr(self, name)!r}: say True or False")
+                raise ConfigError(f"declared.{name}={getattr(self, name)!r}: give True or False")
 
 
 def dataset_of(
@@ -763,7 +767,7 @@ def dataset_of(
     units = None if units is None else names_of("units", units, len(x))
     public = None if public is None else _values_of("public", public, len(x))
     if public is not None and public.dtype != bool:
-        raise DataError(f"public: expected True or False for each record, got {public.dtype}")
+        raise DataError(f"public: must have True or False for each record, got {public.dtype}")
     tags = None if label_free else labels
     named = (
         default_ids(x, tags, units, public, exact=True)
@@ -822,8 +826,8 @@ def in_order_of(names: Sequence[str], frame: pd.DataFrame) -> pd.DataFrame:
     if sorted(given) != sorted({*names}):
         different = few(sorted({*given} ^ {*names}) or given)
         raise DataError(
-            f"data frame: column {different}: the model was trained on the columns {few(names)}: "
-            "give these, each once"
+            f"data frame: column {different} does not fit, because the model was trained on "
+            f"the columns {few(names)}: give each of these once"
         )
     return frame.iloc[:, [given.index(name) for name in names]]
 
@@ -838,22 +842,22 @@ def features_of(x: object) -> np.ndarray:
     """
     if hasattr(x, "to_pandas"):
         raise DataError(
-            f"features: the names of the columns of a {type(x).__name__} would be lost, and "
-            "queries would be "
-            "answered by position: give a data frame, x.to_pandas()"
+            f"features: the column names of the {type(x).__name__} would be lost, so columns "
+            "in another order would not be noticed: give a pandas data frame, x.to_pandas()"
         )
     if np.ma.is_masked(x):
-        raise DataError("features: masked values are missing ones: repair or drop their records")
+        raise DataError(
+            "features: masked values are missing values: fill them in, or remove their records"
+        )
     try:
         features = np.asarray(x)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise DataError(f"features: cannot be taken as an array of numbers ({error})") from None
+        raise DataError(f"features: cannot be converted to an array of numbers ({error})") from None
     if features.dtype.kind not in "fiub" or features.ndim < 2:
         raise DataError(
-            f"features: expected numbers of shape [records, ...], got {features.dtype} of shape "
-            f"{features.shape}: "
-            "one row for each record (a single one: x[None]; a table of words: give "
-            "columns=agt.Columns(...))"
+            f"features: expected numbers of shape [records, ...], got {features.dtype} of "
+            f"shape {features.shape}: give one row for each record (for a single record: "
+            "x[None]; for a table with words: columns=agt.Columns(...))"
         )
     if features.dtype in (np.float32, np.float64):
         return features
@@ -875,17 +879,19 @@ def _values_of(name: str, values: object, n: int) -> np.ndarray:
             np.flatnonzero(pd.isna(given)).tolist() if column.shape == given.shape == (n,) else []
         )
     except (ValueError, TypeError, RuntimeError) as error:
-        raise DataError(f"{name}: cannot be taken as one value for each record ({error})") from None
+        raise DataError(
+            f"{name}: cannot be converted to one value for each record ({error})"
+        ) from None
     if column.shape != (n,):
         raise DataError(
-            f"{name} has the shape {column.shape}, and there are {n} records: expected ({n},)"
+            f"{name} has the shape {column.shape}, but there are {n} records: expected ({n},)"
         )
     if len(missing):
-        raise DataError(f"{name}: row {missing[0]} has no value: every record needs one")
+        raise DataError(f"{name}: row {missing[0]} has no value, but every record needs one")
     if column.dtype == object and not all(
         isinstance(value, str | int | float) for value in column.tolist()
     ):
-        raise DataError(f"{name}: expected numbers or text")
+        raise DataError(f"{name}: must contain numbers or text")
     return column
 
 
@@ -895,20 +901,17 @@ def _values_of_classes(y: np.ndarray, listed: Sequence[object] | None) -> np.nda
         classes = np.asarray(list(listed))
         if classes.ndim != 1 or len(set(classes.tolist())) != len(classes) or len(classes) < 2:
             raise DataError(
-                f"declared.classes: expected two distinct values or more, got {list(listed)!r}"
+                f"declared.classes: at least two distinct values are needed, got {list(listed)!r}"
             )
         return classes
     try:
         classes = np.unique(y)
     except TypeError:
-        raise DataError(
-            "y: its values cannot be put in order: list them in declared.classes"
-        ) from None
+        raise DataError("y: its values cannot be sorted: list them in declared.classes") from None
     if len(classes) > MAX_FOUND:
         raise DataError(
-            f"y: {len(classes)} distinct values: is this a regression target? Cut a number into "
-            "ranges first, or if these "
-            "are classes, list them in declared.classes"
+            f"y: it has {len(classes)} distinct values: if it is a number, divide it into "
+            "ranges first; if these are classes, list them in declared.classes"
         )
     return classes
 
@@ -930,9 +933,8 @@ def names_of(name: str, values: object, n: int) -> np.ndarray:
         known = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
         if not known or _NOT_IN_IDS.search(str(value)):
             raise DataError(
-                f"{name}: row {row} has {value!r}: expected whole numbers or text, each written in "
-                "one form, "
-                "without NUL and surrogate letters"
+                f"{name}: row {row} has {value!r}, but must have a whole number or text, "
+                "written in one form, without NUL and surrogate characters"
             )
     return np.array([str(value) for value in np.asarray(values).tolist()])
 

@@ -55,5 +55,7 @@ def population_mismatches(outside: Iterable[Outside], queries: int) -> list[str]
         empty = not part.total and queries >= FEW_VALUES
         if empty or counted > MAX_RATE_OUTSIDE * part.total:
             values = f"{counted:,} of {part.total:,} values of column '{part.column}'"
-            mismatches.append(f"{values} lie outside {part.declared}, as of another population")
+            mismatches.append(
+                f"{values} lie outside {part.declared}, so they may come from another population"
+            )
     return mismatches

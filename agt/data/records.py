@@ -64,20 +64,22 @@ class Records:
         arrays = {name: getattr(self, name) for name in ("labels", "ids", "units", "public")}
         for name, array in (*arrays.items(), *self.groups.items()):
             if array.shape != (n,):
-                raise DataError(f"records: {name} has shape {array.shape}, expected ({n},)")
+                raise DataError(
+                    f"records: {name} has shape {array.shape}, but must have shape ({n},)"
+                )
         if self.features.dtype not in (np.float32, np.float64):
             raise DataError(
-                f"records: features are {self.features.dtype}, expected float32 or float64"
+                f"records: features are {self.features.dtype}, but must be float32 or float64"
             )
         row = None if isinstance(self.features, Blocks) else not_finite(self.features)
         if row is not None:
             which = f"record {str(self.ids[row])!r} (number {row + 1} of {n})"
-            raise DataError(f"{which} has a NaN or infinite feature: repair or drop it")
+            raise DataError(f"{which} has a NaN or infinite feature: correct or remove it")
         repeated = None if isinstance(self.ids, Mapped) else most_frequent(self.ids)  # row numbers
         if repeated:
             raise DataError(
-                f"record id {repeated[0]!r} occurs {repeated[1]} times: ids must be unique (rows "
-                "of one person: units)"
+                f"record id {repeated[0]!r} occurs {repeated[1]} times, but ids must be "
+                "unique (for several rows of one person, give units)"
             )
 
     def __len__(self) -> int:

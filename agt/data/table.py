@@ -81,14 +81,14 @@ def check_edges(name: str, edges: Sequence[float]) -> None:
     for low, high in pairwise(edges):
         if low >= high:
             raise ValueError(
-                f"{name}: a range, or the edges of bins, must increase, and {low:g} is followed by "
-                f"{high:g}"
+                f"{name}: a range, or the edges of bins, must increase, but {low:g} is "
+                f"followed by {high:g}"
             )
     if not math.isfinite(2 * (edges[-1] - edges[0])):
         wide = [edges[0], edges[-1]]
         raise ValueError(
-            f"{name}: the range {wide} is too wide to compute with: give the range that values lie "
-            "in"
+            f"{name}: the range {wide} is too large to compute with: give the range in which "
+            "the values lie"
         )
 
 
@@ -158,14 +158,16 @@ class Columns:
     def __post_init__(self) -> None:
         self._check_columns()
         if self.crosses and len(self.numeric) + len(self.categorical) < 2:
-            raise ValueError("crosses are made of pairs of columns, and there is one column")
+            raise ValueError(
+                "crosses are made from pairs of columns, but there is only one column: "
+                "set crosses to 0"
+            )
         pretended = {column: limits or (0.0, 1.0) for column, limits in self.numeric.items()}
         width = self._encoding(pretended).width
         if width > MOST_FEATURES:
             raise ValueError(
-                f"these columns make {width} features, and {MOST_FEATURES} are allowed: shorten "
-                "the lists under "
-                "categorical, or lower bins or crosses"
+                f"these columns make {width} features, but at most {MOST_FEATURES} are "
+                "allowed: shorten the lists under categorical, or lower bins or crosses"
             )
 
     @classmethod
@@ -194,13 +196,13 @@ class Columns:
         ]
         if others:
             raise ConfigError(
-                f"columns={given}: it goes on from {others[0]}, which is not read here: give one "
-                "whole file"
+                f"columns={given}: the file refers to {others[0]}, which is not read here: "
+                "give one complete file"
             )
         if node.get("unit") and units is None:
             raise ConfigError(
-                f"columns={given}: its unit is '{node['unit']}': give that column as units=, and "
-                "unit_rows="
+                f"columns={given}: its unit is '{node['unit']}': give that column with "
+                "units=, and unit_rows="
             )
         return validate(
             cls, {name: node[name] for name in cls.__dataclass_fields__ if name in node}, str(given)
@@ -230,8 +232,8 @@ class Columns:
             self._compared(content, self._ranges), len(content[0])
         ):
             raise DataError(
-                f"data frame: {'; '.join(mismatches)}: drop these queries, or train with columns "
-                "that hold their values"
+                f"data frame: {'; '.join(mismatches)}: remove these queries, or train with "
+                "columns that allow their values"
             )
         return self._encoding(self._ranges)(*content)
 
@@ -270,19 +272,20 @@ class Columns:
             if listed & {*self._markers}:
                 both = min(listed & {*self._markers})
                 raise ValueError(
-                    f"categorical.{column} lists {both!r}, which missing_values takes for no value"
+                    f"categorical.{column} lists {both!r}, which missing_values declares to "
+                    "be missing values: remove it from one of the two lists"
                 )
         if set(self.numeric) & set(self.categorical):
             raise ValueError(
-                f"column {min(set(self.numeric) & set(self.categorical))} is both numeric and "
-                "categorical"
+                f"column {min(set(self.numeric) & set(self.categorical))} is both numeric "
+                "and categorical: remove it from one of the two"
             )
         for name in self.from_data:
             if name not in {*inputs, CLASSES}:
                 hint = nearest(name, [*inputs, CLASSES])
                 raise ValueError(
-                    f"from_data names '{name}', no column of numeric or categorical, nor "
-                    f"'{CLASSES}'{hint}"
+                    f"from_data names '{name}', which is neither a column of numeric or "
+                    f"categorical nor '{CLASSES}'{hint}"
                 )
 
     def _content(self, columns: ColumnReader) -> RowContent:
@@ -309,11 +312,11 @@ class Columns:
             for place, name in enumerate(group):
                 into[:, place] = column = parts.pop(name)
                 bad = pd.isna(column) & (self.missing == "error")
-                why = f"repair or drop it, or train with {self.SETTING}.missing=indicator"
+                why = f"correct or remove it, or train with {self.SETTING}.missing=indicator"
                 columns.refuse(name, self.SETTING, bad, column, why)
                 bad = np.isinf(column) if group is self.numeric else np.zeros(n, dtype=bool)
                 columns.refuse(
-                    name, self.SETTING, bad, column, "an infinite value: repair or drop it"
+                    name, self.SETTING, bad, column, "an infinite value: correct or remove it"
                 )
         return numbers, words
 
@@ -333,23 +336,22 @@ class Columns:
                 f"{self.SETTING}.categorical.{outside.column}",
             )
             if not outside.total:
-                notes.append(f"{column} has no value in any record.")
+                notes.append(f"no record has a value in {column}.")
             elif listed and outside.count == outside.total:
                 raise DataError(
-                    f"{path}: {column}: none of its {outside.total} values is in {setting}, so "
-                    "each would count as other: "
-                    f"the column has {outside.seen}; the list has "
-                    f"{few(repr(str(word)) for word in listed)}"
+                    f"{path}: {column}: none of its {outside.total} values is in {setting}, "
+                    f"so all of them would count as other: the column has {outside.seen}; "
+                    f"the list has {few(repr(str(word)) for word in listed)}"
                 )
             elif listed and outside.rate > 0.5:
                 notes.append(
-                    f"{column}: {share} are not in {setting} and count as other, such as "
-                    f"{outside.seen}."
+                    f"{column}: {share} are not in {setting}, so they count as other, for "
+                    f"example {outside.seen}."
                 )
             elif outside.count and not listed:
                 notes.append(
-                    f"{column}: {share} outside {outside.declared} are clipped to it (they go from "
-                    f"{outside.seen})."
+                    f"{column}: {share} are outside {outside.declared}, so they are clipped "
+                    f"to it (they range from {outside.seen})."
                 )
         return tuple(notes)
 
@@ -454,13 +456,16 @@ class Table(Columns, LabelledFile):
         }
         if taken:
             raise ValueError(
-                f"column {min(map(str, taken))} cannot be a feature: it has another part"
+                f"column {min(map(str, taken))} cannot be a feature, because it is used for "
+                "something else"
             )
         if self.split is not None and self.test is not None:
-            raise ValueError("give either split (a column) or test (a file), not both")
+            raise ValueError(
+                "split and test: give only one of them, either split (a column) or test (a file)"
+            )
         if self.test == self.path:
             raise ValueError(
-                "test is the file of the training records itself: give another, or leave it out"
+                "test is the same file as the training records: give another one, or leave it out"
             )
 
     def training_content(self) -> tuple[RowContent, np.ndarray, np.ndarray]:
@@ -576,7 +581,7 @@ class Table(Columns, LabelledFile):
 
 def _reader_of(frame: object) -> ColumnReader:
     if not isinstance(frame, pd.DataFrame):
-        raise ConfigError(f"columns codes a pandas data frame, got {type(frame).__name__}")
+        raise ConfigError(f"columns needs a pandas data frame, got {type(frame).__name__}")
     names = tuple(map(str, frame.columns))
     columns = dict(zip(names, range(len(names)), strict=True))
     return ColumnReader(
@@ -594,8 +599,8 @@ def _array_of(column: pd.Series, name: str) -> pa.Array:
     kinds = {_kind_of(value) for value in held[~pd.isna(held)]} if held.dtype == object else set()
     if len(kinds) > 1:
         raise DataError(
-            f"data frame: column '{name}' holds {' and '.join(sorted(kinds)[:2])}: write all in "
-            "one form"
+            f"data frame: column '{name}' contains {' and '.join(sorted(kinds)[:2])}: write "
+            "all values in one form"
         )
     array = pa.array(column, from_pandas=True)
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
@@ -613,14 +618,14 @@ def _kind_of(value: Any) -> str:
 def _range_of(column: np.ndarray, name: str) -> Limits:
     if np.isnan(column).all():
         raise DataError(
-            f"column '{name}' has no training value to take a range from: give "
-            f"dataset.numeric.{name}"
+            f"column '{name}' has no training value from which a range could be computed: "
+            f"give dataset.numeric.{name}"
         )
     low, high = float(np.nanmin(column)), float(np.nanmax(column))
     if not np.isfinite(2 * (high - low)):
         raise DataError(
-            f"column '{name}' goes from {low:g} to {high:g}, too wide to compute with: give "
-            f"dataset.numeric.{name}"
+            f"column '{name}' has values from {low:g} to {high:g}, which is too large a "
+            f"range to compute with: give dataset.numeric.{name}"
         )
     return low, high
 

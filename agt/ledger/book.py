@@ -78,16 +78,17 @@ class Population:
         for key in ("name", "unit"):
             if not getattr(self, key).strip() or not getattr(self, key).isprintable():
                 raise ConfigError(
-                    f"{key}={getattr(self, key)!r}: give it in a few words, unit='one customer' say"
+                    f"{key}={getattr(self, key)!r}: describe it in a few words, for example "
+                    "unit='one customer'"
                 )
         if self.relation not in RELATIONS or RELATIONS[self.relation].reason_not_releasable:
             private = (
                 name for name, relation in RELATIONS.items() if not relation.reason_not_releasable
             )
             raise ConfigError(
-                f"relation={self.relation}: a budget is for one of {', '.join(private)}: what "
-                "protects against removals "
-                "alone is no privacy"
+                f"relation={self.relation}: this relation cannot have a budget, because a "
+                "guarantee only against removals is not differential privacy: give one of "
+                f"the relations {', '.join(private)}"
             )
 
     def check_relation(self, relation: str) -> None:
@@ -96,9 +97,9 @@ class Population:
         """
         if relation != self.relation:
             raise ConfigError(
-                f"relation={relation}: the ledger of {self.name} counts what is released under "
-                f"relation={self.relation}, "
-                "and one eps means another thing under each: train under that one"
+                f"relation={relation}: the ledger of {self.name} counts releases under "
+                f"relation={self.relation}, and an eps under another relation cannot be "
+                f"added to them: train with relation={self.relation}"
             )
 
     @classmethod
@@ -215,7 +216,7 @@ class AdmittedTable:
         shared = {*keyed(self.people, salt)} & {*admitted.people}
         few = min(len(self.people), len(admitted.people))
         return (
-            f"people ({len(shared)} of {few} names that were compared)"
+            f"people ({len(shared)} of the {few} names that were compared)"
             if len(shared) >= min(2, few) > 0
             else ""
         )
@@ -360,10 +361,10 @@ class Book:
             Broken: it opens no ledger.
         """
         if opening.kind != "open":
-            raise Broken("the first entry does not open a ledger")
+            raise Broken("the first entry is not the opening of a ledger")
         with _reading(opening) as body:
             if body["spent"] != Cost().as_json():
-                raise Broken("the first entry tells of something spent before it")
+                raise Broken("the first entry records an amount spent before it")
             heads = [(1, str(body["head"]))] if body["head"] else []
             return cls(
                 opening,
@@ -446,18 +447,19 @@ class Book:
         with _reading(entry) as body:
             if entry.kind not in rules:
                 raise Broken(
-                    f"entry {entry.number} is of a kind that this version does not know: "
-                    f"{entry.kind}"
+                    f"entry {entry.number} has a type that this version does not know: {entry.kind}"
                 )
             spent = rules[entry.kind](entry, body)
             if spent is self.spent:
                 if body["spent"] != self.last.body["spent"]:
-                    raise Broken(f"entry {entry.number} changes what was spent, and is no debit")
+                    raise Broken(
+                        f"entry {entry.number} changes the amount spent but is not a debit"
+                    )
             elif not _same(spent, body["spent"]):
                 raise Broken(
-                    f"entry {entry.number} adds another cost than its {body['size']} releases "
-                    f"have: {body['spent']} spent "
-                    f"with it, where it comes to {spent.as_json()}"
+                    f"entry {entry.number} adds another cost than that of its {body['size']} "
+                    f"releases: the total is recorded as {body['spent']}, but should be "
+                    f"{spent.as_json()}"
                 )
         self.spent = spent if spent is self.spent else Cost.from_json(body["spent"])
         if entry.time < self.last.time:
@@ -474,17 +476,18 @@ class Book:
             or charge.relation != self.population.relation
         ):
             raise Broken(
-                f"entry {entry.number} pays for data that is not admitted by then, or for another "
-                "relation"
+                f"entry {entry.number} pays for data that was not admitted before, or for "
+                "another relation"
             )
         if not charge.unit.covers(self.tables[charge.data].unit):
             raise Broken(
-                f"entry {entry.number} pays for less than the unit that its table was admitted with"
+                f"entry {entry.number} pays for a smaller unit than the one that its table "
+                "was admitted with"
             )
         lot = Lot(charge.guarantee, debit.size)
         spent = self.spent.plus(lot.cost)
         if not (self._within.holds(spent) or self._within.admits(self.spent, lot)):
-            raise Broken(f"entry {entry.number} goes beyond the budget, which no debit does")
+            raise Broken(f"entry {entry.number} exceeds the budget, which a debit cannot do")
         self.debits[entry.number] = debit
         return spent
 
@@ -492,7 +495,8 @@ class Book:
         paid, size = self.debits[body["debit"]], body["size"]
         if body["first"] != self.answered + 1 or not 1 <= size <= paid.size - paid.answered:
             raise Broken(
-                f"entry {entry.number} tells of answers that nobody paid for, or counts them wrong"
+                f"entry {entry.number} records answers that no debit paid for, or counts "
+                "them wrongly"
             )
         paid.answered += size
         self.answered += size
@@ -503,8 +507,8 @@ class Book:
         table = AdmittedTable.of(body)
         if not self.is_new(table) or table.data in self.closed or self.counted_otherwise(table):
             raise Broken(
-                f"entry {entry.number} admits what was admitted or replaced before it, maybe "
-                "counted otherwise"
+                f"entry {entry.number} admits data that was already admitted or replaced, "
+                "perhaps with another unit"
             )
         self.tables[table.data] = table
         self.admitted.setdefault(table.data, entry.number)
@@ -519,7 +523,8 @@ class Book:
     def _move(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         if not body["head"] or not isinstance(body["lost"], bool):
             raise Broken(
-                f"entry {entry.number} moves the second head to no place, which no command does"
+                f"entry {entry.number} moves the second head to an empty place, which no "
+                "command does"
             )
         self.heads.append((entry.number, str(body["head"])))
         self.moved.append(entry)
@@ -528,7 +533,7 @@ class Book:
 
     def _declare(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
         if not isinstance(body["declared"], str):
-            raise Broken(f"entry {entry.number} does not say in words what it declares")
+            raise Broken(f"entry {entry.number} does not contain the text of its declaration")
         self.declarations[entry.number] = body["about"]
         _ = self.other_ledgers  # raises where what it is about is none
         self.rests[entry.number] = entry.hash
@@ -538,8 +543,8 @@ class Book:
         for name, value in self.state().items():
             if body[name] != value:
                 raise Broken(
-                    f"entry {entry.number} is a checkpoint of another chain: {name} was {value} "
-                    "before it"
+                    f"entry {entry.number} is a checkpoint of another chain: {name} was "
+                    f"{value} before it"
                 )
         since = Answered.of(entry)
         self.debits = {number: debit for number, debit in self.debits.items() if debit.open}
@@ -637,7 +642,7 @@ def digest_of(rows: Iterable[tuple[int, bytes, int]]) -> str:
         )
         return sha256(b"".join(parts)).hexdigest()
     except (AttributeError, TypeError, OverflowError):
-        raise Broken("answers were edited: there is one that could not have been kept") from None
+        raise Broken("answers were changed: one of them cannot have been stored by agt") from None
 
 
 def _same(cost: Cost, node: Mapping[str, Any]) -> bool:
@@ -669,8 +674,10 @@ def unit_words(population: Population, tables: Iterable[AdmittedTable]) -> str:
 def clock(book: Book) -> list[str]:
     """A line for each time that the clock ran backwards, which changes nothing."""
     return [
-        f"the clock ran backwards between entries {number - 1} and {number}: their order is that "
-        "of their numbers"
+        (
+            f"the clock went backwards between entries {number - 1} and {number}: their order is "
+            "that of their numbers, not of their times"
+        )
         for number in book.backwards
     ]
 
@@ -685,18 +692,20 @@ def refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
     allowance = population.allowance
     largest, leak = _largest(allowance, spent, guarantee), allowance.leak - spent.leak
     if largest is not None:
-        fits = f"one that is {largest} would still fit"
+        fits = f"a release that is {largest} would still fit"
     elif isinstance(guarantee, GaussianDP) and not allowance.delta:
-        fits = "nothing that is Gaussian fits a budget without delta"
+        fits = "a Gaussian release needs a budget with delta > 0"
     elif isinstance(guarantee, ApproximateDP) and guarantee.delta > leak >= 0:
-        own = f"{allowance.leaks:g} is for releases with one of their own (total.leaks)"
-        fits = f"of its delta, {own}, and {float(leak):.3g} is left"
+        own = (
+            f"{allowance.leaks:g} is reserved for releases that have their own delta (total.leaks)"
+        )
+        fits = f"of its delta, {own}, of which {float(leak):.3g} is left"
     else:
-        fits = "none of this kind fits, however little it tells"
+        fits = "no release of this kind fits any more, however small its eps"
     return (
-        f"the budget of {population.name} ({budget(allowance)} in all) has no room for a release "
-        f"that is {guarantee}: its "
-        f"counter stands at eps = {eps_so_far(allowance, spent):.6g}; {fits}"
+        f"the budget of {population.name} ({budget(allowance)} in total) is not enough for a "
+        f"release that is {guarantee}, because eps = {eps_so_far(allowance, spent):.6g} is "
+        f"already spent; {fits}"
     )
 
 

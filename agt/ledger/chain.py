@@ -154,20 +154,19 @@ class Entry:
         except (ValueError, TypeError, KeyError, RecursionError, ConfigError):
             same = False
         if not same:
-            raise Broken(f"entry {number} is not as it was written: {str(text)[:60]!r}")
+            raise Broken(f"entry {number} was changed after it was written: {str(text)[:60]!r}")
         vars(entry)["text"] = text  # known now
         if entry.hash != hash:
-            raise Broken(
-                f"entry {number} was edited: it has another hash than is written beside it"
-            )
+            raise Broken(f"entry {number} was changed: its hash is not the one recorded with it")
         if entry.number != number:
             raise Broken(
-                f"entry {number} is gone: in its place lies one that is numbered {entry.number}"
+                f"entry {number} is missing: an entry with the number {entry.number} is in "
+                "its place"
             )
         if before is not None and entry.before != before:
             raise Broken(
-                f"the chain breaks: entry {number - 1} was edited, or entry {number} does not "
-                "follow it"
+                f"the chain is broken: entry {number - 1} was changed, or entry {number} "
+                "does not follow it"
             )
         return entry
 
@@ -186,7 +185,7 @@ def follow(rows: Iterable[Row], last: Entry | None = None) -> Iterator[Entry]:
     for place, written, text in rows:
         number += 1
         if place != number:
-            raise Broken(f"entry {number} is gone: the next one there is {place}")
+            raise Broken(f"entry {number} is missing: the next existing entry is {place}")
         entry = Entry.read(text, number, before, written)
         before = entry.hash
         yield entry
@@ -204,12 +203,13 @@ def _check(value: object, key: str) -> None:
     if isinstance(value, str):
         if HALF_CHARACTER.search(value):
             raise ConfigError(
-                f"{key}: text with half a character (a lone surrogate) cannot be kept: {value!r}"
+                f"{key}: {value!r} contains half a character (a lone surrogate), which "
+                "cannot be stored"
             )
     elif isinstance(value, Mapping):
         for name, part in value.items():
             if not isinstance(name, str):
-                raise ConfigError(f"{key}: {name!r} is no text, and cannot name a value")
+                raise ConfigError(f"{key}: {name!r} is not text, so it cannot name a value")
             _check(name, key)
             _check(part, name)
     elif isinstance(value, list | tuple):
@@ -217,15 +217,15 @@ def _check(value: object, key: str) -> None:
             _check(part, key)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise ConfigError(f"{key}: {value} is no number that can be kept")
+            raise ConfigError(f"{key}: {value} is not a number that can be stored")
     elif isinstance(value, int):
         if abs(value) > _EXACT:
             raise ConfigError(
-                f"{key}: a whole number beyond 2^53, up to which every reader of JSON has the same "
-                "ones"
+                f"{key}: whole numbers beyond 2^53 cannot be stored, because programs that "
+                "read JSON may round them"
             )
     elif value is not None:
-        raise ConfigError(f"{key}: {type(value).__name__} cannot be kept")
+        raise ConfigError(f"{key}: a value of type {type(value).__name__} cannot be stored")
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ class Unit:
             raise ConfigError(f"unit_column={self.column!r}: give the name of a column")
         if type(self.rows) is not int or self.rows < 1:
             raise ConfigError(
-                f"unit_rows={self.rows!r}: give a whole number of records, 1 at least"
+                f"unit_rows={self.rows!r}: give a whole number of records, at least 1"
             )
 
     def covers(self, other: "Unit") -> bool:
@@ -279,7 +279,7 @@ class Unit:
         return (
             "each record by itself"
             if self.column is None
-            else f"by {self._shown}, up to {self.rows} records each"
+            else f"by {self._shown}, with up to {self.rows} records each"
         )
 
 
@@ -330,9 +330,9 @@ def check_local(path: Path, remedy: str) -> None:
     kind = file_system(path)
     if kind.removeprefix("fuse.") in NETWORK:
         raise ConfigError(
-            f"ledger={path}: lies on a network file system ({kind}), where processes on different "
-            "machines could each "
-            f"spend the same budget (SQLite's write-ahead log needs one machine's memory): {remedy}"
+            f"ledger={path}: lies on a network file system ({kind}), where processes on "
+            "different machines could each spend the same budget (the write-ahead log of "
+            f"SQLite only works within one machine): {remedy}"
         )
 
 
@@ -354,29 +354,32 @@ def check_file(path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(
             Message(
-                "ledger={path}: no such file: {config:agt ledger init} makes one",
+                "ledger={path}: this file does not exist: create it with {config:agt ledger init}",
                 path=path,
             )
         ) from None
     except OSError as error:
-        raise ConfigError(f"ledger={path}: cannot be looked at ({error.strerror})") from None
+        raise ConfigError(f"ledger={path}: cannot be read ({error.strerror})") from None
     if stat.S_ISDIR(status.st_mode):
-        raise ConfigError(f"ledger={path}: is a folder: give the ledger's file")
+        raise ConfigError(f"ledger={path}: this is a folder: give the ledger's file")
     if not stat.S_ISREG(status.st_mode):
-        raise ConfigError(f"ledger={path}: is no file (a pipe, a socket or a device)")
+        raise ConfigError(
+            f"ledger={path}: this is not a regular file (but a pipe, a socket or a "
+            "device): give the ledger's file"
+        )
     if status.st_nlink > 1:
         raise ConfigError(
-            f"ledger={path}: has {status.st_nlink} names (hard links), and two processes that used "
-            "different ones would "
-            "spend the same budget: delete the others, or move a copy into its place"
+            f"ledger={path}: the file has {status.st_nlink} names (hard links), so two "
+            "processes that use different names could spend the same budget twice: delete "
+            "the other names, or replace the file by a copy"
         )
     real = os.path.realpath(path)
     for companion in (Path(f"{real}{suffix}") for suffix in COMPANIONS):
         if os.path.lexists(companion) and (kind := file_kind(companion.lstat().st_mode)):
             raise CheckError(
-                f"ledger={path}: {companion.name} beside it is {kind}, where SQLite keeps a file "
-                "of "
-                "its own; nothing was read or written: find out who put it there, and remove it"
+                f"ledger={path}: {companion.name} next to it is {kind}, but SQLite needs a "
+                "file of this name; nothing was read or written: find out who created it, "
+                "and remove it"
             )
 
 
@@ -425,9 +428,8 @@ def take_lock(
         except (BlockingIOError, PermissionError):  # as fcntl tells it on some systems
             if time.monotonic() > deadline:
                 raise Busy(
-                    f"{name}: another process has kept it locked for {seconds:g} s; nothing was "
-                    "written: is one stopped "
-                    "half-way?"
+                    f"{name}: locked by another process for {seconds:g} s; nothing was "
+                    "written: check whether a process is suspended while it uses the ledger"
                 ) from None
             time.sleep(0.001)
 
@@ -473,9 +475,9 @@ class SecondHead:
         """
         if self.path.exists():
             raise ConfigError(
-                f"head={self.path}: something is there already, and one head serves one ledger: "
-                "choose another file, or "
-                "delete it if it is left over from an init that was interrupted"
+                f"head={self.path}: this file already exists, but each ledger needs its own "
+                "head: choose another file; or delete this one if it remains from an init "
+                "that was interrupted"
             )
         write_atomic(self.path, 2 * self._block(head))
 
@@ -514,14 +516,13 @@ class SecondHead:
     def _write(self, handle: int, head: Head, place: int) -> None:
         try:
             if os.pwrite(handle, self._block(head), place * BLOCK) < BLOCK:
-                raise OSError("the disk took a part of it")
+                raise OSError("the disk stored only a part of it")
             os.fsync(handle)
         except OSError as error:
             raise AgtError(
-                f"head={self.path}: cannot be written ({error.strerror or error}), after the "
-                "ledger was: what it counts "
-                "stays spent, and nothing is drawn on a debit that was just made; make the head's "
-                "place writable again"
+                f"head={self.path}: cannot be written ({error.strerror or error}), but the "
+                "ledger already was: the new debit counts as spent, although nothing is "
+                "drawn for it; make the place of the head writable again"
             ) from error
 
     def _newest(self, handle: int) -> tuple[Head, int]:
@@ -533,12 +534,11 @@ class SecondHead:
             if (parts := _parsed(content[place * BLOCK : (place + 1) * BLOCK]))
         ]
         if not heads:
-            raise Broken(f"{self.path} is damaged, or no second head of a ledger")
+            raise Broken(f"{self.path} is damaged, or is not the second head of a ledger")
         if any(ledger != self.ledger for (ledger, _), _ in heads):
             raise Broken(
-                f"{self.path} is the second head of another ledger: this one was put in the place "
-                "of that one, or head= "
-                "names the wrong file"
+                f"{self.path} is the second head of another ledger: either this ledger "
+                "replaced the other one, or head= names the wrong file"
             )
         return max(((head, place) for (_, head), place in heads), key=lambda pair: pair[0].count)
 
@@ -546,15 +546,16 @@ class SecondHead:
     def _opened(self, flags: int) -> Iterator[int]:
         try:
             if not stat.S_ISREG(self.path.stat().st_mode):
-                raise Broken(f"{self.path} is no file, and so no second head of a ledger")
+                raise Broken(
+                    f"{self.path} is not a regular file, so it is not the second head of a ledger"
+                )
             handle = os.open(self.path, flags | os.O_CLOEXEC)
         except FileNotFoundError:
             raise Broken(
-                f"its second head {self.path} is gone, without which an older copy of the ledger "
-                "cannot be told from the "
-                "ledger: bring the disk or the file back, or say head=FILE if it lies elsewhere "
-                "now (to look at a copy: "
-                "agt verify, with head=COUNT:HASH as it was noted)"
+                f"its second head {self.path} is missing, and only the second head "
+                "distinguishes the ledger from an older copy: restore the disk or the file, "
+                "or give head=FILE if it was moved (to read a copy: agt verify with "
+                "head=COUNT:HASH as noted earlier)"
             ) from None
         except OSError as error:
             access = "read" if flags == os.O_RDONLY else "written, so nothing was spent"
@@ -574,7 +575,7 @@ def head_file(head: Path, ledger: Path) -> Path:
     place = Path(os.path.abspath(head))
     place = place / f"{ledger.stem}.head" if place.is_dir() else place
     if place.resolve() == ledger.resolve():
-        raise ConfigError(f"head={head}: is the ledger itself: give a file at a second place")
+        raise ConfigError(f"head={head}: this is the ledger itself: give a file at another place")
     return place
 
 

@@ -46,13 +46,10 @@ def check_same_ledger(path: Path, first: str = "", declared: Collection[object] 
     known = known_ledgers().get(os.path.realpath(path))
     if known and known != first and known not in declared:
         raise CheckError(
-            f"ledger={path}: this is another ledger than the one that was here, whose first entry "
-            "begins "
-            f"with {known}, so what was spent on that one would be spent again. Bring that one "
-            "back; or "
-            f"give agt ledger {'admit' if first else 'init'} replaces={known}, which the ledger "
-            "and its "
-            "claims then say for good"
+            f"ledger={path}: this is not the ledger that was used here before (its first "
+            f"entry began with {known}), so what was spent on that one could be spent again. "
+            f"Restore that one; or give agt ledger {'admit' if first else 'init'} "
+            f"replaces={known}, which is recorded permanently in the ledger and in its claims"
         )
 
 
@@ -84,7 +81,7 @@ def recognise(ledger: Ledger) -> str | None:
             os.fsync(file.fileno())
     except (OSError, RuntimeError) as error:
         return (
-            f"the list of ledgers cannot be written ({error}), so another one in this place "
-            "would go unnoticed"
+            f"the list of ledgers cannot be written ({error}), so agt would not notice if "
+            "another ledger replaced this one"
         )
     return None

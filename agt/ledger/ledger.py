@@ -119,9 +119,8 @@ def ledgers_in(folder: Path) -> list[Path]:
         names = os.listdir(folder) if os.path.lexists(folder) else []
     except OSError as error:
         raise CheckError(
-            f"{folder}: cannot be listed ({error.strerror}), so it is not known whether a ledger "
-            "there "
-            "has these people: bring the folder back, or make it readable"
+            f"{folder}: cannot be listed ({error.strerror}), so agt cannot tell whether a "
+            "ledger there has these people: restore the folder, or make it readable"
         ) from None
     return sorted(folder / name for name in names if name.endswith(SUFFIX))
 
@@ -146,14 +145,17 @@ def check_unclaimed(
         if found := admitted(other, table, by_name and not table.apart, declared):
             name, same = found
             declare = (
-                "; if they only have the same names, another_population=true declares it"
+                (
+                    "; if only the names are equal but the people are others, declare that with "
+                    "another_population=true"
+                )
                 if "people" in same
                 else ""
             )
             raise ConfigError(
-                f"the people of {table.name} have a ledger already: {other} admitted {name}, the "
-                f"same {same}; the losses "
-                f"under two budgets add up: use one, and keep no copy beside it{declare}"
+                f"the people of {table.name} already have a ledger: {other} admitted {name}, "
+                f"the same {same}. The losses under two budgets add up: use one ledger, and "
+                f"do not keep a copy next to it{declare}"
             )
 
 
@@ -184,7 +186,7 @@ def similar(path: Path, table: AdmittedTable) -> list[str]:
         for other, salt in _tables(path)
     ]
     return [
-        f"{path} has a table {name}, with the same {same}: two budgets add up"
+        (f"{path} has a table {name} with the same {same}, so the losses under two budgets add up")
         for name, same in alike
         if same
     ]
@@ -207,10 +209,10 @@ def _tables(path: Path, declared: Declared = ()) -> list[tuple[AdmittedTable, st
             return []
         raise CheckError(
             Message(
-                "{error}; as long as it cannot be opened, it is not known whose people it "
-                "counts. If it holds no account of these, agt ledger admit NAME "
-                "unreadable={path} declares it in the ledger NAME ({config:agt ledger init} "
-                "takes unreadable= as well)",
+                "{error}; until it can be opened, agt cannot tell whose people it counts. If "
+                "it does not count these people, declare that in the ledger NAME with agt "
+                "ledger admit NAME unreadable={path} ({config:agt ledger init} accepts "
+                "unreadable= too)",
                 error=error,
                 path=path,
             )
@@ -281,8 +283,8 @@ class Ledger:
         """
         if path.suffix != SUFFIX:
             raise ConfigError(
-                f"ledger={path}: give it a name that ends in {SUFFIX}, by which ledgers find each "
-                "other"
+                f"ledger={path}: give it a name that ends in {SUFFIX}, because ledgers are "
+                "found by this ending"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
         place = None if head is None else head_file(head, path)
@@ -292,8 +294,8 @@ class Ledger:
             if path.exists() or path.is_symlink():
                 raise ConfigError(
                     Message(
-                        "ledger={path}: there is one already, and a budget is for good: "
-                        "{config:agt ledger show} {path}",
+                        "ledger={path}: this ledger already exists, and its budget cannot be "
+                        "changed: see {config:agt ledger show} {path}",
                         path=path,
                     )
                 )
@@ -352,8 +354,8 @@ class Ledger:
             last = ledger.book.head and SecondHead(Path(ledger.book.head), ledger.book.opening.hash)
             if last and (known := last.peek()):
                 raise ConfigError(
-                    f"lost=true: it is not lost: {last.name} is there, at entry {known.count}: "
-                    "leave lost=true out"
+                    f"lost=true: the second head is not lost, because {last.name} exists, "
+                    f"with entry {known.count}: leave lost=true out"
                 )
             ledger.move_head(head)
 
@@ -533,14 +535,14 @@ class Ledger:
             paid = self._book.debits.get(debit.entry.number)
             if paid is None or paid.entry.hash != debit.entry.hash:
                 raise ConfigError(
-                    f"ledger={self.path}: {debit.entry.head} is no debit of this ledger"
+                    f"ledger={self.path}: {debit.entry.head} is not a debit of this ledger"
                 )
             left = paid.size - paid.answered
             if len(fresh) > left:
                 raise ConfigError(
-                    f"ledger={self.path}: {len(fresh)} answers on entry {debit.entry.number}, "
-                    f"which paid for {debit.size} "
-                    f"and has {left} left"
+                    f"ledger={self.path}: {len(fresh)} answers for entry "
+                    f"{debit.entry.number}, which paid for {debit.size} and has only {left} "
+                    "left"
                 )
             if fresh:
                 first = self._book.answered + 1
@@ -620,10 +622,10 @@ class Ledger:
                     if "digest" in entry.body:
                         self._check_batch(Answered.of(entry))
                 self._check_whole(
-                    {**heads, **({"the head that was noted": known} if known else {})}
+                    {**heads, **({"the head that was given": known} if known else {})}
                 )
                 if self._store.count_answers() != self._book.answered:
-                    raise Broken("answers were added behind the ledger's back")
+                    raise Broken("answers were added by something other than agt")
             return self._book
 
     def _begun(self, bound: float) -> Book:
@@ -754,8 +756,7 @@ class Ledger:
         last = self._book.last
         if self._store.text(last.number) != last.text:
             raise Broken(
-                f"entry {last.number} is not what it was: an older copy was put in its place while "
-                "it was open"
+                f"entry {last.number} changed: an older copy replaced the ledger while it was open"
             )
 
     def _check_whole(self, known: Mapping[str, Head]) -> None:
@@ -763,7 +764,7 @@ class Ledger:
         for place, head in known.items():
             self._compare(head, place)
         if self._store.last_answer() != self._book.answered:
-            raise Broken("answers were added or taken away behind the ledger's back")
+            raise Broken("answers were added or removed by something other than agt")
 
     def _compare(self, known: Head, place: str) -> None:
         """Raise Broken unless this chain goes through a head that was known."""
@@ -773,21 +774,19 @@ class Ledger:
                 SecondHead(Path(head), "").name for _, head in self._book.heads
             }
             interrupted = (
-                "; or, if agt ledger admit head= was interrupted when it had just made that file, "
-                "nothing was "
-                "spent since: delete the file, and give that line again"
+                "; or, if agt ledger admit head= was interrupted right after it created that "
+                "file, nothing was spent since: delete the file, and type that command again"
             )
             raise Broken(
-                f"it is older than {place}: it ends at entry {last} of {known.count}. An older "
-                "copy lies in its place, or "
-                "its log (the file -wal) is lost; what was spent since would be spent again. Bring "
-                "the newest copy back"
-                f"{interrupted if never_named and known.count == last + 1 else ''}"
+                f"it is older than {place}: it ends at entry {last} of {known.count}. An "
+                "older copy replaced it, or its log (the file -wal) is lost, so what was "
+                "spent since could be spent again. Restore the newest "
+                f"copy{interrupted if never_named and known.count == last + 1 else ''}"
             )
         if not hash_of(self._store.text(known.count) or "").startswith(known.hash):
             raise Broken(
-                f"entry {known.count} is not the one that {place} knows: it was rewritten, or two "
-                "copies were used"
+                f"entry {known.count} is not the one that {place} recorded: it was "
+                "rewritten, or two copies were used"
             )
 
     def _check_counting(self, table: AdmittedTable, unit: str | None) -> None:
@@ -797,14 +796,14 @@ class Ledger:
         population, first = self.population, next(iter(self._book.tables.values()), None)
         if unit not in (None, population.unit):
             raise ConfigError(
-                f"unit={unit}: a unit of the ledger of {population.name} is {population.unit}, for "
-                "good"
+                f"unit={unit}: the unit of the ledger of {population.name} is "
+                f"{population.unit}, which cannot be changed"
             )
         if other := self._book.counted_otherwise(table):
             raise ConfigError(
-                f"ledger={self.path}: {table.name} counts {table.unit}; {other.name}, the same "
-                f"{table.shares(other)}, was "
-                f"admitted counting {other.unit}: the same people are counted one way: train with "
+                f"ledger={self.path}: {table.name} counts {table.unit}, but {other.name}, "
+                f"the same {table.shares(other)}, was admitted with {other.unit} as the "
+                "unit; the same people must be counted in one way: train with "
                 f"{other.unit.settings}"
             )
         known = unit is not None or table.unit.name == population.unit
@@ -812,10 +811,11 @@ class Ledger:
         if not known and (first is None or first.unit.column != table.unit.column):
             raise ConfigError(
                 Message(
-                    "ledger={path}: a unit is {unit}, and {name} counts {counted}: if in "
-                    "this table {meaning}, give unit='{unit}' to declare it; if not, train "
-                    "with the column that says whose record each is, {config:dataset.unit} "
-                    "(from Python: units=, or a ledger with unit='one record')",
+                    "ledger={path}: a unit is {unit}, but {name} counts {counted}: if in "
+                    "this table {meaning}, declare that with unit='{unit}'; otherwise train "
+                    "with the column that names the person of each record, "
+                    "{config:dataset.unit} (from Python: units=, or a ledger with unit='one "
+                    "record')",
                     path=self.path,
                     unit=population.unit,
                     name=table.name,
@@ -827,11 +827,10 @@ class Ledger:
     def _check_open(self, data: str) -> None:
         if number := self._book.closed.get(data):
             raise ConfigError(
-                f"ledger={self.path}: data {data} was replaced: entry {number} goes on without "
-                "records that were erased "
-                "from it, and nothing more is released with them: use the run as it was after the "
-                "erasure; other runs that "
-                "still hold them must erase them, too (agt unlearn)"
+                f"ledger={self.path}: data {data} was replaced: entry {number} continues "
+                "without records that were erased from it, and nothing more is released with "
+                "them: use the run as it is after the erasure; other runs that still contain "
+                "them must erase them too (agt unlearn)"
             )
 
     def _check_subject(self, relation: str, data: str, unit: Unit) -> None:
@@ -843,18 +842,17 @@ class Ledger:
                 or "none"
             )
             raise ConfigError(
-                f"ledger={self.path}: data {data} was not admitted (admitted: {names}): if its "
-                "units are the same people, "
-                f"each {self.population.unit}, agt ledger admit {self.path} run=FOLDER says so; if "
-                "not, they need a ledger "
+                f"ledger={self.path}: data {data} was not admitted (admitted: {names}): if "
+                f"its units are the same people, each {self.population.unit}, declare that "
+                f"with agt ledger admit {self.path} run=FOLDER; otherwise they need a ledger "
                 "of their own"
             )
         table = self._book.tables[data]
         if not unit.covers(table.unit):
             raise ConfigError(
-                f"ledger={self.path}: the run counts {unit}, and {table.name} was admitted "
-                f"counting {table.unit}: one eps "
-                f"means another thing under each: train with {table.unit.settings}"
+                f"ledger={self.path}: the run counts {unit}, but {table.name} was admitted "
+                f"with {table.unit} as the unit, and their eps cannot be added: train with "
+                f"{table.unit.settings}"
             )
 
     def _check_answer(self, number: int) -> None:
@@ -862,7 +860,7 @@ class Ledger:
         says; once a process.
         """
         if not 1 <= number <= self._book.answered:
-            raise Broken("answers were added behind the ledger's back")
+            raise Broken("answers were added by something other than agt")
         while number < self._book.batches[0].first:
             self._oldest = self._entry(*self._oldest.body["earlier"])
             self._book.batches.insert(0, Answered.of(self._oldest))
@@ -876,7 +874,7 @@ class Ledger:
         if batch.entry not in self._checked:
             if digest_of(self._store.answer_rows(batch.first, batch.size)) != batch.digest:
                 raise Broken(
-                    f"answers were edited or taken away: they are not those of entry {batch.entry}"
+                    f"answers were changed or removed: they do not match entry {batch.entry}"
                 )
             self._checked.add(batch.entry)
 

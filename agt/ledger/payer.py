@@ -221,24 +221,23 @@ class LedgerPayer:
         """
         if claim.noisy:
             raise ConfigError(
-                f"ledger={self.name}: {sentences.APART}, and a ledger adds up: release the noisy "
-                "weights alone, train "
-                "without noise to release from certificates, or give ledger=none"
+                f"ledger={self.name}: {sentences.APART}, but a ledger adds losses up: "
+                "release only the noisy weights, train without noise to release from "
+                "certificates, or give ledger=none"
             )
         if not claim.proved:
             raise ConfigError(
-                f"accounting={claim.accounting}: nothing is proved of this release, and a ledger "
-                "counts what is: use "
-                "accounting=rigorous, or give ledger=none"
+                f"accounting={claim.accounting}: the guarantee of this release is not "
+                "proved, but a ledger only counts proved guarantees: give "
+                "accounting=rigorous, or ledger=none"
             )
         people = self.people
         relation = claim.relation
         if relation.name != people.relation or relation.unit_rows < people.table.unit.rows:
             raise ConfigError(
-                f"ledger={self.name}: the release is for {claim.between}, but it would be counted "
-                "under "
-                f"relation={people.relation or 'none'} for {people.table.unit}: give the run's own "
-                "people"
+                f"ledger={self.name}: the release is for {claim.between}, but would be "
+                f"counted under relation={people.relation or 'none'} for "
+                f"{people.table.unit}: give the run's own people"
             )
 
     def questions(self, labelling: "Labelling", features: np.ndarray) -> Questions:

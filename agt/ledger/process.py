@@ -227,9 +227,9 @@ class ProcessAccount:
                 raise PrivacySumError(_search_refusal(_total(before) if before else None))
             if before and self.mode == "strict":
                 raise PrivacySumError(
-                    f"{_so_far(_total(before))}; agt.accounting('strict') refuses another release "
-                    "about any of them. Give "
-                    "ledger=agt.Ledger.open(...), which counts what is released within a budget"
+                    f"{_so_far(_total(before))}; agt.accounting('strict') refuses another "
+                    "release about any of these people. Give ledger=agt.Ledger.open(...), "
+                    "which keeps the total of releases within a budget"
                 )
             total = _total([*before, new])
             if search is not None:
@@ -280,17 +280,17 @@ def _total(noted: list[_Noted]) -> PrivacyTotal:
 
 def _so_far(total: PrivacyTotal) -> str:
     return (
-        f"this process has released about some of these people before: {total} (other processes "
-        "are not counted)"
+        f"this process has already released about some of these people: {total} (other "
+        "processes are not counted)"
     )
 
 
 def _search_refusal(total: PrivacyTotal | None) -> str:
     """Return why a private fit is refused within a search or a cross-validation."""
     advice = (
-        "the default settings are a recipe that needs no search; or search on public records, "
-        "which "
-        "declared=agt.Declared(public=True) says they are, and fit once on the private ones"
+        "the default settings are a recipe that does not need a search; or search on public "
+        "records, declared with declared=agt.Declared(public=True), and fit only once on the "
+        "private ones"
     )
     if total is None:
         return (
@@ -298,8 +298,8 @@ def _search_refusal(total: PrivacyTotal | None) -> str:
             f"each of them: {advice}"
         )
     return (
-        f"each fit of a search or a cross-validation spends its budget anew: {_so_far(total)}: "
-        f"{advice}"
+        "each fit of a search or a cross-validation spends its budget again: "
+        f"{_so_far(total)}: {advice}"
     )
 
 
@@ -398,10 +398,9 @@ class ProcessPayer:
         total = PROCESS.add(self.people, charged.guarantee, wanted)
         if total.releases > wanted:
             warnings.warn(
-                "losses add up: releases of this process about some of the same people are "
-                f"{total} together (other "
-                "processes are not counted); a ledger counts them within a budget: "
-                "ledger=agt.Ledger.open(...)",
+                "privacy losses add up: the releases of this process about some of the same "
+                f"people are {total} together (other processes are not counted); to keep the "
+                "total within a budget, give a ledger with ledger=agt.Ledger.open(...)",
                 PrivacySumWarning,
                 stacklevel=_frames_of_agt(),
             )

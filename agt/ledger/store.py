@@ -95,9 +95,8 @@ def copy_folder(seconds: float) -> Iterator[Path]:
     status = home.lstat()
     if status.st_uid != os.getuid() or status.st_mode & ~0o700 != stat.S_IFDIR:
         raise AgtError(
-            f"{home}: is not a folder of yours alone, and copies of ledgers are private: remove "
-            "it, "
-            "or name another temporary folder in TMPDIR"
+            f"{home}: this folder is also accessible to others, but copies of ledgers are "
+            "private: remove it, or give another temporary folder with TMPDIR"
         )
     with ExitStack() as held:
         with folder_alone(home, seconds):
@@ -194,8 +193,8 @@ class LedgerFile:
                     before = self._state()
                     if sum(stamp[0] for stamp in before if stamp) > shutil.disk_usage(folder).free:
                         raise Broken(
-                            f"it is larger than the room in {folder}, where a copy of it is looked "
-                            "at"
+                            f"it is larger than the free space in {folder}, where agt reads "
+                            "a copy of it"
                         )
                     for suffix, copy, stamp in zip(_FILES, copies, before, strict=True):
                         copy.unlink(missing_ok=True)
@@ -210,9 +209,9 @@ class LedgerFile:
                         return copies[0]
         except OSError as error:
             raise AgtError(
-                f"ledger={self.path}: cannot be read, or copied ({error.strerror})"
+                f"ledger={self.path}: cannot be read or copied ({error.strerror})"
             ) from None
-        raise Busy(f"ledger={self.path}: changes whenever it is read: try again")
+        raise Busy(f"ledger={self.path}: changed every time it was read: try again")
 
     @contextmanager
     def _halted(self) -> Iterator[bool]:
@@ -256,8 +255,8 @@ class LedgerFile:
         """
         if os.getpid() != self._process:
             raise AgtError(
-                f"ledger={self.path}: was opened before this process was forked: open it anew in "
-                "each process"
+                f"ledger={self.path}: was opened before this process was forked: open it "
+                "again in each process"
             )
         with self._turn, explained(self.path, self.seconds):
             yield
@@ -266,11 +265,11 @@ class LedgerFile:
     def transaction(self) -> Iterator[None]:
         """Alone among all writers; committed, and on the disk, at the end."""
         if not self._writing:
-            raise AgtError(f"ledger={self.path}: was opened for reading alone")
+            raise AgtError(f"ledger={self.path}: was opened only for reading")
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             if _identity(self.real) != self._file:
-                raise Broken("another file was put in its place while it was open: open it anew")
+                raise Broken("another file replaced it while it was open: open it again")
             yield
             self._connection.execute("COMMIT")
         except BaseException:
@@ -365,7 +364,7 @@ class LedgerFile:
         (pages,), (size,) = (self._rows(f"PRAGMA page_{name}", ())[0] for name in ("count", "size"))
         more = self.real.stat().st_size - pages * size
         if more > 0:
-            raise Broken(f"the file has {more} bytes behind its end")
+            raise Broken(f"the file has {more} extra bytes after its end")
 
     def _rows(self, question: str, values: Sequence[object]) -> list[tuple]:
         with closing(self._connection.execute(question, values)) as rows:
@@ -380,7 +379,7 @@ def making(path: Path) -> Iterator[Path]:
     The caller keeps others from the name: what lies under that of the part was left by a process
     that was killed, and is removed.
     """
-    check_local(path, "make it on a local disk")
+    check_local(path, "create it on a local disk")
     part = path.with_name(f"{path.name}.part")
     try:
         _remove(part)
@@ -426,14 +425,14 @@ def _opened(path: Path, seconds: float) -> sqlite3.Connection:
         (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
         if mode != "wal":
             raise Broken(
-                f"no write-ahead log can be kept where it lies (journal_mode is {mode}): move it "
-                "to a local disk"
+                "the file system does not support a write-ahead log (journal_mode is "
+                f"{mode}): move the ledger to a local disk"
             )
         if (
             connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
             != _tables()
         ):
-            raise Broken("its tables or triggers are not those of a ledger: somebody altered them")
+            raise Broken("its tables or triggers are not those of a ledger, so they were altered")
     except BaseException:
         connection.close()
         raise
@@ -453,8 +452,8 @@ def _check_header(path: Path) -> None:
     """Say what a file is that is no ledger, before SQLite makes a log beside it."""
     if not path.stat().st_size:
         raise CheckError(
-            f"ledger={path}: is empty: no ledger was ever there, or all of it is lost: restore a "
-            "copy"
+            f"ledger={path}: the file is empty: it was never a ledger, or the whole ledger "
+            "was lost: restore a copy"
         )
     if not os.access(path, os.R_OK):
         raise AgtError(f"ledger={path}: cannot be read (Permission denied)")
@@ -469,13 +468,14 @@ def _check_header(path: Path) -> None:
         if _primary(error) != sqlite3.SQLITE_NOTADB:
             return  # it may be whole with its log alone
         raise CheckError(
-            f"ledger={path}: is no ledger (it is no SQLite file, or its first bytes are lost)"
+            f"ledger={path}: this is not a ledger (it is not an SQLite file, or its first "
+            "bytes are lost)"
         ) from None
     if application != APPLICATION:
-        raise CheckError(f"ledger={path}: is an SQLite file of another program, and no ledger")
+        raise CheckError(f"ledger={path}: this is an SQLite file of another program, not a ledger")
     if version > FORMAT:
         raise ConfigError(
-            f"ledger={path}: is of format {version}, written by a newer agt: use that version"
+            f"ledger={path}: it has format {version}, written by a newer agt: use that version"
         )
 
 
@@ -502,23 +502,22 @@ def explained(path: Path, seconds: float) -> Iterator[None]:
         primary = _primary(error)
         if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise Busy(
-                f"ledger={path}: another process has kept it locked for {seconds:g} s; nothing was "
-                "written: is one stopped "
-                f"half-way? (fuser -v {path} lists them)"
+                f"ledger={path}: locked by another process for {seconds:g} s; nothing was "
+                "written: check whether a process is suspended while it uses the ledger "
+                f"(fuser -v {path} lists them)"
             ) from None
         if getattr(error, "sqlite_errorcode", 0) in _FULL:
             raise AgtError(
-                f"ledger={path}: no room on its disk ({error}); nothing was written: make room "
-                "there"
+                f"ledger={path}: the disk is full ({error}); nothing was written: free some space"
             ) from None
         if primary in _CLOSED:
             raise AgtError(
-                f"ledger={path}: cannot be written ({error}); nothing was written: it and its "
-                "folder must be writable, for "
-                "the log beside it"
+                f"ledger={path}: cannot be written ({error}); nothing was written: make the "
+                "file and its folder writable (the log is next to it)"
             ) from None
         if primary in _DAMAGED:
             raise CheckError(
-                f"ledger={path}: the file is damaged ({error}): restore a copy, and verify it"
+                f"ledger={path}: the file is damaged ({error}): restore a copy, and check it "
+                "with agt verify"
             ) from None
         raise AgtError(f"ledger={path}: {error}") from error

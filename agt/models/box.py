@@ -323,9 +323,9 @@ class BoxKind(CertificateKind):
             return
         if settings.ensemble.members > 1:
             raise ConfigError(
-                f"noise.epsilon: ensemble.members={settings.ensemble.members}: an ensemble answers "
-                "by vote and its "
-                "weights are not released: leave the noise out, or train one model"
+                f"noise.epsilon: ensemble.members={settings.ensemble.members}: the weights "
+                "of an ensemble are not released, because it answers by vote: leave the "
+                "noise out, or train one model"
             )
         relation.check_noise()
         relation.step_sensitivity(settings.training.clip, 1, 1.0)

@@ -59,7 +59,8 @@ class ClosedFormKind(CertificateKind):
         """Return the same settings on these public features. Raises ConfigError: they have some."""
         if self.features != FeaturesConfig():
             raise ConfigError(
-                "features: the certificate has features of its own: give them in one place"
+                "features: the certificate already has its own features: give them in one of "
+                "the two places only"
             )
         return replace(self, features=features)  # type: ignore[type-var]
 
@@ -77,8 +78,8 @@ class ClosedFormKind(CertificateKind):
         if settings.compute.device != "cpu":
             raise ConfigError(
                 Message(
-                    "{config:compute.device}={device}: certificate={name} runs on the CPU: "
-                    "use {config:compute=default}",
+                    "{config:compute.device}={device}: certificate={name} only runs on the "
+                    "CPU: use {config:compute=default}",
                     device=settings.compute.device,
                     name=self.name,
                 )
@@ -89,8 +90,9 @@ class ClosedFormKind(CertificateKind):
         if settings.noise is not None:
             raise ConfigError(
                 Message(
-                    "noise.epsilon: certificate={name} trains without noise in its steps; "
-                    "agt predict {config:mechanism=release_weights} adds it once, at the end, "
+                    "noise.epsilon: certificate={name} does not add noise to training steps: "
+                    "release the weights with agt predict "
+                    "{config:mechanism=release_weights}, which adds noise once, at the end, "
                     "and needs less",
                     name=self.name,
                 )
@@ -109,14 +111,14 @@ class ClosedFormKind(CertificateKind):
         if not settings.model.linear:
             hidden = getattr(settings.model, "hidden", None)
             shown = (
-                Message("{config:model}: a network of your own")
+                Message("{config:model}: your own network")
                 if hidden is None
                 else Message("{config:model.hidden}={hidden}", hidden=list(hidden))
             )
             raise ConfigError(
                 Message(
-                    "{shown}: certificate={name} is proved for linear heads alone (no "
-                    "hidden layers), which it trains itself: use {config:model=linear}, or "
+                    "{shown}: certificate={name} only supports linear heads (no hidden "
+                    "layers), which it trains itself: use {config:model=linear}, or "
                     "certificate=box",
                     shown=shown,
                     name=self.name,

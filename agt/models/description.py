@@ -70,8 +70,8 @@ def problem_of(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
     """
     if node["format"] not in READABLE:
         raise ConfigError(
-            f"model.json: the model was saved in format {node['format']}, and this agt reads "
-            f"format {FORMAT}"
+            f"model.json: the model was saved in format {node['format']}, but this version "
+            f"of agt reads format {FORMAT}"
         )
     kept, head = node["settings"], node["head"]
     settings = Settings(
@@ -104,7 +104,7 @@ def dataset_of(node: Mapping[str, Any], name: str) -> tuple[Dataset, int | tuple
     if declared is not None and not (type(declared) in (int, float) and declared >= 0):
         raise ValueError(f"declared_size is {declared!r}")
     if (declared is None) == (records is None):
-        raise ValueError("either declared_size or records is a number")
+        raise ValueError("exactly one of declared_size and records must be a number")
     nobody = query_records(np.empty((0, *node["shape"])))
     nobody = replace(nobody, units=nobody.ids.copy()) if node.get("units") is True else nobody
     dataset = Dataset(

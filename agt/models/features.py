@@ -216,8 +216,8 @@ def landmark_root(
             the ridge is too small.
     """
     fault = (
-        f"some of {landmarks.shape[1]} landmarks lie so close that only rounding tells them "
-        "apart. Use ridge=1e-3"
+        f"some of {landmarks.shape[1]} landmarks are too close to be distinguished in "
+        "floating point. Use ridge=1e-3"
     )
     kernel_matrix = gaussian_kernel(landmarks.T.copy(), landmarks, bandwidth)
     return inverse_root(kernel_matrix, power, ridge, fault)
@@ -260,8 +260,8 @@ class FeatureMap:
             if not (is_integer and longest < 2.0**exponent):  # NaN is neither
                 raise UnsoundError(
                     Message(
-                        "{config:certificate.features}: the {name} matrix has entries that no "
-                        "exact product can take",
+                        "{config:certificate.features}: the {name} matrix has entries that "
+                        "are too large for an exact product",
                         name=name,
                     )
                 )
@@ -387,7 +387,7 @@ class FeatureMap:
         width = int(np.prod(x.shape[1:]))
         if width != self.width:
             raise ConfigError(
-                f"inputs: a query has {width} features and the model takes {self.width}"
+                f"inputs: a query has {width} features, but the model needs {self.width}"
             )
         phi = aligned_empty((len(x), self.outputs), dtype)
         for start in range(0, len(x), _CHUNK_ROWS):
@@ -467,7 +467,7 @@ class FeatureMap:
 
     @property
     def _directions(self) -> np.ndarray:
-        assert self.projection is not None, "every map that has directions was given some"
+        assert self.projection is not None, "every map that has directions must be given some"
         return self.projection
 
 
@@ -536,8 +536,9 @@ def _whitening(
         UnsoundError: a row is not finite.
     """
     fault = (
-        f"the {len(rows)} public rows do not fill all {rows.shape[1]} directions of the features, "
-        "but whitening divides by their spread in each. Use ridge=1e-3, or more public rows"
+        f"the {len(rows)} public rows do not span all {rows.shape[1]} directions of the "
+        "features, but whitening divides by their spread in each direction. Use ridge=1e-3, "
+        "or more public rows"
     )
     return inverse_root(_covariance(rows, chunk_rows), config.whiten, config.ridge, fault)
 

@@ -83,7 +83,8 @@ class HeadConfig:
     def __post_init__(self) -> None:
         if type(self) is HeadConfig and self.encoder is not None:
             raise ValueError(
-                "encoder: this head takes none; give model=small_cnn, and its encoder's settings"
+                "encoder: this head cannot have an encoder: give model=small_cnn, and the "
+                "settings of its encoder"
             )
 
     @property
@@ -157,13 +158,16 @@ class ConvConfig(HeadConfig):
     def __post_init__(self) -> None:
         if self.encoder is not None:
             raise ValueError(
-                "encoder: this head's convolutions are trained; give model=small_cnn for a frozen "
-                "encoder"
+                "encoder: the convolutions of this head are trained: for a frozen encoder, "
+                "give model=small_cnn"
             )
         for name in ("kernels", "strides", "paddings", "pools"):
             given = len(getattr(self, name))
             if given != len(self.channels):
-                raise ValueError(f"{name}: {given} given for {len(self.channels)} channels")
+                raise ValueError(
+                    f"{name}: has {given} values, but there are {len(self.channels)} "
+                    "channels: give one for each channel"
+                )
 
     @property
     def linear(self) -> bool:
@@ -185,7 +189,7 @@ class ConvConfig(HeadConfig):
         """
         if len(shape) != 3:
             raise ConfigError(
-                "model: convolutions take images [channels, height, width], but a record has "
+                "model: convolutions need images [channels, height, width], but a record has "
                 f"shape {shape}"
             )
         windows = zip(
@@ -291,7 +295,7 @@ class CustomNetwork:
                 network = self.make()
             except Exception as error:  # whatever the user's code raises is about that code
                 raise ConfigError(
-                    f"model: {self.origin} cannot be made: {type(error).__name__}: {error}"
+                    f"model: {self.origin} cannot be created: {type(error).__name__}: {error}"
                 ) from error
         plain_network = _check_plain(network, self.origin).to(dtype)
         try:
@@ -299,12 +303,13 @@ class CustomNetwork:
                 outputs = plain_network(torch.zeros(1, *shape, dtype=dtype))
         except RuntimeError as error:
             raise ConfigError(
-                f"model: {self.origin} takes no records of shape {shape}: {error}"
+                f"model: {self.origin} cannot be applied to records of shape {shape}: {error}"
             ) from None
         if outputs.dim() != 2:
             raise ConfigError(
-                f"model: {self.origin} makes outputs of shape {tuple(outputs.shape[1:])} from a "
-                f"record of shape {shape}, but it has to make one row. Put an nn.Flatten() in front"
+                f"model: {self.origin} returns outputs of shape {tuple(outputs.shape[1:])} "
+                f"for a record of shape {shape}, but must return one row. Add an "
+                "nn.Flatten() at the beginning"
             )
         return plain_network
 
@@ -328,7 +333,9 @@ def head_from_config(node: object) -> HeadBuilder:
     if hasattr(target, "__dataclass_fields__") and hasattr(target, "build"):
         return validate(target, settings, "model")
     if not callable(target):
-        raise ConfigError(f"model._target_: '{name}' is no function that returns an nn.Sequential")
+        raise ConfigError(
+            f"model._target_: '{name}' is not a function that returns an nn.Sequential"
+        )
     return CustomNetwork(partial(target, **settings), f"model._target_={name}")
 
 
@@ -410,8 +417,9 @@ def _check_plain(network: object, origin: str) -> nn.Sequential:
     """
     if type(network) is not nn.Sequential:
         raise ConfigError(
-            f"model: {origin} is of the type {type(network).__name__}: bounds pass through an "
-            "nn.Sequential, layer by layer, and cannot see what another module's forward() does"
+            f"model: {origin} has the type {type(network).__name__}, but bounds are computed "
+            "for an nn.Sequential, layer by layer, because agt cannot analyse the forward() "
+            "of another module"
         )
     rules_for(network)
     for name, layer in network.named_modules(remove_duplicate=False):
@@ -420,24 +428,26 @@ def _check_plain(network: object, origin: str) -> nn.Sequential:
         if "forward" in attributes or has_hooks:
             culprit = f"layer {name}" if name else "the whole"
             raise ConfigError(
-                f"model: {culprit} has hooks, or a forward() of its own, which no bound rule "
-                "covers. Remove them"
+                f"model: {culprit} has hooks or its own forward(), for which there is no "
+                "bound rule. Remove them"
             )
     for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
             raise ConfigError(
-                f"model: {name} is frozen (requires_grad=False), but all of a head is trained. Put "
-                "frozen layers in front of it, and give their outputs as features"
+                f"model: {name} is frozen (requires_grad=False), but a head is always "
+                "trained as a whole. Leave frozen layers out of it, and give their outputs "
+                "as features"
             )
         if parameter._backward_hooks or not parameter.is_floating_point():
             raise ConfigError(
-                f"model: {name} has hooks, or is no real number: no bound rule covers it"
+                f"model: {name} has hooks, or is not a real number, so there is no bound "
+                "rule for it"
             )
     parameters = list(network.parameters())
     if len({parameter.data_ptr() for parameter in parameters}) < len(parameters):
         raise ConfigError(
-            "model: two parameters share memory, but training would update each by itself. Give "
-            "each its own memory"
+            "model: two parameters share memory, but training would change them separately. "
+            "Give each its own memory"
         )
     _check_described(network)
     return network
@@ -455,7 +465,7 @@ def _check_described(network: nn.Sequential) -> None:
         again = from_layers(json.loads(json.dumps(describe_layers(network))))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(
-            f"model: a layer has a setting that is no plain number or word ({error})"
+            f"model: a layer has a setting that is not a plain number or word ({error})"
         ) from None
     shapes = {name: tensor.shape for name, tensor in network.state_dict().items()}
     described = {name: tensor.shape for name, tensor in again.state_dict().items()}
@@ -464,5 +474,6 @@ def _check_described(network: nn.Sequential) -> None:
     if different or None in network._modules.values():
         culprit = different[0] if different else "a layer that is None"
         raise ConfigError(
-            f"model: {culprit} is not what the layers' settings make: no bound rule covers it"
+            f"model: {culprit} differs from what the settings of the layers create, so there "
+            "is no bound rule for it"
         )

@@ -130,8 +130,7 @@ class CertificateKind:
             ConfigError: the kind takes no public features, or has some already.
         """
         raise ConfigError(
-            "features: public features stand in front of a linear head: use certificate=stability, "
-            "network=()"
+            "features: public features need a linear head: use certificate=stability and network=()"
         )
 
     def with_learner(self, learner: Any) -> tuple["CertificateKind", Learner | None]:
@@ -147,8 +146,8 @@ class CertificateKind:
             ConfigError: the kind has no members whose learner could be chosen.
         """
         raise ConfigError(
-            f"learner={learner!r}: certificate={self.name} has no members to choose: use "
-            "certificate=votes"
+            f"learner={learner!r}: certificate={self.name} does not have members with a "
+            "learner: use certificate=votes"
         )
 
     def import_learner(self) -> Learner | None:
@@ -304,16 +303,16 @@ class CertificateKind:
         sums.
         """
         raise ConfigError(
-            f"mechanism={mechanism}: certificate={self.name} trains no head whose problem could be "
-            "solved anew: train with certificate=erm"
+            f"mechanism={mechanism}: certificate={self.name} does not train a head whose "
+            "optimisation problem can be solved again: train with certificate=erm"
         )
 
     def check_tilted(self, mechanism: str) -> None:
         """Raise ConfigError where a mechanism may not add a random linear term to the objective."""
         raise ConfigError(
             Message(
-                "mechanism={mechanism}: certificate={name} has no minimiser that a random "
-                "linear term could move: train with certificate=erm, or use "
+                "mechanism={mechanism}: certificate={name} does not have a minimiser that a "
+                "random linear term could change: train with certificate=erm, or use "
                 "{config:mechanism=release_weights}",
                 mechanism=mechanism,
                 name=self.name,
@@ -355,7 +354,7 @@ class CertificateKind:
         Raises:
             ConfigError: the kind has no method of its own, or a file is damaged.
         """
-        raise ConfigError(f"certificate={self.name} keeps nothing that a removal starts from")
+        raise ConfigError(f"certificate={self.name} does not store what a removal starts from")
 
     def removal_promise(self, reader: "FileReader", spent: float) -> "Promise":
         """Return what may be promised of a state of a run whose removals have left such an error.
@@ -363,7 +362,7 @@ class CertificateKind:
         Raises:
             ConfigError: as ``removal_bounds``.
         """
-        raise ConfigError(f"certificate={self.name} keeps nothing that a removal starts from")
+        raise ConfigError(f"certificate={self.name} does not store what a removal starts from")
 
     @property
     def noise(self) -> Literal["none", "seeded", "drawn"]:

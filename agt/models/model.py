@@ -251,7 +251,8 @@ class Trained:
     def with_draws(self, problem: Problem) -> Model:
         """Raise ConfigError: no draws are kept."""
         raise ConfigError(
-            f"certificate={self.settings.certificate.name} keeps no draws of its training"
+            f"certificate={self.settings.certificate.name} does not store the random draws "
+            "of its training"
         )
 
     def with_problem(self, problem: Problem) -> Self:
@@ -273,8 +274,8 @@ class Trained:
         """Raise ConfigError: nothing bounds its margins."""
         raise ConfigError(
             Message(
-                "{config:ensemble.vote}=margins: nothing bounds the margins of "
-                "certificate={name}: use {config:ensemble.vote}=labels",
+                "{config:ensemble.vote}=margins: the margins of certificate={name} have no "
+                "bounds: use {config:ensemble.vote}=labels",
                 name=self.settings.certificate.name,
             )
         )

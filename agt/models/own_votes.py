@@ -185,9 +185,9 @@ class OwnVotesModel(Votes):
         if self.settings.learner is None:
             raise ConfigError(
                 Message(
-                    "{config:certificate.learner}: {learner} is known by its name alone here, "
-                    "and what a record names is not imported: agt train takes it from its "
-                    "own line, agt.fit from learner=",
+                    "{config:certificate.learner}: {learner} is only known by its name here, "
+                    "and code named in a record is not imported: give it in the command line "
+                    "of agt train, or as learner= of agt.fit",
                     learner=self.config.learner["_target_"],
                 )
             )
@@ -233,10 +233,10 @@ class OwnVotesModel(Votes):
         if new and not self.members:
             raise ConfigError(
                 Message(
-                    "{unknown} of {queries} queries were not asked when the model was made: "
-                    "of its learner votes are kept and no members, so that it answers the "
-                    "{saved} queries that it has seen and no others (a run's test "
-                    "records: {config:dataset.test}; a map of the plane asks more: "
+                    "{unknown} of {queries} queries are new, but of this model only the "
+                    "votes of its learners are stored, not the members, so it can only "
+                    "answer the {saved} queries that were given in training (a run's test "
+                    "records: {config:dataset.test}; a map of the plane needs more queries: "
                     "map_resolution=0)",
                     unknown=len(new),
                     queries=len(digests),
@@ -279,7 +279,10 @@ class OwnVotesModel(Votes):
         members = untrained.farthest
         count = reader.json(CONSTANTS).get("queries")
         if type(count) is not int or count < 0:
-            raise UnsoundError(f"{reader.folder}/{CONSTANTS}: queries is {count!r}: train again")
+            raise UnsoundError(
+                f"{reader.folder}/{CONSTANTS}: queries is {count!r}, which is not valid: train "
+                "again"
+            )
         byte = torch.zeros((), dtype=torch.uint8)
         label = torch.zeros((), dtype=torch.int16)
         expected = {"queries": byte.expand(count, 32), "votes": label.expand(members, count)}
@@ -289,7 +292,9 @@ class OwnVotesModel(Votes):
         votes = tensors["votes"].numpy()
         raised = tensors["raised"].numpy()
         if not ((votes >= 0) & (votes < problem.classes)).all() or raised.max(initial=0) > 1:
-            raise UnsoundError(f"{reader.folder}/{BALLOTS}: a vote is for no class: train again")
+            raise UnsoundError(
+                f"{reader.folder}/{BALLOTS}: a vote is for a class that does not exist: train again"
+            )
         ballots = {}
         for digest, votes_on_query in zip(digests, votes.T, strict=True):
             ballots[digest.tobytes()] = votes_on_query
@@ -373,7 +378,8 @@ class OwnVotesKind(VotingKind):
     def __post_init__(self) -> None:
         if not isinstance(self.learner.get("_target_"), str):
             raise ValueError(
-                "learner: give ridge, logistic, or the learner's own name in learner._target_"
+                "learner: give ridge, logistic, or the full name of your own learner in "
+                "learner._target_"
             )
 
     @classmethod

@@ -132,7 +132,7 @@ class Portable:
             ValueError: the weights are a simulation's.
         """
         if released.simulated:
-            raise ValueError("a simulation is no release")
+            raise ValueError("a simulation is not a release")
         kept = {key: value for key, value in source.items() if key not in AT_HOME}
         if "path" in kept:
             kept["path"] = PurePath(str(kept["path"])).name
@@ -242,19 +242,19 @@ class Portable:
             version = shelf.json(CLAIM).get("agt") if node["format"] == SHRUNK else None
             if version not in (None, __version__):  # anybody may have written it
                 raise Superseded(
-                    f"release={shelf.folder}: made with mechanism.shrink=true by agt {version!r}, "
-                    "as this "
-                    "version does not answer: use that version"
+                    f"release={shelf.folder}: made with mechanism.shrink=true by agt "
+                    f"{version!r}, which this version does not support: use that version"
                 )
             if node["format"] != FORMAT:
                 raise ValueError(
-                    f"{RELEASE} is of format {node['format']}; this agt reads {FORMAT}"
+                    f"{RELEASE} has format {node['format']}, but this version of agt reads "
+                    f"format {FORMAT}"
                 )
             matrices = unpacked(shelf.read(WEIGHTS))
             weight = matrices.pop("weight")
             bare = FeatureMap(validate(FeaturesConfig, node["features"], "features"), node["width"])
             if bare.shapes != {name: matrix.shape for name, matrix in matrices.items()}:
-                raise ValueError(f"matrices of other shapes than {RELEASE} says")
+                raise ValueError(f"the shapes of the matrices differ from those in {RELEASE}")
             features = bare.with_matrices(matrices)
             if (
                 weight.ndim != 2
@@ -262,15 +262,15 @@ class Portable:
                 or weight.dtype != np.float64
                 or not np.isfinite(weight).all()
             ):
-                expected = f"features and width = {node['width']} make {features.outputs} columns"
+                expected = f"features and width = {node['width']} give {features.outputs} columns"
                 raise ValueError(
-                    f"weights of shape {weight.shape} and type {weight.dtype}; {expected}"
+                    f"the weights have shape {weight.shape} and type {weight.dtype}; {expected}"
                 )
             _check_described(node, len(weight))
         except (ValueError, TypeError, KeyError, AttributeError, IndexError, MemoryError) as error:
-            what = str(error) or "it takes more memory than there is"
+            what = str(error) or "it needs more memory than this machine has"
             raise ConfigError(
-                f"release={shelf.folder}: cannot be read ({what}): made by another version?"
+                f"release={shelf.folder}: cannot be read ({what}); perhaps another version wrote it"
             ) from None
         noise = node["noise"]
         return cls(
@@ -321,11 +321,11 @@ class Portable:
         """The claim, and how to answer from the weights."""
         formula = self.formula
         lines = VECTOR_LINES if "vectors" in formula else TABLE_LINES
-        alone = f"With NumPy and nothing else, from this folder:\n\n```python\n{lines}```\n"
+        alone = f"With only NumPy, from this folder:\n\n```python\n{lines}```\n"
         if not formula:
             alone = (
-                "The features of this release are made by agt alone: plain NumPy does not do "
-                "here.\n"
+                "Only agt can compute the features of this release, so NumPy is not enough "
+                "to use it.\n"
             )
         said = "\n".join(f"- {line}" for line in self.words)
         return README_TEXT.format(name=self.name, words=said, alone=alone)
@@ -352,8 +352,8 @@ def unpacked(content: bytes) -> dict[str, np.ndarray]:
                 e.compress_type not in (ZIP_STORED, ZIP_DEFLATED) for e in entries
             ):
                 raise ValueError(
-                    f"{WEIGHTS} would unpack to {size:,} bytes, or is packed in an odd way: it is "
-                    "not read"
+                    f"{WEIGHTS} was not read, because it would unpack to {size:,} bytes, or "
+                    "is packed in an unusual way"
                 )
             for entry in entries:
                 # asked for all of it at once it would unpack whatever is there
@@ -362,7 +362,7 @@ def unpacked(content: bytes) -> dict[str, np.ndarray]:
                         file.read(entry.file_size)
                     )
     except (BadZipFile, ZlibError, NotImplementedError, RuntimeError, OSError, EOFError) as error:
-        raise ValueError(f"{WEIGHTS} is no npz: {error}") from None
+        raise ValueError(f"{WEIGHTS} is not a valid npz file: {error}") from None
     return arrays
 
 
@@ -372,7 +372,7 @@ def _plain_array(content: bytes) -> np.ndarray:
     """
     head = _NPY.match(content)
     if head is None:
-        raise ValueError(f"{WEIGHTS} holds what is no array of numbers")
+        raise ValueError(f"{WEIGHTS} contains something that is not an array of numbers")
     dtype, transposed, shape = (part.decode() for part in head.groups())
     sizes = tuple(int(size) for size in shape.split(",") if size.strip())
     flat = np.frombuffer(content, dtype, offset=head.end())
@@ -391,22 +391,25 @@ def _check_described(node: Mapping[str, Any], rows: int) -> None:
         node["noise"],
     )
     if not node["words"] or not all(isinstance(text, str) for text in texts):
-        raise ValueError("name, classes and words are no text")
+        raise ValueError("name, classes and words must be text")
     if not all(text.isprintable() for text in texts):
-        raise ValueError("words that no terminal should be sent")
+        raise ValueError("words contain control characters, which must not be sent to a terminal")
     if rows != len(node["classes"]) and (rows, len(node["classes"])) != (1, 2):
-        raise ValueError(f"{len(node['classes'])} classes, and weights of {rows}")
+        raise ValueError(f"there are {len(node['classes'])} classes, but weights of {rows}")
     numbers = all(type(number) in (int, float) and isfinite(number) for number in noise.values())
     mechanism = node.get("mechanism", drawn_by(noise))
     if not isinstance(mechanism, str) or not mechanism.isidentifier():
-        raise ValueError(f"mechanism is {mechanism!r}, no name")
+        raise ValueError(f"mechanism is {mechanism!r}, which is not a name")
     known = set(noise) <= _NOISE
     if "mechanism" in node:  # which agt may never have heard of
         known = all(map(str.isidentifier, noise)) and not _ANSWER_METRICS & set(noise)
     if not {"sigma", "step"} <= set(noise) or not known or not numbers:
-        raise ValueError("noise is described by other numbers")
+        raise ValueError("noise must have the numbers sigma and step, and no unknown ones")
     if node["dtype"] not in ("float32", "float64") or not isinstance(node["source"], Mapping):
-        raise ValueError(f"dtype is {node['dtype']}, its source {type(node['source']).__name__}")
+        raise ValueError(
+            f"dtype is {node['dtype']} (must be float32 or float64), and source is of "
+            f"type {type(node['source']).__name__} (must be a mapping)"
+        )
 
 
 def check_printable(dataset: Dataset, words: Sequence[str]) -> None:
@@ -421,9 +424,8 @@ def check_printable(dataset: Dataset, words: Sequence[str]) -> None:
     )
     if odd is not None:
         raise ConfigError(
-            f"{odd!r} has control characters, and nobody could read the release: rename the class, "
-            "column or "
-            "dataset, and train again"
+            f"{odd!r} has control characters, which would make the release unreadable: "
+            "rename the class, column or dataset, and train again"
         )
 
 
@@ -436,23 +438,19 @@ def _check_no_formulas(portable: Portable, folder: Path) -> None:
     ]
     if runs:
         raise ConfigError(
-            f"release={folder}: a spreadsheet would take the class {runs[0]!r} for a formula: if "
-            "you trust it, give "
-            "digest=sha256:... as whoever published the release told you"
+            f"release={folder}: a spreadsheet program would interpret the class {runs[0]!r} "
+            "as a formula: if you trust it, give digest=sha256:... as the publisher of the "
+            "release gave it to you"
         )
 
 
-README_TEXT = """# Released weights: {name}
-
-{words}
-
-Answers from these weights spend nothing more, however many. To label the rows of a file of queries:
-
-    agt predict release=THIS_FOLDER inputs=queries.csv
-
-{alone}
-Every file's hash is in `manifest.json`; the hash of that file is the digest of this release.
-"""
+README_TEXT = (
+    "# Released weights: {name}\n\n{words}\n\nAnswers from these weights do not spend "
+    "any more budget, however many there are. To label the rows of a file of "
+    "queries:\n\n    agt predict release=THIS_FOLDER inputs=queries.csv\n\n{alone}\nThe "
+    "hash of every file is in `manifest.json`; the hash of that file is the digest of "
+    "this release.\n"
+)
 _LABEL = """\
     f = w @ np.append(x / max(np.linalg.norm(x), r["radius"], 1e-300), r["bias"])
     print(r["classes"][int(f[0] > 0) if len(f) == 1 else f.argmax()])

@@ -62,12 +62,12 @@ from agt.unlearning.newton import (
 from agt.unlearning.promise import Promise, Removal, RemovalBudget
 from agt.unlearning.sentences import Remark, Value
 
-_PROVED = "records can be removed later: what is served is then"
+_PROVED = "records can be removed later: the weights that are used for answers are then"
 _PREDICTED = (
-    "not proved, as a seed makes the noise: records can be removed later; with noise that nobody "
-    "can predict the model would then be"
+    "not proved, because the noise comes from a seed: records can be removed later; with "
+    "unpredictable noise the model would then be"
 )
-SEEDED = "SIMULATION: the noise comes from certificate.seed={seed}, so that it hides nothing"
+SEEDED = "SIMULATION: the noise comes from certificate.seed={seed}, so it does not hide anything"
 STATE = "removal.safetensors"
 NUMBERS = "removal.json"
 _MATRICES = ("weight", "tilt", "noise", "reference", "hessian", "gram")
@@ -225,19 +225,19 @@ class RemovalModel(LinearModel):
         # Weights after a removal, and weights of a new training, are each that near the minimiser.
         distance = upward(next_up(2 * self.config.tolerance / strength))
         return (
-            f"records can be removed later: the weights are then within {distance} (l2) of those "
-            "that training without them gives; least squares, and no noise is needed",
+            f"records can be removed later: the weights are then within {distance} (l2) of "
+            "those of training without them; for least squares, this needs no noise",
         )
 
     def _sentences_on_noise_in_loss(self) -> tuple[str, ...]:
         closeness = self._closeness()
         spread = f"of standard deviation {self.config.sigma:g} in every coordinate"
         return (
-            "not proved: as published, records can be removed later and the model is then "
-            f"{closeness}",
-            f"their error is to be hidden by a random linear term in the loss, {spread}; the "
-            "published proof takes the error for independent of that term, and the weights depend "
-            "on it: certificate.masking=output is proved",
+            "not proved here: records can be removed later; the paper claims that the "
+            f"model is then {closeness}",
+            f"a random linear term in the loss, {spread}, should hide their error; the "
+            "published proof assumes that the error is independent of that term, but the "
+            "weights depend on the term: certificate.masking=output is proved",
         )
 
     def _sentences_on_noise_on_weights(self) -> tuple[str, ...]:
@@ -247,18 +247,19 @@ class RemovalModel(LinearModel):
         lattice_step = step_of(self.config.sigma)
         return (
             f"{lead} {self._closeness()}",
-            f"their error is hidden by noise on the weights that are served, {spread}: drawn "
-            f"exactly, rounded to multiples of {lattice_step:.3g}, and drawn anew at each update",
-            "the weights without noise stay in the run's folder: of these nothing but a distance "
-            "is promised",
+            "their error is hidden by noise on the weights that are used for answers, "
+            f"{spread}: drawn exactly, rounded to multiples of {lattice_step:.3g}, "
+            "and drawn again at each update",
+            "the weights without noise stay in the run's folder, and for them only the "
+            "distance is guaranteed",
         )
 
     def _closeness(self) -> str:
         """Return how close the model after a removal is to a new training, and while what holds."""
         return (
             f"({self.config.eps:g}, {self.config.delta:g})-close to one trained without them, as "
-            f"long as the removals' error stays below {self.budget:.4g} (gradient norm), of which "
-            f"the optimiser left {self.state.residual:.2g}"
+            f"long as the error of the removals stays below {self.budget:.4g} (gradient norm), of "
+            f"which the optimiser already uses {self.state.residual:.2g}"
         )
 
 
@@ -340,16 +341,16 @@ def _read_state(
         ) from None
     if not np.array_equal(noise, state.noise):
         raise UnsoundError(
-            f"{reader.folder}/{MODEL}: the weights served are not those of {STATE}: train again"
+            f"{reader.folder}/{MODEL}: the weights used for answers differ from those in "
+            f"{STATE}: train again"
         )
     objective = build_removal_problem(config, problem, features, state.tilt).objective
     for name, implied in (("loss", objective.loss), ("strength", objective.strength)):
         stored = numbers.get(name)
         if stored != implied:
             raise UnsoundError(
-                f"{reader.folder / NUMBERS}: {name} is {stored} and the run's "
-                f"configuration implies {implied}: train "
-                "again"
+                f"{reader.folder / NUMBERS}: {name} is {stored}, but the run's "
+                f"configuration implies {implied}: train again"
             )
     return state
 
@@ -366,7 +367,8 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
     regularised_by = "weight_decay"
     own_erasure = "newton"
     retraining_refusal = Message(
-        "certificate=removal draws noise: {config:agt unlearn} removes records from such a run"
+        "certificate=removal would draw new noise in another training: remove records from "
+        "such a run with {config:agt unlearn}"
     )
 
     @property
@@ -400,9 +402,9 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         if settings.ensemble.members > 1:
             raise ConfigError(
                 Message(
-                    "{config:ensemble.members}={members}: certificate=removal removes records "
-                    "from one head; an ensemble trains the members that had them again, "
-                    "whatever its certificate: use {config:ensemble.members}=1, or "
+                    "{config:ensemble.members}={members}: certificate=removal removes "
+                    "records from a single head, while an ensemble always trains the "
+                    "affected members again: use {config:ensemble.members}=1, or "
                     "certificate=erm",
                     members=settings.ensemble.members,
                 )
@@ -446,7 +448,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
     def check_solved_anew(self, mechanism: str) -> None:
         """Raise ConfigError: the head has noise of its own, so no mechanism may solve it anew."""
         raise ConfigError(
-            f"mechanism={mechanism}: certificate=removal has noise of its own: train with "
+            f"mechanism={mechanism}: certificate=removal has its own noise: train with "
             "certificate=erm"
         )
 
@@ -526,8 +528,8 @@ def _removal_model(model: Model) -> RemovalModel:
     """
     if not isinstance(model, RemovalModel):
         raise ConfigError(
-            f"certificate={model.problem.settings.certificate.name} keeps nothing that a removal "
-            "starts from"
+            f"certificate={model.problem.settings.certificate.name} does not store what a "
+            "removal starts from"
         )
     return model
 

@@ -118,9 +118,9 @@ def read_boxes(shelf: FileReader, ks: tuple[int, ...], like: Tensors) -> Box:
     grid = {bounds_file(k).removeprefix(f"{BOUNDS}/") for k in ks}
     for name in sorted(shelf.names(BOUNDS) ^ grid):
         why = (
-            "missing, and the run's grid has this k"
+            "missing, although the run's grid has this k"
             if name in grid
-            else "of no k of the run's grid"
+            else "not for any k of the run's grid"
         )
         raise ConfigError(
             f"run={shelf.folder}: {BOUNDS}/{name} is {why}; restore it, or train again"
@@ -155,9 +155,8 @@ def check_constants(shelf: FileReader, name: str, now: Mapping[str, object]) -> 
     for key in now.keys() | then.keys():
         if now.get(key) != then.get(key):
             raise UnsoundError(
-                f"{shelf.folder}/{name}: {key} is {then.get(key)} and the run's configuration "
-                "implies "
-                f"{now.get(key)}: train again"
+                f"{shelf.folder}/{name}: {key} is {then.get(key)}, but the run's "
+                f"configuration implies {now.get(key)}: train again"
             )
 
 
@@ -190,16 +189,19 @@ def read_tensors(
     for key, value in metadata.items():
         if said.get(key) != value:
             raise UnsoundError(
-                f"{path}: its header says {key} = {said.get(key)}, expected {value}; train again"
+                f"{path}: its header says {key} = {said.get(key)}, but should say {value}: "
+                "train again"
             )
     if tensors.keys() != like.keys():
-        raise UnsoundError(f"{path}: holds {sorted(tensors)}, expected {sorted(like)}; train again")
+        raise UnsoundError(
+            f"{path}: contains {sorted(tensors)}, but should contain {sorted(like)}: train again"
+        )
     for key, tensor in tensors.items():
         expected = like[key]
         if tensor.shape != expected.shape or tensor.dtype != expected.dtype:
             raise UnsoundError(
-                f"{path}: {key} is {tensor.dtype} {tuple(tensor.shape)}, "
-                f"expected {expected.dtype} {tuple(expected.shape)}; train again"
+                f"{path}: {key} is {tensor.dtype} {tuple(tensor.shape)}, but should be "
+                f"{expected.dtype} {tuple(expected.shape)}: train again"
             )
         if bool((~torch.isfinite(tensor) if finite else torch.isnan(tensor)).any()):
             raise UnsoundError(f"{path}: {key} is NaN or infinite; train again")

@@ -79,10 +79,11 @@ class VotingKind(ClosedFormKind):
             raise ConfigError(
                 Message(
                     "{config:ensemble.members}={members} {config:ensemble.vote}={vote}: "
-                    "certificate=votes counts labels of many small members: give the "
-                    "declared size, of which the recipe takes one member for 100 records "
-                    "({config:dataset.declared_size}=N), or {config:ensemble.members}=T, a "
-                    "public constant, and {config:ensemble.vote}=labels",
+                    "certificate=votes counts the labels of many small members: give the "
+                    "declared size with {config:dataset.declared_size}=N (the recipe then "
+                    "uses one member for every 100 records), or give "
+                    "{config:ensemble.members}=T, a public constant, with "
+                    "{config:ensemble.vote}=labels",
                     members=ensemble.members,
                     vote=ensemble.vote,
                 )
@@ -92,8 +93,8 @@ class VotingKind(ClosedFormKind):
         """Raise ConfigError where there are more classes than a stored vote can name."""
         if classes > MAX_CLASSES:
             raise ConfigError(
-                f"certificate=votes: {classes:,} classes are more than the {MAX_CLASSES:,} that a "
-                "vote names"
+                f"certificate=votes: the data set has {classes:,} classes, but a vote "
+                f"supports at most {MAX_CLASSES:,}"
             )
 
 

@@ -194,8 +194,8 @@ def _invert(matrix: np.ndarray) -> np.ndarray:
         inverse: np.ndarray = cho_solve(factor, np.eye(len(matrix)), check_finite=False)
     except LinAlgError:
         raise UnsoundError(
-            "the Hessian is not positive definite in floating point: training.weight_decay is too "
-            "small for this data"
+            "training.weight_decay is too small for this data, because the Hessian is not "
+            "positive definite in floating point: give a larger one"
         ) from None
     return inverse
 
@@ -347,7 +347,8 @@ class RemovableHead:
         remaining_count = self.count - len(features)
         if remaining_count < 0 or (remaining is not None and len(remaining) != remaining_count):
             raise ValueError(
-                f"{len(features)} records cannot be removed of {self.count} with these others left"
+                f"{len(features)} of {self.count} records cannot be removed while these "
+                "other records stay"
             )
         removed = np.ascontiguousarray(features, dtype=np.float64)
         check_norms(removed)
@@ -376,7 +377,7 @@ class RemovableHead:
             ValueError: another number of records than remain.
         """
         if len(features) != self.count:
-            raise ValueError(f"{len(features)} records are given, and {self.count} are left")
+            raise ValueError(f"{len(features)} records were given, but {self.count} are left")
         self.residual = math.inf
         best_weight = self.weight
         for _ in range(MAX_POLISHING_STEPS):
@@ -481,7 +482,7 @@ class RemovableHead:
         after = (before + force.error + solved + curved) * COVER + SQUARE_UNDERFLOW_ALLOWANCE
         if not math.isfinite(after):
             raise UnsoundError(
-                "a bound on the residual is not finite: nothing is removed; train again"
+                "a bound on the residual is not finite, so nothing was removed: train again"
             )
         self.weight = moved
         self.residual = after

@@ -56,7 +56,9 @@ class Promise:
                 f"within={self.within}: a distance can be promised only with exact=true"
             )
         if self.exact and (self.eps or self.delta):
-            raise ConfigError(f"({self.eps}, {self.delta}) is no guarantee of exactness")
+            raise ConfigError(
+                f"eps={self.eps} and delta={self.delta} cannot be given together with exactness"
+            )
 
     @property
     def proved(self) -> bool:

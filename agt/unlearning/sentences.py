@@ -20,170 +20,199 @@ TEMPLATES: dict[str, str] = {
     IN_WORDS: "{text}",
     # What is promised of training again.
     "retrained": (
-        "the model is what training without the erased records gives: trained from scratch on "
-        "those that remain, bit for bit what the same program makes of them on this machine"
+        "the model is the result of training without the erased records: it was trained from "
+        "scratch on the remaining records, and is bit-identical to what the same program "
+        "computes from them on this machine"
     ),
     "retrained_with_noise": (
-        "the model is what training without the erased records gives: trained from scratch on "
-        "those that remain, with noise drawn anew: its distribution is the same"
+        "the model is a result of training without the erased records: it was trained from "
+        "scratch on the remaining records with newly drawn noise, so it has the same "
+        "distribution"
     ),
     "keys_recorded": (
-        "its seed and keys are those that the run recorded, so that requests may have followed "
-        "from what they did"
+        "its seed and keys are those that the run recorded, so requests may depend on what "
+        "these seeds and keys led to"
     ),
     "keys_drawn_anew": (
-        "its seed and keys were drawn anew by the operating system after the last request (Gupta "
-        "et al. 2021)"
+        "its seed and keys were newly drawn by the operating system after the last request "
+        "(Gupta et al. 2021)"
     ),
-    "draws_nothing": "it draws nothing, neither a seed nor keys of hashes: it is a function of the "
-    "records that remain",
-    "draws_only_noise": "it draws nothing but its noise, anew and by the operating system: no seed "
-    "and no keys of hashes",
+    "draws_nothing": (
+        "training uses no randomness, neither a seed nor keys of hashes, so it is a "
+        "function of the remaining records"
+    ),
+    "draws_only_noise": (
+        "training uses no randomness except its noise, which was newly drawn by the "
+        "operating system: no seed and no keys of hashes"
+    ),
     "members_kept": (
-        "the model is what training without the erased records gives: members whose shard lost "
-        "none were kept, the others were trained again"
+        "the model is the result of training without the erased records: members whose shard "
+        "lost no record were kept, and the others were trained again"
     ),
     "shards_by_recorded_key": (
-        "shards are keyed hashes of ids, by the key that the run recorded: whoever knows it, or "
-        "saw answers, may have chosen whom to erase by shard; fresh=true deals everybody anew"
+        "shards are keyed hashes of ids, under the key that the run recorded: anyone who "
+        "knows the key, or saw answers, may have chosen by shard whom to erase; fresh=true "
+        "assigns all records to shards again"
     ),
     # What is promised while a request waits.
     "answers_as_retrained": (
-        "every label that is given is the one that training again without them gives, with the "
-        "same settings, seeds and public constants: its stable distance says so of every set of "
-        "so many people at once, whoever chose them and after whichever answers"
+        "every label that is given is the one that training again without them gives, with "
+        "the same settings, seeds and public constants: its stable distance guarantees this "
+        "for every set of so many people at once, whoever chose them, even after seeing "
+        "answers"
     ),
     "others_abstain": (
-        "other queries abstain until the next update. Which ones do depends on the records, those "
-        "that are to go among them, and whoever asks sees it: abstaining itself is not private, "
-        "and private releases are refused until then"
+        "other queries are not answered until the next update. Which queries these are "
+        "depends on the records, including those to be erased, and everyone who asks can see "
+        "it, so leaving queries unanswered is not private; private releases are refused "
+        "until then"
     ),
     "state_still_holds": (
-        "the model, its certificates and figures still hold what is to be erased: they stay with "
-        "the data owner, and the next update replaces them"
+        "the model, its certificates and its figures still contain what is to be erased, so "
+        "they must stay with the data owner; the next update replaces them"
     ),
     # What is promised of a Newton step.
     "near_retrained": (
-        "the weights are within {within:upward} (l2, all outputs) of those that training without "
-        "the erased records gives: exact up to that distance, and not bit for bit"
+        "the weights are within {within:upward} (l2, all outputs) of those of training "
+        "without the erased records, so they are exact up to that distance, but not "
+        "bit-identical"
     ),
     "near_minimiser": (
-        "least squares: they are within {distance:upward} of the exact minimiser on the records "
-        "that are left, and training stops within {retrained:upward} of it"
+        "least squares: they are within {distance:upward} of the exact minimiser on the "
+        "remaining records, and training again would stop within {retrained:upward} of it"
     ),
-    "near_minimiser_as_recorded": "the weights are within their recorded bound of the minimiser "
-    "without the records",
+    "near_minimiser_as_recorded": (
+        "the weights are within their recorded bound of the minimiser without the erased records"
+    ),
     "close": (
-        "the model is ({eps:upward}, {delta:g})-close to one trained without the erased records: "
-        "whatever is computed from either is nearly as likely from the other"
-    ),
-    "close_as_published": (
-        "not proved: as published, the model is ({eps:upward}, {delta:g})-close to one trained "
-        "without the erased records: whatever is computed from either is nearly as likely from "
+        "the model is ({eps:upward}, {delta:g})-close to one trained without the erased "
+        "records, so any result computed from one of the two models is nearly as likely with "
         "the other"
     ),
-    "close_without_seed": (
-        "not proved, as a recorded seed makes the noise: with noise that nobody can predict the "
-        "model would be ({eps:upward}, {delta:g})-close to one trained without the erased "
-        "records: whatever is computed from either is nearly as likely from the other"
+    "close_as_published": (
+        "not proved here; the paper claims that the model is ({eps:upward}, {delta:g})-close "
+        "to one trained without the erased records, so any result computed from one of the "
+        "two models is nearly as likely with the other"
     ),
-    "proof_has_gap": "its proof has a gap: an assumption that it needs does not hold",
+    "close_without_seed": (
+        "not proved, because the noise comes from a recorded seed; with unpredictable noise "
+        "the model would be ({eps:upward}, {delta:g})-close to one trained without the "
+        "erased records, so any result computed from one of the two models is nearly as "
+        "likely with the other"
+    ),
+    "proof_has_gap": "its proof has a gap, because an assumption that it needs is not met",
     "noise_of_training": (
-        "it is of this state alone, and for requests chosen without looking at the model: the "
-        "random term in the loss was drawn once, in training, and whoever has an earlier state "
-        "sees in the difference what was removed"
+        "the guarantee covers only this state, and only requests chosen without looking at "
+        "the model: the random term in the loss was drawn once, in training, so anyone who "
+        "has an earlier state can see from the difference what was removed"
     ),
     "noise_after_request": (
-        "that is of the weights that are served, with noise that was drawn after the request: "
-        "also for requests that followed from what the model gave out"
+        "the guarantee covers the weights that are used for answers, whose noise was drawn "
+        "after the request, so it also holds for requests that depend on outputs of the model"
     ),
     "at_most": (
-        "it is of what this removal left, for these records and requests, and tells of them; "
-        "whatever they are, it is at most ({eps:g}, {delta:g})"
+        "the guarantee is computed from what this removal left, for these records and "
+        "requests, and reveals something about them; in any case it is at most ({eps:g}, "
+        "{delta:g})"
     ),
     "states_together": (
-        "states served after later updates add up: {states} of them together are ({eps:upward}, "
-        "{delta:g})-close. States served before are not covered: they were made with the records"
+        "the losses of states after later updates add up: {states} of them together are "
+        "({eps:upward}, {delta:g})-close. Earlier states are not covered, because they were "
+        "made with the records"
     ),
     "weights_before_noise": (
-        "the weights without noise stay in the run's folder, for later removals: of these only the "
-        "distance is promised"
+        "the weights without noise stay in the run's folder for later removals, and for them "
+        "only the distance is guaranteed"
     ),
     # What was done.
-    "trained_from_scratch": "trained from scratch on the {records:,} records that remain",
+    "trained_from_scratch": "trained from scratch on the {records:,} remaining records",
     "request_noted": (
-        "noted, and nothing was computed: {units:people} wait; a query is answered where its "
-        "stable distance under relation={relation} is {units} or more, and abstains elsewhere"
+        "requests noted, and nothing was computed: {units:people} wait; a query is answered "
+        "if its stable distance under relation={relation} is at least {units}; other queries "
+        "are not"
     ),
     "request_noted_of_mean": (
-        "noted, and nothing was computed: {units:people} wait; a query is answered where its "
-        "stable distance under relation={relation} is {units} or more, by the published rule (the "
-        "mean over the records that are left), and abstains elsewhere"
+        "requests noted, and nothing was computed: {units:people} wait; a query is answered "
+        "if its stable distance under relation={relation} is at least {units}, by the "
+        "published rule (the mean over the remaining records); other queries are not"
     ),
     "request_noted_none_answered": (
-        "noted, and nothing was computed: {units:people} wait, and no stable distance of this run "
-        "is beyond {farthest} (kgrid.max): every query abstains until an update"
+        "requests noted, and nothing was computed: {units:people} wait, but no stable "
+        "distance of this run is larger than {farthest} (kgrid.max), so no query is answered "
+        "until the next update"
     ),
     "members_trained_again": "{trained} of {members} members were trained again",
-    "step": "one Newton step took {records} records out",
-    "polish": "Newton steps from the gradient of all records that remain",
-    "refresh": "Newton steps from that gradient, with the Hessian formed anew",
-    "rows_gone": "the data no longer has the {records} records: what remains was fitted from where "
-    "the model was",
+    "step": "one Newton step removed {records} records",
+    "polish": "Newton steps from the gradient over all remaining records",
+    "refresh": "Newton steps from that gradient, with a newly computed Hessian",
+    "rows_gone": (
+        "the data no longer have the {records} records: the model was fitted to the "
+        "remaining records, starting from its earlier weights"
+    ),
     "gradient_left": (
-        "the gradient that is left is at most {residual:.3g}, so the weights are within "
-        "{distance:.3g} of the exact minimiser on the {records:,} records that remain"
+        "the remaining gradient has a norm of at most {residual:.3g}, so the weights are "
+        "within {distance:.3g} of the exact minimiser on the {records:,} remaining records"
     ),
     "matrices_formed_anew": (
-        "Hessian and products were then formed anew over these records, at these weights: no "
-        "matrix that the erased ones were part of, and no earlier weights, are kept"
+        "the Hessian and the products were then computed again over these records, at these "
+        "weights, so no matrix that includes erased records, and no earlier weights, are kept"
     ),
-    "served_noise_drawn_anew": "noise on the weights that are served was drawn anew",
+    "served_noise_drawn_anew": "the noise on the weights that are used for answers was newly drawn",
     # Why no Newton step was taken.
     "no_step_with_fresh_loss": (
-        "no step was taken: fresh=true asks for another random term in the loss, and the state "
-        "was made with the one there is"
+        "no step was computed: fresh=true asks for another random term in the loss, but the "
+        "state was made with the present one"
     ),
-    "no_step_from_other_records": "no step was taken: the other records are not what the state was "
-    "made with: {fact:fact}",
+    "no_step_from_other_records": (
+        "no step was computed, because the other records differ from those that the "
+        "state was made with: {fact:fact}"
+    ),
     "no_step_to_other_classes": (
-        "no step was taken: classes: the run has {before}, and the records that remain have {after}"
+        "no step was computed, because the run has the classes {before}, but the remaining "
+        "records have the classes {after}"
     ),
     "no_step_within_budget": (
-        "no step was taken: {stages:listed} would bring the removal budget to {spent:.3g}, of "
-        "{total:.3g}"
+        "no step was computed, because {stages:listed} would bring the removal budget to "
+        "{spent:.3g}, of {total:.3g}"
     ),
-    "nothing_to_start_from": "certificate={certificate} keeps nothing that a removal starts from",
+    "nothing_to_start_from": "certificate={certificate} does not store what a removal starts from",
     # Why certificates do not cover a removal.
     "certificate_given_noise": (
-        "certificates of certificate={certificate} are given the noise of that training, and say "
-        "nothing of removals"
+        "certificates of certificate={certificate} hold for the noise of that training, and "
+        "say nothing about removals"
     ),
-    "noise_drawn_again": "training again draws other noise than this run met (noise.epsilon)",
-    "public_not_counted": "relation={relation} counts private records alone, and a public one is "
-    "to go",
+    "noise_drawn_again": "training again draws other noise than this run had (noise.epsilon)",
+    "public_not_counted": (
+        "relation={relation} only counts private records, but a public one is to be erased"
+    ),
     "public_features": (
-        "the features are made from public rows, one of which is to go "
+        "the features are computed from public rows, one of which is to be erased "
         "(certificate.features.public=train)"
     ),
     "condition_not_held": "{fact:fact}",
     # What became of an earlier answer.
-    "record_not_whole": "its record is not whole, so nothing can be said of it: {error}",
+    "record_not_whole": "its record is incomplete, so its answers cannot be checked: {error}",
     "answers_not_covered": "{given} answers, whose certificates do not cover the removal",
     "answers_stand": (
-        "{stable} of {given} answers are what training without them gives: stable for "
-        "{units:people} or more"
+        "{stable} of {given} answers equal those of training without them, because they are "
+        "stable for at least {units:people}"
     ),
-    "answers_lost": "{lost} of {given} answers are not certified to stay without {units:people}",
-    "nothing_new": "nothing new was released: what it repeats stands or not where it was first "
-    "released",
-    "claim_missing": "its claim is not there",
+    "answers_lost": (
+        "{lost} of {given} answers are not certified to stay the same without {units:people}"
+    ),
+    "nothing_new": (
+        "nothing new was released: the answers that it repeats are covered where they "
+        "were first released"
+    ),
+    "claim_missing": "its claim is missing",
     "simulated": "drawn with a seed: a simulation",
-    "not_proved": "nothing is proved of it, as its claim says",
-    "relation_two_sided": "relation={relation} says nothing about a unit that is erased where no "
-    "other comes",
-    "no_bound_for_group": "what {mechanism} guarantees for one unit bounds nothing for "
-    "{units:people}",
+    "not_proved": "its guarantee is not proved, as its claim says",
+    "relation_two_sided": (
+        "relation={relation} does not cover a unit that is erased without being replaced"
+    ),
+    "no_bound_for_group": (
+        "the guarantee of {mechanism} for one unit does not give a bound for {units:people}"
+    ),
     "group_pure": (
         "{releases} {output} by {mechanism}, each {eps:.6g}-differentially private for "
         "{units:people} together, by group privacy"
@@ -196,60 +225,71 @@ TEMPLATES: dict[str, str] = {
         "{releases} {output} by {mechanism}, each {mu:.6g}-Gaussian differentially private for "
         "{units:people} together, by group privacy"
     ),
-    "all_pure": "all of it {eps:.6g}-differentially private for them",
-    "all_approximate": "all of it ({eps:.6g}, {delta:.6g})-differentially private for them",
+    "all_pure": "all of it together is {eps:.6g}-differentially private for them",
+    "all_approximate": (
+        "all of it together is ({eps:.6g}, {delta:.6g})-differentially private for them"
+    ),
     # The search for traces.
     "other_runs": "other training runs, by their records.bin",
-    "trained_on_erased": "still trained on erased records: {runs:few}: erase them there, too",
-    "none_trained_on_erased": "none has an erased record",
-    "key_gone": "{runs} cannot be asked, as their key is gone",
+    "trained_on_erased": "still trained on erased records: {runs:few}: erase the records there too",
+    "none_trained_on_erased": "none of them has an erased record",
+    "key_gone": "{runs} cannot be checked, because their key is missing",
     "training_stopped": (
-        "a training that was stopped: {folders:few}; nothing tells whether the erased records are "
-        "in it: resume and erase, or delete it"
+        "a training run that was stopped: {folders:few}; agt cannot tell whether it has the "
+        "erased records: resume it and erase them, or delete it"
     ),
-    "files_beside_runs": "files beside runs were not searched",
+    "files_beside_runs": "files next to runs were not searched",
     "other_folders": "folders other than these",
-    "erased_forgotten": "{forgotten} of {erased} erased records, of which nothing but keyed hashes "
-    "is kept",
-    "rows_in_own_data": (
-        "the run's own data, which is its owner's to change: {rows} of the erased records still "
-        "have rows in it, unread from now on"
+    "erased_forgotten": (
+        "{forgotten} of {erased} erased records, of which only keyed hashes are stored"
     ),
-    "no_rows_in_own_data": "the run's own data: none of the erased records has a row in it any "
-    "more",
-    "file_of_ids": "the file that the ids came in: delete it when it is not needed",
+    "rows_in_own_data": (
+        "the run's own data, which only its owner may change: {rows} of the erased records "
+        "still have rows there, which are no longer read"
+    ),
+    "no_rows_in_own_data": (
+        "the run's own data, where none of the erased records has a row any more"
+    ),
+    "file_of_ids": "the file with the requested ids: delete it when it is not needed any more",
     "shadow_models": (
-        "shadow models of membership audits, kept in output_dir, each trained on half of such "
-        "records: remove them"
+        "shadow models of membership audits, stored in output_dir, each of which was trained "
+        "on half of such records: delete them"
     ),
     # What no account shows.
     "not_for_publication": (
-        "anything that may be published: it is for the owner and an auditor. Budget, counts and "
-        "times depend on the records, those that went among them, and no guarantee is about that"
+        "anything that may be published: this account is only for the owner and an auditor. "
+        "Budget, counts and times depend on the records, including the erased ones, and no "
+        "guarantee covers that"
     ),
-    "earlier_answers_remain": "what was answered and published before: it stays with whoever has "
-    "it",
+    "earlier_answers_remain": (
+        "answers that were given and published earlier: they stay with whoever has them"
+    ),
     "copies_not_reached": (
-        "copies that somebody took: backups, exports, the table that the run was trained on, other "
-        "runs on the same people"
+        "copies that somebody made: backups, exports, the table that the run was trained on, "
+        "other runs on the same people"
     ),
     "askers_not_checked": (
-        "that those who asked were who they said, and that every record of theirs has the id or "
-        "unit that was given"
+        "whether the people who requested erasure were who they said they were, and whether "
+        "all of their records have the id or unit that was given"
     ),
     "others_tell": (
-        "what the records that stay say about those that went: relatives, duplicates under other "
-        "ids, what all have in common"
+        "what the remaining records reveal about the erased ones: relatives, duplicates "
+        "under other ids, common properties"
     ),
-    "below_files": "traces below files: freed blocks of a disk, snapshots of a file system, memory",
+    "below_files": (
+        "traces below the level of files: freed blocks of a disk, snapshots of a file "
+        "system, memory"
+    ),
     "choice_of_requests": (
-        "what the choice of requests tells by itself: where somebody asked because of what the "
-        "model showed of others, that they asked is seen in who is left; no method undoes that"
+        "what the choice of requests itself reveals: if people requested erasure because of "
+        "what the model showed about others, the remaining records show that they did; no "
+        "method can undo this"
     ),
     "guesses_can_be_tested": (
-        "guesses: digests of earlier states stay, here and in earlier records, and whoever has "
-        "every other record can test a guess of an erased one against them; whoever has "
-        "unlearning/key of the run can ask whether an id was erased"
+        "guesses about erased records: digests of earlier states remain, here and in earlier "
+        "records, so anyone who has all other records can test a guess of an erased one "
+        "against them; anyone who has unlearning/key of the run can test whether an id was "
+        "erased"
     ),
     # What an audit tests.
     "as_promised": "as agt unlearn promises",
@@ -273,7 +313,7 @@ class Remark:
 
     def __post_init__(self) -> None:
         if self.code not in TEMPLATES:
-            raise ConfigError(f"{self.code}: no sentence has this code")
+            raise ConfigError(f"{self.code}: there is no sentence for this code")
         try:
             check_values(self.code, (TEMPLATES[self.code],), self.values)
         except ValueError as error:

@@ -77,8 +77,8 @@ def retrain_affected(
     """
     if not problem.settings.ensembled:
         raise CheckError(
-            "method=sisa: the run is one model, and each record is in it (ensemble.members=1): "
-            f"{INSTEAD}"
+            "method=sisa: the run is a single model that was trained on all records "
+            f"(ensemble.members=1): {INSTEAD}"
         )
     ensemble = problem.settings.ensemble
     indices = range(ensemble.members)
@@ -112,7 +112,8 @@ def _read_shard_records(reader: FileReader, indices: Sequence[int]) -> list[Shar
         return [ShardRecord.read(reader.part(member_folder(index))) for index in indices]
     except ConfigError as error:
         raise CheckError(
-            f"method=sisa: the run tells not what each member was trained on ({error}): {INSTEAD}"
+            "method=sisa: the run does not record what each member was trained on "
+            f"({error}): {INSTEAD}"
         ) from None
 
 
@@ -123,9 +124,8 @@ def _check_features(member: Model, shard: Dataset) -> None:
     """
     if not member.has_features_of(shard):
         raise CheckError(
-            "method=sisa: the public rows that the features are made from "
-            "(certificate.features.public) are others now, so "
-            f"every member would be: {INSTEAD}"
+            "method=sisa: the public rows from which the features are computed "
+            f"(certificate.features.public) changed, so every member would change: {INSTEAD}"
         )
 
 
@@ -205,7 +205,8 @@ def answerable(
     pending = np.asarray(pending)
     if pending.shape != labels.shape[:1] or (pending < 0).any():
         raise ValueError(
-            f"pending requests {pending} are not one count for each of {len(labels)} members"
+            f"the pending requests {pending} are not one count for each of the {len(labels)} "
+            "members"
         )
     # Lemma 3 of docs/proofs/sisa.md
     known = pending[:, None] <= distances

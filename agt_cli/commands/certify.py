@@ -46,7 +46,8 @@ def configure(config: Mapping[str, Any]) -> CertifyConfig:
     only_keys(config, ("run", "digest", "inputs", "map_resolution", "compute", "output_dir"))
     if str(config.get("inputs")) == str(LINES):
         raise ConfigError(
-            "inputs=-: agt predict answers line by line; certify takes a file of queries"
+            "inputs=-: agt certify cannot read queries from standard input: give a file, or "
+            "use agt predict, which answers line by line"
         )
     given = {"trained": TrainedRun.of(config), "map_resolution": config.get("map_resolution")}
     return validate(CertifyConfig, given, "")

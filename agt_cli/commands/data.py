@@ -33,28 +33,28 @@ from agt_cli.runs.inspect import CODES, MOST_VALUES, UNWRITABLE, Column, Inspect
 
 COMMON = ("action", "prepare", "output_dir")
 HEAD = """\
-# The table {file}, as agt data inspect saw it. For the owner of the data alone: comments tell extremes of its records.
+# The table {file}, as agt data inspect saw it. Only for the owner of the data: the comments show extreme values.
 #
-# Ranges and lists of values were read off the records, one of which can move them. What from_data names is not
-# called public, and no claim of privacy holds until it is (condition e). What to do:
-#   1. Replace what from_data names by what is publicly known (an age: [0, 120]), and take its name off that list.
-#   2. Or write from_data: []. That is your statement that everything here is public and would be the same with any
+# Ranges and lists of values were read off the records, so a single record can change them. What from_data names is not
+# declared public, and no claim of privacy holds until it is (condition e). What to do:
+#   1. Replace what from_data names by publicly known values (an age: [0, 120]), and remove its name from that list.
+#   2. Or write from_data: []. This is your statement that everything here is public and would be the same with any
 #      record more or less: ranges, edges, lists, which columns are used and how, what counts as a missing value.
 """
-MIXED = "some are whole numbers and some are not: 7 and 07 are two names"
+MIXED = "some are whole numbers and some are not, so 7 and 07 are different names"
 COUNTS_ROWS = (
-    "counts rows, so condition b is not held; if it names each for good nevertheless, "
-    "write id_permanent: true"
+    "counts rows, so condition b is not met; if it names each record permanently "
+    "nevertheless, write id_permanent: true"
 )
 CODES_LONG = (
-    "few whole numbers are taken as ordered; where they are codes without an order, list "
+    "a few whole numbers are treated as ordered; if they are codes without an order, list "
     "them under categorical"
 )
 SIZE = (
-    "about how many training records there are: a public round number that you know without "
+    "approximate number of training records: a public round number that you know without "
     "counting (condition c)"
 )
-ROWS = "at most so many rows of one unit, a public number: training refuses more"
+ROWS = "largest number of rows of one unit, a public number: training refuses a unit with more rows"
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _RESERVED = {"yes", "no", "on", "off", "true", "false", "null", "y", "n", "nan", "inf"}
 
@@ -98,14 +98,13 @@ class InspectSettings:
         in_source_tree = self.force and self.target.exists() and config_files.user_conf() is None
         if config_files.is_own("dataset", self.dataset) and not in_source_tree:
             raise ConfigError(
-                f"dataset={self.dataset} is one of agt's own: give another name, such as "
-                f"name=my_{self.dataset}"
+                f"dataset={self.dataset} is one of agt's own data sets: give another name, "
+                f"such as name=my_{self.dataset}"
             )
         if self.target.exists() and not self.force:
             raise ConfigError(
-                f"{self.target} is there already, and may hold what you declared: give force=true "
-                "to write over it, or "
-                "name=NAME"
+                f"{self.target} already exists and may contain your declarations: give "
+                "force=true to overwrite it, or another name with name=NAME"
             )
 
     def inspect(self) -> Inspection:
@@ -159,7 +158,8 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     if inspection.label is None:
         likely = ", ".join(map(repr, inspection.labels[:5])) or "no column has 2 to 100 values"
         raise ConfigError(
-            f"which column is the label? Say label=NAME (likely: {likely}); nothing was written"
+            "label: the column to predict is not known, so nothing was written: give "
+            f"label=NAME (likely: {likely})"
         )
     text = dataset_yaml(inspection, settings.dataset)
     write_atomic(settings.target, text.encode())
@@ -170,7 +170,7 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     table = markdown_table(("column", "kind", "seen", "proposal"), rows)
     record.report(
         document(
-            f"# {plain(inspection.path.name)}, for its owner alone",
+            f"# {plain(inspection.path.name)}, only for its owner",
             f"Written: `{settings.target}`",
             table,
         )
@@ -178,9 +178,9 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     unsaid, command = from_data(inspection), f"agt train dataset={settings.dataset}"
     console.say(f"written: {settings.target}")
     console.say(
-        f"not public until you replace or declare it (from_data in that file): {len(unsaid) - 1} "
-        "of "
-        f"{len(inspection.features)} columns' ranges or values, and the classes"
+        "not public until you replace it or declare it public (from_data in that file): "
+        f"ranges or values of {len(unsaid) - 1} of {len(inspection.features)} columns, and "
+        "the classes"
     )
     console.note(f"next: {command}")
     return {
@@ -246,7 +246,10 @@ def seen(column: Column) -> str:
         count = f"{count}, most often {column.values[0][0]!r}"
     markers = f" ({', '.join(map(repr, column.markers))})" if column.markers else ""
     tells = (
-        f", tells the label of {100 * column.tells:.1f} % of the rows: is it known before that?"
+        (
+            f", predicts the label of {100 * column.tells:.1f} % of the rows by itself: is its "
+            "value known before the label is?"
+        )
         if column.tells
         else ""
     )
@@ -261,12 +264,14 @@ def proposal(column: Column, inspection: Inspection) -> str:
         return "the record's id" + (f": {COUNTS_ROWS}" if column.counts_rows else "")
     if column.name == inspection.label:
         gaps = (
-            f"; {column.missing} rows have none: drop them from the file" if column.missing else ""
+            f"; {column.missing} rows have no value: remove them from the file"
+            if column.missing
+            else ""
         )
         return f"the label: {len(inspection.classes)} classes{gaps}"
     remark = f" ({column.remark})" if column.remark else ""
     if column.categorical:
-        return f"{len(column.categorical)} values listed, any other counts as other{remark}"
+        return f"{len(column.categorical)} values listed, any other value counts as other{remark}"
     if column.numeric:
         low, high = (bound(column, value) for value in column.numeric)
         return f"range [{low}, {high}]{remark}"
@@ -308,8 +313,8 @@ def dataset_yaml(
         raise ConfigError(f"{inspection.path}: no column can be a feature; {remarks}")
     if UNWRITABLE in inspection.classes:
         raise ConfigError(
-            f"{inspection.path}: '???' cannot be the name of a class in a configuration: write "
-            "another word"
+            f"{inspection.path}: a class cannot be named '???' in a configuration: use "
+            "another word in the file"
         )
     markers, said = (
         dict.fromkeys(m for column in inspection.features for m in column.markers),
@@ -323,12 +328,13 @@ def dataset_yaml(
     }
     form, id = (
         inspection.form,
-        "null    # a hash of its own content names each record, unless you say that a column does",
+        "null    # each record is named by a hash of its own content, unless you declare a "
+        "column of names here",
     )
     if inspection.id is not None:
         id = (
-            f"{_scalar(inspection.id)}    # you say that it names a record for good, whatever "
-            "becomes of others"
+            f"{_scalar(inspection.id)}    # you declare that this column names a record "
+            "permanently, whatever happens to other records"
         )
     names = inspection.names
     permanent = said and bool(names) and not any(column.counts_rows for column in names)

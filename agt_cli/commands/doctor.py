@@ -14,7 +14,7 @@ from agt_cli.configuration import only_keys
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import CheckState, Findings
 
-COLUMNS = ("check", "stands", "seen, and what to do")
+COLUMNS = ("check", "stands", "result, and what to do")
 # not known to a compiler, which would work sums out beforehand
 ONE, TINY, U = float("1"), float("5e-324"), 2.0**-53
 
@@ -37,9 +37,10 @@ def run(config: None, console: Console) -> dict[str, Any]:
     result = {"healthy": not problems, "checks": [check.as_json() for check in checks]}
     if problems:
         raise CheckError(
-            f"{len(problems)} of {len(checks)} checks are problems", {"command": "doctor", **result}
+            f"{len(problems)} of {len(checks)} checks found a problem",
+            {"command": "doctor", **result},
         )
-    console.say(f"no problem in {len(checks)} checks; a note is nothing that agt cannot work with")
+    console.say(f"no problem in {len(checks)} checks (agt works despite the notes)")
     return result
 
 
@@ -54,20 +55,27 @@ def check_compute(findings: Findings) -> None:
         findings.ok("device", f"{name}: compute=gpu uses it")
         _check_kernel("gpu", "cuda", findings)
     elif torch.version.cuda is not None:
-        words = f"this PyTorch is built for CUDA {torch.version.cuda} and sees no GPU: cpu"
+        words = (
+            f"this PyTorch is built for CUDA {torch.version.cuda} but finds no GPU, so "
+            "the CPU is used"
+        )
         findings.note("device", words, "nvidia-smi says why")
     else:
         findings.ok(
             "device",
-            "cpu: this build of PyTorch uses no GPU (for one: make run TORCH_INDEX=..., README)",
+            "cpu: this build of PyTorch does not support GPUs (to install one that does: "
+            "make run TORCH_INDEX=..., see README)",
         )
     wrong = floating_point()
-    right = "rounds to nearest, once, and keeps numbers below 2^-1022: in Python, NumPy and PyTorch"
+    right = (
+        "Python, NumPy and PyTorch round to nearest, once per operation, and keep "
+        "numbers below 2^-1022"
+    )
     findings.compare(
         "floating point",
         not wrong,
         right,
-        f"{'; '.join(wrong)}: no certificate computed in this state can be trusted",
+        f"{'; '.join(wrong)}: certificates computed in this state cannot be trusted",
     )
 
 
@@ -79,17 +87,20 @@ def _check_kernel(name: str, device: str, findings: Findings) -> None:
         findings.problem(f"kernel {name}", str(error))
     except Exception as error:  # whatever a compiler may throw
         words = (
-            f"does not work here ({type(error).__name__}: {error}): the reference kernel does "
-            "the same, more slowly"
+            f"does not work here ({type(error).__name__}: {error}): the reference kernel is "
+            "used, which is slower"
         )
         remedy = (
-            "a Numba that fits this NumPy" if name == "cpu" else "a Triton that fits this PyTorch"
+            "install a Numba version that supports this NumPy"
+            if name == "cpu"
+            else "install a Triton version that supports this PyTorch"
         )
         findings.note(f"kernel {name}", words, remedy)
     else:
         findings.ok(
             f"kernel {name}",
-            f"compiled; the same integers as the reference kernel in {len(selftest.CASES)} cases",
+            "compiled; it returns the same integers as the reference kernel in "
+            f"{len(selftest.CASES)} cases",
         )
 
 
@@ -102,9 +113,9 @@ def floating_point() -> list[str]:
     many = torch.full((1 << 16,), TINY, dtype=torch.float64)
     odd = torch.full((4, 4), 2.0**26 + 1, dtype=torch.float64)
     tests = {
-        "numbers below 2^-1022 become zero in Python": ONE * TINY != 0,
-        "numbers below 2^-1022 become zero in NumPy": bool((np.full(64, TINY) * ONE != 0).all()),
-        "numbers below 2^-1022 become zero in PyTorch (torch.set_flush_denormal?)": bool(
+        "Python rounds numbers below 2^-1022 to zero": ONE * TINY != 0,
+        "NumPy rounds numbers below 2^-1022 to zero": bool((np.full(64, TINY) * ONE != 0).all()),
+        "PyTorch rounds numbers below 2^-1022 to zero (was torch.set_flush_denormal called?)": bool(
             (many * ONE != 0).all()
         ),
         "sums of positive numbers are not rounded to nearest": ONE + U == 1
@@ -112,10 +123,10 @@ def floating_point() -> list[str]:
         "sums of negative numbers are not rounded to nearest": -ONE - U == -1
         and -ONE - 1.5 * U == -1 - 2 * U,
         "sums are rounded twice": ONE * 2**53 + 1.00001 == 2**53 + 2,
-        "NumPy does not round as Python does": bool(
+        "NumPy rounds differently from Python": bool(
             (np.full(64, ONE) + 1.5 * U == 1 + 2 * U).all()
         ),
-        "PyTorch's products of matrices are not float64's": bool(
+        "PyTorch does not compute matrix products in float64": bool(
             (odd @ odd == 4 * (2**52 + 2**27 + 1)).all()
         ),
     }

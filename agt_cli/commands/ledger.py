@@ -80,7 +80,8 @@ class LedgerConfig:
             if any(self.total.values()) if key == "total" else getattr(self, key):
                 actions = " and ".join(action for action, keys in _KEYS.items() if key in keys)
                 raise ConfigError(
-                    f"{key} is for agt ledger {actions}: agt ledger {self.action} takes no {key}"
+                    f"{key} belongs to agt ledger {actions}: leave it out of agt ledger "
+                    f"{self.action}"
                 )
         empty = [
             f"{key}= is empty: give a value, or leave it out"
@@ -93,22 +94,32 @@ class LedgerConfig:
             not (_DIGEST.fullmatch(self.data or "") and self.table),
         )
         checks = {
-            f"head={self.head}: COUNT:HASH needs at least the first 16 digits of the hash": noted,
-            f"ledger={self.ledger}: says in other commands that no ledger pays: give it another "
-            "name": (self.action == "init" and self.ledger in (NO_LEDGER, "null")),
-            "run and data: give one of them: a run tells the digest of its data": self.run
-            and self.data,
-            "unit_column, and unit_rows with it, are for data=DIGEST: a run tells how it counts": (
-                (column and not self.data) or (self.unit_rows is not None and not column)
-            ),
-            "unit: is declared of a table: give run=FOLDER, or data=DIGEST table=NAME": (
-                self.action == "admit" and self.unit and not (self.run or self.data)
-            ),
-            f"replaces={self.replaces}: give the 16 digits that agt named": (
+            (
+                f"head={self.head}: at least the first 16 digits of the hash are needed: give "
+                "head=COUNT:HASH"
+            ): noted,
+            (
+                f'ledger={self.ledger}: other commands understand this as "no ledger pays": give '
+                "the ledger another name"
+            ): (self.action == "init" and self.ledger in (NO_LEDGER, "null")),
+            (
+                "run and data: give only one of them, because a run records the digest of its data"
+            ): self.run and self.data,
+            (
+                "unit_column and unit_rows are only for data=DIGEST, because a run records how "
+                "it counts units"
+            ): ((column and not self.data) or (self.unit_rows is not None and not column)),
+            (
+                "unit: only the unit of a table can be declared here: give run=FOLDER, or "
+                "data=DIGEST table=NAME"
+            ): (self.action == "admit" and self.unit and not (self.run or self.data)),
+            f"replaces={self.replaces}: give the 16 digits that agt printed": (
                 self.replaces and not _FIRST_ENTRY.fullmatch(self.replaces)
             ),
-            "data: give data_digest of a run's env.json (32 hexadecimal digits), and table=NAME "
-            "with it": (self.data and no_digest),
+            (
+                "data: give data_digest of a run's env.json (32 hexadecimal digits) together "
+                "with table=NAME"
+            ): (self.data and no_digest),
         }
         for message in [*empty, *(message for message, wrong in checks.items() if wrong)]:
             raise ConfigError(message)
@@ -135,8 +146,8 @@ class LedgerConfig:
         place = Path(self.head)
         if self.action in ("init", "admit") and not place.parent.is_dir():
             raise ConfigError(
-                f"head={self.head}: there is no folder {place.parent}: is the other disk there? Or "
-                "make it first"
+                f"head={self.head}: the folder {place.parent} does not exist: mount the "
+                "other disk, or create the folder first"
             )
         return place
 
@@ -171,9 +182,9 @@ class LedgerConfig:
         """
         if self.total.get("eps") is None:
             raise ConfigError(
-                "total.eps: a budget is needed: total.eps=1 total.delta=1e-5, say; it is for "
-                "everything that is ever "
-                "released about these people, and cannot be raised later"
+                "total.eps: the ledger needs a budget, for example total.eps=1 "
+                "total.delta=1e-5; it limits everything that is ever released about these "
+                "people, and cannot be raised later"
             )
         allowance = validate(
             Allowance,
@@ -183,8 +194,8 @@ class LedgerConfig:
         unit = self.unit or (people.table.unit.name if people and self.run else "")
         if not unit:
             raise ConfigError(
-                "unit: whose data one step of privacy is: unit='one customer', say; run=FOLDER "
-                "tells it too"
+                "unit: state whose data the guarantee protects, for example unit='one "
+                "customer', or give run=FOLDER, which records it"
             )
         relation = str(
             (self.relation or {}).get("name") or (people and people.relation) or "add_remove"
@@ -218,19 +229,19 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
     with Ledger.create(config.path, population, config.second_head, tables, declared) as ledger:
         _list(ledger, console)
         allowance = population.allowance
-        console.say(f"ledger: {ledger.path}, {budget(allowance)} for good")
+        console.say(f"ledger: {ledger.path}, {budget(allowance)}, which cannot be raised")
         if allowance.delta:
             leak, share = float(allowance.leak), f"(total.leaks={allowance.leaks:g})"
             console.say(
-                f"of delta, {leak:g} is for releases with a delta of their own, the rest for "
-                f"Gaussian ones {share}"
+                f"of delta, {leak:g} is reserved for releases that have their own delta, the "
+                f"rest for Gaussian releases {share}"
             )
         result = _say_state(ledger, console)
         _say_others(config, people, console)
         if not people:
             console.note(
-                f"next: agt ledger admit {config.ledger} run=FOLDER, before anything can be paid "
-                "from it"
+                f"next: agt ledger admit {config.ledger} run=FOLDER (required before the "
+                "ledger can pay for a release)"
             )
         return result
 
@@ -243,9 +254,9 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
     declared = config.declared
     if people is None and place is None and not declared:
         raise ConfigError(
-            "agt ledger admit: what? run=FOLDER, data=DIGEST table=NAME, or head=FILE for a second "
-            "head; "
-            "unreadable=FILE or replaces=DIGITS, as a message said"
+            "agt ledger admit: nothing to admit was given: give run=FOLDER, data=DIGEST "
+            "table=NAME, or head=FILE for a second head; or unreadable=FILE or "
+            "replaces=DIGITS, if a message asked for it"
         )
     say_skipped(config.path.parent)
     there = place is not None and place.exists()
@@ -288,16 +299,16 @@ def _say_others(config: LedgerConfig, people: ProtectedPeople | None, console: C
     ]
     if unpaid:
         console.warn(
-            f"released about this data on no ledger, so this one does not count it: {few(unpaid)}: "
-            "losses add up"
+            f"released about this data without a ledger, so not counted here: {few(unpaid)}; "
+            "the privacy losses add up"
         )
     for line in dict.fromkeys(similar_elsewhere(config.path, people.table) if people else ()):
         console.warn(line)
     if people and not people.table.people:
         name = people.table.name
         console.warn(
-            f"the people of {name} are not compared with other ledgers': a run has a list of them, "
-            "under its key"
+            f"the people of {name} cannot be compared with those of other ledgers, because "
+            "only a run has a list of people, under its key"
         )
 
 
@@ -352,22 +363,23 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
         more = None if last is None else allowance.fitting(book.spent, last.charge.guarantee, _MANY)
         tables = (
             ", ".join(dict.fromkeys(table.name for table in book.tables.values()))
-            or "none yet: agt ledger admit"
+            or "none yet; add one with agt ledger admit"
         )
         console.say(
-            f"{population.name}: {budget(allowance)} over all that is ever released on this ledger"
+            f"{population.name}: {budget(allowance)} for everything that is ever released on "
+            "this ledger"
         )
         console.say(
-            f"people: each is {ledger.unit}; neighbours by relation={population.relation}; tables: "
-            f"{tables}"
+            f"people: one unit is {ledger.unit}; neighbours by "
+            f"relation={population.relation}; tables: {tables}"
         )
         if debits:
             _say_debits(debits, console)
         console.say(_spent(eps, more, allowance.eps))
         state = _say_state(ledger, console)
         console.note(
-            f"keep the head elsewhere: agt ledger verify {ledger.path} head=COUNT:HASH tells an "
-            "older copy"
+            f"store the head somewhere else: agt ledger verify {ledger.path} head=COUNT:HASH "
+            "then detects an older copy"
         )
         return {
             **state,
@@ -400,7 +412,7 @@ def _say_debits(debits: list[Debit], console: Console) -> None:
     title = (
         "spent on"
         if all_shown
-        else f"spent on (the last {MAX_DEBITS_SHOWN} of {len(debits)}; --json has all)"
+        else (f"spent on (the last {MAX_DEBITS_SHOWN} of {len(debits)} entries; --json lists all)")
     )
     for debit in debits[-MAX_DEBITS_SHOWN:]:
         charge, time = debit.charge, debit.entry.time.removesuffix("+00:00").replace("T", " ")
@@ -419,12 +431,11 @@ def _say_debits(debits: list[Debit], console: Console) -> None:
 
 def _spent(now: float, more: int | None, eps: float) -> str:
     if more is None:
-        return "spent: nothing yet on this ledger"
-    left = f"{more:,}" if more < _MANY else "more than a thousand million"
+        return "spent: nothing on this ledger so far"
+    left = f"{more:,}" if more < _MANY else "more than a billion"
     return (
-        f"spent: the counter stands at eps = {now:.4g} of {eps:g} ({100 * now / eps:.3g} %); of "
-        "releases like the last, "
-        f"{left} more fit"
+        f"spent: eps = {now:.4g} of {eps:g} ({100 * now / eps:.3g} %); enough is left for "
+        f"{left} more releases like the last"
     )
 
 
@@ -432,10 +443,9 @@ def _verify(config: LedgerConfig, console: Console) -> dict[str, Any]:
     with Ledger.open(config.path, config.second_head, writing=False) as ledger:
         book = ledger.verify(config.noted)
         console.say(
-            f"{ledger.path}: in order. Entries: {book.last.number}, each bound to the one before; "
-            "debits: "
-            f"{book.kinds['debit']}, each cost computed again, within "
-            f"{budget(ledger.population.allowance)}; answers kept: "
+            f"{ledger.path}: no problem found. Entries: {book.last.number}, each linked to "
+            f"the previous one by its hash; debits: {book.kinds['debit']}, each cost "
+            f"recomputed, all within {budget(ledger.population.allowance)}; stored answers: "
             f"{book.answered}"
         )
         counts = {

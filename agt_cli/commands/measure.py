@@ -69,10 +69,10 @@ class MeasureSettings:
         few_rows = [name for name, count in counts.items() if count < sure]
         if len(counts) - len(few_rows) < 2 and counts:
             raise ConfigError(
-                "two classes would hardly stand out of the noise, for which each needs some "
-                f"{sure:,.0f} rows: nothing was "
-                "spent; list them in dataset.classes if their names are public (they mostly are), "
-                "or raise total.eps"
+                f"total.eps is too small: a class needs about {sure:,.0f} rows to be found "
+                "despite the noise, so fewer than two classes would probably be found. "
+                "Nothing was spent. List the classes in dataset.classes if their names are "
+                "public (they usually are), or raise total.eps"
             )
 
     @property
@@ -114,8 +114,8 @@ class MeasureSettings:
         classes = table.classes if found is None else class_names(np.array(found), self.target)
         if len(classes or ()) < 2:
             raise ConfigError(
-                f"what stands out of the noise is no data set: classes: {len(classes or ())}; "
-                "declare more, or spend more"
+                "the values found despite the noise do not make a data set: number of "
+                f"classes: {len(classes or ())}; declare more, or spend more"
             )
         changed = {
             "numeric": {
@@ -137,7 +137,8 @@ class MeasureSettings:
             build(given, "dataset")
         except AgtError as error:
             raise ConfigError(
-                f"what stands out of the noise is no data set: {error}; declare more, or spend more"
+                f"the values found despite the noise do not make a data set: {error}; "
+                "declare more, or spend more"
             ) from None
         return {key: value for key, value in given.items() if key not in ("_target_", "data_dir")}
 
@@ -154,29 +155,33 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
     del given["total"]
     if not re.fullmatch(r"[\w-]+", name):
         raise ConfigError(
-            f"name={name}: give letters, digits, - and _: it is written to conf/dataset/NAME.yaml"
+            f"name={name}: give letters, digits, - and _, because the name becomes that of "
+            "conf/dataset/NAME.yaml"
         )
     settings, target = settings_of(given), Path("conf", "dataset", f"{name}.yaml")
     if not isinstance(settings.source, Table):
-        raise ConfigError("dataset: a table alone is measured (agt data inspect writes its file)")
+        raise ConfigError(
+            "dataset: agt measure only measures tables; agt data inspect writes the file of one"
+        )
     if total.eps is None:
-        raise ConfigError("total.eps: measuring spends it: say how much, such as total.eps=0.1")
+        raise ConfigError(
+            "total.eps: measuring spends budget: give an amount, for example total.eps=0.1"
+        )
     if target.exists():
         raise ConfigError(
-            f"{target} is there already: give another name, name=NAME, or move it away"
+            f"{target} already exists: give another name with name=NAME, or move the file away"
         )
     if settings.source.measurement is not None:
         raise ConfigError(
-            "dataset.measurement: these constants were measured already, and what that spent would "
-            "be forgotten: measure "
-            "the data set that they were made from"
+            "dataset.measurement: these constants were already measured, and measuring them "
+            "again would lose the record of what that spent: measure the original data set"
         )
     mechanism = Measurement(total.eps, total.delta, settings.relation)
     mechanism.check()
     measure = MeasureSettings(given, settings, settings.source, mechanism, target)
     if not measure.unknown:
         raise ConfigError(
-            "dataset.from_data names nothing, and a size is declared: there is nothing to measure"
+            "dataset.from_data is empty and the size is declared, so there is nothing to measure"
         )
     return measure
 
@@ -195,8 +200,8 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
     rests_on, subject = conditions(loaded, measure.settings), {"data_digest": loaded.digest}
     enough = mechanism.threshold(len(wanted.numbers), len(wanted.texts))
     console.note(
-        f"a word or a class is told where some {enough:,.0f} rows have it; rows of any other class "
-        "have to be dropped"
+        f"a word or a class can be found if about {enough:,.0f} rows have it; rows of any "
+        "other class must be removed"
     )
     people, earlier = (
         people_of(loaded, measure.settings, measure.config),
@@ -217,15 +222,15 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
     with spending(record, subject, about):
         made = measure.dataset(release.draw())
         text = (
-            f"# made by agt measure: {measure.claimed}\n"
-            f"{to_yaml({'defaults': ['table', '_self_'], **made})}"
+            "# written by agt measure: "
+            f"{measure.claimed}\n{to_yaml({'defaults': ['table', '_self_'], **made})}"
         )
         record.write("dataset.yaml", text.encode())
         record.write(CLAIM, claimed.written(datetime.now(UTC).date()).content)
         measure.target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(measure.target, text.encode())
         page = (
-            f"What codes the table, in {measure.target}",
+            f"Constants that encode the table, in {measure.target}",
             mechanism.name,
             [*said, *earlier],
             PUBLISHED["measure"],
@@ -234,7 +239,11 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
         record.finish()
     dropped = [name for name in measure.table.categorical if name not in made["categorical"]]
     lines = [
-        f"'{name}': no value stands out of the noise: the column is left out" for name in dropped
+        (
+            f"'{name}': the column is left out, because none of its values was found despite the "
+            "noise"
+        )
+        for name in dropped
     ]
     lines += [*claimed.lines(brief=True), sentences.IN_FULL, *earlier]
     for line in (

@@ -84,7 +84,10 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     trained = config.trained
     opened = trained.open(record, console)
     if opened.labels is None:
-        raise DataError(f"inputs={trained.inputs}: a plan needs queries whose labels are known")
+        raise DataError(
+            f"inputs={trained.inputs}: these queries have no labels, but agt plan needs "
+            "labels to compute accuracies: give queries with labels"
+        )
     planned = _plan(config, opened, opened.labels, console)
     evidence = planned.evidence
     offers = offer_table(planned.offers)
@@ -223,8 +226,8 @@ def draw(record: RunRecord, dataset: str, planned: Plan, offers: pd.DataFrame) -
         title=dataset,
     )
     return (
-        "Expected accuracy against the number of queries that share a total budget. Dotted: "
-        "without noise. Dashed grey: the majority-class baseline."
+        "Expected accuracy against the number of queries that share a total budget. Dotted "
+        "line: without noise. Dashed grey line: the majority-class baseline."
     )
 
 
@@ -254,12 +257,12 @@ def plan_report(
         *figures_section(dataset, {FIGURE: caption}),
         "Nothing was released.",
         Markdown(
-            "*For the data owner only. The plan looks at private stable distances, so a mechanism "
-            "or a budget that is chosen by it is chosen by looking at private data, unless the "
-            "data that the plan was made from are public.*"
+            "*Only for the data owner. The plan depends on private stable distances, so "
+            "choosing a mechanism or a budget by it means choosing by private data, unless "
+            "the data that the plan was made from are public.*"
         ),
-        "Every number is an expected accuracy over a mechanism's own draws, on "
-        f"{plain(opened.trained.words)}, which are taken to be public. It is exact unless "
+        "Every number is an expected accuracy over the mechanism's random draws, on "
+        f"{plain(opened.trained.words)}, which are assumed to be public. It is exact unless "
         f"simulated draws are named{_first_order(planned)}.",
         "## Accuracy by total budget and number of queries",
         accuracies,
@@ -282,5 +285,5 @@ def _first_order(planned: Plan) -> str:
     text = ""
     for name, method in planned.methods.items():
         if method.name == "first order" and name in offered:
-            text += f"; that of {name} is to first order in its noise"
+            text += f"; that of {name} is a first-order approximation in its noise"
     return text

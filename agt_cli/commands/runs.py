@@ -86,7 +86,7 @@ def run(settings: RunsConfig, console: Console) -> dict[str, Any]:
 
 def _say(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> None:
     if not runs:
-        console.say(f"no such runs below {outputs}")
+        console.say(f"no run below {outputs} matches")
         return
     states = ", ".join(
         f"{count} {state}" for state, count in Counter(run.state for run in runs).items()
@@ -115,8 +115,8 @@ def _say(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> No
     )
     if total > len(runs):
         console.note(
-            f"{total - len(runs)} more: limit={total} shows them, or choose: state=done data=... "
-            "since=..."
+            f"{total - len(runs)} more: limit={total} shows them, or select with state=done "
+            "data=... since=..."
         )
 
 
@@ -186,7 +186,7 @@ def named(text: str, runs: Sequence[Run]) -> Run:
             if some
             else "no run here"
         )
-        raise ConfigError(f"compare: '{text}' is {which}: give the folder of one")
+        raise ConfigError(f"compare: '{text}' is {which}: give the folder of one run")
     return some[0]
 
 

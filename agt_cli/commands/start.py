@@ -116,21 +116,21 @@ class StartSettings(InspectSettings):
         column = next(iter(found.names), None)
         if column and column.missing:
             raise ConfigError(
-                f"id={name}: {column.missing:,} of {found.rows:,} rows have none: say whose they "
-                "are, or id=none"
+                f"id={name}: {column.missing:,} of {found.rows:,} rows have no value: fill "
+                "in whose rows they are, or give id=none"
             )
         if self.unit_rows and self.id == NONE:
             raise ConfigError(
-                f"unit_rows={self.unit_rows}: it caps the rows of one person: leave it out, or "
-                "give id=COLUMN"
+                f"unit_rows={self.unit_rows}: it limits the rows of one person, so it needs "
+                "a column of people: give id=COLUMN, or leave unit_rows out"
             )
         if not column or (column.most_rows == 1 and not self.unit_rows):
             return found
         if self.unit_rows and column.most_rows > self.unit_rows:
             raise ConfigError(
-                f"unit_rows={self.unit_rows}: '{name}' has one value in {column.most_rows:,} rows, "
-                "and training refuses "
-                "more than the cap: give a higher one, or leave fewer rows of each in the file"
+                f"unit_rows={self.unit_rows}: one value of '{name}' has {column.most_rows:,} "
+                "rows, and training refuses more rows than unit_rows: give a higher number, "
+                "or keep fewer rows of each person in the file"
             )
         return replace(found, id=None, unit=name)
 
@@ -174,7 +174,10 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
         with Path(str(path)).open(encoding="utf-8") as file:
             answers = yaml.safe_load(file)
         if not isinstance(answers, dict):
-            raise ConfigError(f"answers={path}: one line for each answer, such as label: income")
+            raise ConfigError(
+                f"answers={path}: the file must have one line for each answer, for "
+                "example label: income"
+            )
         only_keys(answers, QUESTIONS)
         given = answers | given
     settings: StartSettings = validate(StartSettings, given, "")
@@ -229,7 +232,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
                 *_lost(inspection),
                 *map(_telling, inspection.features),
                 *(
-                    f"'{name}' repeats: id={name} if it names people."
+                    f"'{name}' repeats: give id={name} if it names people."
                     for name in _repeating(inspection)
                 ),
                 ahead,
@@ -240,7 +243,9 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         "stable_distance_median": int(np.median(planned.evidence.distance)),
         "not_public": settings.private_groups,
         "plan": lines,
-        "recommended": lines[best] if worth else "nothing: no better than one answer to all",
+        "recommended": lines[best]
+        if worth
+        else "nothing, because private answers would not beat the majority-class baseline",
         "measuring": measuring,
         "next": onward,
         "commands": steps,
@@ -288,8 +293,10 @@ def _ahead(
         boosting and ours and always and boosting.value > max(ours.value + BEHIND, always.value)
     )
     return (
-        "Votes of boosting may be more accurate, and stand less: docs/recipe.md, any learner as a "
-        "member."
+        (
+            "Votes of boosted trees may be more accurate but have smaller stable distances: see "
+            'docs/recipe.md, section "any learner as a member".'
+        )
         if behind
         else ""
     )
@@ -297,7 +304,10 @@ def _ahead(
 
 def _telling(column: Column) -> str:
     return (
-        f"'{column.name}' alone tells nearly every label: drop it if it is known only later."
+        (
+            f"'{column.name}' alone predicts nearly every label: leave it out if its value is "
+            "only known after the label."
+        )
         if column.tells
         else ""
     )
@@ -313,7 +323,7 @@ def _say(
 ) -> None:
     for line in result["remarks"]:
         console.say(line)
-    title = f"{settings.file.name}: {kept:,} rows kept out of training; for you alone"
+    title = f"{settings.file.name}: {kept:,} rows kept out of training; only for you"
     console.table(
         title, ("", "accuracy"), [(name, str(rate or "-")) for name, rate in rates.items()]
     )
@@ -323,20 +333,26 @@ def _say(
     stay = (
         f"would be the same with {some} more or fewer"
         if half
-        else "could change with one more or fewer"
+        else f"could change with a single {one} more or fewer"
     )
-    measured = "; or have it measured with noise, for a share of the budget:" if measuring else "."
+    measured = "; or measure it with noise, for a share of the budget:" if measuring else "."
     lines = [
         f"Half of the answers {stay}.",
-        "Plan (nothing is spent yet):",
+        "Plan (nothing has been spent so far):",
         *(
             f"  {at + 1}. {way}{'  <- recommended' * (at == recommended)}"
             for at, way in enumerate(result["plan"])
         ),
-        f"No private answer can rest on this run, as nobody called public: {lacks}. Put what is "
-        f"into {settings.target}, as it says, and train again{measured}"
+        (
+            "This run does not support private answers, because these were not declared public: "
+            f"{lacks}. Write the public values into {settings.target}, as its comments explain, "
+            f"and train again{measured}"
+        )
         if lacks
-        else f"{settings.target} is what you call public: read it before you release anything.",
+        else (
+            f"{settings.target} contains everything that you declared public: read it "
+            "before you release anything."
+        ),
         *(f"  {command}" for command in measuring),
         "The same by hand:",
         *(f"  {command}" for command in result["commands"]),
@@ -360,8 +376,10 @@ def _lost(inspection: Inspection) -> Iterator[str]:
     yield from (f"'{column.name}': {MIXED}." for column in names if column.mixed)
     yield from (f"'{column.name}': {COUNTS_ROWS}." for column in names if column.counts_rows)
     if text:
-        yield f"LEFT OUT, as text: {text}."
-    yield from (f"'{column.name}' is a list of words: {column.remark}." for column in doubtful)
+        yield f"LEFT OUT, because it is text: {text}."
+    yield from (
+        f"'{column.name}' is treated as a list of words: {column.remark}." for column in doubtful
+    )
 
 
 def _repeating(inspection: Inspection) -> list[str]:
@@ -409,7 +427,8 @@ def ask(settings: StartSettings, console: Console) -> tuple[StartSettings, Inspe
         asked = questions(inspection)
         missing = ", ".join(f"{key}={asked[key][1]}" for key in settings.open_questions(inspection))
         raise ConfigError(
-            f"no terminal to ask at, so give {missing}; or answers=FILE.yaml with a line for each"
+            f"this terminal is not interactive, so give {missing}; or give "
+            "answers=FILE.yaml, a file with one line for each answer"
         )
     while unanswered := settings.open_questions(inspection):
         key = unanswered[0]
@@ -432,7 +451,7 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
     claimed by one.
     """
     likely = inspection.label or next(iter(inspection.labels), "")
-    label = f"{inspection.path}: {inspection.rows:,} rows. Which column is to be predicted?"
+    label = f"{inspection.path}: {inspection.rows:,} rows. Which column should be predicted?"
     groups = "".join(f"\n  {name}: {what}" for name, what in _grouped(inspection).items())
     groups += "".join(f"\n  {line}" for line in _lost(inspection))
     again = "".join(f" ('{name}' repeats)" for name in _repeating(inspection))
@@ -444,36 +463,35 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
         default=0,
     )
     public = (
-        "Which of these, read from your file and rounded, are public: the same whoever is among "
-        "the records? That ages "
-        f"end at 120 is; the largest income here is not.{groups}\n"
-        "yes (all, and which columns), no, or names: ranges,classes"
+        "Which of these, read from your file and rounded, are public, that is, the same "
+        "whoever is among the records? Example: a limit of 120 for ages is public, the "
+        f"largest income in this file is not.{groups}\nyes (all, and which columns are "
+        "used), no, or names: ranges,classes"
     )
     return {
         "label": (label, f"COLUMN ({likely or NONE}?)", likely),
         "id": (
-            f"Does a column name each person for good, whoever joins or leaves{again}? Its name, "
-            "or none",
+            f"Does a column name each person permanently, whoever joins or leaves{again}? "
+            "Type its name, or none",
             "COLUMN or none",
             NONE,
         ),
         "unit_rows": (
-            f"'{inspection.unit}' repeats, up to {most} times here. How many rows may one person "
-            "have at most: a public "
-            "cap, which is enforced",
+            f"'{inspection.unit}' repeats, up to {most} times here. How many rows may one "
+            "person have at most? Give a public limit, which training enforces",
             "NUMBER",
             "",
         ),
         "public": (public, f"yes, no or some of [{','.join(GROUPS)}]", "no"),
         "purpose": (
-            "What for: certificates (how many people an answer rests on, for you), answers (to "
-            "publish), or both",
+            "What is the model for: certificates (how many people an answer depends on; for "
+            "you), answers (to publish), or both",
             "certificates, answers or both",
             "both",
         ),
         "eps": (
-            "How much may all that is published tell of anybody: eps = 0.1 is little, 1 usual, 10 "
-            "much",
+            "Total privacy budget for everything you publish (eps): 0.1 is strict, 1 usual, "
+            "10 weak",
             "NUMBER",
             "1",
         ),
@@ -483,12 +501,12 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
 def _grouped(inspection: Inspection) -> dict[str, str]:
     # What each group of ``public`` holds, in words.
     ranges = [
-        f"{c.name} {bound(c, c.numeric[0])} to {bound(c, c.numeric[-1])}"
+        f"{c.name} from {bound(c, c.numeric[0])} to {bound(c, c.numeric[-1])}"
         for c in inspection.features
         if c.numeric
     ]
     lists = [f"{c.name} ({few(c.categorical)})" for c in inspection.features if c.categorical]
-    size = f"about {_size(inspection):,} rows to train on"
+    size = f"about {_size(inspection):,} rows for training"
     some = {"ranges": ranges, "lists": lists, "classes": inspection.classes}
     return {
         **{name: few(map(visible, words), SHOWN, "; ") or NONE for name, words in some.items()},
@@ -569,7 +587,7 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
     evidence, cost = planned.evidence, f"eps = {eps:g}, delta = {planned.delta:g}"
     weights = singly = "not yet" if not held else "none at this budget"
     if not held and measures:
-        weights = "once what is not public is measured, below"
+        weights = "known once the constants that are not public have been measured, see below"
     useful, mechanism, (count, name) = False, "", planned.singly.get(eps, (0, ""))
     if held and planned.weights:
         ((_, accuracy, mechanism),) = planned.weights
@@ -577,18 +595,19 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
         why = (
             "too few rows for this budget"
             if evidence.useful
-            else "no better than one answer to all"
+            else "not better than the majority-class baseline"
         )
         weights = (
             f"any number of answers, {rate_words(accuracy)} right{'' if useful else f': {why}'}"
         )
     if held and count:
         accuracy = evidence.accuracy - ACCURACY_TOLERANCE
-        singly = f"{count:,} answer{'s' * (count > 1)}, {rate_words(accuracy)} right, by {name}"
+        singly = f"{count:,} answer{'s' * (count > 1)}, {rate_words(accuracy)} right, with {name}"
     lines = [
         f"weights, published once ({cost}): {weights}",
-        f"labels, published one by one for the same: {singly}",
-        f"certificates, for you alone: how many {many} each answer withstands",
+        f"labels, published one by one for the same budget: {singly}",
+        f"certificates, only for you: how many {many} can be added or removed without "
+        "changing an answer",
     ]
     return (
         lines,

@@ -81,8 +81,8 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     large = (dataset.declared_size or 0) >= VOTES_FROM and isinstance(settings.source, Table)
     if other and large and len(dataset.classes) == 2:
         console.note(
-            f"certificate={other} certified more on all five tables of this kind that were tried "
-            "(docs/recipe.md)"
+            f"certificate={other} certified more on all five tables of this kind that we "
+            "measured (docs/recipe.md)"
         )
     console.note(f"next: agt certify run={record.folder} digest={record.digest}")
     result = {
@@ -123,8 +123,8 @@ def _say(
     console.say(f"run folder: {record.folder}")
     console.say(f"digest: {record.digest}")
     console.note(
-        "keep the digest elsewhere: certify, plan and predict, given digest=..., refuse any other "
-        "or changed run"
+        "store the digest elsewhere: with digest=..., certify, plan and predict refuse any "
+        "other run and any change to this one"
     )
 
 
@@ -154,11 +154,13 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
         return None
     if not isinstance(folder, str) or not folder:
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: give the folder of a run that was killed, or leave it out"
+            f"{RESUME_KEY}={folder}: this is not a run that was killed: give the folder of "
+            f"one, or leave {RESUME_KEY} out"
         )
     if sweep:
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: goes on with one run, and a sweep starts many: leave out -m"
+            f"{RESUME_KEY}={folder}: a sweep starts many runs, but only one run can be "
+            "resumed: leave out -m"
         )
     run = open_unfinished(Path(folder), "train")
     recorded, given = flat(run.config), dict(_given(config, overrides))
@@ -167,9 +169,9 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
         if key not in FREE and value != before:
             had = "none of it" if before is _ABSENT else before
             raise ConfigError(
-                f"{RESUME_KEY}={folder}: {key}: the run was begun with {had}, and this line has "
-                f"{value}: leave settings "
-                "out, as the run goes on with its own; or start another without resume="
+                f"{RESUME_KEY}={folder}: {key}={value} differs from the run's own setting, "
+                f"{had}: leave all settings out, because a resumed run keeps its own; or "
+                f"start a new run without {RESUME_KEY}="
             )
     if "data_dir" in given and "dataset.data_dir" in recorded:
         given.setdefault("dataset.data_dir", given["data_dir"])
@@ -194,17 +196,17 @@ def checkpoints_of(
     seed, spent = folder / f"{SEED}.json", record.folder / SPENT_FILE
     if record.again and noise and noise.seed is None and spent.exists() and not seed.exists():
         raise ConfigError(
-            f"{RESUME_KEY}={record.folder}: noise was drawn for this run, and {seed}, which kept "
-            "its seed, is gone: start "
-            "a new run, whose draw is a release of its own, beside the one that spent.json tells of"
+            f"{RESUME_KEY}={record.folder}: noise was drawn for this run, but {seed}, the "
+            "file with its seed, is missing: start a new run, whose noise is a second "
+            "release in addition to the one that spent.json records"
         )
     if record.again:
         reached = (
             "from its last checkpoint"
             if list(folder.rglob("step=*"))
-            else "from the start, as it has no checkpoint"
+            else "from the start, because it has no checkpoint"
         )
-        console.note(f"the run begun at {record.again.status['started']} goes on {reached}")
+        console.note(f"the run started at {record.again.status['started']} continues {reached}")
     about = {key: value for key, value in flat(record.config).items() if key not in FREE} | _around(
         record, settings, prepared
     )

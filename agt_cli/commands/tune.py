@@ -68,13 +68,18 @@ class TuneConfig:
     @property
     def words(self) -> str:
         """How the choice is made, in words."""
-        other = "accuracy" if self.objective == "certified" else f"right and certified at {self.k}"
+        other = (
+            "accuracy" if self.objective == "certified" else f"correct and certified at {self.k}"
+        )
         what = {
             "accuracy": "accuracy",
-            "certified": f"the fraction right and certified at {self.k}",
+            "certified": f"the fraction correct and certified at {self.k}",
             "expected": "the expected accuracy of released weights",
         }[self.objective]
-        return f"best by {what}; of all within one standard error, the one with most {other}"
+        return (
+            f"best by {what}; among all candidates within one standard error, the one "
+            f"with the highest {other}"
+        )
 
 
 @dataclass(frozen=True)
@@ -196,11 +201,11 @@ class TuningData:
         prepared = prepare(choice.settings, self._console)
         if self._loaded and not prepared.loaded.same_records(self._loaded[0][1].loaded):
             raise ConfigError(
-                f"tune.grid: {choice.words}: other records are for testing, or they have other ids "
-                "or units, than in other "
-                "candidates: what is public for one would be private for another; change neither "
-                "split, ids nor units (a "
-                "column named by dataset.id keeps ids where columns of features change)"
+                f"tune.grid: {choice.words}: this candidate has other test records, ids or "
+                "units than the other candidates, so records that are public for one "
+                "candidate would be private for another: leave out of tune.grid what changes "
+                "the split, the ids or the units (where columns of features vary, "
+                "dataset.id=COLUMN keeps the ids)"
             )
         self._loaded.append((node, prepared))
         return prepared
@@ -225,20 +230,20 @@ class TuningData:
         """
         if encoder_of(choice.settings) is not None:
             raise ConfigError(
-                "model.encoder: agt tune takes features as they lie in files: prepare them first"
+                "model.encoder: agt tune only reads features from files: prepare the features first"
             )
         rows = public_rows(self.which, self.prepared(choice).loaded, choice.settings.source)
         if self.which == "train" and not len(rows):
             raise ConfigError(
-                "tune.public: no training record is marked public, and private ones are not for "
-                "choosing settings by: give "
-                "dataset.public=COLUMN, tune.public=FILE with labelled public rows, or "
-                "tune.public=test, which declares "
-                "test records and labels public"
+                "tune.public: no training record is marked public, and settings must not be "
+                "chosen on private records: give dataset.public=COLUMN, or tune.public=FILE "
+                "with labelled public rows, or tune.public=test, which declares the test "
+                "records and their labels public"
             )
         if bool((rows.labels == UNLABELLED).any()):
             raise DataError(
-                f"tune.public={self.which}: a row has no label, and settings are chosen by labels"
+                f"tune.public={self.which}: a row has no label, but choosing settings needs "
+                "labels: give rows with labels"
             )
         return rows
 
@@ -344,10 +349,10 @@ def _say(
     shown = {
         "accuracy": "accuracy",
         "certified": f"right, k >= {tune.k}",
-        "expected": f"released, eps {total.eps or USUAL:g}",
+        "expected": f"released, eps = {total.eps or USUAL:g}",
     }
     console.table(
-        f"{tune.folds} folds of {data.words}: mean +- standard error",
+        f"{tune.folds} folds of {data.words}: mean ± standard error",
         ("", "settings", *shown.values()),
         [
             (
@@ -360,13 +365,13 @@ def _say(
     )
     if not table[tune.objective].max():
         console.say(
-            f"no candidate is right and certified at {tune.k} anywhere: give tune.k a smaller "
-            "distance"
+            f"tune.k: no candidate has an answer that is correct and certified at {tune.k}: "
+            "give a smaller distance with tune.k=K"
         )
     console.say(f"chosen (*), {tune.words}: {table['settings'][at]}")
     console.say(f"experiment: {tuning.path}")
     console.note(
-        f"it declares that its settings were chosen on {data.words}, declared public: whoever uses "
-        "it says so too"
+        f"the file declares that its settings were chosen on {data.words}, declared public; "
+        "by using the file you make the same declaration"
     )
     console.note(f"next: agt train experiment={tuning.path.stem}")

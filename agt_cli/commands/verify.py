@@ -36,28 +36,24 @@ CONDITION_COLUMNS = ("", "asks", "stands", "why")
 LIMITS = (
     PAGES_LIMIT,
     MAKER_LIMIT,
-    "that the code which ran was agt's: version and revision are words in the record; whoever "
-    "doubts them trains again on "
-    "the same data with the same config.yaml, and compares",
-    "that what env.json says of the machine, its packages, the command line and places of files is "
-    "true: no other file "
-    "says it",
-    "that no other run or release about the same people was made elsewhere: losses add up whether "
-    "or not they are written "
-    "down",
-    "that this was the only training: of many runs the best may have been kept, which condition e "
-    "speaks about and nothing "
-    "records",
-    "how long anything took, what was refused, and what else could be watched: guarantees are "
-    "about outputs alone",
+    "whether the code that ran was agt's: version and revision are only text in the record; "
+    "to check, train again on the same data with the same config.yaml and compare",
+    "whether env.json is right about the machine, its packages, the command line and the "
+    "paths of files, because no other file records them",
+    "whether another run or release about the same people was made elsewhere: privacy losses "
+    "add up whether or not they are recorded",
+    "whether this was the only training run: the best of many runs may have been kept, which "
+    "condition e forbids but no file records",
+    "how long anything took, what was refused, and what else could be observed: guarantees "
+    "cover outputs only",
 )
 DRAW_LIMIT = (
-    "that the draws came from the operating system and were made once: a record cannot "
-    "show how its numbers came about"
+    "whether the random draws came from the operating system and were made only once: a "
+    "record cannot show where its numbers came from"
 )
 DECLARED_LIMIT = (
-    "that what was declared is true: each declaration above is a person's word, with "
-    "what would break it"
+    "whether the declarations are true: each declaration above is a person's statement, "
+    "listed with what would make it false"
 )
 
 
@@ -93,24 +89,23 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
     page = None if page is None else Path(str(page))
     if page is not None:
         if page.suffix not in PAGES:
-            raise ConfigError(f"page={page}: give a name that ends with {' or '.join(PAGES)}")
+            raise ConfigError(f"page={page}: give a file name that ends with {' or '.join(PAGES)}")
         if page.exists():
             raise ConfigError(
-                f"page={page}: something is there already, and nothing is written over: name a new "
-                "file"
+                f"page={page}: this file already exists and is not overwritten: give another name"
             )
         if page.resolve().is_relative_to(path.resolve()):
             raise ConfigError(
-                f"page={page}: lies in the folder that is verified, which must stay as it is: name "
-                "another place"
+                f"page={page}: lies in the folder that is verified, which must not be "
+                "changed: give a place outside of it"
             )
     head, ledger = config.get("head"), config.get("ledger")
     noted: NotedHead = None if head is None else Head.read(str(head))
     if head is not None and noted is None:
         if not os.path.exists(str(head)):
             raise ConfigError(
-                f"head={head}: expected COUNT:HASH, as agt ledger show prints it, or the second "
-                "head's file"
+                f"head={head}: give COUNT:HASH, as agt ledger show prints it, or the file of "
+                "the second head"
             )
         noted = Path(str(head))
     return VerifyConfig(
@@ -169,11 +164,11 @@ def tree(subject: VerifiedItem, above: VerifiedItem | None = None) -> TreeBranch
             for c in subject.conditions
             if c.standing is Standing.PROVED
         ]
-        lines = [f"by code: {', '.join(proved)}: proved"] if proved else []
+        lines = [f"proved by code: {', '.join(proved)}"] if proved else []
         lines += [f"{words}: declared" for words in subject.declared]
         void = (c for c in subject.conditions if c.standing is Standing.VOID)
         lines += [
-            f"{c.letter} {excerpt(c.name)}: {excerpt(c.evidence.missing, 1000)}: not held"
+            f"{c.letter} {excerpt(c.name)}: not met: {excerpt(c.evidence.missing, 1000)}"
             for c in void
         ]
         parts.append(("the conditions of a guarantee of privacy", [(line, ()) for line in lines]))
@@ -219,7 +214,7 @@ def say(subject: VerifiedItem, console: Console) -> None:
         console.say(f"  {name}: {value}")
     console.tree("what rests on what", tree(subject))
     console.table("checks", CHECK_COLUMNS, rows(subject))
-    console.say("what this does not show:")
+    console.say("not shown by this check:")
     for line in limits(subject):
         console.say(f"  - {line}")
 
@@ -233,7 +228,7 @@ def markdown(subject: VerifiedItem) -> str:
     return document(
         f"# {plain(headline(subject))}",
         *([markdown_table(("", "as recorded"), subject.facts)] if subject.facts else []),
-        "## What rests on what",
+        "## What depends on what",
         "\n".join(_bullets(tree(subject))),
         "## Checks",
         markdown_table(
@@ -245,7 +240,7 @@ def markdown(subject: VerifiedItem) -> str:
             if conditions
             else []
         ),
-        "## What this does not show",
+        "## What this check does not show",
         limits(subject),
     )
 

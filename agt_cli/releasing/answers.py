@@ -50,12 +50,12 @@ class PortableAnswers:
         ]
         if given:
             raise ConfigError(
-                f"release={folder}: its weights are drawn, and answer as they are: leave out "
-                f"{given[0]}"
+                f"release={folder}: released weights answer without further noise, so "
+                f"{given[0]} has no effect: leave it out"
             )
         release = Portable.open(folder, digest_of(config, "digest"))
         if inputs is None:
-            raise ConfigError(f"release={folder}: name the file of queries, inputs=FILE")
+            raise ConfigError(f"release={folder}: the file of queries is missing: give inputs=FILE")
         release.queries()  # what reads them may be code that is not trusted, or not there
         return cls(folder, release, Path(str(inputs)), config.get("force") is True)
 
@@ -76,7 +76,7 @@ class PortableAnswers:
             console.note(line)
         mismatches = queries.population_mismatches
         if mismatches and not self.force:
-            raise ConfigError(f"{'; '.join(mismatches)}; force=true answers all the same")
+            raise ConfigError(f"{'; '.join(mismatches)}; force=true answers nevertheless")
         with record.opened(table.file) as file:
             shown = table.write(file, map(release.labels, pieces(queries.features)))
         path = record.folder / table.file

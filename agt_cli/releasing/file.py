@@ -104,7 +104,7 @@ def _check_worth(request: PredictRequest, release: AnyRelease) -> None:
             console.note(line)
     if objections:
         raise ConfigError(
-            f"{'; '.join(objections)}: nothing was spent; force=true releases all the same"
+            f"{'; '.join(objections)}: nothing was spent; force=true releases nevertheless"
         )
 
 
@@ -116,7 +116,8 @@ def _misfits(request: PredictRequest, release: AnyRelease) -> list[str]:
     remaining = request.payer.remaining(release.claim.guarantee, release.wanted)
     if remaining and remaining < release.wanted:
         lines.append(
-            f"the budget of {request.payer.name} holds {remaining:,} of {release.wanted:,} labels"
+            f"the budget of {request.payer.name} only suffices for {remaining:,} of "
+            f"{release.wanted:,} labels"
         )
     return lines
 
@@ -139,7 +140,7 @@ def _say(
     """
     record = request.record
     console = request.console
-    console.say("what is guaranteed, in brief:" if claim.publishable else "not to be published:")
+    console.say("the guarantee in brief:" if claim.publishable else "not to be published:")
     for line in [*claim.lines(brief=True), sentences.IN_FULL]:
         console.say(f"  - {line}")
     for line in written.lines:

@@ -60,9 +60,9 @@ class LabelTable:
     def naming(self) -> list[str]:
         """What whoever reads it should know of its names, if they are not the queries' own."""
         said = (
-            "record_id is the query's number, from 0, in its file or among the test records, "
-            "because no column names them "
-            "(in a file: the dataset's id column, or id)"
+            "record_id is the number of the query, counted from 0, in its file or among the "
+            "test records, because no column names the queries (in a file: the dataset's id "
+            "column, or a column id)"
         )
         return [said] if isinstance(self.names, Mapped) else []
 

@@ -70,7 +70,10 @@ def ledger_path(name: str) -> Path:
     if "/" in name or name.endswith(SUFFIX):
         return Path(name)
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"ledger={name}: give a name of letters, digits, - and _, or a path")
+        raise ConfigError(
+            f"ledger={name}: the name must consist of letters, digits, - and _: give "
+            "such a name, or a path"
+        )
     return Path(FOLDER) / f"{name}{SUFFIX}"
 
 
@@ -84,7 +87,9 @@ def existing_ledger(name: str) -> Path:
     if path.exists() or path.is_symlink():
         return path
     known = nearest(name, [other.stem for other in Path(FOLDER).glob(f"*{SUFFIX}")])
-    raise ConfigError(f"ledger={name}: there is no {path}{known}; agt ledger init makes one")
+    raise ConfigError(
+        f"ledger={name}: {path} does not exist{known}: create it with agt ledger init"
+    )
 
 
 def second_head() -> Path | None:
@@ -133,7 +138,7 @@ def say_skipped(folder: Path) -> list[Path]:
     paths = ledgers_in(folder)
     for path in paths:
         if kind := other_program(path):
-            put(f"{path}: is {kind}, and not a ledger: it is left alone", "stderr")
+            put(f"{path}: this is {kind}, not a ledger, so it is left unchanged", "stderr")
     return paths
 
 

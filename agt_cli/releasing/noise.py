@@ -37,16 +37,14 @@ from agt_cli.runs.prepare import Prepared, RunSettings
 MECHANISM = "noise in training"
 REQUIRED_CONDITIONS = "bceg"  # a and f speak of boxes alone; d of their nesting
 REDRAWN = (
-    "certificates compare with runs that meet the noise this run drew; training again draws anew "
-    "and may give a query "
-    "another label, so they certify nothing about retraining or unlearning"
+    "certificates compare with runs that have the same noise as this run; training again "
+    "draws new noise and may give a query another label, so the certificates say nothing "
+    "about retraining or unlearning"
 )
 SCOPE = (
-    "model.safetensors alone: boxes, metrics and the rest of the folder depend on the private "
-    "data; and among data that "
-    "training takes without an error (it refuses a batch above n_max, a unit above "
-    "relation.unit_rows, a missing class and "
-    "the like)"
+    "only model.safetensors, because the bounds, the metrics and the rest of the folder "
+    "depend on the private data; and only for data that training accepts (it refuses a batch "
+    "above n_max, a unit above relation.unit_rows, a missing class and the like)"
 )
 
 
@@ -82,7 +80,8 @@ def drawing(
     if noise is None:
         if ledger is not None:
             raise ConfigError(
-                f"ledger={ledger}: training without noise releases nothing: leave it out"
+                f"ledger={ledger}: training without noise does not release anything, so "
+                "there is nothing to pay for: leave ledger out"
             )
         yield ()
         return
@@ -121,7 +120,7 @@ def _pay(
         missing = _missing(conditions_of(prepared.problem(settings)))
         if payer.name and missing:
             raise ConfigError(
-                f"ledger={payer.name}: nothing is proved of the noisy weights: "
+                f"ledger={payer.name}: the guarantee of the noisy weights is not proved: "
                 f"{refusal_of(missing[0])}"
             )
         record.environment(draw=draw)
@@ -130,11 +129,10 @@ def _pay(
         before = spent_before(record).get("ledger")
         if before and reservation is None:
             raise CheckError(
-                f"ledger={payer.name or 'none'}: entry {before['entry']} of the ledger of "
-                f"{before['population']} paid for "
-                "this run, says its spent.json, and this ledger does not: another one, an older "
-                "copy, or another run's "
-                "spent.json: start a new run"
+                f"ledger={payer.name or 'none'}: spent.json says that entry "
+                f"{before['entry']} of the ledger of {before['population']} paid for this "
+                "run, but this ledger does not have that entry, so it is another ledger or "
+                "an older copy, or spent.json is from another run: start a new run"
             )
         reservation = reservation or payer.reserve(charged, 1)
         counted = payer.account(reservation)
@@ -176,7 +174,10 @@ def noise_words(
     guarantee = sentences.noise_guarantee(config.epsilon, config.delta)
     if missing:
         words = [
-            f"NO PROOF OF PRIVACY for the noisy weights, meant to be {guarantee}: {refusal_of(c)}"
+            (
+                f"NO PROOF OF PRIVACY for the noisy weights, which should be {guarantee}: "
+                f"{refusal_of(c)}"
+            )
             for c in missing
         ]
     else:
@@ -189,21 +190,22 @@ def noise_words(
         f"{noise.epochs} of the {settings.training.epochs * settings.training.batch.count} steps"
     )
     caveat = (
-        "the noise comes from a pseudo-random generator seeded by the operating system, in "
-        "floating point, whose last "
-        "digits can betray what the noise was added to (Mironov 2012)"
+        "the noise comes from a pseudo-random generator seeded by the operating system, and "
+        "is added in floating point, where the last digits of a sum can reveal the number "
+        "without noise (Mironov 2012)"
     )
     if config.seed is not None:
         caveat = (
-            f"simulation: the noise is determined by seed={config.seed}, so nothing is "
-            "protected from who knows the seed"
+            f"simulation: the noise is determined by seed={config.seed}, so the result is "
+            "not protected from anyone who knows the seed"
         )
     words += [
-        f"each step's direction takes Gaussian noise of standard deviation {noise.sigma:.4g} in "
-        "every element; its l2 "
-        f"sensitivity is {noise.sensitivity:.4g} (elementwise clip), and {steps} see any one unit: "
-        f"mu = {noise.mu:.4g} "
-        "in all",
+        (
+            f"Gaussian noise with standard deviation {noise.sigma:.4g} in every element is added "
+            f"to the direction of each step; its l2 sensitivity is {noise.sensitivity:.4g} "
+            f"(elementwise clip), and {steps} depend on any one unit: mu = {noise.mu:.4g} in "
+            "total"
+        ),
         caveat,
         *map(str, declarations([c for c in conditions if c.letter in REQUIRED_CONDITIONS])),
         sentences.APART,

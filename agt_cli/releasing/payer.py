@@ -54,14 +54,11 @@ def payer_of(
         if holding:
             raise ConfigError(
                 f"ledger: the people of {people.table.name} are in the ledger of "
-                f"{', '.join(holding)}: give "
-                f"ledger={holding[0]}, which counts what is released, or ledger={NO_LEDGER} to "
-                "release outside of it"
+                f"{', '.join(holding)}: give ledger={holding[0]} to count the release there, "
+                f"or ledger={NO_LEDGER} to release without a ledger"
             )
         for error in refusals:
-            raise type(error)(
-                f"{error}; or give ledger={NO_LEDGER} to release outside of any ledger"
-            )
+            raise type(error)(f"{error}; or give ledger={NO_LEDGER} to release without a ledger")
         yield NoPayer(Uncounted("unnamed"))
     elif name == NO_LEDGER:
         holding, refusals = _ledgers_of(people)

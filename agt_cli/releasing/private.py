@@ -52,13 +52,13 @@ class PrivateAnswers:
             if self.mechanism.releases_weights and getattr(self, key) != usual:
                 name = self.mechanism.kind.name
                 raise ConfigError(
-                    f"{key}={getattr(self, key)}: mechanism={name} reads no stable distance: leave "
-                    "it out"
+                    f"{key}={getattr(self, key)}: mechanism={name} does not use stable "
+                    "distances: leave this setting out"
                 )
         if self.lot > 1 and self.trained.inputs != LINES:
             raise ConfigError(
-                f"lot={self.lot}: a file is paid for as one: leave it out, or ask by lines with "
-                "inputs=-"
+                f"lot={self.lot}: the queries of a file are always paid for together: leave "
+                "lot out, or answer line by line with inputs=-"
             )
 
     @classmethod
@@ -85,8 +85,8 @@ class PrivateAnswers:
         count, most = len(opened.queries), mechanism.total.queries
         if most is not None and count > most:
             raise ConfigError(
-                f"the file holds {count} queries and total.queries is {most}: raise it, or cut the "
-                "file"
+                f"the file has {count} queries, but total.queries={most}: give a larger "
+                "total.queries, or a shorter file"
             )
         trained = opened.trained.finished
         paying = payer_of(self.ledger, people_of_run(trained), record, trained.digest)

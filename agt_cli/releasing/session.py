@@ -46,7 +46,7 @@ from agt_cli.releasing.writing import ReleasePage
 METRICS = ("lines", "bad_lines", "n_queries", "answered", "stored", "unanswered")
 MAX_LINE_BYTES = 2**24
 ENTRIES = ("record", "records", "features")
-OVER = "no more questions are answered here"
+OVER = "this session does not answer any more queries"
 """What an asker is told of a run that was changed: neither which run, nor why; stderr tells the
 owner.
 """
@@ -66,11 +66,16 @@ def serve(request: PredictRequest, lot: int) -> dict[str, Any]:
     session = Session.opened(request, lot)
     console = request.console
     if console.json:
-        raise ConfigError("--json: standard output has one line for each answer: leave it out")
+        raise ConfigError(
+            "--json: the answers are already printed as JSON, one line each: leave --json out"
+        )
     for text in request.earlier_attempts:
         console.note(text)
     if sys.stdin.isatty():
-        console.note('one question a line, such as {"id": 1, "record": {...}}; Ctrl-D ends')
+        console.note(
+            'type one query per line, for example {"id": 1, "record": {...}}; Ctrl-D '
+            "ends the session"
+        )
     put_line({"claim": plain_of(session.claim.written())})
     try:
         for number, line in read_lines(sys.stdin.buffer):
@@ -110,20 +115,21 @@ class Session:
         total, opened, terms = request.config.total, request.opened, request.terms
         if total.eps is not None and total.queries is None:
             raise ConfigError(
-                "total.eps is shared out over questions, and nobody knows how many lines come: "
-                "give total.queries, too, or "
-                "mechanism.eps"
+                "total.eps is divided among the queries, but their number is not known when "
+                "they come line by line: give total.queries too, or give mechanism.eps "
+                "instead of total.eps"
             )
         mechanism = request.mechanism(total.queries or 1)
         if not isinstance(mechanism, Mechanism):
             raise ConfigError(
-                f"mechanism={mechanism.name}: lines ask for labels: give a file of queries"
+                f"mechanism={mechanism.name}: this mechanism does not answer line by line: "
+                "give a file of queries"
             )
         source = opened.kept.source
         if not hasattr(source, "read_queries"):
             raise ConfigError(
-                f"inputs=-: {type(source).__name__} reads files of queries alone: give it "
-                "read_queries(columns)"
+                f"inputs=-: {type(source).__name__} can only read queries from files: give "
+                "the class a method read_queries(columns)"
             )
         labelling = Labelling.judged(
             opened.model, mechanism, terms.conditions, terms.accounting, terms.counting
@@ -156,8 +162,8 @@ class Session:
         if self.lots.at_maximum:
             return f"total.queries={self.lots.maximum} are paid for"
         return (
-            f"the budget of {self.request.payer.name} holds no more labels, each "
-            f"{self.labelling.claim.guarantee}"
+            f"the budget of {self.request.payer.name} is not enough for another label, each "
+            f"of which is {self.labelling.claim.guarantee}"
         )
 
     def hear(self, number: int, line: bytes | None) -> None:
@@ -214,7 +220,7 @@ class Session:
         mismatches = records.population_mismatches
         if mismatches and not (self.request.force or self.terms.randomness.simulated):
             refusal = f"{where}: {'; '.join(mismatches)}: nothing was spent"
-            self.request.console.note(f"{refusal}; force=true answers such lines, too")
+            self.request.console.note(f"{refusal}; force=true answers such lines nevertheless")
             raise DataError(refusal)
         encoder = opened.kept.encoder
         features: np.ndarray = (
@@ -232,7 +238,7 @@ class Session:
         left = {"left": self.lots.remaining(self.labelling.claim.guarantee)}
         missing: dict[str, Any] = {}
         if counts["unanswered"]:
-            text = f"{counts['unanswered']} of {len(labels)} are not answered: {self.why}"
+            text = f"{counts['unanswered']} of {len(labels)} queries were not answered: {self.why}"
             missing = {"error": text, "code": CheckError.exit_code}
         if several:
             return {"labels": names, "stored": stored, **missing, **left}
@@ -257,17 +263,17 @@ class Session:
         if reserved:
             self.write_spent()
         unanswered = (
-            f"answered {counts['answered']} of {counts['n_queries']} ({counts['stored']} of them "
-            "from stored answers); "
-            f"{counts['unanswered']} are not answered: {self.why}"
+            f"answered {counts['answered']} of {counts['n_queries']} queries "
+            f"({counts['stored']} from stored answers); {counts['unanswered']} were not "
+            f"answered: {self.why}"
         )
         short = "; ".join(filter(None, [unanswered if counts["unanswered"] else "", self.over]))
         words = claim.lines()
         first = words[0]
         if self.lots.left:
             words.append(
-                f"{self.lots.left} labels were paid for (lot={self.lots.size}) and not asked for: "
-                "they stay spent"
+                f"{self.lots.left} labels were paid for (lot={self.lots.size}) but not "
+                "requested; they remain spent"
             )
             request.console.note(words[-1])
         words += filter(None, [short])
@@ -303,12 +309,14 @@ def opened_line(line: bytes | None) -> tuple[Any, dict[str, Any]]:
         ConfigError: it is no object, or its id is something else.
     """
     if line is None:
-        raise ConfigError(f"a line of more than {MAX_LINE_BYTES} bytes: ask in smaller batches")
+        raise ConfigError(
+            f"a line is longer than {MAX_LINE_BYTES} bytes: send fewer queries per line"
+        )
     try:
         node = parse_object(line, "a line")
     except Broken as error:
         raise ConfigError(
-            f'{error}; expected an object, such as {{"id": 1, "record": {{"age": 37}}}}'
+            f'{error}; write an object, for example {{"id": 1, "record": {{"age": 37}}}}'
         ) from None
     id = node.pop("id", None)
     if (
@@ -316,7 +324,7 @@ def opened_line(line: bytes | None) -> tuple[Any, dict[str, Any]]:
         or not isinstance(id, str | int | float | None)
         or HALF_CHARACTER.search(str(id))
     ):
-        raise ConfigError("id: expected text, a number or null")
+        raise ConfigError("id: must be text, a number or null")
     return id, node
 
 
@@ -334,7 +342,7 @@ def rows_of(node: Mapping[str, Any], array: str) -> tuple[list[dict[str, object]
     unknown = [key for key in node if key not in ENTRIES]
     if unknown or len(given) != 1:
         wrong = f"unknown entry '{unknown[0]}'" if unknown else "expected one of them"
-        raise ConfigError(f"{wrong}: a line has id, and one of {', '.join(ENTRIES)}")
+        raise ConfigError(f"{wrong}: a line must have id and one of {', '.join(ENTRIES)}")
     several = given[0] == "records"
     value = node[given[0]] if several else [node[given[0]]]
     if (
@@ -343,7 +351,7 @@ def rows_of(node: Mapping[str, Any], array: str) -> tuple[list[dict[str, object]
         or not all(isinstance(row, dict | list) for row in value)
     ):
         raise ConfigError(
-            f"{given[0]}: expected "
+            f"{given[0]}: must be "
             f"{'a list of them' if several else 'an object of columns, or a list'}"
         )
     return [row if isinstance(row, dict) else {array: row} for row in value], several

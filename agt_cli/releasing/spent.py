@@ -92,7 +92,9 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
     """
     write_spent(record, subject, about)
     place = record.folder / SPENT_FILE
-    counted = f"; {about.what} may have been drawn: {place} says what to count{{}}{about.entry}"
+    counted = (
+        f"; {about.what} may have been drawn, so count what {place} says as spent{{}}{about.entry}"
+    )
     counted = "" if about.simulated else counted
     try:
         yield
@@ -128,8 +130,8 @@ def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) 
         if about.ledger is None:
             raise
         raise AgtError(
-            f"{error.filename}: {error.strerror}; nothing was drawn, and it stays "
-            f"debited{about.entry}"
+            f"{error.filename}: {error.strerror}; nothing was drawn, but the ledger keeps "
+            f"the debit{about.entry}"
         ) from error
 
 
@@ -185,9 +187,8 @@ def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) ->
         totals, about = "; ".join(spent_lines(value)), f"{value['what']} by {value['mechanism']}"
     except (Broken, KeyError, TypeError, ValueError) as error:
         return (
-            f"an earlier attempt ({path.parent}, {state}) may have released something: its "
-            "spent.json cannot be read "
-            f"({error}): count it as spent, the amount unknown"
+            f"an earlier attempt ({path.parent}, {state}) may have released something, but "
+            f"its spent.json cannot be read ({error}): count an unknown amount as spent"
         )
     other = any(
         value.get(key) not in (subject[key], *before) for key in subject if key.endswith("_digest")
@@ -196,8 +197,7 @@ def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) ->
         return None
     return (
         f"an earlier attempt ({path.parent}, {value.get('time')}, {state}) may have released "
-        f"{about}: count it as spent: "
-        f"{totals}"
+        f"{about}: count this as spent: {totals}"
     )
 
 

@@ -21,7 +21,9 @@ MAX_RECORDS_LINEAR = 10_000  # that an estimate looks at, of a linear head
 MAX_RECORDS = 1_000  # of other models, whose certificates take time
 # of the way from labels drawn by lot to the model's own: what is less right is not drawn unasked
 LOT = 0.2
-OWNER_ALONE = "(for you alone: this depends on private data, and so does a choice made by it)"
+OWNER_ALONE = (
+    "(only for you: this depends on private data, and so does any choice that is based on it)"
+)
 
 
 def doubt_worth(request: PredictRequest, release: AnyRelease, claim: Claim) -> list[str]:
@@ -39,8 +41,10 @@ def doubt_worth(request: PredictRequest, release: AnyRelease, claim: Claim) -> l
             warnings, objections = _estimate_worth(request, release)
         except Exception as error:
             warnings = [
-                "whether these labels are worth their budget could not be estimated "
-                f"({first_line(error)})"
+                (
+                    "agt could not estimate whether these labels are worth their budget "
+                    f"({first_line(error)})"
+                )
             ]
     for line in warnings:
         request.console.note(line)
@@ -80,14 +84,13 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
     warnings = [str(verdict)] if verdict else []
     objections = list[str]()
     if expected <= always:
-        warnings.append("one answer to all would do at least as well as these labels")
+        warnings.append("the majority-class baseline would be at least as accurate as these labels")
     if expected <= always or expected - by_lot < LOT * (accuracy - by_lot):
-        estimated = "an estimated" if labels is None else "a"
+        estimated = "an estimated" if labels is None else "an"
         objections.append(
-            f"labels would be right at {estimated} rate of {rate_words(expected)}, of "
-            f"{rate_words(accuracy)} without noise, {rate_words(always or None)} of one answer to "
-            "all and "
-            f"{rate_words(by_lot)} of labels drawn by lot"
+            f"these labels would have {estimated} accuracy of {rate_words(expected)}; "
+            f"without noise: {rate_words(accuracy)}; majority-class baseline: "
+            f"{rate_words(always or None)}; labels drawn at random: {rate_words(by_lot)}"
         )
     if warnings or objections:
         warnings.append(OWNER_ALONE)

@@ -117,15 +117,15 @@ class LabelWriter(ReleaseWriter):
         self.request.record.add_metrics(**counts)
         answered = counts["answered"]
         drawn_now = self.release.reservation.size if self.release.reservation else 0
-        repeated = f"{answered - drawn_now} repeated, which is free"
+        repeated = f"{answered - drawn_now} repeated at no cost"
         line = f"answered {answered} of {len(labels)}: {drawn_now} drawn now, {repeated}"
         unanswered = ""
         if counts["unanswered"]:
             unanswered = (
-                f"{line}; {counts['unanswered']} are not answered: "
-                f"{_rows_in_words(np.flatnonzero(labels == UNANSWERED))}; "
-                f"the budget of {self.request.payer.name} holds no more labels, each "
-                f"{self.release.claim.guarantee}"
+                f"{line}; {counts['unanswered']} were not answered: "
+                f"{_rows_in_words(np.flatnonzero(labels == UNANSWERED))}; the budget of "
+                f"{self.request.payer.name} is not enough for another label, each of which "
+                f"is {self.release.claim.guarantee}"
             )
         return Written(result, [line], unanswered)
 
@@ -238,15 +238,21 @@ def write_weights(
         released.weight, {**released.described, "simulated": released.simulated}
     )
     if released.simulated:
-        return ["no folder release: a simulation is none"], {}
+        return ["folder release was not written, because this is a simulation"], {}
     if source is None or (head := model.release_head) is None:
         return [
-            "no folder release: queries pass an encoder, which is in the training run alone"
+            (
+                "folder release was not written, because queries need the encoder, which is only "
+                "in the training run"
+            )
         ], {}
     portable = Portable.of(head, released, source, claim.lines(), claim.lines(brief=True))
     digest = portable.save(record.part("release"), claim.written().content)
     folder = record.folder / "release"
-    said = f"release: {folder} (digest {digest}): it may be published, and answers without this run"
+    said = (
+        f"release: {folder} (digest {digest}): this folder may be published, and answers "
+        "queries without this run"
+    )
     return [said], {"release": str(folder), "release_digest": digest}
 
 

@@ -34,7 +34,7 @@ def finished_record(folder: Path, command: str, signature: str) -> Run | None:
     run = open_run(folder, command)
     noted = run.environment.get(ENTRY)
     if noted != signature:
-        raise ConfigError(f"{folder}: it was written as {noted}, the name of another result")
+        raise ConfigError(f"{folder}: this folder was written as {noted}, which is another result")
     return run
 
 

@@ -32,7 +32,7 @@ from agt_cli.report.sections_md import (
 
 HANDFUL = (0, 1, 5, 10, 20, 50, 100, 150, 200, 500, 1000)
 LEAST_STABLE = 20
-OWED = "abstains: owes an answer after the next update"
+OWED = "not answered until the next update"
 OWNER_ONLY = (
     "For the data owner only. Stable distances, logits, bounds, and which answers are certified "
     "depend on private records. Publishing them, or answering only certified queries, is not "
@@ -204,8 +204,8 @@ def certify_report(
         *(["## Figures", *more] if more else []),
         *conditions_section(subject.conditions),
         "## Least stable answers",
-        f"The {len(least):,} answers with the smallest stable distances. Row: the position in the "
-        "file, from 0. All answers: `certificates.parquet`.",
+        f"The {len(least):,} answers with the smallest stable distances. Row: position in "
+        "the file, counted from 0. All answers: `certificates.parquet`.",
         _least_stable_table(least),
         *next_section(*next_commands(trained.folder, subject.conditions)),
         f"Trained run: [{plain(trained.folder.name)}](<{trained_folder}/report.html>). Its "
@@ -218,7 +218,9 @@ def next_commands(folder: Path, conditions: Sequence[Condition]) -> tuple[str, .
     plan = f"plan run={folder}"
     unmet = unmet_letters(conditions)
     if unmet:
-        return (f"{plan}    # accuracy of private answers; no release, as {unmet}",)
+        return (
+            f"{plan}    # accuracy of private answers; nothing can be released, because {unmet}",
+        )
     return (plan, f"predict run={folder} mechanism=NAME total.eps=NUMBER")
 
 

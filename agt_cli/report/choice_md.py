@@ -34,13 +34,12 @@ def tune_report(
     ]
     return document(
         f"# Settings chosen on {rows}",
-        f"Chosen: {rule}: **{table['settings'][at]}**, written to `{path}`. No private record took "
-        "part: what is below "
-        "depends on rows declared public, and on constants. Whoever trains with that file declares "
-        "the same.",
+        f"Chosen: {rule}: **{table['settings'][at]}**, written to `{path}`. Private records "
+        "were not used: the numbers below depend only on rows declared public, and on "
+        "constants. By training with that file you make the same declaration.",
         markdown_table(("settings", *names), lines),
-        "Means over the folds ± standard errors. The chosen row is a little flattered: it is the "
-        "best of several.",
+        "Means over the folds ± standard errors. The result of the chosen row is slightly "
+        "too good, because it is the best of several.",
         "## Setting",
         setting_section(record.config),
     )

@@ -202,10 +202,10 @@ def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) ->
         middle = int(np.sort(stable)[(len(stable) - 1) // 2])
         headline(
             figure,
-            f"Half of the predictions stay the same up to k = {middle:,} or further",
+            f"Half of the predictions stay the same at least up to k = {middle:,}",
             subject.about,
         )
-    return {"stable_distances": "How many queries have which stable distance."}
+    return {"stable_distances": "Number of queries by stable distance."}
 
 
 def plane_map(
@@ -277,7 +277,9 @@ def plane_map(
             subject.about,
         )
     return {
-        "plane_map": "Regions of equal stable distance, the decision line and the training points."
+        "plane_map": (
+            "Regions with the same stable distance, the decision boundary and the training points."
+        )
     }
 
 

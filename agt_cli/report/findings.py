@@ -127,31 +127,33 @@ class Finding:
         numbers, loss = (self.claimed, self.found), self.measure in LOWER
         rigorous, chance = self.strength in RIGOROUS, self.strength is not Strength.CERTAIN
         rules = {
-            "an epsilon or a mu is at least 0": not loss
+            "an epsilon or a mu must be at least 0": not loss
             or all(number is None or number >= 0 for number in numbers),
-            "a claimed epsilon has its delta beside it: 0, if there is none": (
+            "a claimed epsilon must be given with its delta, even if delta is 0": (
                 self.measure != "epsilon" or self.claimed is None or self.delta is not None
             ),
-            "a bound that chance may break says with what confidence it holds": (
+            "a bound that can fail by chance must be given with its confidence": (
                 self.confidence is not None or not chance or self.found is None
             ),
-            "only what was seen, or a confidence bound at any number of trials, calls a claim "
-            "false": (rigorous or not self.violated),
-            "a claim that is violated is not met by what was found": (
+            (
+                "only a counterexample, or a confidence bound that holds for any number of "
+                "trials, can show that a claim is false"
+            ): (rigorous or not self.violated),
+            "an audit that found a violation of a claim cannot also say that the claim is met": (
                 not self.violated or None in numbers or not _meets(self.claimed, self.found, loss)
             ),
-            "a claim is violated where what is lost is surely more": (
+            ("a claim must be called violated if the measured loss is certainly larger"): (
                 self.outcome is not Outcome.STANDS
                 or not loss
                 or not rigorous
                 or _meets(self.claimed, self.found, loss)
             ),
-            "an attack that was not made found no number": self.outcome is not Outcome.UNTESTED
+            "an attack that was not made cannot have a result": self.outcome is not Outcome.UNTESTED
             or self.found is None,
         }
         wrong = [rule for rule, holds in rules.items() if not holds]
         if wrong:
-            raise ConfigError(f"a finding about {self.subject} contradicts itself: {wrong[0]}")
+            raise ConfigError(f"the finding about {self.subject} contradicts itself: {wrong[0]}")
 
     @property
     def violated(self) -> bool:
@@ -247,12 +249,12 @@ class Audit:
         untested = sum(finding.outcome is Outcome.UNTESTED for finding in self.findings)
         rest = f"; {counted(untested, 'attack')} not made" if untested else ""
         if wrong := len(self.violations):
-            return f"claims VIOLATED, by {wrong} of {counted(len(tested), 'attack')}{rest}"
+            return f"claims VIOLATED, shown by {wrong} of {counted(len(tested), 'attack')}{rest}"
         if not tested:
             return f"no claim was tested{rest}"
         return (
-            f"no claim contradicted by {counted(len(tested), 'attack')}: that is no "
-            f"proof{_weak(tested)}{rest}"
+            f"{counted(len(tested), 'attack')}, 0 violations found (this is not a "
+            f"proof){_weak(tested)}{rest}"
         )
 
     @property
@@ -275,10 +277,10 @@ def _weak(tested: list[Finding]) -> str:
         return ""
     worst, _ = max(weak, key=lambda each: each[1])
     limit = (
-        f"{worst.measure} {number(worst.noticed or 0.0, up=True)} or more, of "
-        f"{number(worst.claimed or 0.0)} claimed"
+        f"{worst.measure} of at least {number(worst.noticed or 0.0, up=True)}; claimed: "
+        f"{number(worst.claimed or 0.0)}"
     )
-    return f", and {len(weak)} of {len(known)} could have noticed only a far larger loss ({limit})"
+    return f", and {len(weak)} of {len(known)} could only have detected a far larger loss ({limit})"
 
 
 def _selftest_verdict(tested: list[Finding]) -> str:
@@ -287,12 +289,12 @@ def _selftest_verdict(tested: list[Finding]) -> str:
         [each for each in tested if (each.measure == PASSED) == passed] for passed in (False, True)
     )
     missed, accused = (sum(each.violated for each in some) for some in (planted, sound))
-    first = f"all {len(planted)} planted violations caught"
-    first = f"{missed} of {len(planted)} planted violations MISSED" if missed else first
+    first = f"all {len(planted)} planted violations were detected"
+    first = f"{missed} of {len(planted)} planted violations were MISSED" if missed else first
     second = (
-        f"{accused} of {len(sound)} sound ones ACCUSED"
+        f"{accused} of {len(sound)} correct claims were REJECTED (false alarms)"
         if accused
-        else f"all {len(sound)} sound ones let pass"
+        else f"all {len(sound)} correct claims passed"
     )
     return f"{first}; {second}" if sound else first  # an earlier version had none
 
@@ -319,9 +321,9 @@ def _of_version_1(node: dict[str, Any]) -> dict[str, Any]:
         return node
     if node.get("parts"):
         raise Superseded(
-            f"a summary of other audits, made by agt {node.get('by')}; later versions do not read "
-            "it. Run agt verify on "
-            "each audit that agt runs command=audit lists"
+            f"a summary of other audits, written by agt {node.get('by')}, cannot be checked "
+            "by this version: type agt runs command=audit to list the audits, and agt verify "
+            "for each of them"
         )
     text = json.dumps({**node, "schema": VERSION})
     now: dict[str, Any] = json.loads(text, object_hook=_without_summary_entries)

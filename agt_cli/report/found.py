@@ -77,7 +77,7 @@ def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[
         return config
     if config["run"] != LATEST:
         raise ConfigError(
-            f"run: expected the folder of a finished agt train, or latest, got {config['run']!r}"
+            f"run={config['run']!r}: give the folder of a finished agt train, or latest"
         )
     home = Path(str(config.get("output_dir"))) / "train"
     runs = runs_of(home, "train")
@@ -85,20 +85,19 @@ def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[
     if done is None:
         unfinished = f" (not finished: {_summary(runs)})" if runs else ""
         raise ConfigError(
-            f"run=latest: no finished training run in {home}{unfinished}: start agt train, or give "
-            "run=FOLDER (runs are "
-            "looked for under output_dir)"
+            f"run=latest: {home} has no finished training run{unfinished}: start agt train, "
+            "or give run=FOLDER (runs are looked for under output_dir)"
         )
     note(f"run=latest is {runs[done].folder}")
     if done:
-        note(f"note: newer, but not finished, and so not taken: {_summary(runs[:done])}")
+        note(f"note: newer runs that are not finished were skipped: {_summary(runs[:done])}")
     return {**config, "run": str(runs[done].folder)}
 
 
 def _summary(runs: list[Run]) -> str:
     first = runs[0]
     state = (
-        f"killed: agt train resume={first.folder} goes on with it"
+        f"killed; type agt train resume={first.folder} to resume it"
         if first.state == "killed"
         else first.state
     )

@@ -159,7 +159,7 @@ class CheckState(StrEnum):
     OK = "ok"
     NOTE = "note"
     UNCHECKED = "not checked"
-    BUSY = "not checked: another process has it"
+    BUSY = "not checked, because another process is using it"
     PROBLEM = "PROBLEM"
 
     @property
@@ -254,7 +254,8 @@ class Findings:
         except MemoryError:
             self.problem(
                 name,
-                "to look at it takes more memory than there is: no record of agt's is like that",
+                "reading it needs more memory than this machine has; agt does not write "
+                "records of this size",
             )
         except (
             LookupError,
@@ -266,8 +267,8 @@ class Findings:
         ) as error:
             self.problem(
                 name,
-                f"its record does not hold what such a record holds ({type(error).__name__}: "
-                f"{error})",
+                "its record lacks an entry that every such record has "
+                f"({type(error).__name__}: {error})",
             )
 
 

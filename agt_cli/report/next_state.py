@@ -62,7 +62,9 @@ def run_lock(folder: Path, key: str = "run") -> Iterator[None]:
             locks; or a link, or a damaged state, lies where this module keeps its own.
     """
     if not (folder / "status.json").is_file():
-        raise ConfigError(f"{key}={folder}: not the folder of a run")
+        raise ConfigError(
+            f"{key}={folder}: this is not the folder of a run: give the folder of one"
+        )
     lock = _take_lock(folder, key)
     try:
         _finish_commit(folder, key)
@@ -94,8 +96,8 @@ def recover(folder: Path, key: str = "run") -> None:
                 lock.release()
         elif time.monotonic() > end:
             raise ConfigError(
-                f"{key}={folder}: agt unlearn is changing this run just now: ask again when it is "
-                "done"
+                f"{key}={folder}: agt unlearn is changing this run at the moment: try again "
+                "when it is done"
             )
         else:
             time.sleep(0.05)
@@ -113,7 +115,7 @@ def commit(folder: Path) -> None:
         new = _check_whole(folder, staged)
     except (OSError, Broken) as error:
         raise ConfigError(
-            f"run={folder}: its next state is not whole ({error}), and nothing was changed"
+            f"run={folder}: its next state is incomplete ({error}), so nothing was changed"
         ) from None
     sync_folder(staged)
     staged.rename(folder / COMMIT)
@@ -132,9 +134,9 @@ def _check_places(folder: Path, key: str) -> None:
         odd = "a link" if path.is_symlink() else "no folder" if no_folder else ""
         if odd:
             raise ConfigError(
-                f"{key}={folder}: {name} is {odd}, and agt unlearn makes none there: nothing was "
-                "changed; look where it "
-                f"comes from, and delete it: rm {path}"
+                f"{key}={folder}: {name} is {odd}, which agt unlearn never creates there, so "
+                "nothing was changed: find out where it comes from, and delete it with rm "
+                f"{path}"
             )
 
 
@@ -172,19 +174,18 @@ def _take_lock(folder: Path, key: str) -> Lock:
     except OSError as error:
         raise ConfigError(
             f"{key}={folder}: {error.filename or STATE_LOCK} cannot be written "
-            f"({error.strerror or error}), and an erasure "
-            "changes the run in its folder: make it writable"
+            f"({error.strerror or error}), but an erasure must change the run in its folder: "
+            "make the file writable"
         ) from None
     if not got:
         raise ConfigError(
-            f"{key}={folder}: another agt unlearn is changing this run just now: wait until it is "
-            "done"
+            f"{key}={folder}: another agt unlearn is changing this run at the moment: wait "
+            "until it is done"
         )
     if not lock.works:
         raise ConfigError(
-            f"{key}={folder}: this file system keeps no locks, so two erasures at once could not "
-            "be told apart: copy the "
-            "run to a local disk"
+            f"{key}={folder}: this file system does not support locks, so two erasures could "
+            "run at the same time: copy the run to a local disk"
         )
     return lock
 
@@ -215,10 +216,9 @@ def _finish_commit(folder: Path, key: str) -> None:
             new = _check_whole(folder, commit)
         except (OSError, Broken) as error:
             raise ConfigError(
-                f"{key}={folder}: {COMMIT} holds a new state that is not as agt unlearn left it "
-                f"({error}), and nothing was "
-                f"changed: restore it; or, if it is none of yours, move {commit} away: the run is "
-                "then verified as it is"
+                f"{key}={folder}: {COMMIT} contains a new state that is not as agt unlearn "
+                f"wrote it ({error}), so nothing was changed: restore it; or, if you do not "
+                f"need it, move {commit} away, and the run is used as it is"
             ) from None
         _roll_forward(folder, new)
     _remove_commit(folder)

@@ -21,7 +21,7 @@ def check_folder(folder: Path, command: str, key: str = "run") -> None:
     """
     if not folder.is_dir():
         run = newest(folder.parent, command)
-        beside = f"; the newest finished {command} run there is {run.folder}" if run else ""
+        beside = f"; the newest finished {command} run is {run.folder}" if run else ""
         raise ConfigError(f"{key}={folder}: no such folder{beside}")
 
 
@@ -41,8 +41,8 @@ def check_edits(run: Run, doing: str) -> None:
     if not rule.moves_records and doing != "agt audit certificate":
         raise ConfigError(
             f"run={run.folder}: relation={relation}: its certificates count changed "
-            f"{rule.changes}, and "
-            f"{doing} adds or removes records: train with relation=add_remove"
+            f"{rule.changes}, but {doing} adds or removes records: train with "
+            "relation=add_remove"
         )
 
 
@@ -89,19 +89,19 @@ def _check_done(run: Run, command: str) -> None:
     named = f"{run.key}={run.folder}"
     if run.command != command:
         raise ConfigError(
-            f"{named}: status.json says this is a run of {run.command!r}, not {command!r}"
+            f"{named}: status.json says that this is a run of {run.command!r}, not of {command!r}"
         )
     if run.state == "done":
         return
     why, again = f" ({run.error})" if run.error else "", f"start `agt {command}` again"
-    resume = f"agt train resume={run.folder} goes on with it" if command == "train" else again
+    resume = f"type agt train resume={run.folder} to resume it" if command == "train" else again
     if run.state == "running":
         why, resume = " and it is", "wait for it"
     elif run.state == "killed" and run.is_alive is None:
         why, resume = f", and {UNKNOWN}", again
     elif run.state == "killed":
-        why = ", and its process is gone: it was killed"
+        why = ", but its process no longer exists, so it was killed"
     said = run.status.get("state")
     raise ConfigError(
-        f"{named}: status.json says {said!r}{why}, so there is nothing to use: {resume}"
+        f"{named}: status.json says {said!r}{why}, so there is no result to use: {resume}"
     )

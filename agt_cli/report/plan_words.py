@@ -20,8 +20,8 @@ def finding(plan: Plan) -> str:
     nominal, always = rate_words(plan.evidence.accuracy), rate_words(plan.evidence.majority)
     if not plan.useful_weights and not plan.evidence.useful:
         return (
-            f"Nothing here is worth a release: {nominal} right without noise, {always} by one "
-            "answer to all"
+            f"No release is worthwhile here: {nominal} right without noise; majority-class "
+            f"baseline: {always}"
         )
     if plan.useful_weights:
         eps, accuracy, _ = min(plan.useful_weights, key=lambda row: abs(math.log(row[0])))
@@ -30,12 +30,15 @@ def finding(plan: Plan) -> str:
         )
         return f"Weights released once would answer any number of queries, {answers}"
     if not plan.singly:
-        return f"Not even one query could be answered within a point of the noise-free {nominal}"
+        return (
+            "Not even one query could be answered at an accuracy within 0.01 of the "
+            f"noise-free {nominal}"
+        )
     eps, (count, _) = min(plan.singly.items(), key=lambda row: abs(math.log(row[0])))
     queries = counted(count, "query", "queries")
     return (
-        f"At total eps = {eps:g}, {queries} could be answered one by one within a point of the "
-        f"noise-free {nominal}"
+        f"At total eps = {eps:g}, {queries} could be answered one by one at an accuracy "
+        f"within 0.01 of the noise-free {nominal}"
     )
 
 
@@ -48,31 +51,34 @@ def advice(plan: Plan) -> tuple[str, ...]:
         f"total eps = {eps:g}: {count:,} with {name}" for eps, (count, name) in plan.singly.items()
     )
     singly = (
-        f"Queries that can be answered one by one within a point of the noise-free {nominal}: "
-        f"{listed}."
+        "Queries that can be answered one by one at an accuracy within 0.01 of the "
+        f"noise-free {nominal}: {listed}."
     )
     if not plan.evidence.useful:
         singly = (
-            "One by one, labels would be no better than one answer to all "
+            "Labels released one by one would not be better than the majority-class baseline "
             f"({rate_words(plan.evidence.majority)})."
         )
     elif not plan.singly:
         singly = (
-            f"No mechanism answers even one query within a point of the noise-free {nominal} here: "
-            "longer stable distances are needed (more records, a smaller clip level, fewer steps)."
+            "No mechanism can answer even one query here at an accuracy within 0.01 of the "
+            f"noise-free {nominal}: larger stable distances are needed (more records, a "
+            "smaller clip level, fewer steps)."
         )
     if not plan.weights:
-        return (singly,) if plan.weights is None else ("Released weights need delta > 0.", singly)
+        return (singly,) if plan.weights is None else ("Releasing weights needs delta > 0.", singly)
     if not plan.useful_weights:
         return (
-            "Released weights would be no better than one answer to all at these budgets.",
+            "Released weights would not be better than the majority-class baseline at these "
+            "budgets.",
             singly,
         )
     alike = groupby(plan.useful_weights, lambda row: row[2])
     gained = ", ".join(_gained(plan.methods[name], name, list(rows)) for name, rows in alike)
     return (
-        f"Release the weights once: any number of queries at an expected accuracy of {gained} "
-        f"(delta = {plan.delta:g}; {nominal} without noise, as the run itself answers).",
+        "Release the weights once to answer any number of queries at an expected accuracy of "
+        f"{gained} (delta = {plan.delta:g}; {nominal} without noise, as the run itself "
+        "answers).",
         singly,
     )
 

@@ -67,7 +67,7 @@ class RateEstimate:
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.value <= self.high <= 1:  # NaN compares false
-            raise ValueError(f"no estimate: {self.value} in [{self.low}, {self.high}]")
+            raise ValueError(f"not an estimate: {self.value} in [{self.low}, {self.high}]")
 
     def __str__(self) -> str:
         return self.with_interval(" ")
@@ -375,26 +375,27 @@ class Quality:
         )
         if self.majority is None or self.whole.accuracy is None or self.whole.majority is None:
             return (
-                f"{constant} here, and a constant answer is certified whatever it is worth (no "
-                "labels to compare with)."
+                f"{constant} here. A constant answer is always certified, however inaccurate "
+                "it is (there are no labels to compare with)."
             )
         if self.whole.majority.value == 1:
             return (
-                f"All {many} have the label '{self.majority}': a constant answer would do as "
-                "well, so they show little."
+                f"All {many} have the label '{self.majority}', so a constant answer would do "
+                "as well, and the accuracy shows little."
             )
         always = f"{rate_words(self.whole.majority.value)} for always answering '{self.majority}'"
         against = f"accuracy {self.whole.accuracy} against {always}{self._ranks}"
         if self.constant:
             return (
-                f"{constant}, and a constant answer is certified whatever it is worth; {against}."
+                f"{constant}. A constant answer is always certified, however inaccurate it "
+                f"is; {against}."
             )
         if self.advantage == 1:
             return ""
         better = (
             "worse than a constant answer"
             if self.advantage
-            else "not better than a constant answer by more than chance"
+            else "not significantly better than a constant answer"
         )
         return f"On the {many} this model is {better}: {against}."
 
@@ -402,7 +403,7 @@ class Quality:
     def _ranks(self) -> str:
         area = self.whole.auc
         return (
-            f"; its scores do tell the classes apart (AUC {area})"
+            f"; its scores do separate the classes (AUC {area})"
             if area is not None and area.low > 0.5
             else ""
         )

@@ -234,7 +234,8 @@ class RunRecord(FolderWriter):
                     (self.folder / "status.json").unlink(missing_ok=True)
                 raise
             raise ConfigError(
-                f"{self.folder} already holds a run: give hydra.run.dir a folder of its own"
+                f"{self.folder} already contains a run: give another folder with "
+                "hydra.run.dir=FOLDER"
             ) from error
 
     def _take_up(self, again: Run, now: str) -> None:
@@ -243,9 +244,9 @@ class RunRecord(FolderWriter):
             raise still_running(again.folder)
         if not self._lock.works:
             raise ConfigError(
-                f"{RESUME_KEY}={again.folder}: this file system keeps no locks, so nobody can tell "
-                "whether the run's "
-                "process is alive: copy the folder to a local disk, once you know that it is not"
+                f"{RESUME_KEY}={again.folder}: this file system does not support locks, so "
+                "agt cannot tell whether the run's process is still running: make sure that "
+                "it is not, then copy the folder to a local disk"
             )
         try:
             now_there = Run.at(again.folder, RESUME_KEY)
@@ -354,12 +355,12 @@ class RunRecord(FolderWriter):
     def _shared(self) -> Iterator[str]:
         if several := self._environment.get("processes"):
             on = (
-                f"machines: {len(set(several['hosts']))}, threads of each process: "
+                f"machines: {len(set(several['hosts']))}, threads per process: "
                 f"{self._environment['threads']}"
             )
             yield (
-                f"Computed by {several['count']} processes ({on}), to the bits of one with as "
-                "many threads.\n"
+                f"Computed by {several['count']} processes ({on}); the result is "
+                "bit-identical to one process with as many threads.\n"
             )
 
     def _figure(self, name: str) -> bytes | None:

@@ -45,11 +45,9 @@ def check_not_replaced(digest: str, folder: Path, places: Iterable[Path], key: s
         number = _entry_that_replaced(path, digest)
         if number is not None:
             raise ConfigError(
-                f"{key}={folder}: erasure {number} replaced this state, as {path} says: the folder "
-                "is from before it, "
-                "and holds what was erased. Bring back the run as it was after it; or delete this "
-                "folder and train "
-                "again without the erased records"
+                f"{key}={folder}: erasure {number} replaced this state, as {path} says, so "
+                "the folder still contains what was erased: use the run as it is after the "
+                "erasure; or delete this folder and train again without the erased records"
             )
 
 
@@ -65,7 +63,7 @@ def _entry_that_replaced(account: Path, digest: str) -> object:
         return state["entry"] if state["before"] == digest else None
     except (Broken, OSError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{account}: cannot be read ({error}), so whether its erasure replaced this state is "
-            "not known; restore "
-            f"the file, or move {account.parent} to another place if it was about another run"
+            f"{account}: cannot be read ({error}), so agt cannot tell whether its erasure "
+            f"replaced this state: restore the file, or move {account.parent} to another "
+            "place if it is about another run"
         ) from None

@@ -21,8 +21,8 @@ from agt_cli.report.sections_md import (
 )
 
 NOTES_WARNING = (
-    "How the data fit what was declared. These sentences depend on the private data and are not "
-    "for publication."
+    "How the data compare with the declarations. These sentences depend on the private data "
+    "and must not be published."
 )
 
 
@@ -36,8 +36,10 @@ def caution_words(training: Mapping[str, Any]) -> list[str]:
         return []
     now = float(training.get("caution", 1))
     return [
-        f"training.caution={now:g}: with {2 * now:g}, stable distances would be about twice as "
-        f"long and answers less accurate; with {now / 2:g}, the opposite (docs/recipe.md)"
+        (
+            f"training.caution={now:g}: with {2 * now:g}, stable distances would be about twice "
+            f"as large and answers less accurate; with {now / 2:g}, the opposite (docs/recipe.md)"
+        )
     ]
 
 
@@ -93,20 +95,20 @@ _TRAINED: dict[BoundedQuantity, tuple[str, str]] = {
     ),
     "norm": (
         "a linear head",
-        "Trained on {count:,} records. One k moves the parameters by at most {moved_by_one_k:.4g} "
-        "in norm, whatever the data are. From this follow, in closed form, the stable distances "
-        "for every k and the noise that a release of the weights needs. All constants: "
-        "`stability.json`.",
+        "Trained on {count:,} records. One k moves the parameters by at most "
+        "{moved_by_one_k:.4g} in norm, whatever the data are. The stable distances for every "
+        "k, and the noise needed to release the weights, follow from this in closed form. "
+        "All constants: `stability.json`.",
     ),
 }
 """What a certificate bounds -> (what was trained, how far a k reaches in it)."""
 _FLIPS_COUNTED = (
-    "Stable distances count how many labels must change before a member, and then the vote, "
-    "answers otherwise; this count is exact."
+    "A stable distance counts how many labels must change before a member, and then the "
+    "vote, gives another answer; this count is exact."
 )
 _VOTES_COUNTED = (
-    "One k changes only the votes of the members that it reaches, and stable distances are counted "
-    "from the votes."
+    "One k changes only the votes of the members that it affects, and stable distances are "
+    "counted from the votes."
 )
 
 

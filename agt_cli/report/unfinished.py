@@ -12,7 +12,7 @@ from agt_cli.report.finished import CHECKPOINTS, LOCK, Run
 
 RESUME_KEY = "resume"
 
-UNKNOWN = "it has no lock, and nobody can tell whether its process lives"
+UNKNOWN = "there is no lock file, so agt cannot tell whether its process is still running"
 
 
 def open_unfinished(folder: Path, command: str) -> Run:
@@ -24,30 +24,32 @@ def open_unfinished(folder: Path, command: str) -> Run:
     """
     if not folder.is_dir():
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: no such folder: give the folder of a run that was killed"
+            f"{RESUME_KEY}={folder}: this folder does not exist: give the folder of a run "
+            "that was killed"
         )
     if not (folder / "status.json").exists():
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: status.json is missing: is this the folder of a run?"
+            f"{RESUME_KEY}={folder}: status.json is missing, so this is not the folder of a "
+            "run: give another folder"
         )
     run = Run.at(folder, RESUME_KEY)
     run.json("status.json")  # says why it cannot be read
     if run.command != command:
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: this is a run of {run.command!r}, not of {command!r}: start "
-            "it again"
+            f"{RESUME_KEY}={folder}: this is a run of {run.command!r}, not of {command!r}, "
+            "so it cannot be resumed: start it again"
         )
     if run.state == "running":
         raise still_running(folder)
     check_open(run)
     if run.state == "killed" and run.is_alive is None:
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: {UNKNOWN}: start it anew, once you know that it does not"
+            f"{RESUME_KEY}={folder}: {UNKNOWN}: make sure that it is not, and start a new run"
         )
     if not (folder / "config.yaml").exists():
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: no config.yaml: the run was killed before it began: start it "
-            "anew"
+            f"{RESUME_KEY}={folder}: config.yaml is missing, because the run was killed "
+            "before it began: start a new run"
         )
     run.yaml("config.yaml")
     if (folder / "env.json").exists():
@@ -58,8 +60,8 @@ def open_unfinished(folder: Path, command: str) -> Run:
 def still_running(folder: Path) -> ConfigError:
     """What to raise of a run whose process is alive."""
     return ConfigError(
-        f"{RESUME_KEY}={folder}: the run is still going on, in another process: wait for it, or "
-        "end it first"
+        f"{RESUME_KEY}={folder}: another process is still running this run: wait until it "
+        "ends, or stop it first"
     )
 
 
@@ -70,9 +72,8 @@ def check_open(run: Run) -> None:
     if run.state == "done":
         remove_leftovers(run.folder)
         raise ConfigError(
-            f"{RESUME_KEY}={run.folder}: the run is finished, there is nothing to do: agt certify "
-            f"run={run.folder} comes "
-            "next"
+            f"{RESUME_KEY}={run.folder}: this run is finished, so it cannot be resumed: type "
+            f"agt certify run={run.folder} next"
         )
 
 

@@ -287,7 +287,8 @@ def inspect_table(
     for part, name in (("label", label), ("id", id)):
         if name is not None and name not in columns.names:
             raise DataError(
-                f"{path}: no column '{name}', which {part} names{nearest(name, columns.names)}"
+                f"{path}: there is no column '{name}', which {part} "
+                f"names{nearest(name, columns.names)}"
             )
     looks = {name: _values(columns, name, missing_values) for name in columns.names}
     if columns.form and _commas(looks.values()):
@@ -295,7 +296,7 @@ def inspect_table(
         looks = {name: _values(columns, name, missing_values) for name in columns.names}
     rows = next((len(look.cells) for look in looks.values()), 0)
     if not rows:
-        raise DataError(f"{path}: no rows: there is nothing to look at")
+        raise DataError(f"{path}: the file has no rows: give a file with at least one")
     seen = [_column(columns, look, rows, most_values) for look in looks.values()]
     labels, evident = _label_candidates(seen)
     label = label or evident
@@ -315,8 +316,8 @@ def inspect_table(
 def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnReader:
     if path.is_dir() or path.suffix.lower() == ".npz":
         raise DataError(
-            f"{path}: arrays, not a table: agt train dataset=embeddings dataset.path={path} reads "
-            "vectors"
+            f"{path}: the file contains arrays, not a table: agt train dataset=embeddings "
+            f"dataset.path={path} reads arrays of vectors"
         )
     if not is_delimited(path) or not path.is_file():
         return open_columns(path, "file")
@@ -334,10 +335,9 @@ def _check_header(path: Path, form: CsvFormat) -> None:
     if numbers not in counted or len(set(names)) < len(names):
         some = ", ".join(repr(name) for name in names[:4])
         raise DataError(
-            f"{path}: its first line ({some}, ...) looks like data or names two columns alike: if "
-            "the file has no header, "
-            "give header=false (its columns are then column1, column2, ...); if these are names, "
-            "header=true"
+            f"{path}: the first line ({some}, ...) looks like data, or gives two columns the "
+            "same name: type header=false if the file has no header (the columns are then "
+            "named column1, column2, ...), or header=true if these are the names"
         )
 
 
@@ -513,19 +513,22 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
         seen = replace(seen, mixed=bool(whole.any() and not whole.all() and not decimal.any()))
     if not look.single or (distinct and not (look.text or look.numeric or look.date)):
         holds = (
-            "an infinite value: repair or drop it"
+            "has an infinite value: correct it or remove the row"
             if np.isinf(look.numbers).any()
             else look.cells.type
         )
         return replace(
-            seen, remark=f"holds {holds}; one finite number or word in each row can be used"
+            seen,
+            remark=(
+                f"contains {holds}, but only a finite number or a word in each row can be used"
+            ),
         )
     if not distinct:
-        return replace(seen, kind="empty", remark="no row has a value")
+        return replace(seen, kind="empty", remark="has no value in any row")
     if look.numeric:
         seen = replace(seen, low=float(look.numbers.min()), high=float(look.numbers.max()))
     if distinct == 1 and not look.missing:
-        return replace(seen, kind="constant", remark="every row has the same value")
+        return replace(seen, kind="constant", remark="has the same value in every row")
     if look.date:
         return _date(columns, look, replace(seen, kind="date"))
     texts = look.text or look.whole
@@ -552,19 +555,29 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
     if look.text and not (iso := look.fit(ISO_DATE)).all():
         word, where = _first_cell(columns, look, ~iso)
         return replace(
-            seen, remark=f"a date, but {word!r} in {where}: write it as year-month-day, 2024-12-31"
+            seen,
+            remark=(
+                f"contains dates, but {word!r} in {where} is written differently: write "
+                "year-month-day, as in 2024-12-31"
+            ),
         )
     try:
         numbers = columns.numbers(look.name, "file", seen.markers)
     except DataError:
-        return replace(seen, remark="a time of day, or a date that no calendar has")
+        return replace(
+            seen, remark="contains times of day, or dates that do not exist in any calendar"
+        )
     low, high = (
         float(np.array(f(numbers), "datetime64[D]").astype("datetime64[Y]").astype(int))
         for f in (np.nanmin, np.nanmax)
     )
     if low < -_EPOCH_YEAR or high >= _LAST_YEAR - _EPOCH_YEAR:
         return replace(
-            seen, remark=f"dates beyond the years 0 to {_LAST_YEAR - 1}, which no range can name"
+            seen,
+            remark=(
+                f"contains dates outside the years 0 to {_LAST_YEAR - 1}, which are the "
+                "only ones that a range can name"
+            ),
         )
     years = (
         np.array([low, high + 1], int).astype("datetime64[Y]").astype("datetime64[D]").astype(float)
@@ -583,20 +596,20 @@ def _identity(column: Column, rows: int, most_values: int) -> str:
     """
     named = not (_IDS | _PEOPLE).isdisjoint(_tokens(column.name)) or not column.name.strip()
     unique = column.distinct == rows
-    say = f"say id={column.name or 'NAME (the file must name it)'}"
+    say = f"type id={column.name or 'NAME, after you named the column in the file'}"
     # of other numbers, ages of few people may be
     consecutive = (column.high or 0.0) - (column.low or 0.0) < rows
     if unique and column.counts_rows and (named or consecutive):
         return (
-            f"counts rows; if it names each record for good nevertheless, {say} and "
+            f"counts rows; if it names each record permanently nevertheless, {say} and "
             "dataset.id_permanent=true"
         )
     if unique and named:
-        return f"may name each record; if it does so for good, whoever joins or leaves, {say}"
+        return f"may name each record; if it does so permanently, whoever joins or leaves, {say}"
     if named and column.distinct > max(most_values, rows // 50):
         return (
-            "seems to name people or things, and repeats: if it says whose record a row is, set "
-            "dataset.unit to it"
+            "seems to name people or things, and its values repeat; if it names the person "
+            "of each row, set dataset.unit to it"
         )
     return ""
 
@@ -609,7 +622,9 @@ def _number(seen: Column, look: _ColumnValues, raw: pa.DataType) -> Column:
     limits = round_range(look.numbers, few)
     if not np.isfinite(2 * (limits[1] - limits[0])):
         return replace(
-            seen, kind="unreadable", remark="its numbers are too far apart to compute with"
+            seen,
+            kind="unreadable",
+            remark="contains numbers whose range is too large to compute with",
         )
     return replace(seen, numeric=limits, remark=CODES if few and len(look.words) > 2 else "")
 
@@ -630,15 +645,17 @@ def _words(
     if not look.numeric and (written or mostly):
         word, where = _first_cell(columns, look, ~(plain if written else fits))
         if written:
-            hint = "write numbers alone, with a point and nothing between thousands, as in 1234.5"
+            hint = (
+                "write digits only, with a decimal point and no thousands separator, as in 1234.5"
+            )
             return replace(
                 seen,
                 kind="unreadable",
-                remark=f"numbers as people write them, {word!r} in {where}: {hint}",
+                remark=f"contains formatted numbers, such as {word!r} in {where}: {hint}",
             )
         doubt = (
-            f"{what}, but {word!r} in {where}: repair it, or say missing_values=[{word!r}] if "
-            "it stands for none"
+            f"contains {what}, but also {word!r} in {where}: correct it, or give "
+            f"missing_values=[{word!r}] if it means that a value is missing"
         )
     least = max(1, min(5, rows // 50))
     frequent = sorted(word for word, count in seen.values if count >= least and word != UNWRITABLE)
@@ -646,17 +663,23 @@ def _words(
         return replace(seen, kind="unreadable", remark=doubt)
     free = len(look.words) > max(FEW_CODES, 0.9 * (rows - look.missing))
     if free or many:
-        kind = "free text" if free else "too many values for a list"
+        kind = "free text" if free else "has too many different values for a list"
         return replace(
             seen,
             kind="text",
-            remark=f"{kind}; to use it, list some values under categorical (the rest: other)",
+            remark=(
+                f"contains {kind}; to use it, list some values under categorical (all "
+                "other values count as other)"
+            ),
         )
     if not frequent:
         return replace(
             seen,
             kind="text",
-            remark=f"no value occurs {least} times; to use it, list some under categorical",
+            remark=(
+                f"has no value that occurs {least} times; to use it, list some values "
+                "under categorical"
+            ),
         )
     return replace(seen, kind="category", categorical=tuple(frequent), remark=doubt)
 
@@ -687,8 +710,8 @@ def _classes(look: _ColumnValues, raw: pa.DataType, path: Path) -> tuple[str, ..
     if not 2 <= len(words) <= MAX_FOUND:
         raise DataError(
             f"{path}: the label '{look.name}' has {len(words)} distinct values, such as "
-            f"{', '.join(map(repr, words[:3]))}: "
-            f"labels are 2 to {MAX_FOUND} classes; cut a number into ranges first"
+            f"{', '.join(map(repr, words[:3]))}, but a label must have 2 to {MAX_FOUND} "
+            "classes: divide a number into ranges in the file first"
         )
     return class_names(words, path)
 

@@ -78,7 +78,7 @@ WAITING_FILE = "unlearning/waiting.json"
 
 ABSTAINED_FILE = Path("unlearning/abstained.jsonl")
 
-_AWAY = "move it away, and the count of what was not answered while requests waited begins anew"
+_AWAY = "move the file away, and agt will count the unanswered queries from zero again"
 
 
 @dataclass(frozen=True)
@@ -122,11 +122,11 @@ class PendingErasures:
         if self.units:
             are = "is" if self.units == 1 else "are"
             raise ConfigError(
-                f"run={self.run.folder}: {people(self.units)} asked to be erased and {are} still "
-                f"in the model: {release} "
-                "would draw from it, and to abstain where they matter is not private either. Carry "
-                "the erasure out first: "
-                f"agt unlearn run={self.run.folder}; agt certify answers what is stable"
+                f"run={self.run.folder}: {people(self.units)} asked to be erased and {are} "
+                f"still in the model. {release} would use their records, and leaving out the "
+                "queries that depend on them would not be private either. Carry out the "
+                f"erasure first with agt unlearn run={self.run.folder}; until then, agt "
+                "certify can answer the queries that do not depend on them"
             )
 
     def record_deferred(self, answered: np.ndarray, record: RunRecord) -> list[str]:
@@ -144,15 +144,17 @@ class PendingErasures:
         _append(self.run.folder / ABSTAINED_FILE, json.dumps(line))
         record.add_metrics(waiting=self.units, answered=queries - abstained, abstained=abstained)
         return [
-            f"{people(self.units)} asked to be erased and {'waits' if self.units == 1 else 'wait'} "
-            "for an update: "
-            f"{queries - abstained} of {queries} queries are answered, as they would be without "
-            f"them; {abstained} abstain "
-            f"and are owed an answer after the next update (agt unlearn run={self.run.folder})",
-            "accuracies, certified fractions and figures of this record are of all queries, those "
-            "that abstain among them, "
-            "by the model as it still is; so they tell of what was not answered, and stay with the "
-            "data owner",
+            (
+                f"{people(self.units)} asked to be erased and "
+                f"{'waits' if self.units == 1 else 'wait'} for an update: {queries - abstained} "
+                f"of {queries} queries are answered, with the same answers as without these "
+                f"records; {abstained} queries are not answered until the next update (agt "
+                f"unlearn run={self.run.folder})"
+            ),
+            "the accuracies, certified fractions and figures of this record cover all "
+            "queries, including those that were not answered, and use the model before the "
+            "update; they reveal something about the unanswered queries, so they must stay "
+            "with the data owner",
         ]
 
 
@@ -181,7 +183,8 @@ def abstentions(folder: Path, states: Collection[str]) -> int:
             count += int(told["abstained"]) * (str(told["state"]) in states)
     except (Broken, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{path}, line {number}: is no line of a command that abstained ({error}): {_AWAY}"
+            f"{path}, line {number}: not written by a command that left queries unanswered "
+            f"({error}): {_AWAY}"
         ) from None
     return count
 

@@ -126,22 +126,22 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
     only_keys(config, ("dataset", "model", "certificate", "noise", "resume", *PARTS, *PATHS))
     if config.get("resume") is not None:
         raise ConfigError(
-            f"resume={config['resume']}: agt train alone goes on with a run that was killed"
+            f"resume={config['resume']}: only agt train can resume a run: leave resume= out"
         )
     parts = settings_parts(config)
     source = _source(config.get("dataset"), parts["relation"])
     model = head or head_from_config(config.get("model"))
     if not hasattr(source, "load"):
         raise ConfigError(
-            f"dataset._target_: {type(source).__name__} loads no data: it needs load() and "
-            "load_queries(path)"
+            f"dataset._target_: {type(source).__name__} is not a data set: a class with the "
+            "methods load() and load_queries(path) is needed"
         )
     settings = RunSettings(source=source, model=model, **parts)
     if getattr(source, "measurement", None) and settings.relation.unit_rows > source.unit_rows:
         raise ConfigError(
-            f"relation.unit_rows={settings.relation.unit_rows}: agt measure was paid for units of "
-            f"up to {source.unit_rows} "
-            "records (dataset.unit_rows): measure again with this cap"
+            f"relation.unit_rows={settings.relation.unit_rows}: agt measure spent budget for "
+            f"units of up to {source.unit_rows} records (dataset.unit_rows): measure again "
+            "with the new limit"
         )
     return settings
 
@@ -159,10 +159,9 @@ def _source(node: Any, relation: RelationConfig) -> Any:
         )
         if not hasattr(source, "label_free"):
             raise ConfigError(
-                f"relation={relation.name}: {type(source).__name__} names records by hashes that "
-                "include their labels, so "
-                "that a record whose label changes would move: use dataset=table, embeddings or "
-                "blobs"
+                f"relation={relation.name}: {type(source).__name__} names records by hashes "
+                "that include their labels, so a record whose label changes would be moved "
+                "to another batch: use dataset=table, embeddings or blobs"
             )
     return build(node, "dataset")
 
@@ -233,8 +232,8 @@ def located(config: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]) -
     for key, entry in files.items():
         if not isinstance(entry, Mapping) or not isinstance(entry.get("path"), str):
             raise ConfigError(
-                f"env.json: data_files.{key} names no path, so it is not as agt wrote it: train "
-                "again"
+                f"env.json: data_files.{key} does not contain a path, so agt did not write "
+                "it in this form: train again"
             )
         if Path(entry["path"]).exists():
             there[key] = entry["path"]
@@ -355,8 +354,8 @@ def fit(
     problem = prepared.problem(settings)
     if settings.certificate.starts_elsewhere(problem):
         console.note(
-            "the head differs in shape from the encoder's base model: it starts from random "
-            "parameters"
+            "the shape of the head differs from that of the encoder's base model, so "
+            "training starts from random parameters"
         )
     shared = current_team.get()
     with (
@@ -454,8 +453,8 @@ def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords 
         node = finished.json(SOURCE_FILE)
         if node["format"] not in READABLE:
             raise ConfigError(
-                f"run={finished.folder}: {SOURCE_FILE} is of format {node['format']}, and this agt "
-                f"reads {FORMAT}"
+                f"run={finished.folder}: {SOURCE_FILE} has format {node['format']}, but this "
+                f"version of agt reads format {FORMAT}: train again"
             )
         # whose settings rule, where they name a unit or none; earlier runs say nothing else
         source = node["source"]

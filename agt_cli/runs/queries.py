@@ -55,7 +55,7 @@ LINES = Path("-")
 
 DIGESTS = {"data_digest": "data", "features_digest": "encoder's features"}
 
-NOT_READ = "not read: the run's own record says what queries need"
+NOT_READ = "not read, because the run's own record contains what queries need"
 
 
 @dataclass(frozen=True)
@@ -160,8 +160,8 @@ class TrainedRun:
         run = run_without_records(self.finished, self.settings)
         if run is None:
             raise ConfigError(
-                f"run={self.finished.folder}: too old to be read by several processes: leave "
-                "torchrun out"
+                f"run={self.finished.folder}: this run is too old for several processes: "
+                "start the command without torchrun"
             )
         return load(run.problem, self.finished), _queries(self.inputs or LINES, run)
 
@@ -231,10 +231,9 @@ class OpenedRun:
         """
         if self._watch.changed:
             raise CheckError(
-                f"run={self.trained.finished.folder}: the run was changed while it was asked (agt "
-                "unlearn): what this "
-                "command would say is of its earlier state, and nothing more is given out: ask "
-                "again"
+                f"run={self.trained.finished.folder}: agt unlearn changed the run while this "
+                "command used it, so the results would belong to its earlier state and are "
+                "not shown: type the command again"
             )
 
     @cached_property
@@ -290,17 +289,14 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
     if key is None or index is None:
         which = next(name for name in DIGESTS if now[name] != then[name])
         raise ConfigError(
-            f"run={finished.folder}: the {DIGESTS[which]} changed since it was trained on (digest "
-            f"{then[which]} then, "
-            f"{now[which]} now): restore it, or train again"
+            f"run={finished.folder}: the {DIGESTS[which]} changed since training (digest "
+            f"{then[which]} at training, {now[which]} now): restore the earlier version, or "
+            "train again"
         )
     gone, _ = check_same(index, prepared.loaded.train, key)
     check_asked(index, gone, Log.of(finished).waiting)
     count, before = len(prepared.loaded.test), finished.metrics["n_test"]
-    yield (
-        f"note: the {count} test records are not those that the run was trained beside ({before} "
-        "then)"
-    )
+    yield (f"note: the {count} test records differ from those at training (there were {before})")
 
 
 def _queries(path: Path, run: RunWithoutRecords) -> Records:

@@ -57,15 +57,15 @@ class Candidate:
         model = linear_head(Problem(dataset, settings))
         if not model.plan.declared:
             raise ConfigError(
-                "dataset.declared_size: agt tune needs it: how strongly to regularise depends on "
-                "how many records there "
-                "are, and their number is private: give a public constant"
+                "dataset.declared_size: agt tune needs it, because the strength of "
+                "regularisation depends on the number of records, which is private: give a "
+                "public constant"
             )
         if not dataset.preprocessing.held:
             raise ConfigError(
-                "agt tune declares that settings were chosen on public data alone, and here the "
-                "features of public rows "
-                f"depend on private records: {dataset.preprocessing.missing}"
+                "agt tune declares that settings were chosen only on public data, but here "
+                "the features of public rows depend on private records: "
+                f"{dataset.preprocessing.missing}"
             )
         return cls(replace(model, problem=model.problem.on(dataset.bare)), rows)
 
@@ -119,9 +119,8 @@ def linear_head(problem: Problem, features: FeatureMap | None = None) -> LinearM
         head = problem.settings.certificate.untrained_head(problem, features)
     if head is None:
         raise ConfigError(
-            "agt tune compares linear heads, whose distances and noise are known in closed form: "
-            "use model=linear "
-            "certificate=erm, and no ensemble"
+            "agt tune only compares linear heads without an ensemble, because their "
+            "distances and noise are known in closed form: type model=linear certificate=erm"
         )
     return head
 
@@ -167,8 +166,8 @@ def _folds(rows: Records, folds: int) -> Iterator[tuple[Records, Records]]:
     names, unit = np.unique(rows.units, return_inverse=True)
     if len(names) < folds:
         raise ConfigError(
-            f"tune.folds={folds}: the public rows are of {len(names)} units: use fewer folds, or "
-            "more rows"
+            f"tune.folds={folds}: the public rows belong to only {len(names)} units: use "
+            "fewer folds, or more rows"
         )
     place = np.empty(len(names), dtype=np.int64)
     place[np.argsort(keyed_hash(names, _KEY), kind="stable")] = np.arange(len(names)) % folds

@@ -197,20 +197,22 @@ class ErasureReport:
         state, updated = self.state, self.updated
         removed, budget = self.removal.records, self.removal.budget
         rules = {
-            "pending requests replace no state, and an update leaves nothing pending": updated
-            == (self.waiting is None),
-            "only an update removes records": updated or removed == 0,
-            "the records that are left are those before, without the removed": (
+            (
+                "pending requests must not replace a state, and an update must not leave "
+                "requests pending"
+            ): updated == (self.waiting is None),
+            "only an update may remove records": updated or removed == 0,
+            "the remaining records must be those before without the removed ones": (
                 state.records_after == state.records_before - removed
             ),
-            "an update has another digest than the state before": updated
+            "the digest after an update must differ from the one before": updated
             <= (state.before != state.after),
-            "the entry is one of the log": state.entry <= int(state.log.split(":")[0]),
-            "the budget is not overdrawn": budget is None or budget.spent <= budget.total,
+            "the entry must be one of the request log": state.entry <= int(state.log.split(":")[0]),
+            "the budget must not be exceeded": budget is None or budget.spent <= budget.total,
         }
         wrong = [rule for rule, holds in rules.items() if not holds]
         if wrong:
-            raise ConfigError(f"an account contradicts itself: {wrong[0]}")
+            raise ConfigError(f"the account contradicts itself: {wrong[0]}")
 
     @property
     def updated(self) -> bool:
@@ -258,7 +260,9 @@ def _of_earlier_form(node: dict[str, Any]) -> dict[str, Any]:
     try:
         return forms[version]({**node, "schema": VERSION})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        words = f"an account of the form {version}: an entry is missing or of another kind"
+        words = (
+            f"not an account of the form {version}, because an entry is missing or has another type"
+        )
         raise ConfigError(f"{words} ({error})") from None
 
 

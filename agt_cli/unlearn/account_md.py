@@ -10,20 +10,20 @@ from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place, TraceSearch, Waiting
 
 NAMED_ANSWERS = 8  # earlier answers that are named one by one; the void ones first
-BUDGET_UNIT = "bound on the norm of the gradient that removals and the optimiser left"
+BUDGET_UNIT = "bound on the gradient norm that remains after the removals and the optimiser"
 METHOD_WORDS = {
     "newton": "certified removal (a Newton step)",
-    "sisa": "training again whatever part of the ensemble had seen them",
+    "sisa": "trains those members of the ensemble again that had used the records",
     "retrain": "training again without them",
 }
 REQUESTS = {
-    "oblivious": "NOT where requests were chosen after looking at what the model gave out",
+    "oblivious": "NOT if requests were chosen after looking at outputs of the model",
     "adaptive for fixed keys": (
-        "for this run's seed and keys, whoever chose the requests; where they were chosen after "
-        "looking, NOT as with keys "
-        "drawn anew (fresh=true)"
+        "for the seed and keys of this run, whoever chose the requests; if requests were "
+        "chosen after looking at outputs, the result is NOT distributed as with new keys "
+        "(fresh=true)"
     ),
-    "adaptive": "whoever chose the requests, also after looking at what the model gave out",
+    "adaptive": "whoever chose the requests, even after looking at outputs of the model",
 }
 
 
@@ -32,7 +32,10 @@ def headline(account: ErasureReport) -> str:
     people = _who_asked(account.asked)
     if account.waiting is not None:
         pending = counted(account.waiting.people, "person", "people")
-        return f"{people}: noted; {pending} pending in all, and nothing is removed yet"
+        return (
+            f"{people}: requests noted; {pending} pending in total, and nothing has been "
+            "removed yet"
+        )
     removal = account.removal
     method = removal.promise.method
     how = METHOD_WORDS.get(method, f"the certificate's own method ({method})")
@@ -43,14 +46,12 @@ def _who_asked(asked: Asked) -> str:
     """Return how many people asked in this command, and how many had asked before it."""
     parts = []
     if asked.people or not asked.pending:
-        now = f"{counted(asked.people + asked.untrained, 'person', 'people')} asked"
+        now = f"{counted(asked.people + asked.untrained, 'person', 'people')} requested erasure"
         if asked.untrained:
-            now += (
-                f" ({asked.untrained} of them in test records alone, on which nothing was trained)"
-            )
+            now += f" ({asked.untrained} of them only in test records, which training did not use)"
         parts.append(now)
     if asked.pending:
-        parts.append(f"{counted(asked.pending, 'person', 'people')} had asked before")
+        parts.append(f"{counted(asked.pending, 'person', 'people')} had requested it before")
     return ", and ".join(parts)
 
 
@@ -70,7 +71,7 @@ def summary(account: ErasureReport) -> dict[str, str]:
             f"(agt unlearn run=...) {_answered_meanwhile(account.waiting)}"
         )
     if account.abstained or (account.abstained is not None and account.updated):
-        rows["abstained while requests were pending"] = counted(
+        rows["queries not answered while requests were pending"] = counted(
             account.abstained, "query", "queries"
         )
     budget = account.removal.budget
@@ -83,7 +84,7 @@ def summary(account: ErasureReport) -> dict[str, str]:
     elif account.updated:
         rows["traces"] = "not looked for"
     else:
-        rows["traces"] = "not looked for, as nothing is removed yet"
+        rows["traces"] = "not searched, because nothing has been removed yet"
     return rows
 
 
@@ -92,7 +93,7 @@ def _guaranteed(promise: Promise) -> str:
     promised = "exact"
     if not promise.exact:
         bounds = f"epsilon = {upward(promise.eps)}, delta = {promise.delta:.3g}"
-        promised = f"{bounds} from never having seen them"
+        promised = f"{bounds} relative to never having trained on them"
     if promise.within is not None:
         promised += f" up to a distance of {upward(promise.within)} (l2, weights)"
     promised += f", {REQUESTS[promise.requests]}"
@@ -100,7 +101,7 @@ def _guaranteed(promise: Promise) -> str:
     if not void:
         return promised
     not_held = counted(void, "assumption does", "assumptions do")
-    return f"NOT PROVED; as published: {promised}; {not_held} NOT hold"
+    return f"NOT PROVED here. The paper claims: {promised}; {not_held} NOT hold"
 
 
 def _answered_meanwhile(waiting: Waiting) -> str:
@@ -108,8 +109,8 @@ def _answered_meanwhile(waiting: Waiting) -> str:
     if waiting.distance is None:
         return "no query is answered"
     return (
-        f"only queries whose stable distance is at least {waiting.distance} are answered, the "
-        "others abstain"
+        f"only queries whose stable distance is at least {waiting.distance} are answered; "
+        "the others are not"
     )
 
 
@@ -123,7 +124,7 @@ def _earlier_counts(earlier: Sequence[Earlier]) -> str:
         "stand in part": len(standing & void),
     }
     parts = [f"{count} {words}" for words, count in counts.items() if count]
-    return ", ".join(parts) if parts else "none was found beside the run"
+    return ", ".join(parts) if parts else "nothing was found next to the run"
 
 
 def _traces(search: TraceSearch) -> str:
@@ -176,16 +177,16 @@ def account_markdown(account: ErasureReport) -> str:
         "## What holds",
         removal.promise.sentences,
         _assumptions_table(removal.promise),
-        "## What was answered before",
+        "## Answers given earlier",
         *_earlier_blocks(account),
-        "## What is left of them",
+        "## What remains of the erased records",
         *_search_blocks(account),
         "## What this account does not show",
         sentences(account.outside),
         "## To check it",
         "`agt verify` of this folder compares it with the run and its request log. "
-        "`sha256sum manifest.json` here is this folder's digest: kept elsewhere, it shows a later "
-        "edit.",
+        "`sha256sum manifest.json` here prints the digest of this folder; if you store it "
+        "elsewhere, it reveals a later change.",
         (
             f"before {state.before}",
             f"after {state.after}",
@@ -208,11 +209,11 @@ def _earlier_blocks(account: ErasureReport) -> Iterator[str]:
         standing = _strong("stands" if answer.stands else "void")
         rows.append((answer.name, standing, answer.why))
     if not rows:
-        yield "Nothing was found beside the run."
+        yield "Nothing was found next to the run."
         return
     yield markdown_table(("made before", "now", "why"), rows)
     if len(account.earlier) > len(rows):
-        yield f"And {len(account.earlier) - len(rows)} more: account.json names them all."
+        yield f"And {len(account.earlier) - len(rows)} more, all listed in account.json."
 
 
 def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
@@ -226,10 +227,7 @@ def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
     else:
         yield "Nobody looked for traces."
     if account.sweep is not None:
-        yield (
-            "Whatever was found was not deleted: whether it may stay is its owner's to decide. "
-            "Not looked at:"
-        )
+        yield ("Nothing was deleted. The owner decides whether these files may stay. Not searched:")
         yield sentences(account.sweep.unlooked)
 
 

@@ -146,7 +146,7 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome:
     elif known.log.pending:
         request = Request(known.by, (), (), 0)
     else:
-        raise ConfigError("ids=null: nobody asks, and nothing is pending: give ids=FILE")
+        raise ConfigError("ids=null: there is no request, neither given nor pending: give ids=FILE")
     known.check(request)
     for note in request.notes:
         console.note(f"note: {note}")
@@ -203,12 +203,12 @@ def _carried_out(
     became, how = (
         ("its request is noted", f" method={method}")
         if kind == "pending"
-        else ("its model is another now", "")
+        else ("its model was replaced", "")
     )
     words = (
-        f"run={run.folder}: WAS changed ({became}: entry {len(log.entries)} of its request log, "
-        f"digest {digest}), and only "
-        f"its account is missing: agt unlearn run={run.folder}{how} writes that"
+        f"run={run.folder}: WAS changed ({became}: entry {len(log.entries)} of its request "
+        f"log, digest {digest}); only its account is missing: type agt unlearn "
+        f"run={run.folder}{how} to write it"
     )
     with reporting_change(
         words,

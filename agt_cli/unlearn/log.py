@@ -80,8 +80,8 @@ class HashKey:
     def __post_init__(self) -> None:
         if len(self.secret) != _LENGTH:
             raise ConfigError(
-                f"{KEY_FILE} holds {len(self.secret)} bytes, and a run's key has {_LENGTH}: bring "
-                "it back"
+                f"{KEY_FILE} has {len(self.secret)} bytes, but the key of a run has "
+                f"{_LENGTH}: restore the file"
             )
 
     @classmethod
@@ -233,9 +233,14 @@ class RequestEntry:
     def __post_init__(self) -> None:
         for name, hashes in (("records", self.records), ("units", self.units)):
             if list(hashes) != sorted(set(hashes)):
-                raise ConfigError(f"{name}: not keyed hashes in increasing order, each once")
+                raise ConfigError(
+                    f"{name}: must be keyed hashes in increasing order without repetition"
+                )
         if bool(self.records) != bool(self.units) or (self.kind == "pending" and not self.records):
-            raise ConfigError("records and units go together, and a pending request has some")
+            raise ConfigError(
+                "an entry must have both records and units, and a pending request must "
+                "have at least one"
+            )
 
     @property
     def body(self) -> dict[str, Any]:
@@ -249,8 +254,7 @@ class RequestEntry:
             return read_removal(self.promise, self.facts["removal"])
         except (ConfigError, TypeError, ValueError, KeyError) as error:
             raise Broken(
-                f"entry {self.number} of {REQUEST_LOG_FILE} keeps no account of what was done "
-                f"({error})"
+                f"entry {self.number} of {REQUEST_LOG_FILE} does not record what was done ({error})"
             ) from None
 
     @classmethod
@@ -258,14 +262,14 @@ class RequestEntry:
         """From an entry of the chain. Raises Broken: another form."""
         try:
             if not isinstance(link.body, Mapping) or link.body.keys() != _BODY:
-                raise ValueError(f"it does not hold {', '.join(sorted(_BODY))} alone")
+                raise ValueError(f"it must contain {', '.join(sorted(_BODY))} and nothing else")
             body = {
                 key: tuple(value) if key in ("records", "units") else value
                 for key, value in link.body.items()
             }
             return cls(kind=link.kind, number=link.number, hash=link.hash, **body)  # type: ignore[arg-type]
         except (ConfigError, ValueError, TypeError) as error:
-            raise Broken(f"entry {link.number} is none of a request log: {error}") from None
+            raise Broken(f"entry {link.number} is not an entry of a request log: {error}") from None
 
 
 _BODY = {item.name for item in fields(RequestEntry)} - {"kind", "number", "hash"}
@@ -294,7 +298,7 @@ class Log:
             )
             try:
                 if line != f"{_START}{text}{_MIDDLE}{digest}{_END}":
-                    raise Broken(f"entry {number} is not as it was written: {line[:60]!r}")
+                    raise Broken(f"entry {number} was changed after it was written: {line[:60]!r}")
                 entries.append(RequestEntry.of(chain.Entry.read(text, number, before, digest)))
             except Broken as error:
                 raise Broken(f"{REQUEST_LOG_FILE}, line {number}: {error}") from None
@@ -392,12 +396,13 @@ class Log:
         """
         if key is None:
             raise Broken(
-                "unlearning/key is gone, without which nobody can tell which records were erased: "
-                "bring it back"
+                "unlearning/key is missing, but only this key shows which records were "
+                "erased: restore it"
             )
         if any(entry.key != key.check for entry in self.entries):
             raise Broken(
-                "unlearning/key is not the one that the request log was written with: bring it back"
+                "unlearning/key is another key than the one that the request log was written "
+                "with: restore the original"
             )
         return key
 
@@ -407,9 +412,8 @@ class Log:
         """
         if self.entries and self.entries[-1].after != state_of(files):
             raise Broken(
-                f"{REQUEST_LOG_FILE} ends with entry {len(self.entries)}, and the model's files "
-                "are of another state than "
-                "it tells of"
+                "the model files do not match the state recorded in the last entry "
+                f"({len(self.entries)}) of {REQUEST_LOG_FILE}"
             )
 
 
@@ -480,8 +484,8 @@ class Index:
             node = json.loads(head)
             if node["format"] != FORMAT:
                 raise Broken(
-                    f"{RECORD_INDEX_FILE} is of format {node['format']}, and this agt reads "
-                    f"{FORMAT}"
+                    f"{RECORD_INDEX_FILE} has format {node['format']}, but this version of "
+                    f"agt reads format {FORMAT}"
                 )
             count, columns = int(node["records"]), 3 if node["units"] else 2
             ids, *units, contents = np.frombuffer(rest, dtype=np.uint8).reshape(
@@ -503,10 +507,14 @@ class Index:
         with refusing(run.home, run.key):
             index = cls.read(run.read(RECORD_INDEX_FILE))
             if key is None or key.check != index.key:
-                gone = "gone" if key is None else "not the one that records.bin was made with"
+                gone = (
+                    "gone"
+                    if key is None
+                    else "another key than the one that records.bin was made with"
+                )
                 raise Broken(
-                    f"unlearning/key is {gone}, without which nobody can tell the records apart: "
-                    "bring it back"
+                    f"unlearning/key is {gone}, but records can only be told apart with it: "
+                    "restore the original"
                 )
         return index
 
@@ -565,11 +573,11 @@ def check_same(index: Index, records: Records, key: HashKey) -> tuple[np.ndarray
                 f"({few(records.ids[rows].tolist())})"
             )
     if not faults and (np.diff(place) < 0).any():
-        faults.append("the training records stand in another order")
+        faults.append("the order of the training records changed")
     if faults:
         raise DataError(
-            f"the data is not what the run was trained on: {'; '.join(faults)}: restore it, or "
-            "train again"
+            f"the data differ from those that the run was trained on: {'; '.join(faults)}: "
+            "restore them, or train again"
         )
     return np.setdiff1d(np.arange(len(index)), place), place
 
@@ -588,9 +596,9 @@ def check_asked(index: Index, gone: np.ndarray, asked: Collection[str]) -> None:
             counted(len(lost), "record is", "records are"),
         )
         raise DataError(
-            f"the data is not what the run was trained on: of {len(index)} training records, "
-            f"{missing} gone that nobody "
-            f"asked to erase ({which}): restore them, or ask for their erasure"
+            f"the data differ from those that the run was trained on: of {len(index)} "
+            f"training records, {missing} are missing without an erasure request ({which}): "
+            "restore them, or request their erasure"
         )
 
 

@@ -23,8 +23,8 @@ from agt_cli.unlearn.erasure import ErasureOrder, erase
 from agt_cli.unlearn.methods import removal_metrics
 
 WORDS = (
-    "REHEARSAL, on a copy that is deleted: nothing was erased. The run still holds the records "
-    "that the ids name"
+    "REHEARSAL, on a copy that is deleted: nothing was erased. The run still contains the "
+    "records that the ids name"
 )
 SCORES = ("test_accuracy", "test_auc")
 
@@ -42,7 +42,8 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
             erased = erase(replace(order, folder=copy, digest=run.digest), console)
         if erased.digest == run.digest:
             raise ConfigError(
-                "ids=null: nobody asks, and nothing is pending: there is nothing to rehearse"
+                "ids=null: there is no request to rehearse, neither given nor pending: give "
+                "ids=FILE"
             )
         entry, after = erased.entry, open_run(copy, "train", erased.digest)
     source = {"trained_run": str(run.folder.resolve()), "trained_digest": run.digest}

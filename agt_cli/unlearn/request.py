@@ -39,9 +39,9 @@ from agt_cli.unlearn.log import (
 INPUT = "-"
 _LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold
 _COPIES = (
-    ". These ids are made from the content, and of identical records the last goes first: for a "
-    "record of somebody else "
-    "that is the same, give the id of the first of these rows"
+    ". These ids are made from the content. Of several identical records, the last one is "
+    "removed first; to request an identical record of another person, give the id of the "
+    "first of these rows"
 )
 _TABLES = (".csv", ".tsv", ".parquet", ".npz", ".gz")
 
@@ -109,17 +109,17 @@ class TrainingRecords:
         index, then = Index.of(run, key), run.environment.get("data_digest")
         if index is None and data.digest != then:
             raise ConfigError(
-                f"run={run.folder}: its data changed (digest {then} then, {data.digest} now), and "
-                "it was made before runs "
-                "kept an index of their records, so nobody can tell what is gone: restore the "
-                "data, or train again"
+                f"run={run.folder}: its data changed (digest {then} at training, "
+                f"{data.digest} now), and this run is too old to have an index of its "
+                "records, so agt cannot tell which ones are missing: restore the data, or "
+                "train again"
             )
         index = index or Index.made(data.train, key)
         (gone, place), notes = check_same(index, data.train, key), tuple[str, ...]()
         if not len(gone) and not log.waiting and data.digest != then:
             notes = (
-                "the test records, or others beside the training records, are not those of the "
-                "training any more",
+                "the test records, or other records that are not trained on, differ from "
+                "those at training",
             )
         shown = settings.certificate.features.public == "test"
         return cls(log, key, index, data, source, place, gone, notes, shown)
@@ -169,8 +169,8 @@ def read_ids(path: str, source: object) -> list[tuple[str, str]]:
         ]
     if not found:
         raise ConfigError(
-            f"ids={path}: holds no id: give one a line, or leave ids out to carry out what is "
-            "pending"
+            f"ids={path}: the file has no ids: write one per line, or leave ids out to carry "
+            "out the pending requests"
         )
     return found
 
@@ -197,27 +197,27 @@ def request_for(
     notes = [*known.notes, *_missed(known, unique, hits, tests, by, path)]
     if len(unique) < len(ids):
         notes.append(
-            f"ids={path}: repeated: {len(ids) - len(unique)} of {len(ids)} lines: each id counts "
-            "once"
+            f"ids={path}: {len(ids) - len(unique)} of {len(ids)} lines repeat an id; each id "
+            "counts once"
         )
     if trimmed := sum(given != word for (given, _), (word, _) in zip(as_given, ids, strict=True)):
         notes.append(
-            f"ids={path}: {trimmed} of {len(ids)} ids are taken without the blanks around them, as "
-            "the data has them"
+            f"ids={path}: blanks around {trimmed} of {len(ids)} ids were ignored, because "
+            "the ids in the data have none"
         )
     wanted = np.unique(np.concatenate([hit[~known.waiting[hit]] for hit in hits]))
     rows = known.row[wanted]
     if public := int(known.data.train.public[rows[rows >= 0]].sum()):
         raise ConfigError(
-            f"ids={path}: {public} of the records that it names are marked public "
-            "(dataset.public): they are taken never "
-            "to go, and every method and certificate rests on that: train again without them"
+            f"ids={path}: {public} of these records are marked public (dataset.public), and "
+            "every method and certificate assumes that public records are never removed: "
+            "train again without them"
         )
     chosen = _last_copies(known, wanted) if by == "id" or known.index.units is None else wanted
     if set(chosen.tolist()) != set(wanted.tolist()):
         notes.append(
-            "of identical records, which nothing tells apart, the last ones go: the others keep "
-            "their ids so"
+            "identical records cannot be told apart, so the last ones are removed and the "
+            "others keep their ids"
         )
     _check_left(known, chosen, path)
     records = tuple(sorted(known.index.words[row] for row in chosen.tolist()))
@@ -274,41 +274,44 @@ def _missed(
         # a record like one that is gone may still be there
         of_content = all(map(CONTENT.fullmatch, ids))
         raise ConfigError(
-            f"ids={path}: asked for before: {counted('asked')}: take them out of the file; agt "
-            "unlearn without ids "
-            "writes the account of the last entry again, unless requests "
-            f"wait{_COPIES if of_content else ''}"
+            f"ids={path}: these were already requested: {counted('asked')}: remove them from "
+            "the file; to write the account of the last entry again, type agt unlearn "
+            "without ids (not possible while requests are "
+            f"pending){_COPIES if of_content else ''}"
         )
     if "unknown" in sorts:
         which, other = ("unit", "id") if by == "unit" else ("record", "unit")
-        remedy = "" if known.index.units is None else f", or say what they name with by={other}"
+        remedy = (
+            "" if known.index.units is None else f", or state what the ids name with by={other}"
+        )
         if by == "id" and getattr(known.source, "id", "") is None:
             remedy += (
-                " (hashes of content: dataset.id=null); to ask by a column, train with "
-                "dataset.id=COLUMN"
+                " (the ids are hashes of content: dataset.id=null); to request by a column, "
+                "train with dataset.id=COLUMN"
             )
         raise ConfigError(
-            f"ids={path}: no {which} of the run's data: {counted('unknown')}: write them as the "
-            f"data does{remedy}"
+            f"ids={path}: not the {which} of any record in the run's data: "
+            f"{counted('unknown')}: write them as in the data{remedy}"
         )
     if "test" in sorts and known.shown:
         raise ConfigError(
-            f"ids={path}: of test records: {counted('test')}: the features are made from them, "
-            "declared public "
-            "(certificate.features.public=test), and the model holds something of them: delete "
-            "their rows and train again"
+            f"ids={path}: these name test records: {counted('test')}: the features were "
+            "computed from the test records, declared public "
+            "(certificate.features.public=test), so the model depends on them: delete their "
+            "rows and train again"
         )
     if "test" in sorts:
-        words = f"ids={path}: of test records, on which nothing was trained: {counted('test')}"
+        words = (
+            f"ids={path}: these name test records, which training did not use: {counted('test')}"
+        )
         if len(sorts["test"]) == len(ids):
             raise ConfigError(
-                f"{words}: there is nothing to erase from the model; delete their rows from the "
-                "data, which the run can do "
-                "without"
+                f"{words}: there is nothing to erase from the model; delete their rows from "
+                "the data, which the run does not need"
             )
         yield (
-            f"{words}: they are no part of this erasure; delete their rows from the data, which "
-            "the run can do without"
+            f"{words}: they are not part of this erasure; delete their rows from the data, "
+            "which the run does not need"
         )
 
 
@@ -370,15 +373,15 @@ def _check_left(known: TrainingRecords, chosen: np.ndarray, path: str) -> None:
     left[rows[rows >= 0]] = False
     if not left.any():
         raise ConfigError(
-            f"ids={path}: names every training record: nothing would be left to train on; delete "
-            "the run"
+            f"ids={path}: the file names every training record, so no data would be left to "
+            "train on: delete the run instead"
         )
     names = [known.data.classes[label] for label in np.unique(train.labels[left]).tolist()]
     if len(names) < 2:
         raise ConfigError(
-            f"ids={path}: with these the last training records of every class but {names[0]!r} "
-            "would go, and a model needs "
-            "two: train another on other data, or delete the run"
+            f"ids={path}: this would remove the last training records of every class except "
+            f"{names[0]!r}, but a model needs two classes: train another model on other "
+            "data, or delete the run"
         )
 
 
@@ -404,8 +407,8 @@ def _lines(path: str) -> list[str]:
         else:
             if Path(path).exists() and not Path(path).is_file():
                 raise ConfigError(
-                    f"ids={path}: is no file; write the ids into one, or give ids=- and pipe them "
-                    "in"
+                    f"ids={path}: this is not a file: give a file with the ids, or pipe them "
+                    "in with ids=-"
                 )
             content = Path(path).read_bytes()
         return _LINE.split(content.decode("utf-8-sig"))
@@ -425,9 +428,8 @@ def _column(path: Path, source: Any) -> list[str]:
     ]
     if not known and (len(columns.names) > 1 or columns.form):
         raise ConfigError(
-            f"ids={path}: has no column of the dataset's ids or units: name it as the data does, "
-            "or write one id a line "
-            "into a .txt"
+            f"ids={path}: the file has no column with the name of the dataset's ids or "
+            "units: use that name, or write one id per line into a .txt file"
         )
     name = known[0] if known else columns.names[0]
     return columns.ids(name, "ids", as_text=True).tolist()

@@ -51,16 +51,16 @@ def check_environment(record: Record, trained: Record | None = None) -> str:
     environment = record.environment
     if not isinstance(environment.get("agt"), str):
         raise Broken(
-            f"agt of env.json is recorded as {environment.get('agt')!r}, and every version of agt "
-            "names itself there"
+            f"agt in env.json is {environment.get('agt')!r}, but every version of agt "
+            "records its own name there"
         )
     derived = _entries_of(record)
     if environment["agt"] != __version__:
         derived = {key: value for key, value in derived.items() if key in environment}
     recorded = {key: environment.get(key) for key in derived}
     if difference := first_difference(recorded, derived):
-        raise Broken(f"env.json is not what the files beside it make it: {difference}")
-    return f"{', '.join(sorted(derived))} are what the files beside it make them"
+        raise Broken(f"env.json does not match the files next to it: {difference}")
+    return f"{', '.join(sorted(derived))} match the files next to it"
 
 
 def _entries_of(record: Record) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _history_of(record: Record) -> dict[str, Any]:
     if isinstance(resumed := environment.get("resumed"), list):
         times = [entry.get("time") if isinstance(entry, Mapping) else None for entry in resumed]
         if difference := first_difference(times, status.get("resumed"), "resumed"):
-            raise Broken(f"env.json is not what status.json makes it: {difference}")
+            raise Broken(f"env.json does not match status.json: {difference}")
     return {}
 
 
@@ -123,22 +123,25 @@ def compare_spent(record: Record, derived: Mapping[str, object], of: str) -> Non
         if name in spent or own_version:
             derived[name] = environment.get(name)
     if difference := first_difference({key: spent.get(key) for key in derived}, derived):
-        raise Broken(f"spent.json is not what {of}: {difference}")
+        raise Broken(f"spent.json does not match {of}: {difference}")
     note_sentences(record)
     # to the second
     began, ended = (str(record.status.get(name))[:19] for name in ("started", "ended"))
     if not began <= str(spent.get("time"))[:19] <= ended:
         raise Broken(
-            f"time of spent.json is {spent.get('time')!r}, and the run ran from {began} to {ended}"
+            f"time in spent.json is {spent.get('time')!r}, but the run lasted from {began} "
+            f"to {ended}"
         )
     if not own_version or not spent_has_fields(record):
         return
     known = OF_EVERY_RELEASE | WRITTEN_WITH_IT | set(subject)
     if unknown := sorted(set(spent) - known):
         raise Broken(
-            f"spent.json has an entry {unknown[0]} = {spent[unknown[0]]!r}, which agt does not "
-            "write"
+            f"spent.json has the entry {unknown[0]} = {spent[unknown[0]]!r}, which agt does "
+            "not write"
         )
     note = sentences.spent_note(str(spent["what"]))
     if not rendered_alike(spent.get("note"), note):
-        raise Broken(f"note of spent.json is recorded as {spent.get('note')!r}, and is {note!r}")
+        raise Broken(
+            f"note in spent.json is recorded as {spent.get('note')!r}, but should be {note!r}"
+        )

@@ -46,9 +46,9 @@ from agt_cli.verify.folders import Record, check_version, first_difference
 
 OLD_SIGNATURE = "account.sig"
 SIGNED_EARLIER = (
-    f"{OLD_SIGNATURE}, which versions up to 0.6.0 wrote, is not checked here",
-    "openssl pkeyutl -verify -pubin -inkey OWNER.pub -rawin -in account.json -sigfile account.sig "
-    "checks it",
+    f"{OLD_SIGNATURE}, which versions up to 0.6.0 wrote, is not checked by this version",
+    "to check it, type openssl pkeyutl -verify -pubin -inkey OWNER.pub -rawin -in "
+    "account.json -sigfile account.sig",
 )
 
 
@@ -57,13 +57,16 @@ def read_account_of(record: Record) -> ErasureReport | None:
     said.
     """
     if record.config.get("rehearse") and not record.holds(ACCOUNT_FILE):
-        words = "there is none: this is a rehearsal on a copy (rehearse=true), which erased nothing"
+        words = (
+            "this run has none, because it is a rehearsal on a copy (rehearse=true), "
+            "which erased nothing"
+        )
         record.findings.note(ACCOUNT_FILE, words)
         return None
     with record.findings.looking(ACCOUNT_FILE):
         account = read_account(record.read(ACCOUNT_FILE))
         check_version(account.agt, ACCOUNT_FILE, record)
-        record.findings.ok(ACCOUNT_FILE, f"{account.schema}: it does not contradict itself")
+        record.findings.ok(ACCOUNT_FILE, f"{account.schema}: free of contradictions")
         return account
     return None
 
@@ -73,12 +76,13 @@ def _check_subject(record: Record, account: ErasureReport) -> None:
     its record names.
     """
     if record.config.get("rehearse"):
-        raise Broken(f"rehearse of config.yaml is true, and a rehearsal writes no {ACCOUNT_FILE}")
+        raise Broken(
+            f"rehearse in config.yaml is true, but a rehearsal does not write {ACCOUNT_FILE}"
+        )
     named = record.environment.get("trained_digest")
     if account.state.after != named:
         raise Broken(
-            f"trained_digest of env.json is recorded as {named!r}, and state.after of "
-            f"{ACCOUNT_FILE} is "
+            f"trained_digest in env.json is {named!r}, but state.after in {ACCOUNT_FILE} is "
             f"{account.state.after!r}"
         )
 
@@ -97,7 +101,7 @@ def check_account(account: ErasureReport, record: Record, run: Record | None) ->
     log = Log() if run is None else requests_of(run)
     if run is None or not log.entries:
         record.findings.unchecked(
-            "entry", "the run that it is about, or its request log, could not be looked at"
+            "entry", "the run that it is about, or the request log of that run, could not be read"
         )
     else:
         record.look("entry", _check_entry, account, log, run)
@@ -119,16 +123,16 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     state, count = account.state, int(account.state.log.split(":")[0])
     if count > len(log.entries):
         raise Broken(
-            f"it names entry {count} of the request log, which has {len(log.entries)}: an older "
-            "copy of the run?"
+            f"it names entry {count} of the request log, but the log has only "
+            f"{len(log.entries)} entries: is the run an older copy?"
         )
     entry, then = log.entries[state.entry - 1], Log(log.entries[:count])
     recorded = account.removal
     if entry.kind != ("removed" if account.updated else "pending"):
         method = recorded.promise.method
         raise Broken(
-            f"removal.promise.method of {ACCOUNT_FILE} is {method}, and the run's log has an entry "
-            f"{entry.kind}"
+            f"removal.promise.method in {ACCOUNT_FILE} is {method}, but the run's log has an "
+            f"entry {entry.kind}"
         )
     removed = (
         len({record for each in log.batch(entry.number) for record in each.records})
@@ -137,8 +141,8 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     )
     if removed != recorded.records:
         raise Broken(
-            f"removal.records of {ACCOUNT_FILE} is recorded as {recorded.records}, and is "
-            f"{removed} by the run's log"
+            f"removal.records in {ACCOUNT_FILE} is recorded as {recorded.records}, but is "
+            f"{removed} according to the run's log"
         )
     after = log.entries[count].before if count < len(log.entries) else run.manifest.digest
     if "removal" not in entry.facts:  # older logs keep the promise alone
@@ -159,10 +163,11 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
         fields_of = _fields_of
         derived = replace(derived, agt=account.agt, outside=without_words(account.outside))
     if difference := first_difference(fields_of(account), fields_of(derived)):
-        raise Broken(f"{ACCOUNT_FILE} is not what the run's log makes of it: {difference}")
+        raise Broken(f"{ACCOUNT_FILE} does not match the run's log: {difference}")
     record.findings.unchecked(
         "earlier, sweep, abstained",
-        "found when the account was made, and logged nowhere: they were compared with nothing",
+        "found when the account was written, but not logged, so there is nothing to compare "
+        "them with",
     )
     if sentences_recorded := recorded_in_words(account):
         counts = (
@@ -170,9 +175,9 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
             "recorded as text"
         )
         record.findings.unchecked(
-            "words", f"{counts}: their numbers were compared, their words were not"
+            "words", f"{counts}: their numbers were compared, but not their wording"
         )
-    return f"entry {account.state.entry} of the run's request log makes the same account"
+    return f"matches entry {account.state.entry} of the run's request log"
 
 
 def _fields_of(account: ErasureReport) -> dict[str, Any]:
@@ -193,7 +198,9 @@ def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
     """
     method = account.removal.promise.method
     if method not in METHODS:
-        raise Broken(f"{ACCOUNT_FILE} names method={method}, which this agt has not")
+        raise Broken(
+            f"{ACCOUNT_FILE} names method={method}, which this version of agt does not have"
+        )
     if method not in OWNERS:
         return
     bounds = removal_bounds(run, method)
@@ -201,16 +208,16 @@ def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
     recorded = account.removal.budget
     if recorded is None or recorded.total != total or recorded.spent > total:
         raise Broken(
-            f"the removal budget is {total!r} by the run's settings, and {ACCOUNT_FILE} says "
-            f"{recorded}"
+            f"the removal budget is {total!r} according to the run's settings, but "
+            f"{recorded} in {ACCOUNT_FILE}"
         )
     if account.state.after == run.manifest.digest and recorded.spent != residual:
         raise Broken(
-            f"{ACCOUNT_FILE} says that {recorded.spent!r} is spent, and the run's state has a "
-            f"residual of {residual!r}"
+            f"{ACCOUNT_FILE} says that {recorded.spent!r} is spent, but the run's state has "
+            f"a residual of {residual!r}"
         )
     check_promise(plain_of(account.removal.promise), run, method, recorded.spent)
-    words = f"of the account, worked out again: {recorded.spent:.6g} of {total:.6g}"
+    words = f"recomputed, equal to the account: {recorded.spent:.6g} of {total:.6g}"
     record.findings.ok("removal budget", words)
 
 
@@ -226,21 +233,24 @@ def check_requests(record: Record, trained: Record | None) -> str | None:
     if not record.holds(REQUEST_LOG_FILE):
         if record.environment.get("succeeds"):
             raise Broken(
-                f"env.json names states before this one (succeeds), and {REQUEST_LOG_FILE} is not "
-                "listed"
+                "env.json names earlier states of this run (succeeds), but "
+                f"{REQUEST_LOG_FILE} is not in the list of files"
             )
         return None
     log = Log.read(record.read(REQUEST_LOG_FILE))
     if log.head is None:
-        raise Broken(f"{REQUEST_LOG_FILE} is empty, and it is listed")
+        raise Broken(f"{REQUEST_LOG_FILE} is empty, although it is in the list of files")
     log.check_state(record.manifest.files)
-    record.findings.ok("state", f"the model's files are those that entry {log.head.count} tells of")
+    record.findings.ok("state", f"the model's files match those recorded in entry {log.head.count}")
     _check_succession(log, record)
     _check_index(log, record)
     last = log.entries[-1]
     if last.method in OWNERS:
         check_promise(last.promise, record, last.method, removal_bounds(record, last.method).spent)
-    return f"{log.head.count} entries, each bound to the one before; it ends at {log.head}"
+    return (
+        f"{log.head.count} entries, each linked to the previous one by its hash; the "
+        f"last one is {log.head}"
+    )
 
 
 def requests_of(record: Record) -> Log:
@@ -256,26 +266,29 @@ def erased_words(record: Record) -> Iterator[str]:
     if log.done:
         last, people = log.done[-1], len({unit for entry in log.done for unit in entry.units})
         yield (
-            f"{len(log.erased)} records of {people} people are erased from it: the last update "
-            f"was by {last.method}"
+            f"{len(log.erased)} records of {people} people were erased from the run; the "
+            f"last update used {last.method}"
         )
         exact, eps, delta = (last.promise.get(name) for name in ("exact", "eps", "delta"))
         what = (
             "exact"
             if exact is True
-            else f"epsilon = {eps}, delta = {delta} against never having seen them"
+            else (f"epsilon = {eps}, delta = {delta} relative to never having trained on them")
         )
         if (within := last.promise.get("within")) is not None:
             what += f" up to a distance of {within} (l2, weights)"
         if any(
             fact.get("standing") == Standing.VOID for fact in last.promise.get("assumptions") or ()
         ):
-            what = f"NOT PROVED; as published: {what}"
+            what = f"NOT PROVED here. The paper claims: {what}"
         also = "also" if last.promise.get("adaptive") is True else "not"
-        yield f"of that update: {what}, {also} where requests were chosen after looking"
+        yield (
+            f"guarantee of that update: {what}, {also} if requests were chosen after "
+            "looking at outputs"
+        )
     if log.pending:
-        waiting = f"{len(log.waiting_units)} people more asked, and are still in it"
-        yield f"{waiting}: only what is stable without them is answered"
+        waiting = f"{len(log.waiting_units)} more people requested erasure and are still in the run"
+        yield f"{waiting}: only queries that do not depend on them are answered"
 
 
 def _check_succession(log: Log, record: Record) -> None:
@@ -283,13 +296,14 @@ def _check_succession(log: Log, record: Record) -> None:
     listed, told = record.environment.get("succeeds"), [entry.before for entry in log.entries]
     if listed != told:
         raise Broken(
-            f"env.json lists other states before this one (succeeds) than the {len(told)} that "
-            f"{REQUEST_LOG_FILE} names"
+            "env.json lists other earlier states of this run (succeeds) than the "
+            f"{len(told)} states that {REQUEST_LOG_FILE} names"
         )
     if len({*told, record.manifest.digest}) != len(told) + 1:
-        raise Broken(f"{REQUEST_LOG_FILE} names one state twice among those that gave way")
+        raise Broken(f"{REQUEST_LOG_FILE} names the same replaced state twice")
     record.findings.ok(
-        "succession", f"{len(told)} states gave way, the same in env.json and in {REQUEST_LOG_FILE}"
+        "succession",
+        f"{len(told)} states were replaced, and env.json and {REQUEST_LOG_FILE} list the same ones",
     )
 
 
@@ -297,15 +311,15 @@ def _check_index(log: Log, record: Record) -> None:
     """Of the records that were carried out none is in the index; those that wait all are."""
     if not record.holds(RECORD_INDEX_FILE):
         record.findings.unchecked(
-            "erased", f"the run has no {RECORD_INDEX_FILE}: it was made before runs kept one"
+            "erased", f"the run has no {RECORD_INDEX_FILE}, because it is too old"
         )
         return
     index = Index.read(record.read(RECORD_INDEX_FILE))
     there = set(as_words(index.ids))
     if len(there) != len(index) or any(entry.key != index.key for entry in log.entries):
         raise Broken(
-            f"{RECORD_INDEX_FILE} and {REQUEST_LOG_FILE} are of two keys, or a record is in it "
-            "twice"
+            f"{RECORD_INDEX_FILE} and {REQUEST_LOG_FILE} were written with different keys, "
+            "or a record is listed twice"
         )
     if left := len(log.erased & there):
         raise Broken(
@@ -314,18 +328,18 @@ def _check_index(log: Log, record: Record) -> None:
         )
     if gone := len(log.waiting - there):
         raise Broken(
-            f"{RECORD_INDEX_FILE} does not list {gone} of the {len(log.waiting)} records whose "
-            "erasure is pending"
+            f"{RECORD_INDEX_FILE} does not list {gone} of the {len(log.waiting)} records "
+            "whose erasure is pending"
         )
     count = record.metrics.get("n_train")
     if type(count) is not int or count > len(index):
         raise Broken(
-            f"metrics.json says n_train = {count}, and {RECORD_INDEX_FILE} lists {len(index)} "
-            "records"
+            f"metrics.json says n_train = {count}, but {RECORD_INDEX_FILE} lists "
+            f"{len(index)} records"
         )
     record.findings.ok(
         "erased",
-        f"none of the {len(log.erased)} erased records is among the {len(index)} of "
+        f"none of the {len(log.erased)} erased records is among the {len(index)} in "
         f"{RECORD_INDEX_FILE}",
     )
 
@@ -338,7 +352,8 @@ def check_key(record: Record, trained: Record | None) -> str | None:
         return None
     if not lexists(record.folder / KEY_FILE):
         words = (
-            f"{KEY_FILE} is gone: without it nobody can ask whether an id was trained on or erased"
+            f"{KEY_FILE} is missing, so it is not possible to check whether a given id was "
+            "trained on or erased"
         )
         record.findings.unchecked("key", words)
         return None
@@ -346,8 +361,13 @@ def check_key(record: Record, trained: Record | None) -> str | None:
         HashKey(read_file(record.folder / KEY_FILE, 64)).check
         != Index.read(record.read(RECORD_INDEX_FILE)).key
     ):
-        raise Broken(f"{KEY_FILE} is not the one that {RECORD_INDEX_FILE} was written with")
-    return f"{KEY_FILE} is the one that {RECORD_INDEX_FILE} was written with; no manifest lists it"
+        raise Broken(
+            f"{KEY_FILE} is another key than the one that {RECORD_INDEX_FILE} was written with"
+        )
+    return (
+        f"{KEY_FILE} is the key that {RECORD_INDEX_FILE} was written with (manifests do "
+        "not list it)"
+    )
 
 
 def replaced(folder: Path, digest: str | None) -> str:
@@ -365,8 +385,8 @@ def replaced(folder: Path, digest: str | None) -> str:
                         f"method={entry.method}"
                     )
                     made = (
-                        f"made from state {digest[:19]}..., which erasure {entry.number} of the "
-                        "run replaced"
+                        f"made from state {digest[:19]}..., which erasure {entry.number} of "
+                        "the run has replaced since"
                     )
                     return f"{made} ({asked}, {entry.time})"
     return ""
@@ -382,11 +402,11 @@ def check_budget(record: Record, trained: Record | None) -> str | None:
     words = (
         "no noise"
         if bounds.hidden is None
-        else f"{bounds.hidden:.6g}, what noise of {bounds.noise:g} hides"
+        else f"{bounds.hidden:.6g}, which noise of {bounds.noise:g} hides"
     )
     if bounds.hidden is not None and not bounds.spent <= bounds.hidden:
-        raise Broken(f"the run's state has a residual of {bounds.spent!r}, beyond {words}")
-    return f"a residual of {bounds.spent:.6g}, of {words}: worked out again"
+        raise Broken(f"the run's state has a residual of {bounds.spent!r}, above {words}")
+    return f"a residual of {bounds.spent:.6g}, of {words} (recomputed)"
 
 
 def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual: float) -> None:
@@ -399,7 +419,8 @@ def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual
     bounds = removal_bounds(run, method)
     if not residual <= (bounds.total if bounds.hidden is None else bounds.hidden):
         raise Broken(
-            f"method={method} left a residual of {residual!r}, beyond what its promise may rest on"
+            f"method={method} left a residual of {residual!r}, above the one that its "
+            "guarantee allows"
         )
     made = certificate_of(run).removal_promise(run, residual)
     right = {name: getattr(made, name) for name in ("exact", "adaptive", "eps", "delta", "within")}
@@ -408,12 +429,15 @@ def check_promise(promise: Mapping[str, Any], run: Record, method: str, residual
         for name, value in right.items()
         if not _no_better(promise.get(name), value)
     }:
-        raise Broken(f"method={method} under these settings promises {right}, and {told} is told")
+        raise Broken(
+            f"method={method} guarantees {right} under these settings, but {told} is recorded"
+        )
     if not made.proved and all(
         fact["standing"] != Standing.VOID for fact in promise["assumptions"]
     ):
         raise Broken(
-            f"method={method}: under these settings something does not hold, and it does not say so"
+            f"method={method}: a condition is not met under these settings, but the record "
+            "does not say so"
         )
 
 
@@ -442,7 +466,7 @@ def removal_bounds(run: Record, method: str) -> RemovalBounds:
     kind = certificate_of(run)
     if kind.own_erasure != method:
         raise Broken(
-            f"method={method}: the run was trained with certificate={kind.name}, which has no such "
-            "method"
+            f"method={method}: the run was trained with certificate={kind.name}, which does "
+            "not have this method"
         )
     return kind.removal_bounds(run)

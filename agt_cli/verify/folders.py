@@ -55,9 +55,8 @@ MAX_READ_BYTES = 2**30  # of a file that is not only hashed
 MAX_NAMED = 12  # files that are named one by one
 MAX_STEPS = 10**7  # of a training that is followed
 WITHOUT_DIGEST = (
-    "give digest=sha256:... as it was printed and kept elsewhere; a file that was rewritten "
-    "together with its list shows "
-    "there alone"
+    "give digest=sha256:... as it was printed and stored elsewhere; only this detects a file "
+    "that was changed together with the list of files"
 )
 # files that say, or are, what was given away -> which commands write them, or did (tune)
 RELEASED = {
@@ -85,7 +84,7 @@ def inventory(folder: Path) -> dict[str, str]:
 
     def unlisted(error: OSError) -> None:
         found[Path(error.filename).relative_to(folder).as_posix()] = (
-            f"a folder that cannot be listed ({error.strerror})"
+            f"a folder whose files cannot be listed ({error.strerror})"
         )
 
     for inside, folders, files in os.walk(folder, onerror=unlisted):
@@ -96,7 +95,9 @@ def inventory(folder: Path) -> dict[str, str]:
                 found[path.relative_to(folder).as_posix()] = file_kind(mode)
         folders[:] = [] if deep else folders
         if len(found) > MAX_ENTRIES:
-            raise Broken(f"the folder holds more than {MAX_ENTRIES:,} files: no run's does")
+            raise Broken(
+                f"the folder contains more than {MAX_ENTRIES:,} files, more than any run writes"
+            )
     return found
 
 
@@ -126,13 +127,13 @@ class Record(Run):
             findings.problem(
                 "manifest",
                 str(error),
-                "nothing binds these files together, so none of them was looked at",
+                "there is no list of hashes for these files, so none of them was checked",
             )
             return None
-        findings.ok("manifest", f"its own seal fits; it lists {len(manifest.files)} files")
+        findings.ok("manifest", f"matches its own hash; it lists {len(manifest.files)} files")
         rewritten = (
-            f"{manifest.digest} here, and {digest} was to be compared: this is another "
-            "folder, or a rewritten one"
+            f"the digest is {manifest.digest}, not {digest} as given, so this is another "
+            "folder, or a changed one"
         )
         if digest is None:
             findings.note("digest", f"{manifest.digest}, compared with nothing", WITHOUT_DIGEST)
@@ -140,7 +141,7 @@ class Record(Run):
             findings.compare(
                 "digest",
                 digest == manifest.digest,
-                f"{digest}, as it was kept elsewhere",
+                f"{digest}, equal to the one that was given",
                 rewritten,
             )
         record = cls(folder, folder, manifest, findings=findings)
@@ -157,7 +158,7 @@ class Record(Run):
                 self.manifest.check_file(self.folder, name)
             except Broken as error:
                 wrong.append(str(error))
-        right = f"all {len(self.manifest.files)} have the bytes that are listed (sha256)"
+        right = f"all {len(self.manifest.files)} files have the listed hashes (sha256)"
         self.findings.compare("files", not wrong, right, few(wrong, MAX_NAMED, "; "))
 
     def _look_beside(self) -> None:
@@ -166,13 +167,16 @@ class Record(Run):
         left = [name for name in extra if name in LEFT_OVER[:2] or name.startswith(LEFT_OVER[2:])]
         if left:
             self.findings.note(
-                "nothing else", f"left over from when it ran: {few(left, MAX_NAMED)}", "delete it"
+                "nothing else",
+                f"temporary files from the time when it ran: {few(left, MAX_NAMED)}",
+                "delete it",
             )
         kinds = [
             f"{name}{found[name] and f' ({found[name]})'}" for name in extra if name not in left
         ]
         words = (
-            f"not listed, so no part of it, and nothing vouches for them: {few(kinds, MAX_NAMED)}"
+            "not in the list, so these files are not part of it and cannot be checked: "
+            f"{few(kinds, MAX_NAMED)}"
         )
         self.findings.compare("nothing else", not kinds, "nothing lies beside them", words)
 
@@ -224,21 +228,23 @@ class Record(Run):
             if not conditions and not self.holds("conditions.json"):
                 return ()
             if (letters := "".join(condition.letter for condition in conditions)) != "abcdefg":
-                raise Broken(f"conditions.json has the conditions {letters!r}, expected a to g")
+                raise Broken(
+                    f"conditions.json has the conditions {letters!r}, but should have a to g"
+                )
             difference = first_difference(nodes, _plain(conditions), "conditions")
             if not difference and nodes == recorded and content != as_json(nodes):
-                difference = "written otherwise than agt writes it"
+                difference = "not written in the form that agt writes"
             if difference:
-                raise Broken(f"conditions.json is not what its own facts make it: {difference}")
+                raise Broken(f"conditions.json does not follow from the facts in it: {difference}")
             self.check_metrics("conditions.json", **condition_counts(conditions))
             self.findings.ok(
                 "conditions",
-                f"each stands as its own facts make it stand: {stand_words(conditions)}",
+                f"the status of each condition follows from its facts: {stand_words(conditions)}",
             )
             if count := facts_in_words(conditions):
                 facts = f"{counted(count, 'fact')} that an earlier version of agt recorded as text"
                 self.findings.unchecked(
-                    "words", f"conditions.json has {facts}: it is compared with nothing"
+                    "words", f"conditions.json has {facts}; it cannot be compared with anything"
                 )
             return conditions
         return ()
@@ -261,7 +267,7 @@ class Record(Run):
         try:
             yield
         except Superseded as error:
-            versions = f"made by agt {self.environment.get('agt')}, and this is {__version__}"
+            versions = f"made by agt {self.environment.get('agt')}, checked by agt {__version__}"
             raise Superseded(f"{versions}: {error}") from None
 
     @property
@@ -301,8 +307,8 @@ class Record(Run):
         """Whether status.json says what the manifest stands for."""
         state, command = self.status.get("state"), self.status.get("command")
         wrong = (
-            f"status.json says {state!r} of a run of {command!r}; the manifest is of a "
-            f"finished run of {self.command!r}"
+            f"status.json says {state!r} of a run of {command!r}, but the list of files is "
+            f"that of a finished run of {self.command!r}"
         )
         holds = state == "done" and command == self.command
         self.findings.compare("status", holds, f"a finished run of agt {self.command}", wrong)
@@ -312,23 +318,27 @@ class Record(Run):
             if self.holds(name) and self.command not in commands
         ]:
             self.findings.problem(
-                "files", f"agt {self.command} writes no {few(strange)}: of another command's run"
+                "files",
+                f"agt {self.command} does not write {few(strange)}, which belongs to "
+                "a run of another command",
             )
         if self.holds("spent.json") and not self.holds("conditions.json"):
             self.findings.problem(
                 "files",
-                "spent.json is there, and the conditions that it rests on are not: conditions.json",
+                "spent.json is present, but conditions.json, on which it relies, is missing",
             )
         if str(self.environment.get("revision", "")).endswith("+changes"):
             self.findings.note(
-                "code", "the source tree that it ran from had changes that no revision names"
+                "code",
+                "the source tree that it ran from had changes that were not "
+                "committed in any revision",
             )
 
     def check_metrics(self, name: str, **numbers: object) -> None:
         """Raise Broken unless metrics.json has these numbers, which ``name`` makes."""
         difference = first_difference({key: self.metrics.get(key) for key in numbers}, numbers)
         if self.metrics and difference:
-            raise Broken(f"metrics.json is not what {name} makes it: {difference}")
+            raise Broken(f"metrics.json does not match {name}: {difference}")
 
     def sources(self) -> Iterator[tuple[str, Path, str | None]]:
         """(name, place, digest) of each folder that it was made from; a digest that nobody asked
@@ -343,7 +353,7 @@ class Record(Run):
             ("weights released earlier", mechanism.get("weights"), mechanism.get("weights_digest")),
         ):
             if place is not None and not isinstance(place, str):
-                raise Broken(f"the record names no place of its {name}")
+                raise Broken(f"the record does not contain the path of its {name}")
             if place is not None:
                 yield name, Path(place), None if digest is None else read_digest(str(digest))
 
@@ -394,7 +404,7 @@ def first_difference(recorded: Any, derived: Any, place: str = "") -> str:
         return (
             ""
             if alike and isinstance(recorded, bool) == isinstance(derived, bool)
-            else (f"{place} is recorded as {recorded!r}, and is {derived!r}")
+            else (f"{place} is recorded as {recorded!r}, but should be {derived!r}")
         )
     return next(
         (words for at, one, other in pairs if (words := first_difference(one, other, at))), ""
@@ -409,9 +419,7 @@ def check_version(version: str, name: str, record: "Record") -> None:
     """
     made_by = record.environment.get("agt")
     if version != made_by:
-        raise Broken(
-            f"agt of {name} is recorded as {version!r}, and env.json beside it names {made_by!r}"
-        )
+        raise Broken(f"agt in {name} is {version!r}, but env.json next to it names {made_by!r}")
 
 
 def rendered_alike(recorded: object, made: object) -> bool:
@@ -435,7 +443,7 @@ def note_sentences(record: Record) -> None:
     if not spent_has_fields(record):
         version = record.environment.get("agt")
         record.findings.unchecked(
-            "words", f"guarantee and totals of spent.json are sentences of agt {version}"
+            "words", f"guarantee and totals in spent.json are sentences of agt {version}"
         )
 
 
@@ -448,12 +456,14 @@ def _model_of(record: Record) -> Model | None:
         settings.training.by_recipe == ()
         and settings.training.epochs * int(settings.training.batch.count) > MAX_STEPS
     ):
-        raise Broken(f"config.yaml asks for more than {MAX_STEPS:,} steps: it is not followed")
+        raise Broken(
+            f"config.yaml asks for more than {MAX_STEPS:,} steps, so it is not checked further"
+        )
     choices = naming(settings.choices, settings.training.chosen_from)
     kept = run_without_records(record, replace(settings, choices=choices))
     if kept is None:
         record.findings.unchecked(
-            "model", "the run was made before runs kept what that takes (source.json)"
+            "model", "the run is too old to have the file that this check needs (source.json)"
         )
         return None
     _check_source(config["dataset"], kept)
@@ -476,7 +486,7 @@ def _check_source(dataset: Mapping[str, Any], kept: RunWithoutRecords) -> None:
         if not difference and isinstance(classes, list) and is_own_code(str(given.get("_target_"))):
             difference = first_difference(names, [str(name) for name in classes], "names")
     if difference:
-        raise Broken(f"source.json is not of the data set in config.yaml: {difference}")
+        raise Broken(f"source.json does not describe the data set in config.yaml: {difference}")
 
 
 def _check_model(record: Record, model: Model) -> None:
@@ -490,7 +500,7 @@ def _check_model(record: Record, model: Model) -> None:
         else first_difference(_plain(record.conditions), _plain(model.conditions), "conditions")
     )
     if record.environment.get("agt") == __version__ and difference:
-        raise Broken(f"conditions.json is not what config.yaml makes it: {difference}")
+        raise Broken(f"conditions.json does not match config.yaml: {difference}")
     check_not_better(record, model.conditions, "config.yaml makes it")
     plan, stepwise = model.plan, model.problem.settings.certificate.trains_in_steps
     sizes = {
@@ -499,7 +509,7 @@ def _check_model(record: Record, model: Model) -> None:
         **({"steps": plan.steps} if stepwise else {}),
     }
     record.check_metrics("config.yaml", **model.metrics, **sizes, classes=model.problem.classes)
-    record.findings.ok("model", "conditions, constants and sizes are what config.yaml makes them")
+    record.findings.ok("model", "conditions, constants and sizes match config.yaml")
 
 
 def _plain(conditions: Sequence[Condition]) -> Any:
@@ -515,10 +525,10 @@ def check_not_better(record: Record, conditions: Sequence[Condition], source: st
     for then, now in zip(conditions, record.conditions, strict=False):
         lost = _lost(then.evidence.declarations, now.evidence.declarations, may_be_text)
         if then.standing.is_weaker_than(now.standing) or (lost and then.standing is now.standing):
-            stands = f"{now.standing} in conditions.json, and {then.standing} {source}"
-            left_out = f", with {counted(lost, 'declaration')} left out" if lost else ""
+            stands = f"{now.standing} in conditions.json, but {then.standing} {source}"
+            left_out = f", without {counted(lost, 'declaration')}" if lost else ""
             raise Broken(
-                f"condition {now.letter} stands better here than {source}: standing is "
+                f"condition {now.letter} is claimed more strongly than {source}: it is "
                 f"{stands}{left_out}"
             )
 
@@ -628,8 +638,11 @@ def data_items(record: Record) -> tuple[VerifiedItem, ...]:
             _data_file(f"dataset.{key} {entry.get('path')}", entry) for key, entry in files.items()
         )
     findings, target = Findings(), (record.config.get("dataset") or {}).get("_target_")
-    findings.unchecked("data", "no file of the owner's, and nothing of it was made anew")
-    name = f"data {record.environment.get('data_digest')}, which {target} makes or fetches"
+    findings.unchecked(
+        "data",
+        "not checked, because the data set is not a file of the owner and was not made again",
+    )
+    name = f"data {record.environment.get('data_digest')}, which {target} generates or downloads"
     return (VerifiedItem(name, findings.checks),)
 
 
@@ -641,15 +654,18 @@ def _data_file(name: str, entry: dict[str, Any]) -> VerifiedItem:
     )
     try:
         if path.is_dir() or not HASH.fullmatch(recorded):
-            raise Broken("the record has no hash of it")
+            raise Broken("the record does not contain its hash")
         with open_plain(path) as file:
             digest = file_digest(file, "sha256").hexdigest()
         if digest == recorded:
-            findings.ok("data", f"{name}: the bytes that were trained on (sha256 {digest[:16]}...)")
+            findings.ok(
+                "data",
+                f"{name}: the file has the content that was trained on (sha256 {digest[:16]}...)",
+            )
         else:
             changed = (
-                f"CHANGED since (sha256 {digest[:16]}..., then {recorded[:16]}...): another "
-                "file now"
+                f"CHANGED since training (sha256 {digest[:16]}... now, {recorded[:16]}... at "
+                "training)"
             )
             findings.note("data", f"{name}: {changed}")
     except (Broken, ValueError) as error:

@@ -32,14 +32,14 @@ from agt_cli.verify.pages import CLAIM_FILE, by_lines
 from agt_cli.verify.release import guarantee_among, labels_of
 
 LEDGER_LIMITS = (
-    "that everything which was released about these people is in it: it knows what was debited "
-    "here",
-    "that the people in its tables are the same, and that a unit is what is said: that is declared",
-    "that it was not rewritten from some entry on, second head and all: only a head that somebody "
-    "else kept shows that, "
-    "head=COUNT:HASH",
-    "that what was debited was drawn with the noise that was paid for: agt verify of each release "
-    "looks at that",
+    "whether the ledger contains everything that was released about these people: it only "
+    "knows what was debited here",
+    "whether the people in its tables are the same, and whether a unit is what it is said to "
+    "be: both are declared",
+    "whether all entries from some point on, and the second head with them, were rewritten: "
+    "only a head that somebody else stored shows that (head=COUNT:HASH)",
+    "whether each release was drawn with the noise that was paid for: agt verify of each "
+    "release checks that",
 )
 SQLITE_MAGIC = b"SQLite format 3\0"
 NotedHead = Head | Path | None
@@ -81,16 +81,16 @@ def look_at_ledger(
             ("tables", ", ".join(table.name for table in book.tables.values()) or "none admitted"),
             (
                 "opened",
-                f"{book.opening.time}, newest entry {book.last.time} (times are kept, and prove "
-                "nothing)",
+                f"{book.opening.time}, newest entry {book.last.time} (times are recorded, "
+                "but not proved)",
             ),
-            ("first entry", f"{book.first_entry}, as claims name the ledger"),
+            ("first entry", f"{book.first_entry}, by which claims name the ledger"),
             ("head", str(book.last.head)),
         )
         claims = (
-            f"all that is ever released on it: ({allowance.eps:g}, "
-            f"{allowance.delta:g})-differentially private in all, "
-            f"for neighbours under relation={population.relation}",
+            f"for everything that is ever released on it: ({allowance.eps:g}, "
+            f"{allowance.delta:g})-differentially private in total, for neighbours under "
+            f"relation={population.relation}",
             *words,
         )
         if more is not None:
@@ -115,28 +115,27 @@ def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings)
     allowance, spent = book.population.allowance, eps_so_far(book.population.allowance, book.spent)
     findings.ok(
         "chain",
-        f"{book.last.number} entries, each bound to the one before; nothing in it was edited or "
-        "left out",
+        f"{book.last.number} entries, each linked to the previous one by its hash; no entry "
+        "was changed or removed",
     )
-    counted = (
-        f"{book.kinds['debit']} debits, each cost worked out again: the counter stands at "
-        f"eps = {spent:.6g}"
-    )
+    counted = f"{book.kinds['debit']} debits, each cost recomputed; spent so far: eps = {spent:.6g}"
     findings.ok("budget", f"{counted} of {budget(allowance)}")
-    findings.ok("answers", f"{book.answered} that are kept, each what the chain says")
+    findings.ok("answers", f"{book.answered} stored answers, which match the chain")
     if head is not None:
-        findings.ok("second head", f"{head}: the ledger goes through it")
+        findings.ok("second head", f"{head}: the ledger contains this head")
     elif book.head:
         findings.unchecked(
-            "second head", f"{book.head}: not there", "head=FILE says where it lies now"
+            "second head",
+            f"{book.head}: not there",
+            "give head=FILE with the place where it is now",
         )
     if known is not None:
-        findings.ok("noted head", f"{known}: the ledger goes through it")
+        findings.ok("noted head", f"{known}: the ledger contains this head")
     elif not book.head:
         findings.note(
             "second head",
             sentences.NO_HEAD,
-            "give head=COUNT:HASH as agt ledger show printed it at some time",
+            "give head=COUNT:HASH as agt ledger show printed it earlier",
         )
     for line in clock(book):
         findings.note("clock", line)
@@ -160,19 +159,20 @@ def ledgers_of(
         if record.spent and named not in (None, NO_LEDGER) and not record.spent.get("simulated"):
             record.findings.problem(
                 "budget",
-                f"config.yaml says ledger={named}, and spent.json names no entry that counts it",
+                f"config.yaml has ledger={named}, but spent.json does not name the entry "
+                "that counts it",
             )
         return
     path = _find_ledger(given or named, record.folder)
     if path is None:
         findings, population = Findings(), facts.get("population", named)
         counted = (
-            f"entry {facts['entry']} of the account of {population} counts it"
+            f"entry {facts['entry']} of the account of {population} counts this release"
             if facts
             else "it has the answers"
         )
-        words = f"{counted}, they say; no ledger was found"
-        findings.unchecked("ledger", words, "ledger=NAME or ledger=FILE says where it lies")
+        words = f"according to the files, {counted}; no ledger was found"
+        findings.unchecked("ledger", words, "give its place with ledger=NAME or ledger=FILE")
         yield VerifiedItem(f"ledger of {population}", findings.checks)
         return
 
@@ -187,12 +187,13 @@ def ledgers_of(
             classes and labels is not None and set(labels.cast("string").to_pylist()) - kept
         ):
             raise Broken(
-                f"nothing that was paid for here gave these answers, each {each}: they were not "
+                f"no entry of this ledger paid for these answers, each {each}: they were not "
                 "stored in this ledger"
             )
         findings.ok(
             "entry",
-            f"{len(paid)} entries paid for answers of this run, each {each}: these can be of them",
+            f"{len(paid)} entries paid for answers of this run, each {each}; these answers "
+            "can be among them",
         )
 
     def compare(ledger: Ledger, findings: Findings) -> None:
@@ -212,7 +213,7 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Fin
     account = claimed.account
     if account is None:
         raise Broken(
-            f"{CLAIM_FILE} names no account, and entry {debit.entry.number} of "
+            f"{CLAIM_FILE} does not name an account, but entry {debit.entry.number} of "
             f"{ledger.population.name} paid"
         )
     expected = _account_then(ledger, debit, account)
@@ -220,14 +221,15 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit, findings: Fin
         expected = _of_earlier_form(expected, account, ledger)
         if account.first_entry is None:
             findings.note(
-                "first entry", f"not recorded in {CLAIM_FILE}, as an earlier version of agt made it"
+                "first entry",
+                f"not recorded in {CLAIM_FILE}, because an earlier version of agt wrote it",
             )
     if difference := first_difference(plain_of(account), plain_of(expected)):
-        raise Broken(f"the account of {CLAIM_FILE} is not the ledger's: {difference}")
+        raise Broken(f"the account in {CLAIM_FILE} does not match the ledger: {difference}")
     if str(claimed.issued) < debit.entry.time[:10]:
         raise Broken(
-            f"{CLAIM_FILE} was issued on {claimed.issued}, before it was paid for: "
-            f"{debit.entry.time}"
+            f"{CLAIM_FILE} was issued on {claimed.issued}, before the release was paid for "
+            f"({debit.entry.time})"
         )
 
 
@@ -269,8 +271,8 @@ def _compare_labels(
     drawn, anew = ledger.labels_on(debits), record.metrics["answered"] - record.metrics["stored"]
     if len(drawn) > anew:  # a question that came twice was drawn once
         raise Broken(
-            f"the ledger remembers {len(drawn)} labels of this release, and metrics.json counts "
-            f"{anew} answered anew"
+            f"the ledger stores {len(drawn)} labels of this release, but metrics.json counts "
+            f"{anew} new answers"
         )
     if released is None or not classes:
         return
@@ -282,7 +284,8 @@ def _compare_labels(
         matched = all(classes[label] in places for label in drawn)  # one after the other
     if not matched:
         raise Broken(
-            "the labels are not those that the ledger remembers of this release: some were changed"
+            "the labels differ from those that the ledger stores for this release, so some "
+            "were changed"
         )
 
 
@@ -304,8 +307,8 @@ def _compare_entry(
     lots = [debits[number] for number in numbers if number in debits]
     if paid is None or paid.entry.hash != facts["hash"]:
         raise Broken(
-            f"entry {facts['entry']} of this ledger is not the one that paid: another ledger, or a "
-            "rewritten one"
+            f"entry {facts['entry']} of this ledger is not the one that paid, so this is "
+            "another ledger, or it was rewritten"
         )
     # to the second
     began, ended = (str(record.status.get(name))[:19] for name in ("started", "ended"))
@@ -321,8 +324,8 @@ def _compare_entry(
         )
     ):
         raise Broken(
-            f"entries {numbers} are not this run's debits, in order and once each, made while it "
-            "ran"
+            f"entries {numbers} are not the debits of this run in their order, each once, "
+            "from the time of the run"
         )
     size = spent["queries"] if spent["what"] == Output.LABELS else 1
     charge, counting = (
@@ -354,12 +357,13 @@ def _compare_entry(
     if wrong := [name for name in ours if ours[name] != theirs[name]]:
         name = wrong[0]
         raise Broken(
-            f"entry {facts['entry']} is of another release: {name} is {theirs[name]} there, and "
-            f"{ours[name]} here"
+            f"entry {facts['entry']} is about another release: {name} is {theirs[name]} in "
+            f"the ledger, but {ours[name]} here"
         )
-    earlier = f" with {len(lots) - 1} before it" if len(lots) > 1 else ""
+    earlier = f" together with {len(lots) - 1} earlier entries" if len(lots) > 1 else ""
     findings.ok(
-        "entry", f"{facts['entry']}{earlier} counts exactly this: {size} of {paid.charge.guarantee}"
+        "entry",
+        f"{facts['entry']}{earlier} counts exactly this release: {size} of {paid.charge.guarantee}",
     )
 
 

@@ -48,7 +48,7 @@ def check_data(record: Record, trained: Record | None) -> None:
             {key: each.environment.get(key) for key in DATA_KEYS} for each in (record, trained)
         )
         if key := next((key for key in DATA_KEYS if then[key] != now[key]), None):
-            raise Broken(f"env.json says {key} = {then[key]}, and the training run {now[key]}")
+            raise Broken(f"env.json says {key} = {then[key]}, but the training run says {now[key]}")
 
 
 def by_lines(record: Record) -> bool:
@@ -71,7 +71,7 @@ def check_certified(record: Record, trained: Record | None) -> str:
             "answer" in file.schema_arrow.names,
         )
     except (OSError, pa.ArrowException) as error:
-        raise Broken(f"certificates.parquet is no proper parquet ({error})") from None
+        raise Broken(f"certificates.parquet is not a valid parquet file ({error})") from None
     stable, ks = rows["stable_distance"].to_numpy(np.int64), [int(k) for k in table["k"]]
     mean, median = float(stable.mean()), float(np.median(stable))
     record.check_metrics(
@@ -90,15 +90,13 @@ def check_certified(record: Record, trained: Record | None) -> str:
         difference = first_difference({name: then[name] for name in row}, row) if exact else ""
         if then["certified_fraction"] < row["certified_fraction"] - SAME:
             counted = (
-                f"{then['certified_fraction']!r}, and is at least {row['certified_fraction']!r}"
+                f"{then['certified_fraction']!r}, but is at least {row['certified_fraction']!r}"
             )
             difference = f"certified_fraction is recorded as {counted}"
         if difference:
-            place = (
-                f"tables/certified.csv is not what certificates.parquet makes it at k = {row['k']}"
-            )
+            place = f"tables/certified.csv does not match certificates.parquet at k = {row['k']}"
             raise Broken(f"{place}: {difference}")
-    return "the table and metrics.json count the stable distances of certificates.parquet"
+    return "the table and metrics.json match the stable distances in certificates.parquet"
 
 
 def _certified_table(record: Record) -> pd.DataFrame:
@@ -125,11 +123,14 @@ def open_parquet(content: bytes, words: list[str], count: object, dense: int) ->
     )
     packings = {column.compression for column in columns} - {"SNAPPY", "UNCOMPRESSED"}
     if rows != count:
-        raise ValueError(f"{rows} rows, and {count} were counted")
+        raise ValueError(f"the file has {rows} rows, but the record counts {count}")
     if packings:
-        raise ValueError(f"compression is {packings.pop()}, and agt writes SNAPPY or none")
+        raise ValueError(f"compression is {packings.pop()}, but agt only writes SNAPPY or none")
     if rows > dense * len(content):
-        raise ValueError(f"{rows} rows in {len(content)} bytes, more than such a file holds")
+        raise ValueError(
+            f"{rows} rows in {len(content)} bytes, which is more than a file that agt "
+            "writes can hold"
+        )
     return file
 
 
@@ -143,17 +144,17 @@ def check_audit(record: Record, trained: Record | None) -> tuple[str, ...]:
         check_version(audit.by, AUDIT_FILE, record)
         if audit.kind != (kind := record.environment.get("kind", audit.kind)):
             raise Broken(
-                f"kind of {AUDIT_FILE} is recorded as {audit.kind!r}, and env.json beside it names "
-                f"{kind!r}"
+                f"kind in {AUDIT_FILE} is {audit.kind!r}, but env.json next to it names {kind!r}"
             )
         if audit.digest not in (None, named):
             raise Broken(
-                f"{AUDIT_FILE} is about a run of {audit.digest}, and env.json names {named}"
+                f"{AUDIT_FILE} is about a run with digest {audit.digest}, but env.json names "
+                f"{named}"
             )
         record.check_metrics(
             AUDIT_FILE, findings=len(audit.findings), violations=len(audit.violations)
         )
-        record.findings.ok(AUDIT_FILE, f"{audit.schema}: it does not contradict itself")
+        record.findings.ok(AUDIT_FILE, f"{audit.schema}: free of contradictions")
         return tuple(
             f"{finding.subject}: {finding.outcome}: {finding.meaning}" for finding in audit.findings
         )
@@ -179,5 +180,5 @@ def check_noise(record: Record, trained: Record | None) -> str | None:
     derived |= {"what": "weights", "mechanism": MECHANISM, "queries": 0}
     if spent_has_fields(record):
         derived |= {"guarantee": guarantee, "totals": []}
-    compare_spent(record, derived, "noise.* asks for")
+    compare_spent(record, derived, "the settings noise.*")
     return f"the noise in training: {sentences.guarantee(guarantee)}"

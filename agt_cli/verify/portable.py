@@ -108,14 +108,14 @@ def check_portable(record: Record, runs: RunsBehind) -> Portable | None:
         portable = Portable.read(record)
         findings.ok(
             RELEASE,
-            f"of the form that agt writes: {len(portable.classes)} classes, {portable.name}",
+            f"has the form that agt writes: {len(portable.classes)} classes, {portable.name}",
         )
         target = str(portable.source.get("_target_"))
         if not is_own_code(target):
             findings.note(
                 "code",
-                f"its queries would be read by {target}, no part of agt; nothing of it was "
-                "imported here",
+                f"its queries would be read by {target}, which is not part of agt; it was "
+                "not imported for this check",
             )
         with findings.looking("noise"):
             check_lattice(portable.weight, portable.noise, findings)
@@ -144,22 +144,22 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
     left = sorted(set(recorded) - compared)
     difference = first_difference(_only(recorded, compared), _only(derived, compared))
     if difference:
-        raise Broken(f"{RELEASE} is not what agt writes of these weights: {difference}")
+        raise Broken(f"{RELEASE} is not what agt writes for these weights: {difference}")
     if not (own_version and own_code):
-        maker = "another version of agt" if own_code else "code that is no part of agt"
+        maker = "another version of agt" if own_code else "code that is not part of agt"
         words = f"{', '.join(left)} of {RELEASE} and the lines of {README}: made by {maker}"
         record.findings.unchecked("fields", words)
     elif not rendered_alike(record.read(README, MAX_TEXT_BYTES).decode(), portable.readme()):
-        raise Broken(f"{README} is not the page that {RELEASE} makes")
-    return f"{len(compared)} of {RELEASE} are what its other fields make them"
+        raise Broken(f"{README} is not the page that agt writes for {RELEASE}")
+    return f"{len(compared)} fields of {RELEASE} match its other fields"
 
 
 def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> str | None:
     """Raise Broken unless the folder is what its release makes of the training run's model."""
     if runs.release is None or runs.release.command != RELEASES:
         words = (
-            f"{FROM_RELEASE}: they are those of the run that released the weights, which is "
-            "not there"
+            f"{FROM_RELEASE}: these come from the run that released the weights, which is "
+            "not present"
         )
         record.findings.unchecked("origin", words)
         return None
@@ -169,8 +169,8 @@ def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> 
     model = None if runs.training is None else runs.training.rebuilt_model
     if runs.training is None or model is None:
         words = (
-            f"{FROM_TRAINING}: they are those of the training run, which could not be looked "
-            "at as it was then"
+            f"{FROM_TRAINING}: these come from the training run, whose state at that time "
+            "could not be read"
         )
         record.findings.unchecked("origin", words)
     else:
@@ -180,9 +180,9 @@ def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> 
     fields = {**portable.settings, "mechanism": portable.mechanism}
     difference = first_difference(_json_of(_only(fields, set(derived))), _json_of(derived))
     if difference:
-        raise Broken(f"{RELEASE} is not that of the run that released the weights: {difference}")
+        raise Broken(f"{RELEASE} does not match the run that released the weights: {difference}")
     _compare_arrays({"weight": portable.weight, **portable.features.matrices}, arrays)
-    return f"{', '.join(derived)} and the numbers of {WEIGHTS} are those of {runs.release.folder}"
+    return f"{', '.join(derived)} and the numbers in {WEIGHTS} match {runs.release.folder}"
 
 
 def _derive_portable(
@@ -197,8 +197,8 @@ def _derive_portable(
     head = model.release_head
     if head is None or encoder_of(model.problem.settings) is not None or drawn.simulated:
         raise Broken(
-            f"agt writes no {RELEASE} of such a run: a simulation, no linear head, or one behind "
-            "an encoder"
+            f"agt does not write {RELEASE} for such a run: it is a simulation, has no linear "
+            "head, or needs an encoder"
         )
     source = training.json(SOURCE_FILE)["source"]
     return Portable.of(head, drawn, source, portable.words, portable.brief)
@@ -210,14 +210,14 @@ def _compare_arrays(recorded: Mapping[str, np.ndarray], derived: Mapping[str, np
         then = recorded[name]
         if then.shape != array.shape:
             raise Broken(
-                f"{name} of {WEIGHTS} is recorded with the shape {then.shape}, and has "
-                f"{array.shape}"
+                f"{name} in {WEIGHTS} is recorded with the shape {then.shape}, but should "
+                f"have {array.shape}"
             )
         places = np.argwhere(then != array)
         if len(places):
             place = tuple(places[0].tolist())
-            numbers = f"recorded as {float(then[place])!r}, and is {float(array[place])!r}"
-            raise Broken(f"{name}{list(place)} of {WEIGHTS} is {numbers}")
+            numbers = f"recorded as {float(then[place])!r}, but should be {float(array[place])!r}"
+            raise Broken(f"{name}{list(place)} in {WEIGHTS} is {numbers}")
 
 
 def _json_of(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,7 +241,7 @@ def _compare_claim_with_release(claimed: Claim | None, release: Record | None) -
         return
     recorded, derived = plain_of(claimed), plain_of(replace(owner_claim, issued=None))
     if difference := first_difference(recorded, derived):
-        raise Broken(f"{CLAIM_FILE} is not that of the run that released the weights: {difference}")
+        raise Broken(f"{CLAIM_FILE} does not match the run that released the weights: {difference}")
 
 
 def _claim_in(release: Record) -> Claim | None:
@@ -261,7 +261,9 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
     guarantee = guarantee_among(portable.noise)
     if claimed is None:
         record.findings.unchecked(
-            "words", f"no {CLAIM_FILE}, as an earlier version made it: {RELEASE} has words alone"
+            "words",
+            f"there is no {CLAIM_FILE}, because an earlier version wrote the "
+            f"release: {RELEASE} only has sentences",
         )
         return f"worked out again: {guarantee}"
     derived = replace(
@@ -279,18 +281,20 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
     )
     if claimed.issued is not None:
         raise Broken(
-            f"{CLAIM_FILE} was issued on {claimed.issued}, and a folder of weights names no day"
+            f"{CLAIM_FILE} was issued on {claimed.issued}, but a folder of weights does not "
+            "name a day"
         )
     if not claimed.totals and not claimed.of_earlier_form:
-        raise Broken(f"{CLAIM_FILE} has no total of {guarantee}")
+        raise Broken(f"{CLAIM_FILE} does not contain a total for {guarantee}")
     compare_claims(claimed, derived, record.findings)
     if not rendered_alike(portable.words, claimed.words):
-        raise Broken(f"{CLAIM_FILE} and {RELEASE} say it in other words")
+        raise Broken(f"{CLAIM_FILE} and {RELEASE} state it in different sentences")
     brief = claimed.lines(brief=True)
     if portable.brief and claimed.agt == __version__ and not rendered_alike(portable.brief, brief):
-        raise Broken(f"brief of {RELEASE} is not what {CLAIM_FILE} says")
+        raise Broken(f"brief in {RELEASE} is not what {CLAIM_FILE} says")
     record.findings.ok(
         CLAIM_FILE,
-        f"{claimed.schema}: the same guarantee; its totals and curve are not below the truth",
+        f"{claimed.schema}: states the same guarantee; its totals and curve are not below "
+        "the true values",
     )
-    return f"worked out again: {guarantee}; {'; '.join(derived.spent)}"
+    return f"recomputed: {guarantee}; {'; '.join(derived.spent)}"

@@ -107,12 +107,14 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
     else:
         findings.unchecked(
             CLAIM_FILE,
-            "there is none, as in releases of early versions: nothing says what was claimed",
+            "there is no claim, because an early version wrote the release, so what was "
+            "claimed is not recorded",
         )
     if model is None:
         findings.unchecked(
             "claim",
-            "what it rests on is in the training run, which could not be looked at as it was then",
+            "the facts that it relies on are in the training run, whose state at that time "
+            "could not be read",
         )
     with findings.looking("budget" if model is None else "claim"):
         derived = _derive_claim(record, model, claimed, simulated)
@@ -120,7 +122,7 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
             _compare_claim(claimed, derived, record)
         text = derived.text
         if model is not None:
-            findings.ok("claim", f"made again from model, mechanism, counts and account: {text}")
+            findings.ok("claim", f"recomputed from model, mechanism, counts and account: {text}")
         elif claimed is None:
             text = str(derived.guarantee)
         if derived.proved or model is not None:
@@ -162,9 +164,7 @@ def _derive_claim(
         # One number is exactly what it is; totals are rounded upwards.
         spent = each.eps if output is Output.NUMBER and isinstance(each, PureDP) else within.eps
         if spent > asked.total.eps:
-            raise Broken(
-                f"more was spent than asked for: {within} against total.eps={asked.total.eps:g}"
-            )
+            raise Broken(f"more was spent than total.eps={asked.total.eps:g} allows: {within}")
     if output is Output.WEIGHTS:
         record.check_metrics("spent.json", n_queries=size)
     if output is Output.LABELS and (lines or not record.spent.get("ledger")):
@@ -231,8 +231,8 @@ def _compare_spent(record: Record, claim: Claim) -> None:
             "guarantee": claim.guarantee.as_json,
             "totals": [asdict(each) for each in claim.totals],
         }
-    compare_spent(record, derived, "this release comes to")
-    record.findings.ok("budget", f"worked out again: {'; '.join(claim.spent)}")
+    compare_spent(record, derived, "the terms of this release")
+    record.findings.ok("budget", f"recomputed: {'; '.join(claim.spent)}")
 
 
 def _read_claim(record: Record, simulated: bool) -> Claim:
@@ -255,20 +255,20 @@ def _read_claim(record: Record, simulated: bool) -> Claim:
     beside["ledger"] = [ledger.get("population"), ledger.get("entry")] if ledger else None
     if not spent_has_fields(record) and not claimed.of_earlier_form:
         raise Broken(
-            f"spent.json has sentences, and {CLAIM_FILE} beside it is of a version that writes "
-            "fields"
+            f"spent.json has sentences, but {CLAIM_FILE} next to it is from a version that "
+            "writes fields"
         )
     if spent_has_fields(record):
         said["guarantee"], beside["guarantee"] = claimed.guarantee.as_json, spent["guarantee"]
     if difference := first_difference(said, beside):
-        raise Broken(f"{CLAIM_FILE} is not what the record beside it says: {difference}")
+        raise Broken(f"{CLAIM_FILE} does not match the record next to it: {difference}")
     if not str(status.get("started"))[:10] <= str(claimed.issued) <= str(status.get("ended"))[:10]:
         raise Broken(
-            f"{CLAIM_FILE} was issued on {claimed.issued}, and the release ended "
+            f"{CLAIM_FILE} was issued on {claimed.issued}, but the release ended "
             f"{status.get('ended')}"
         )
     record.findings.ok(
-        CLAIM_FILE, f"{claimed.schema}: its totals and curve are not below the truth"
+        CLAIM_FILE, f"{claimed.schema}: its totals and curve are not below the true values"
     )
     return claimed
 
@@ -298,12 +298,12 @@ def _reason_uncounted(claimed: Claim, record: Record) -> Uncounted:
     why = None if uncounted is None else uncounted.why
     if uncounted is None or why != expected:
         raise Broken(
-            f"{CLAIM_FILE} is not the claim of this release: uncounted.why is recorded as {why!r}, "
-            f"and is {expected!r}"
+            f"{CLAIM_FILE} is not the claim of this release: uncounted.why is recorded as "
+            f"{why!r}, but should be {expected!r}"
         )
     if why == "declined":
         words = (
-            "which ledgers lay in the working directory is in the claim alone "
+            "which ledgers were in the working directory is only recorded in the claim "
             "(uncounted.ledgers, unopened)"
         )
         record.findings.unchecked("ledgers", words)
@@ -331,15 +331,17 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
     if not own_words:
         earlier = claimed.of_earlier_form or in_words
         form = (
-            "of an earlier form" if earlier else f"of agt {claimed.agt}, and this is {__version__}"
+            "of an earlier form"
+            if earlier
+            else f"written by agt {claimed.agt}, checked by agt {__version__}"
         )
         findings.unchecked(
-            "words", f"{CLAIM_FILE} is {form}: its sentences are compared with nothing"
+            "words", f"{CLAIM_FILE} is {form}, so its sentences cannot be compared with anything"
         )
         return
     made = claimed.written()
     if not rendered_alike((claimed.words, claimed.outside), (made.words, made.outside)):
-        raise Broken(f"words and outside of {CLAIM_FILE} are not what its fields say")
+        raise Broken(f"words and outside in {CLAIM_FILE} do not match its fields")
 
 
 def _of_earlier_form(claim: Claim) -> Claim:
@@ -379,10 +381,13 @@ def _check_free(record: Record) -> tuple[str, ...]:
     free = free and (
         not answered or (config.get("ledger") != NO_LEDGER and config.get("seed") is None)
     )
-    right = f"all {stored} were stored in a ledger, it says, and spent when they were drawn"
+    right = (
+        f"according to the record, all {stored} answers were stored in a ledger, and "
+        "paid for when they were drawn"
+    )
     wrong = (
-        "no spent.json says what these answers spend, and neither a ledger nor weights "
-        "released earlier gave them"
+        "spent.json is missing, although these answers come neither from a ledger nor from "
+        "weights released earlier"
     )
     record.findings.compare("budget", free, right, wrong)
     return (sentences.FREE,) if free else ()
@@ -394,8 +399,8 @@ def check_tuned(record: Record, trained: Record | None) -> tuple[str, ...]:
         version = record.environment.get("agt")
         record.findings.unchecked(
             "claim",
-            f"private tuning by agt {version}, which later versions do not do: only that version "
-            "works its budget out again",
+            f"private tuning by agt {version}, which later versions do not have, so only "
+            "that version can recompute its budget",
         )
     return ()
 
@@ -413,18 +418,20 @@ def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
         price = sentences.price(str(mechanism.guarantee), neighbours_of(mechanism.relation))
         if record.environment.get("agt") != __version__:
             record.findings.unchecked(
-                "words", f"those of {DATASET_FILE} are of agt {record.environment.get('agt')}"
+                "words", f"sentences in {DATASET_FILE} are from agt {record.environment.get('agt')}"
             )
         elif not rendered_alike(noted.get("claim"), price):
             raise Broken(
-                f"{DATASET_FILE} says that it was measured for {noted.get('claim')}, and it was "
-                f"for {price}"
+                f"{DATASET_FILE} says that it was measured for {noted.get('claim')}, but it "
+                f"was measured for {price}"
             )
-        record.findings.ok(DATASET_FILE, f"measured, as it says: {price}")
+        record.findings.ok(DATASET_FILE, f"measured, according to its own entry: {price}")
     if not record.spent:
         if record.holds(CLAIM_FILE):
             record.findings.problem(
-                "budget", f"{CLAIM_FILE} claims a release, and no spent.json says what it spends"
+                "budget",
+                f"{CLAIM_FILE} claims a release, but spent.json, which says what it "
+                "spends, is missing",
             )
         return ()
     simulated = _is_simulated(record, None)
@@ -448,12 +455,13 @@ def _is_simulated(record: Record, seed: object) -> bool:
     if in_spent is not simulated or in_metrics != int(simulated):
         findings.problem(
             "draws",
-            f"simulated is {simulated} by the seed of config.yaml, {in_spent!r} in spent.json and "
-            f"{in_metrics!r} in "
-            "metrics.json",
+            f"simulated is {simulated} according to the seed in config.yaml, but "
+            f"{in_spent!r} in spent.json and {in_metrics!r} in metrics.json",
         )
     elif simulated:
-        findings.note("draws", "a SIMULATION: they come from a seed, and guarantee nothing")
+        findings.note(
+            "draws", "a SIMULATION: the answers were drawn from a seed and have no guarantee"
+        )
     return simulated
 
 
@@ -469,16 +477,16 @@ def check_labels(record: Record, trained: Record | None) -> str | None:
     answered, left = (record.metrics.get(key) for key in ("answered", "unanswered"))
     if answered is not None and answered + left != record.metrics["n_queries"]:
         raise Broken(
-            f"metrics.json counts {answered} answered and {left} not, of "
+            f"metrics.json counts {answered} answered and {left} unanswered queries, of "
             f"{record.metrics['n_queries']}"
         )
     if len(labels) != (count := _counted(record)):
-        raise Broken(f"the labels have {len(labels)} rows, and {count} labels were counted")
+        raise Broken(f"the file has {len(labels)} rows, but the record counts {count} labels")
     classes = [] if trained is None else trained.classes
     unknown = sorted(set(pc.unique(labels).to_pylist()).difference(classes)) if classes else []
     if unknown:
-        raise Broken(f"the labels hold {unknown[0]!r}, which is no class of the training run")
-    return f"{count}, as many as were counted{', each one of the classes' if classes else ''}"
+        raise Broken(f"the labels include {unknown[0]!r}, which is not a class of the training run")
+    return f"{count} labels, as recorded{', each one of the classes' if classes else ''}"
 
 
 def _counted(record: Record) -> Any:
@@ -513,12 +521,12 @@ def labels_of(record: Record) -> pa.DictionaryArray | None:
             labels = table.column(0).combine_chunks()
         if columns != LABEL_COLUMNS or len(labels.dictionary) > MAX_CLASSES or labels.null_count:
             raise ValueError(
-                f"its columns are not {' and '.join(LABEL_COLUMNS)}, each label one of a few "
-                "classes"
+                f"its columns are not {' and '.join(LABEL_COLUMNS)} with labels of a few classes"
             )
     except (csv.Error, ValueError, OSError, IndexError, StopIteration, pa.ArrowException) as error:
         raise Broken(
-            f"{name} is no proper {'table' if name == LABEL_FILES[0] else 'parquet file'} ({error})"
+            f"{name} is not a valid {'table' if name == LABEL_FILES[0] else 'parquet file'} "
+            f"({error})"
         ) from None
     return labels
 
@@ -542,9 +550,9 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
     simulated, drawn = record.config.get("seed") is not None, mechanism.noise(head)
     derived = {**mechanism.guarantee.parameters, **drawn, "simulated": simulated}
     if difference := first_difference(noise, derived):
-        raise Broken(f"{WEIGHTS_FILE} is not what the mechanism draws with: {difference}")
+        raise Broken(f"{WEIGHTS_FILE} does not match the mechanism of this run: {difference}")
     parameters = [f"{name} = {value:.6g}" for name, value in drawn.items() if name != "step"]
-    return f"{', '.join(parameters)}: worked out again"
+    return f"{', '.join(parameters)}: equal to the recomputed values"
 
 
 def read_released_weight(record: Record) -> np.ndarray:
@@ -564,7 +572,11 @@ def check_lattice(weight: np.ndarray, noise: Any, findings: Findings) -> None:
     """
     sigma, step = float(noise["sigma"]), float(noise["step"])
     if not (sigma > 0 and step == step_of(sigma)):
-        raise Broken(f"step = {step!r} is not the one of sigma = {sigma!r}")
+        raise Broken(f"step = {step!r} does not match sigma = {sigma!r}")
     if not np.isfinite(weight).all() or np.fmod(weight, step).any():
-        raise Broken("a weight is no multiple of the step: it was not drawn so")
-    findings.ok("weights", f"{weight.size}, all multiples of the step that sigma = {sigma:.6g} has")
+        raise Broken(
+            "a weight is not a multiple of the step, so the mechanism cannot have drawn it"
+        )
+    findings.ok(
+        "weights", f"{weight.size} weights, all multiples of the step for sigma = {sigma:.6g}"
+    )

@@ -46,30 +46,29 @@ from agt_cli.verify.release import (
 
 ERASURE = "unlearn"
 MAKER_LIMIT = (
-    "who made it: hashes and seals are no signature; only a digest that was kept elsewhere, at the "
-    "time, "
-    "or a signature of manifest.json by a key that came another way (ssh-keygen -Y verify), "
-    "tells this folder from one that was made to look like it"
+    "who made it: hashes are not a signature; only a digest that was stored elsewhere at the "
+    "time, or a signature of manifest.json with a key from another source (ssh-keygen -Y "
+    "verify), distinguishes this folder from an imitation"
 )
 PAGES_LIMIT = (
-    "that the sentences of report.md and report.html are true: these pages are held by their "
-    "hashes, "
-    "and their words were not compared with the other files"
+    "whether the sentences in report.md and report.html are true: the hashes of these pages "
+    "were checked, but their text was not compared with the other files"
 )
 ACCOUNT_LIMITS = (
     PAGES_LIMIT,
-    "that the model after it was computed as is said: whoever doubts it trains on the records that "
-    "are left, and compares",
-    "that the log holds every request: one that was never given to agt is in no file",
+    "whether the model after the erasure was computed as stated: to check, train on the "
+    "remaining records and compare",
+    "whether the log contains every request: a request that was never given to agt is not in "
+    "any file",
     MAKER_LIMIT,
-    "that the code which ran was agt's: version and revision are words in the record",
+    "whether the code that ran was agt's: version and revision are only text in the record",
     *sentences(OUTSIDE),
 )
 HALF_COMMITTED = (
-    "an erasure was carried out whose files are not all in their places yet (unlearning/commit)",
-    "any agt command on the run brings them there (agt certify run=..., say), and an audit writes "
-    "nothing; then verify "
-    "again",
+    "an erasure was carried out, but not all of its files are in their places yet "
+    "(unlearning/commit)",
+    "an audit does not write files: type any other agt command on the run, for example agt "
+    "certify run=..., to move them, then verify again",
 )
 RELEASE_FOLDER = "release"  # of a record: what may be handed on
 MAX_STEPS = 4  # steps from what is audited to what it rests on
@@ -151,17 +150,17 @@ class Verification:
             ConfigError: nothing that agt writes lies there.
         """
         if not path.exists():
-            raise ConfigError(f"{path}: no such file or folder")
+            raise ConfigError(f"{path}: this file or folder does not exist")
         if is_ledger(path):
             if digest is not None:
                 raise ConfigError(
-                    "digest: a ledger grows and has none: give head=COUNT:HASH, as agt ledger show "
-                    "prints it"
+                    "digest: a ledger has no digest, because it grows: give head=COUNT:HASH, "
+                    "as agt ledger show prints it"
                 )
             return look_at_ledger(path, self.head)
         if not path.is_dir():
             raise ConfigError(
-                f"{path}: expected the folder of a run or of a release, or a ledger's file"
+                f"{path}: give the folder of a run or of a release, or a ledger's file"
             )
         if not os.path.lexists(path / MANIFEST_FILE):
             return _unfinished(path)
@@ -263,7 +262,7 @@ class Verification:
         if account is None:
             return (), ()
         if not isinstance(place, str):
-            raise Broken("the record names no place of the run that it is about")
+            raise Broken("the record does not contain the path of the run that it is about")
         subject, run = self._source("training run", Path(place), account.state.after, record.folder)
         return (subject,), check_account(account, record, run)
 
@@ -278,13 +277,13 @@ class Verification:
             _whereabouts(place, digest, home) if self.steps < MAX_STEPS else None,
         )
         if folder is None:
-            findings.unchecked("folder", "not there", "copy it beside this one, and verify again")
+            findings.unchecked("folder", "not there", "copy it next to this one, and verify again")
             return VerifiedItem(f"{name} {place}", findings.checks, digest=digest or ""), None
         earlier = replaced(folder, digest)
         if not earlier:
             found = self._deeper._folder(folder, digest)
             return found.item, found.record
-        findings.note("state", earlier, "what follows is the run as it is now")
+        findings.note("state", earlier, "the checks below are about the present state of the run")
         now = self._deeper._folder(folder, None)
         return VerifiedItem(
             f"{name} {place}", findings.checks, rests_on=(now.item,), digest=digest or ""
@@ -361,10 +360,10 @@ def _unfinished(folder: Path) -> VerifiedItem:
             for depth in ("*", "*/*")
             for path in folder.glob(f"{depth}/{MANIFEST_FILE}")
         )
-        below = f"; below it are {len(runs)}, such as {runs[-1]}" if runs else ""
+        below = f"; it contains {len(runs)} runs, such as {runs[-1]}" if runs else ""
         raise ConfigError(
-            f"{folder}: neither a run nor a release: {MANIFEST_FILE} is not there, nor "
-            f"status.json{below}"
+            f"{folder}: neither a run nor a release, because both {MANIFEST_FILE} and "
+            f"status.json are missing{below}"
         )
     findings = Findings()
     with findings.looking("status"):
@@ -373,16 +372,17 @@ def _unfinished(folder: Path) -> VerifiedItem:
         state = run.state
         if state == "done":
             raise Broken(
-                f"status.json says it is finished, and {MANIFEST_FILE} is gone: nothing binds its "
-                "files together"
+                f"status.json says it is finished, but {MANIFEST_FILE} is missing, so its "
+                "files cannot be checked"
             )
         known = {
-            "running": "a process is at work on it",
-            "killed": "nobody works on it any more, it was killed",
+            "running": "a process is still working on it",
+            "killed": "no process is working on it any more, so it was killed",
         }
         why = f": {words}" if (words := known.get(state, run.error)) else ""
         findings.problem(
-            "status", f"not finished ({state}{why}), so nothing binds its files together"
+            "status",
+            f"not finished ({state}{why}), so there is no list of hashes to check its files with",
         )
     if os.path.lexists(folder / "spent.json"):
         with findings.looking("budget"):
@@ -390,7 +390,7 @@ def _unfinished(folder: Path) -> VerifiedItem:
             words = "; ".join(spent_lines(spent))
             findings.problem(
                 "budget",
-                f"{spent['what']} may have been drawn at {spent['time']}: count it as spent: "
-                f"{words}",
+                f"{spent['what']} may have been drawn at {spent['time']}: count this as "
+                f"spent: {words}",
             )
     return VerifiedItem(f"unfinished run {folder}", findings.checks)

@@ -76,16 +76,17 @@ def test_the_page_says_what_was_found_and_no_word_of_it_is_a_proof(audited: Agt)
     audited("audit", "toy", "run=latest", "audit.found=0.981").ended(0)
     page = (audits()[0] / "report.md").read_text()
     for words in (
-        "**No claim contradicted by 2 attacks: that is no proof; 1 attack not made.**",
+        "**2 attacks, 0 violations found (this is not a proof); 1 attack not made.**",
         "a \\| toy",
         "its \\*label\\*; 100 labels a side",
         "epsilon ≥ 0.981 (95 %)",
         "epsilon about 1.01 (95 %, Katz)",
         "The audit could have noticed: a loss above 1.1",
-        "whoever is 50 % sure that a person's record was used can be at most 73.2 % sure after "
+        "an attacker who is 50 % sure that a person's record was used can be at most 73.2 % sure "
+        "after "
         "seeing the answer "
-        "(1 % sure: 2.7 %); no attack names more than 46.3 more of 100",
-        "that a claim holds: it was not contradicted by these attacks, this hard",
+        "(1 % sure: 2.7 %); no attack detects more than 46.3 more of 100",
+        "whether a claim holds: these attacks, with this effort, did not contradict it",
         "Thresholds: the first 8 of 9 rows of tables/thresholds.csv",
         "- it is a toy",
     ):
@@ -111,7 +112,7 @@ def test_help_of_a_kind_tells_its_settings(audited: Agt) -> None:
 @pytest.mark.parametrize(
     ("accident", "code", "words"),
     [
-        ("changed", 3, "the run was changed while it was audited (agt unlearn)"),
+        ("changed", 3, "agt unlearn changed the run while it was audited"),
         ("full", 1, "No space left"),
         ("interrupted", 130, "interrupted"),
     ],
@@ -201,12 +202,12 @@ REMOVED = {
         "prediction",
         "run=latest",
         "audit.poisons=0",
-    ): "agt audit prediction has no poisoned records any more",
+    ): "poisoned records were removed from agt audit prediction",
     (
         "prediction",
         "run=latest",
         "audit.retrainings=9",
-    ): "agt audit prediction has no poisoned records any more",
+    ): "poisoned records were removed from agt audit prediction",
 }
 
 
@@ -295,7 +296,7 @@ REFUSED = {
         ],
         "run: give the folder",
     ),
-    ("certificate", "inputs=rows.csv"): "inputs=rows.csv: the audit asks",
+    ("certificate", "inputs=rows.csv"): "inputs=rows.csv: this audit uses",
     ("certificate", "audit.farthest=0"): "audit.farthest",
     ("certificate", "audit.seconds=0"): "audit.seconds",
     ("membership", "audit.shadows=5"): "audit.shadows: Input should be a multiple of 2, got 5",
@@ -306,7 +307,7 @@ REFUSED = {
     ("unlearning", "audit.methods=[forget]"): "audit.methods",
     ("mechanism", *ANSWERS, "inputs=a.csv"): "inputs=",
     ("mechanism", *ANSWERS, "audit.values=[0,5]"): "audit.values",
-    ("mechanism", "run=null"): "mechanism: name what is audited",
+    ("mechanism", "run=null"): "mechanism: name the mechanism to audit",
     ("mechanism", "run=null", "mechanism=release_weights", "mechanism.mu=1"): "agt audit weights",
     (
         "mechanism",
@@ -314,7 +315,7 @@ REFUSED = {
         "mechanism=noisy_argmax",
         "mechanism.eps=1",
         "audit.values=[0,5]",
-    ): "votes have no grid",
+    ): "votes do not have a grid",
     ("weights", "run=null"): "mechanism=release_weights",
 }
 
@@ -346,8 +347,19 @@ def missed(seed: int) -> Finding:
 @pytest.mark.parametrize(
     ("planted", "sound", "code", "words"),
     [
-        ([CAUGHT], [missed], 0, "All 1 planted violations caught; all 1 sound ones let pass."),
-        ([CAUGHT], [CAUGHT], 3, "All 1 planted violations caught; 1 of 1 sound ones ACCUSED."),
+        (
+            [CAUGHT],
+            [missed],
+            0,
+            "All 1 planted violations were detected; all 1 correct claims passed.",
+        ),
+        (
+            [CAUGHT],
+            [CAUGHT],
+            3,
+            "All 1 planted violations were detected; 1 of 1 correct claims were "
+            "REJECTED (false alarms).",
+        ),
         ([CAUGHT] * 9 + [missed], [], 3, "1 of 10 planted violations MISSED."),
     ],
 )

@@ -133,7 +133,11 @@ def test_labels_without_noise_are_caught(
 
 REFUSED = {
     ("head", "mechanism=randomized_response"): "no budget",
-    ("head", "mechanism=release_weights", "mechanism.mu=1"): "audit prediction is of labels",
+    (
+        "head",
+        "mechanism=release_weights",
+        "mechanism.mu=1",
+    ): "agt audit prediction only audits mechanisms that draw labels",
     (
         "head",
         *RESPONSE,

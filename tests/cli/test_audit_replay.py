@@ -63,8 +63,8 @@ def test_a_run_is_replayed(
 @pytest.mark.parametrize(
     ("run", "given", "part"),
     [
-        ("noisy", LABELS, "drew noise, and is what is replayed"),
-        ("stability", (), "mechanism: name what is audited"),
+        ("noisy", LABELS, "drew noise, so the training itself is replayed"),
+        ("stability", (), "mechanism: name the mechanism to audit"),
         ("sparse", LABELS, "condition a"),
         (
             "stability",

@@ -76,7 +76,7 @@ def test_latest_is_recorded_as_the_folder_it_was(agt: Agt, trained: Path) -> Non
     agt("train", *TINY, "training.batch.n_max=3").ended(2)
     said = agt("certify", "run=latest", "map_resolution=0", "--json").ended(0)
     assert said.err.splitlines()[0] == f"run=latest is {trained}"
-    assert "outputs/train/" in said.err.splitlines()[1], "newer, but not finished"
+    assert "outputs/train/" in said.err.splitlines()[1], "newer runs that are not finished"
     assert said.json["trained_run"] == str(trained)
     config = (Path(said.json["run"]) / "config.yaml").read_text()
     assert f"run: {trained}\n" in config

@@ -162,7 +162,7 @@ def files(folder: Path) -> str:
 def test_an_estimate_is_for_the_owner_alone(agt: Agt, run: Callable[[str], Path]) -> None:
     said = agt("predict", f"run={run('signal')}", "total.eps=0.1", "force=true").ended(0)
     found = re.search(
-        r"^labels would be right at a rate of (0\.\d+), of ([01]\.\d+) without noise",
+        r"^these labels would have an accuracy of (0\.\d+); without noise: ([01]\.\d+)",
         said.err,
         re.M,
     )

@@ -211,26 +211,26 @@ def test_on_a_full_disk_it_has_failed_and_goes_on_once_there_is_room(
 REFUSED = {
     "another value": (
         ("training.lr=0.5",),
-        "training.lr: the run was begun with 2.0, and this line has 0.5",
+        "training.lr=0.5 differs from the run's own setting, 2.0",
     ),
     "the usual value": (
         ("training.epochs=4",),
-        "training.epochs: the run was begun with 6, and this line has 4",
+        "training.epochs=4 differs from the run's own setting, 6",
     ),
     "another group": (
         ("model=mlp",),
-        r"model\.hidden: the run was begun with \[\], and this line has \[128",
+        r"model\.hidden=\[128.*\] differs from the run's own setting, \[\]",
     ),
-    "another data set": (("dataset=digits",), r"dataset\..*: the run was begun with"),
+    "another data set": (("dataset=digits",), r"dataset\..*=.* differs from the run's own setting"),
     "a key that it has not": (
         ("+dataset.colour=red",),
-        "dataset.colour: the run was begun with none of it",
+        "dataset.colour=red differs from the run's own setting, none of it",
     ),
     "threads": (
         ("compute.threads=7",),
-        "compute.threads: the run was begun with None, and this line has 7",
+        "compute.threads=7 differs from the run's own setting, None",
     ),
-    "a sweep": (("-m",), "goes on with one run, and a sweep starts many"),
+    "a sweep": (("-m",), "a sweep starts many runs, but only one run can be resumed"),
 }
 
 

@@ -166,13 +166,13 @@ def test_what_cannot_be_kept_is_refused(agt: Agt, tmp_path: Path) -> None:
         assert agt("train", *settings, f"hydra.run.dir={name}", "-q").code == 0
     one, many, noisy = (open_run(tmp_path / name, "train") for name in ("one", "many", "noisy"))
     for method, job, words in (
-        (sisa, job_of(one), "the run is one model"),
+        (sisa, job_of(one), "the run is a single model"),
         (
             sisa,
             job_of(many, fresh=True, may_retrain=False),
-            "fresh=true deals every record to a shard anew",
+            "fresh=true assigns all records to shards again",
         ),
-        (retrain, job_of(one, may_retrain=False), "forbid_retraining=true forbids just that"),
+        (retrain, job_of(one, may_retrain=False), "forbid_retraining=true forbids training"),
         (retrain, job_of(noisy), "a second release about everybody who remains"),
     ):
         record = RunRecord(tmp_path / "next", "train", job.run.config)

@@ -287,7 +287,8 @@ def test_job_that_the_launcher_loses_is_told(sweep: Agt, monkeypatch: pytest.Mon
     assert (said.code, states(said)) == (1, ["lost", "done"])
     folder = said.json["jobs"][0]["run"]
     lost = (
-        f"job 0 (training.seed=0): lost: no record in {folder}: it was not started, or the "
+        f"job 0 (training.seed=0): lost: there is no record in {folder}, so the job was "
+        "not started, or the "
         "launcher lost it"
     )
     assert f"agt: error: {lost}" in said.err.splitlines()

@@ -168,7 +168,7 @@ def test_the_record_tells_how_many_there_were(teams: Teams) -> None:
         "gloo",
         1,
     )
-    words = "Computed by 2 processes (machines: 1, threads of each process: 1)"
+    words = "Computed by 2 processes (machines: 1, threads per process: 1)"
     assert words in (teams.run("linear2") / "report.md").read_text()
     assert "processes" not in json.loads((teams.run("linear1") / "env.json").read_text())
 
@@ -267,10 +267,10 @@ def test_queries_too_many_to_be_sent_are_compared_where_the_run_finds_them(
             ("train", "trainin.lr=3"),
             "agt: error: unknown key 'trainin.lr'; did you mean 'training.lr'?",
         ),
-        (("train", "-m", "training.seed=0,1"), "agt: error: -m: a sweep shares out whole jobs"),
+        (("train", "-m", "training.seed=0,1"), "agt: error: -m: a sweep distributes whole jobs"),
         (
             ("runs",),
-            "agt: error: agt runs: 2 processes were started, and only train, certify, plan, "
+            "agt: error: agt runs: 2 processes were started, but only train, certify, plan, "
             "predict share",
         ),
         (

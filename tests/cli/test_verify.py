@@ -287,7 +287,7 @@ def test_words_that_are_compared_are_those_of_one_version(made: Path) -> None:
     declared = [f"{TEMPLATES[code]} {broken_by}" for code, broken_by in sorted(BROKEN_BY.items())]
     words = [SCOPE, (made / "train/box/conditions.json").read_text(), *declared]
     assert (agt_version, sha256("".join(words).encode()).hexdigest()[:16]) == (
-        "0.9.0",
+        "0.10.0",
         "a2b3228a1e35a8ae",
     )
 
@@ -302,8 +302,8 @@ def test_the_page_says_what_rests_on_what(made: Path, agt: Agt) -> None:
         "training.chosen_on=public",
         "└── training run",
         "by code: a dense grid",
-        "no signature",
-        "the best may have been kept",
+        "not a signature",
+        "the best of many runs may have been kept",
     ):
         assert words in said.out, words
 
@@ -369,8 +369,8 @@ def test_what_is_no_run_is_a_mistake(made: Path, agt: Agt, tmp_path: Path) -> No
     for path, words in (
         ("nowhere", "no such file or folder"),
         ("empty", "neither a run nor a release"),
-        (str(made), "below it are"),
-        (str(made / "predict/labels/labels.csv"), "expected the folder"),
+        (str(made), "it contains"),
+        (str(made / "predict/labels/labels.csv"), "give the folder"),
     ):
         agt("verify", path).ended(2, words)
     assert agt("verify").code == 2
@@ -460,7 +460,7 @@ def test_a_training_run_that_was_sealed_again_breaks_what_rests_on_it(
 
 # Records that were edited and sealed again: what the files say of each other still tells.
 
-UNPAID = "no spent.json says what these answers spend"
+UNPAID = "spent.json is missing, although these answers"
 
 
 def debits(numbers: list[int]) -> dict[str, Edit]:
@@ -486,7 +486,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "train/box",
         {"conditions.json": lambda value: value.pop(2)},
         "",
-        "expected a to g",
+        "should have a to g",
     ),
     "a declaration made a proof": (
         "predict/labels",
@@ -502,13 +502,13 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "train/box",
         {"config.yaml": lambda value: value["relation"].update(name="remove")},
         "",
-        "not what config.yaml makes it",
+        "does not match config.yaml",
     ),
     "a smaller budget in the record": (
         "predict/labels",
         {"metrics.json": lambda value: value.update(eps=0.1)},
         "",
-        "eps is recorded as 0.1, and is 1",
+        "eps is recorded as 0.1, but should be 1",
     ),
     "a smaller budget everywhere but in what was spent": (
         "predict/within",
@@ -520,19 +520,19 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/simulated",
         {"metrics.json": lambda value: value.update(proved=1)},
         "",
-        "proved is recorded as 1, and is 0",
+        "proved is recorded as 1, but should be 0",
     ),
     "a simulation passed off": (
         "predict/simulated",
         {"config.yaml": lambda value: value.update(seed=None)},
         "",
-        "simulated is False by the seed of config.yaml, True in spent.json",
+        "simulated is False according to the seed in config.yaml, but True in spent.json",
     ),
     "fewer answers counted": (
         "predict/labels",
         {"metrics.json": lambda value: value.update(n_queries=2)},
         "",
-        "20 rows, and 2 labels",
+        "20 rows, but the record counts 2 labels",
     ),
     "less noise": (
         "predict/weights",
@@ -544,7 +544,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/weights",
         {"released_weights.json": lambda value: value.update(sigma=value["sigma"] * 0.999)},
         "",
-        "released_weights.json is not what the mechanism draws with: sigma",
+        "released_weights.json does not match the mechanism of this run: sigma",
     ),
     "another mechanism": (
         "predict/labels",
@@ -592,7 +592,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             "no version": (
                 "train/box",
                 lambda value: value.pop("agt"),
-                "agt of env.json is recorded as None",
+                "agt in env.json is None",
             ),
             "a seed": ("train/box", lambda value: value.update(seed=7), "seed is recorded as 7"),
             "a rehearsal": (
@@ -618,7 +618,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             "other queries": (
                 "predict/paid",
                 lambda value: value.update(inputs="x"),
-                "inputs is recorded as 'x', and is 'queries.npz'",
+                "inputs is recorded as 'x', but should be 'queries.npz'",
             ),
         }.items()
     },
@@ -628,17 +628,17 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             "a time before the run": (
                 "predict/labels",
                 lambda value: value.update(time="2001-01-01T00:00:00+00:00"),
-                "time of spent.json is '2001-01-01T00:00:00+00:00'",
+                "time in spent.json is '2001-01-01T00:00:00+00:00'",
             ),
             "a time after the noise": (
                 "train/noise",
                 lambda value: value.update(time="2999-01-01T00:00:00+00:00"),
-                "time of spent.json is",
+                "time in spent.json is",
             ),
             "another note": (
                 "predict/labels",
                 lambda value: value.update(note="nothing was drawn"),
-                "note of spent.json is recorded as 'nothing was drawn'",
+                "note in spent.json is recorded as 'nothing was drawn'",
             ),
             "another training run": (
                 "predict/labels",
@@ -658,12 +658,12 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             "an entry more": (
                 "predict/labels",
                 lambda value: value.update(refunded=True),
-                "an entry refunded = True",
+                "the entry refunded = True",
             ),
             "fewer queries of weights": (
                 "predict/weights",
                 lambda value: value.update(queries=1),
-                "n_queries is recorded as 20, and is 1",
+                "n_queries is recorded as 20, but should be 1",
             ),
         }.items()
     },
@@ -671,19 +671,19 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/labels",
         {"claim.json": lambda value: value["uncounted"].update(why="declined")},
         "claim",
-        "uncounted.why is recorded as 'declined', and is 'unnamed'",
+        "uncounted.why is recorded as 'declined', but should be 'unnamed'",
     ),
     "audit.json: another version": (
         "audit/a",
         {"audit.json": lambda value: value.update(by="0.1.0")},
         "audit.json",
-        "agt of audit.json is recorded as '0.1.0'",
+        "agt in audit.json is '0.1.0'",
     ),
     "env.json: another kind of audit": (
         "audit/a",
         {"env.json": lambda value: value.update(kind="weights")},
         "audit.json",
-        "kind of audit.json is recorded as 'mechanism', and env.json beside it names 'weights'",
+        "kind in audit.json is 'mechanism', but env.json next to it names 'weights'",
     ),
     "not finished": (
         "train/box",
@@ -695,13 +695,13 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/labels",
         {"spent.json": lambda value: value["totals"][0].update(eps=0.1)},
         "claim",
-        "totals[0].eps is recorded as 0.1, and is 20.0",
+        "totals[0].eps is recorded as 0.1, but should be 20.0",
     ),
     "a label of no class": (
         "predict/labels",
         {"labels.csv": (",left", ",up")},
         "labels",
-        "which is no class",
+        "which is not a class",
     ),
     "other labels": (
         "predict/paid",
@@ -711,7 +711,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             )
         },
         "entry",
-        "the ledger remembers",
+        "the ledger stores",
     ),
     "noise of another mechanism": (
         "train/noise",
@@ -723,7 +723,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "train/box",
         {"conditions.json": lambda value: value[0]["facts"][0]["values"].update(last=4)},
         "model",
-        "conditions[0].facts[0].values.last is recorded as 4, and is 3",
+        "conditions[0].facts[0].values.last is recorded as 4, but should be 3",
     ),
     "a fact for another": (
         "train/box",
@@ -733,7 +733,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             )
         },
         "model",
-        "conditions[0].facts[0].code is recorded as 'every_k_counted', and is 'grid_dense'",
+        "conditions[0].facts[0].code is recorded as 'every_k_counted', but should be 'grid_dense'",
     ),
     "a declared setting in a claim": (
         "predict/labels",
@@ -743,14 +743,14 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             )
         },
         "claim",
-        "declared[0].fact.values.setting is recorded as 'declared.settings=True', and is "
+        "declared[0].fact.values.setting is recorded as 'declared.settings=True', but should be "
         "'training.chosen_on=public'",
     ),
     "another product": (
         "train/box",
         {"config.yaml": lambda value: value["training"].update(product="rump")},
         "model",
-        "conditions.json is not what config.yaml makes it",
+        "conditions.json does not match config.yaml",
     ),
     "a better condition": (
         "predict/labels",
@@ -762,7 +762,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             "metrics.json": lambda value: value.update(conditions_declared=0),
         },
         "conditions",
-        "condition e stands better here than in the training run",
+        "condition e is claimed more strongly than in the training run",
     ),
     **{
         f"claim.json: {name}": ("predict/labels", {"claim.json": edit}, "", "claim.json")
@@ -807,7 +807,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "certify/c",
         {"tables/certified.csv": ("\n1,", "\n1,1")},
         "certificates",
-        "is not what tables/certified.csv makes it",
+        "does not match tables/certified.csv",
     ),
     **{
         f"release: {name}": ("predict/weights/release", {"release.json": edit}, "budget", words)
@@ -816,17 +816,17 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
                 lambda value: value["words"].__setitem__(
                     1, value["words"][1].replace("(1,", "(0.1,")
                 ),
-                "in other words",
+                "in different sentences",
             ),
             "a line before it": (
                 lambda value: value["words"].insert(1, "and nobody learns anything"),
-                "in other words",
+                "in different sentences",
             ),
             "words before the claim": (
                 lambda value: value["words"].__setitem__(0, f"free: {value['words'][0]}"),
-                "in other words",
+                "in different sentences",
             ),
-            "other words in brief": (lambda value: value["brief"].pop(), "brief of release.json"),
+            "other words in brief": (lambda value: value["brief"].pop(), "brief in release.json"),
             "another guarantee": (
                 lambda value: value["noise"].update(mu=value["noise"]["mu"] / 2),
                 "guarantee.mu is recorded as",
@@ -867,7 +867,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/paid",
         {"claim.json": None, "spent.json": lambda value: value.update(ledger=None)},
         "budget",
-        "names no entry that counts it",
+        "does not name the entry that counts it",
     ),
     **{
         f"alone: {name}": (
@@ -880,15 +880,25 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
                 ),
             },
             "budget",
-            "is not what this release comes to",
+            "totals is recorded as",
         )
         for name, totals in {
             "totals": [{"eps": 0.1, "delta": 0.0, "bound": "basic"}],
             "none": [],
         }.items()
     },
-    "debits: one twice": ("predict/paid", debits([0, 0]), "entry", "debits, in order"),
-    "debits: not the newest": ("predict/paid", debits([0, 1]), "entry", "debits, in order"),
+    "debits: one twice": (
+        "predict/paid",
+        debits([0, 0]),
+        "entry",
+        "debits of this run in their order",
+    ),
+    "debits: not the newest": (
+        "predict/paid",
+        debits([0, 1]),
+        "entry",
+        "debits of this run in their order",
+    ),
     "debits: none": ("predict/paid", debits([]), "entry", "does not hold what"),
     "debits: before the run": (
         "predict/paid",
@@ -899,7 +909,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             )
         },
         "entry",
-        "debits, in order",
+        "debits of this run in their order",
     ),
     **{
         f"entry: {key}": (
@@ -915,7 +925,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         for key, other, words in (
             ("entry", 1, "is not the one that paid"),
             ("hash", 64 * "0", "is not the one that paid"),
-            ("population", "others", "population is people there"),
+            ("population", "others", "population is people in the ledger"),
         )
     },
     "a debit of more": (
@@ -934,7 +944,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "predict/paid",
         {"spent.json": lambda value: value.update(queries=value["queries"] + 1)},
         "entry",
-        "is of another release",
+        "is about another release",
     ),
 }
 
@@ -1074,7 +1084,7 @@ def test_no_text_of_the_training_run_is_left_out_of_a_release(outputs: Path, agt
         facts.remove(next(fact for fact in facts if fact["code"] == "declared_in_words"))
 
     tamper(Path("w"), {"conditions.json": leave_out})
-    assert "stands better" in problems(agt("verify", "w", "--json", "-q"))["conditions"]
+    assert "claimed more strongly" in problems(agt("verify", "w", "--json", "-q"))["conditions"]
 
 
 def test_text_does_not_stand_for_a_fact_of_another_standing(outputs: Path, agt: Agt) -> None:
@@ -1158,12 +1168,12 @@ def test_a_ledger_verifies_and_says_what_rests_on_it(made: Path, agt: Agt) -> No
     said = agt("verify", str(made / "ledgers/people.ledger")).ended(0)
     for words in (
         "VERIFIES: ledger",
-        "all that is ever released on it: (1, 1e-05)-differentially private in all",
-        "1 debits, each cost worked out again",
-        "3 that are kept",
+        "for everything that is ever released on it: (1, 1e-05)-differentially private in total",
+        "1 debits, each cost recomputed",
+        "3 stored answers",
         "declared, not checked: in the table",
         "no second copy of the ledger's end is kept",
-        "that everything which was released about these people is in it",
+        "whether the ledger contains everything that was released about these people",
     ):
         assert words in " ".join(said.out.split()), words
 

@@ -207,7 +207,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {
     "a rehearsal": (
         "unlearn/more",
         {"env.json": lambda env: env.update(rehearsed=True)},
-        {"env.json": "rehearsed is recorded as True, and is None"},
+        {"env.json": "rehearsed is recorded as True, but should be None"},
     ),
     "a rehearsal everywhere": (
         "unlearn/more",
@@ -215,12 +215,12 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {
             "env.json": lambda env: env.update(rehearsed=True),
             "config.yaml": lambda config: config.update(rehearse=True),
         },
-        {"account.json": "rehearse of config.yaml is true"},
+        {"account.json": "rehearse in config.yaml is true"},
     ),
     "another state of the run": (
         "unlearn/more",
         {"env.json": lambda env: env.update(trained_digest=f"sha256:{'0' * 64}")},
-        {"account.json": "trained_digest of env.json is recorded as"},
+        {"account.json": "trained_digest in env.json is"},
     ),
     "the time of the last update": (
         "train/a",

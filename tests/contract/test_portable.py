@@ -370,20 +370,20 @@ def test_what_is_not_a_release_is_refused_by_name(
     ("change", "text"),
     [
         ({"words": []}, "no text"),
-        ({"words": ["\x1b[2Jproved"]}, "no terminal should be sent"),
-        ({"brief": ["\x1b[2Jproved"]}, "no terminal should be sent"),
-        ({"classes": ["0", "1", "2"]}, "3 classes, and weights of 1"),
-        ({"noise": {"proved": 1}}, "other numbers"),
+        ({"words": ["\x1b[2Jproved"]}, "must not be sent to a terminal"),
+        ({"brief": ["\x1b[2Jproved"]}, "must not be sent to a terminal"),
+        ({"classes": ["0", "1", "2"]}, "3 classes, but weights of 1"),
+        ({"noise": {"proved": 1}}, "no unknown ones"),
         ({"noise": {"mu": float("nan")}}, "NaN is no number"),
         ({"dtype": "int8"}, "dtype is int8"),
-        ({"format": 2}, "of format 2; this agt reads 1"),
-        ({"format": 3}, "of format 3; this agt reads 1"),
+        ({"format": 2}, "has format 2, but this version of agt reads format 1"),
+        ({"format": 3}, "has format 3, but this version of agt reads format 1"),
         ({"source": {"_target_": "foreign.Table"}}, "'foreign.Table' is no part of agt"),
         ({"source": None}, "its source NoneType"),
-        ({"classes": ["0", "\x1b[2J"]}, "no terminal should be sent"),
-        ({"classes": ["0", "=cmd|' /C calc'!A0"]}, "would take the class .* for a formula"),
+        ({"classes": ["0", "\x1b[2J"]}, "must not be sent to a terminal"),
+        ({"classes": ["0", "=cmd|' /C calc'!A0"]}, "would interpret the class .* as a formula"),
         *(
-            ({"classes": ["0", name]}, "would take the class .* for a formula")
+            ({"classes": ["0", name]}, "would interpret the class .* as a formula")
             for name in (
                 'a;=HYPERLINK("http://e.vil")',
                 "\uff1dcmd|x",
@@ -418,7 +418,7 @@ def test_what_is_not_a_release_is_refused_by_name(
         ({"width": 10**12, "features": {"map": "relu", "count": 10**6}}, "cannot be read"),
         (
             {"width": 2**40, "features": {"whiten": 1.0, "public": "test"}},
-            "matrices of other shapes",
+            "the shapes of the matrices differ",
         ),
     ],
 )

@@ -18,27 +18,36 @@ CUSTOMER = Unit("customer", 4)
 def test_a_refusal_says_what_would_fit(tmp_path: Path) -> None:
     with new(tmp_path, population=people(0.5)) as ledger:
         with pytest.raises(
-            Exhausted, match=r"one that is 0\.5-differentially private would still fit"
+            Exhausted, match=r"a release that is 0\.5-differentially private would still fit"
         ):
             ledger.debit(charge(0.7), 1)
         ledger.debit(charge(0.5), 1)
-        with pytest.raises(Exhausted, match="none of this kind fits, however little it tells"):
+        with pytest.raises(
+            Exhausted, match="no release of this kind fits any more, however small its eps"
+        ):
             ledger.debit(charge(1e-3), 1)
     with (
         new(tmp_path / "other", population=people(0.5)) as ledger,
-        pytest.raises(Exhausted, match="nothing that is Gaussian"),
+        pytest.raises(Exhausted, match="a Gaussian release needs"),
     ):
         ledger.debit(charge(GaussianDP(0.1)), 1)
     with new(tmp_path / "third", population=people(0.5, 1e-6)) as ledger:
         with pytest.raises(
-            Exhausted, match=r"one that is \(.*, 1e-07\)-diff.* would still fit|none of this kind"
+            Exhausted,
+            match=r"a release that is \(.*, 1e-07\)-diff.* would still fit|no release of this kind",
         ):
             ledger.debit(charge(ApproximateDP(2.0, 1e-7)), 1)
         with pytest.raises(
-            Exhausted, match=r"one that is 0\.\d+-Gaussian differentially private would still fit"
+            Exhausted,
+            match=r"a release that is 0\.\d+-Gaussian differentially private would still fit",
         ) as error:
             ledger.debit(charge(GaussianDP(3.0)), 1)
-        fits = float(re.findall(r"one that is ([\d.]+)-Gaussian", str(error.value))[0])
+        fits = float(
+            re.findall(
+                r"a release that is ([\d.]+)-Gaussian differentially private would",
+                str(error.value),
+            )[0]
+        )
         assert ledger.debit(charge(GaussianDP(fits)), 1).size == 1
 
 
@@ -88,7 +97,7 @@ def test_a_head_that_was_left_over_may_be_deleted(tmp_path: Path, named: bool) -
     path.write_bytes(older)
     with pytest.raises(CheckError) as refused:
         Ledger.open(path, head)
-    assert ("delete the file, and give that line again" in str(refused.value)) is not named
+    assert ("delete the file, and type that command again" in str(refused.value)) is not named
 
 
 def test_claims_say_where_the_second_head_was(tmp_path: Path) -> None:

@@ -60,22 +60,22 @@ start digits.csv | 2 | one of agt's own | name=my_digits
 runs state=lost | 2 | state: unknown value 'lost' | killed
 runs command=trian | 2 | command=trian | did you mean 'train'
 runs since=yesterday | 2 | since=yesterday | 2026-01-31
-train dataset digits | 2 | 'dataset' is no setting | 'dataset=NAME' | digits
+train dataset digits | 2 | 'dataset' is not a setting | 'dataset=NAME' | digits
 train datset=x | 2 | unknown key 'datset' | did you mean 'dataset'
 train +dataset.foo=1 | 2 | dataset.foo: unknown key
 train ++training.batch.cuont=1 | 2 | training.batch.cuont: unknown key | did you mean 'count'
 train +foo=1 | 2 | unknown key 'foo'
-train dataset=null | 2 | dataset=null: choose one by its name | blobs
-train model=3 | 2 | model=3: choose one by its name | mlp
+train dataset=null | 2 | dataset=null: choose one option by its name | blobs
+train model=3 | 2 | model=3: choose one option by its name | mlp
 train dataset= | 2 | unknown dataset ''
 train dataset=blobs,digits | 2 | dataset=blobs,digits: a comma | -m
 train "training.lr='1,000'" | 2 | training.lr: expected a number, without separators
 train data_dir= | 2 | data_dir= is empty
-certify run= | 2 | run: expected the folder of a finished agt train, or latest
-certify run=null | 2 | run: expected
-certify run=[@box] | 2 | run: expected
+certify run= | 2 | give the folder of a finished agt train, or latest
+certify run=null | 2 | give the folder of a finished agt train
+certify run=[@box] | 2 | give the folder of a finished agt train
 certify run=@box inputs= | 2 | inputs= is empty
-predict release=nowhere inputs=@ok.csv | 2 | release=nowhere: there is no such folder
+predict release=nowhere inputs=@ok.csv | 2 | release=nowhere: this folder does not exist
 verify | 2 | agt verify: one more word is needed
 ledger | 2 | agt ledger: one more word is needed | init
 ledger open people | 2 | agt ledger: unknown word 'open'
@@ -152,7 +152,7 @@ train dataset=digits dataset.declared_size=0 | 2 | dataset.declared_size:
 {HEAD}  certificate.features.count=7 | 2 | certificate.features: count
 {HEAD}  certificate.features.whiten=1 | 2 | certificate.features: whitening
 {HEAD}  certificate/features=landmarks | 2 | certificate.features: map=landmarks
-train certificate/features=relu | 2 | certificate/features: public features stand in front
+train certificate/features=relu | 2 | certificate/features: public features need a linear head
 {HEAD}  relation=paper_privacy | 2 | relation
 {HEAD}  noise.epsilon=1 | 2 | noise.epsilon: certificate=stability
 {HEAD}  certificate=erm training.batch.count=2 training.weight_decay=.1 | 2 | training.batch.count=2
@@ -164,23 +164,23 @@ train certificate/features=relu | 2 | certificate/features: public features stan
 {TABLE}@ok.csv +dataset.categorical='{{y: [yes]}}' | 2 | column y
 {TABLE}@ok.csv dataset.classes=[yes] | 2 | dataset.classes:
 {TABLE}@ok.csv dataset.classes=[yes,no,no] | 2 | classes repeats 'no'
-{TABLE}@ok.csv dataset.test=@ok.csv | 2 | dataset: test is the file of the training records itself
+{TABLE}@ok.csv dataset.test=@ok.csv | 2 | dataset: test is the same file as the training records
 {TABLE}@ok.csv dataset.test_fraction=1 | 2 | dataset.test_fraction:
 {TABLE}@ok.csv dataset.declared_size=-3 | 2 | dataset.declared_size:
 {TABLE}@ok.csv dataset.numeric.a=[3,-3] | 2 | numeric.a
 {TABLE}@ok.csv dataset.numeric.a=[nan,1] | 2 | numeric.a
-{TABLE}@ok.csv dataset.numeric.a=[-1e308,1e308] | 2 | numeric.a | too wide
+{TABLE}@ok.csv dataset.numeric.a=[-1e308,1e308] | 2 | numeric.a | too large to compute with
 {VECTORS}@vectors.npz dataset.scale=0 | 2 | dataset.scale:
 certify run=@nowhere | 2 | nowhere: no such folder
 certify run=@ok.csv | 2 | ok.csv: no such folder
 certify run=@folder | 2 | not a run folder (status.json is missing)
-certify run=latest | 2 | run=latest: no finished training run in outputs/train
-plan run=latest | 2 | run=latest: no finished training run in outputs/train
-predict run=latest mechanism.eps=1 | 2 | run=latest: no finished training run in outputs/train: start agt train
+certify run=latest | 2 | outputs/train has no finished training run
+plan run=latest | 2 | outputs/train has no finished training run
+predict run=latest mechanism.eps=1 | 2 | outputs/train has no finished training run: start agt train
 certify run=@failed | 2 | failed: status.json says 'failed' (ConfigError
 certify run=@killed | 2 | killed: status.json says 'running'
-certify run=@certified | 2 | a run of 'certify', not 'train'
-predict run=@certified mechanism.eps=1 | 2 | a run of 'certify', not 'train'
+certify run=@certified | 2 | a run of 'certify', not of 'train'
+predict run=@certified mechanism.eps=1 | 2 | a run of 'certify', not of 'train'
 unlearn | 2 | run
 unlearn run=nowhere ids=@ok.csv | 2 | nowhere: no such folder
 unlearn run=@box method=forget | 2 | method=forget: expected one of
@@ -229,7 +229,7 @@ predict run=@box total=5 | 2 | total: expected a mapping of settings
 predict run=@box total.eps=[1] | 2 | total.eps: expected a number
 predict run=@box mechanism.eps=1 total.queries=0 | 2 | total.queries:
 predict run=@box mechanism=gausian_margin | 2 | did you mean 'gaussian_margin'
-predict run=@box mechanism=null | 2 | mechanism=null: choose one by its name
+predict run=@box mechanism=null | 2 | mechanism=null: choose one option by its name
 predict run=@box mechanism=gaussian_margin total.eps=1 | 2 | total.delta
 predict run=@box mechanism=smooth_laplace mechanism.eps=1 mechanism.delta=.7 | 2 | mechanism.delta:
 predict run=@box mechanism.eps=1 seed=-1 | 2 | seed:
@@ -263,9 +263,9 @@ reproduce blobs "overrides=['relation=remove']" | 2 | overrides: relation=remove
 reproduce blobs runs_dir= | 2 | runs_dir= is empty
 reproduce blobs data=mine | 2 | data: | stand_in
 reproduce imdb profile=smoke data=original | 2 | data=original: profile=smoke
-measure dataset=blobs total.eps=1 | 2 | a table alone is measured
+measure dataset=blobs total.eps=1 | 2 | agt measure only measures tables
 measure dataset=adult_census total.eps=1 name=../x | 2 | letters, digits
-measure dataset=adult_census | 2 | total.eps: measuring spends it
+measure dataset=adult_census | 2 | total.eps: measuring spends budget
 measure dataset=adult_census total.eps=1 total.delta=0 | 2 | delta
 measure dataset=adult_census total.eps=1 | 2 | there is nothing to measure
 measure dataset=adult_census dataset.label_free=true total.eps=1 relation=flip | 2 | under add_remove or substitute
@@ -273,7 +273,7 @@ tune dataset=blobs tune.folds=0 | 2 | tune
 tune dataset=blobs tune.objective=best | 2 | tune
 audit | 2 | agt audit: one more word is needed | selftest
 audit selftst | 2 | unknown word 'selftst' | did you mean 'selftest'
-audit selftest confidence=0.3 | 2 | confidence=0.3: | from 0.5 to below 1
+audit selftest confidence=0.3 | 2 | confidence=0.3: | at least 0.5 and below 1
 audit selftest confidence=1 | 2 | confidence=1:
 audit selftest confidence=95% | 2 | confidence=95%:
 audit selftest confidence=true | 2 | confidence=True:
@@ -282,7 +282,7 @@ audit selftest seed=1.5 | 2 | seed=1.5:
 audit selftest audit.trials=3 | 2 | audit.trials
 audit selftest +audit.trials=3 | 2 | audit.trials: unknown key
 audit selftest audit._target_=no.such | 2 | audit._target_: cannot import 'no.such'
-audit selftest audit._target_=agt.settings.KGridConfig +audit.max=3 | 2 | is no kind of audit
+audit selftest audit._target_=agt.settings.KGridConfig +audit.max=3 | 2 | is not a kind of audit
 audit selftest run=@nowhere | 2 | nowhere: no such folder
 audit summary run=@nowhere | 2 | agt audit summary was removed: agt runs command=audit lists
 train certificate=tube | 2 | the curvature tube was removed | use certificate=stability model=linear
@@ -294,9 +294,9 @@ train dataset=blob | 2 | unknown dataset 'blob' | did you mean 'blobs' | digits
 train model=mpl | 2 | unknown model 'mpl' | did you mean 'mlp'
 train relation=add | 2 | unknown relation 'add'
 train experiment=digit | 2 | unknown experiment 'digit' | did you mean 'digits'
-train training=blob | 2 | no training settings named 'blob' | did you mean 'blobs'
+train training=blob | 2 | training settings named 'blob' do not exist | did you mean 'blobs'
 train trainin=blobs | 2 | 'trainin' | did you mean 'training'
-train dataset | 2 | 'dataset' is no setting | KEY=VALUE
+train dataset | 2 | 'dataset' is not a setting | KEY=VALUE
 train +modle=1 | 2 | unknown key 'modle' | did you mean 'model'
 train +training.momentun=.9 | 2 | training.momentun: unknown key | did you mean 'momentum'
 train training.lr=fast | 2 | training.lr: | 'fast'
@@ -316,7 +316,7 @@ train compute.device=gpu | 2 | compute.device | did you mean 'cpu'
 train compute.kernel=fast | 2 | compute.kernel | reference
 train model._target_=agt.models.heads.Heads | 2 | model._target_: cannot import
 train model=custom | 2 | model._target_
-train model=custom model._target_=math.pi | 2 | is no function that returns an nn.Sequential
+train model=custom model._target_=math.pi | 2 | is not a function that returns an nn.Sequential
 certify run=nowhere | 2 | run=nowhere: no such folder
 train training.clip=-1 | 2 | training.clip:
 train training.clip=nan | 2 | training.clip: | finite
@@ -379,9 +379,9 @@ train dataset=digits ++dataset.clases=[3,8] | 2 | dataset.clases: unknown key; d
 {TABLE}t.csv dataset.crosses=-1 | 2 | crosses
 {TABLE}t.csv dataset.crosses=8 | 2 | pairs of columns
 {TABLE}t.csv dataset.from_data=[clases] | 2 | from_data names 'clases' | did you mean 'classes'
-{TABLE}t.csv dataset.subgroups=[b,b] | 2 | subgroups names a column twice
+{TABLE}t.csv dataset.subgroups=[b,b] | 2 | subgroups names the same column twice
 {TABLE}t.csv dataset.classes='[1,"1"]' | 2 | classes repeats '1'
-{TABLE}t.csv dataset.classes='[no," no"]' | 2 | classes repeats 'no', perhaps with other spaces
+{TABLE}t.csv dataset.classes='[no," no"]' | 2 | classes repeats 'no', perhaps with different spaces
 {TABLE}t.csv dataset.classes='["",no]' | 2 | classes has an empty name
 {TABLE}t.csv dataset.classes='[" ",no]' | 2 | classes has an empty name
 {TABLE}t.csv dataset.classes=[false,true] | 2 | dataset.classes.0: False is not text: | in quotes
@@ -400,7 +400,7 @@ predict run=@box mechanism=gaussian_margin mechanism.mu=1 total.eps=1 | 2 | tota
 predict run=@box mechanism._target_=os.path.join | 2 | mechanism._target_: 'os.path.join' is no release mechanism
 predict run=@box mechanism._target_=nowhere.X | 2 | mechanism._target_: cannot import
 {WEIGHTS} | 2 | no budget | mechanism.mu for the one release
-data prepare prepare.batch=1 | 2 | right here: amex, imdb
+data prepare prepare.batch=1 | 2 | one of: amex, imdb
 data data_dir=x prepare prepare.clamp=3 amex | 2 | prepare.clamp
 data prepare amex prepare.missing=low | 2 | prepare.missing: | 'low'
 data inspect digits.csv | 2 | one of agt's own | name=my_digits
@@ -439,7 +439,7 @@ WHOLE = f"""
 trian | 2 | unknown command 'trian' | did you mean 'train'
 certfy run=x | 2 | did you mean 'certify'
 runs compare=[box,nothing] | 2 | compare: 'box' is no run here
-runs -m limit=1,2 | 2 | -m: agt runs keeps no record
+runs -m limit=1,2 | 2 | -m: agt runs does not support sweeps
 train certificate.length=4 | 2 | certificate.length=4: the curvature tube was removed
 {HEAD}certificate.features.map=fourier | 2 | certificate.features.map=fourier: | use landmarks
 {HEAD}certificate/features=crosses | 2 | certificate/features=crosses: | dataset.crosses=1024
@@ -455,31 +455,31 @@ predict run=@box mechanism=release_weights mechanism.weights=@box | 2 | mechanis
 verify @box public=owner.pub | 2 | public=owner.pub: | ssh-keygen -Y sign
 dataset=digits train | 2 | the command comes first: agt train dataset=digits
 -m train training.seed=1,2 | 2 | the command comes first: agt train -m training.seed=1,2
-train blobs | 2 | 'blobs' is no setting | did you mean 'dataset=blobs'
+train blobs | 2 | 'blobs' is not a setting | did you mean 'dataset=blobs'
 train training.lr | 2 | did you mean 'training.lr=VALUE'
 train @ok.csv | 2 | agt data inspect
 certify @box | 2 | did you mean 'run=
 certify run=@box @q.csv | 2 | did you mean 'inputs=
-train =3 | 2 | '=3' is no setting
+train =3 | 2 | '=3' is not a setting
 train --jsn | 2 | did you mean '--json'
 train --cfg | 2 | --cfg
 train --config-dir nowhere | 2 | nowhere
 train trainin.lr=1 | 2 | did you mean 'training.lr'
 train '~training.lr' | 2 | training.lr: a value is required
-train training.lr=1,000 | 2 | training.lr=1,000: a comma | numbers take no comma
+train training.lr=1,000 | 2 | training.lr=1,000: a comma | numbers must not contain commas
 train 'training.lr=${{nothing}}' | 2 | training.lr: Interpolation key 'nothing'
 train 'training.lr=${{oc.env:NOPE}}' | 2 | training.lr: | NOPE
 train 'training.lr=${{training.lr}}' | 2 | training.lr: Recursive
-train 'training.lr=${{' | 2 | 'training.lr=${{' cannot be read | close its brackets
+train 'training.lr=${{' | 2 | 'training.lr=${{' cannot be read | close all brackets
 train "training.lr='1" | 2 | training.lr='1' cannot be read
-train 'model.hidden=[4' | 2 | close its brackets
-train dataset=table dataset.numeric='{{a: [0, 1]}}' | 2 | with a plus sign: '+dataset.numeric
+train 'model.hidden=[4' | 2 | close all brackets
+train dataset=table dataset.numeric='{{a: [0, 1]}}' | 2 | with a plus sign: type '+dataset.numeric
 reproduce blobs overrides=[relation=remove] | 2 | put text with special characters in quotes
-train output_dir= | 2 | output_dir=: no folder is named
-train output_dir=null | 2 | output_dir=null: no folder is named
-train hydra.run.dir= | 2 | hydra.run.dir=: no folder
-train output_dir=@ok.csv | 1 | ok.csv | a file is where a folder is needed | output_dir=FOLDER
-train -m training.seed=1,2 output_dir=@ok.csv | 1 | ok.csv | a file is where a folder | output_dir=FOLDER
+train output_dir= | 2 | output_dir=: the folder's name is missing
+train output_dir=null | 2 | output_dir=null: the folder's name is missing
+train hydra.run.dir= | 2 | hydra.run.dir=: the folder's name is missing
+train output_dir=@ok.csv | 1 | ok.csv | a file has the name of a folder | output_dir=FOLDER
+train -m training.seed=1,2 output_dir=@ok.csv | 1 | ok.csv | a file has the name of a folder | output_dir=FOLDER
 completion | 2 | bash
 completion bsh | 2 | did you mean 'bash'
 inspect my.csv force=true | 2 | unknown command 'inspect' | agt data inspect my.csv force=true
@@ -490,59 +490,59 @@ doctor now | 2 | 'now'
 {HEAD}  certificate=erm training.clip=.5 training.weight_decay=.1 certificate.tolerance=1e-30 | 2 | certificate.tolerance
 {HEAD}  training.clip=.5 training.lr=9 training.epochs=60 | 2 | training.lr: the learning rate 9 of step 0 | use 5.
 {HEAD}  certificate.average=61 training.clip=.5 training.epochs=60 | 2 | certificate.average=61: there are only 60 steps
-train dataset=imdb | 4 | data/imdb_gpt2 is not there: make it with: agt data prepare imdb
-train dataset=amex | 4 | data/amex is not there: make it with: agt data prepare amex
-predict run=@box mechanism.eps=1 inputs=@no.csv | 4 | no.csv is not there
+train dataset=imdb | 4 | data/imdb_gpt2 does not exist: create it with agt data prepare imdb
+train dataset=amex | 4 | data/amex does not exist: create it with agt data prepare amex
+predict run=@box mechanism.eps=1 inputs=@no.csv | 4 | no.csv does not exist
 predict run=@box mechanism.eps=1 inputs=@q_nan.csv | 2 | q_nan.csv | row 2 of the data (line 3 of the file)
 predict run=@box total.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3 and the model has 2
-plan run=@box inputs=@q_half.csv | 2 | a plan needs queries whose labels are known
-ledger init x unit=y total.eps=1 relation=remove | 2 | removals alone is no privacy
+plan run=@box inputs=@q_half.csv | 2 | agt plan needs labels
+ledger init x unit=y total.eps=1 relation=remove | 2 | only against removals is not differential privacy
 ledger init x unit=y total.eps=1 relation=both | 2 | unknown relation 'both'
-ledger init x unit=y | 2 | total.eps: a budget is needed
-ledger init x unit=y total.delta=1e-5 | 2 | total.eps: a budget is needed
+ledger init x unit=y | 2 | total.eps: the ledger needs a budget
+ledger init x unit=y total.delta=1e-5 | 2 | total.eps: the ledger needs a budget
 ledger init x unit=y total.eps=inf | 2 | total.eps
 ledger init x unit=y total.eps=true | 2 | total.eps
-ledger init x total.eps=1 | 2 | unit: whose data one step of privacy is
+ledger init x total.eps=1 | 2 | unit: state whose data the guarantee protects
 ledger init x unit= total.eps=1 | 2 | unit= is empty
 ledger init x unit=y total.eps=1 data=ee | 2 | data: give data_digest of a run's env.json
 ledger init x unit=y total.eps=1 run=nowhere | 2 | run=nowhere: no such folder
-ledger init none unit=y total.eps=1 | 2 | says in other commands that no ledger pays
-ledger init x unit=y total.eps=1 head=stick/x.head | 2 | head=stick/x.head: there is no folder stick
+ledger init none unit=y total.eps=1 | 2 | other commands understand this as
+ledger init x unit=y total.eps=1 head=stick/x.head | 2 | head=stick/x.head: the folder stick does not exist
 ledger init x/ unit=y total.eps=1 | 2 | x
-ledger init a?b unit=y total.eps=1 | 2 | give a name of letters
-ledger show none | 2 | there is no ledgers/none.ledger; agt ledger init makes one
-ledger show none total.eps=2 | 2 | total is for agt ledger init
-ledger verify none run=latest | 2 | run is for agt ledger init and admit
-ledger verify none head=12:abc | 2 | COUNT:HASH needs at least the first 16 digits
-ledger admit none | 2 | agt ledger admit: what?
-ledger admit none run=. data=b | 2 | run and data: give one of them
-ledger admit none lost=true | 2 | agt ledger admit: what?
-ledger show | 2 | one more word is needed, right here: NAME
+ledger init a?b unit=y total.eps=1 | 2 | the name must consist of letters
+ledger show none | 2 | ledgers/none.ledger does not exist: create it with agt ledger init
+ledger show none total.eps=2 | 2 | total belongs to agt ledger init
+ledger verify none run=latest | 2 | run belongs to agt ledger init and admit
+ledger verify none head=12:abc | 2 | at least the first 16 digits
+ledger admit none | 2 | agt ledger admit: nothing to admit was given
+ledger admit none run=. data=b | 2 | run and data: give only one of them
+ledger admit none lost=true | 2 | agt ledger admit: nothing to admit was given
+ledger show | 2 | one more word is needed here, one of: NAME
 ledger show none tabel=1 | 2 | unknown key 'tabel'
 data inspect @ok.csv label=z | 2 | no column 'z', which label names
 data inspect @ok.csv lable=x | 2 | unknown key 'lable' | did you mean 'label'
-data inspect @even.csv | 2 | which column is the label? Say label=NAME (likely: 'a', 'b') | nothing was written
+data inspect @even.csv | 2 | label: the column to predict is not known | give label=NAME (likely: 'a', 'b') | nothing was written
 data inspect @plain.xlsx | 2 | unknown format '.xlsx'
-start @ok.csv label=y id=none public=yes purpose=both | 2 | no terminal to ask at | eps=NUMBER
-start @ok.csv label=y id=none public=yes eps=2 | 2 | no terminal to ask at | purpose=certificates, answers or both
-start @ok.csv label=y public=yes purpose=both eps=2 | 2 | no terminal to ask at | id=COLUMN or none
-start @ok.csv id=none public=yes purpose=both eps=2 | 2 | no terminal to ask at | label=COLUMN (y?)
+start @ok.csv label=y id=none public=yes purpose=both | 2 | this terminal is not interactive | eps=NUMBER
+start @ok.csv label=y id=none public=yes eps=2 | 2 | this terminal is not interactive | purpose=certificates, answers or both
+start @ok.csv label=y public=yes purpose=both eps=2 | 2 | this terminal is not interactive | id=COLUMN or none
+start @ok.csv id=none public=yes purpose=both eps=2 | 2 | this terminal is not interactive | label=COLUMN (y?)
 start @ok.csv label=z id=none public=yes purpose=both eps=2 | 2 | no column 'z', which label names
-{STARTED}id=id unit_rows=1 | 2 | unit_rows=1: 'id' has one value in 2 rows
-{STARTED}id=none unit_rows=3 | 2 | unit_rows=3: it caps the rows of one person
+{STARTED}id=id unit_rows=1 | 2 | unit_rows=1: one value of 'id' has 2 rows
+{STARTED}id=none unit_rows=3 | 2 | unit_rows=3: it limits the rows of one person
 {STARTED}id=id unit_rows=2e9 | 2 | unit_rows: Input should be less than or equal to
-{STARTED}id=id | 2 | no terminal to ask at | give unit_rows=NUMBER
+{STARTED}id=id | 2 | this terminal is not interactive | give unit_rows=NUMBER
 {STARTED}answers=@list.yaml | 2 | one line for each answer
 {STARTED}answers=none.yaml | 1 | none.yaml: No such file
-train sweep=seeds | 2 | sweep=seeds names the folder of a sweep: add -m
-train -m sweep=a/b | 2 | sweep=a/b: a sweep's name is letters
-train -m hydra/sweeper=basic | 2 | hydra/sweeper=basic: another sweeper's jobs
-train -m hydra.sweeper.devices=[0,1] | 2 | CUDA_VISIBLE_DEVICES=0,1 before agt says which GPUs
-train -m hydra.sweep.subdir=x | 2 | the folder of a sweep's job is named by what it computes
+train sweep=seeds | 2 | sweep=seeds names the folder of a sweep, but this is not one: add -m
+train -m sweep=a/b | 2 | sweep=a/b: the name of a sweep consists of letters
+train -m hydra/sweeper=basic | 2 | hydra/sweeper=basic: only agt's own sweeper
+train -m hydra.sweeper.devices=[0,1] | 2 | set CUDA_VISIBLE_DEVICES=0,1 before agt
+train -m hydra.sweep.subdir=x | 2 | the folder of a sweep's job is named by what the job computes
 train -m training.seed=0,1 training=nowhere | 2 | training
 train -m 'training.lr=interval(0,1)' | 2 | give the values of a sweep
 train -m hydra.launcher.n_jobs=1,2 hydra/launcher=joblib | 2 | give the values of a sweep
-train -m training.seed=0,1 hydra/launcher=joblib hydra.launcher.n_jobs=0 | 2 | n_jobs=0: give how many
+train -m training.seed=0,1 hydra/launcher=joblib hydra.launcher.n_jobs=0 | 2 | n_jobs=0: give the number
 predict run=@box total.eps=1e-14 total.queries=1000 | 2 | leaves less than 1e-15 each: ask fewer queries
 predict run=@box total.eps=1 total.queries=10000000000000 | 2 | queries = 10000000000000
 ledger show peple | 2 | peple.ledger
@@ -553,12 +553,12 @@ ledger init people run=@head total.eps=nan | 2 | total.eps
 ledger init people run=@head total.eps=abc | 2 | total.eps
 ledger init people run=@head total.eps=1 total.delta=1 | 2 | total.delta
 predict run=@head ledger=peple mechanism.eps=1 | 2 | peple.ledger
-train resume=nowhere | 2 | resume=nowhere: no such folder
+train resume=nowhere | 2 | resume=nowhere: this folder does not exist
 train resume=@box | 2 | is finished
 train resume= | 2 | resume
-train resume=@folder | 2 | status.json is missing: is this the folder of a run?
+train resume=@folder | 2 | status.json is missing, so this is not the folder of a run
 train resume=@certified | 2 | this is a run of 'certify'
-tune resume=@failed | 2 | agt train alone goes on with a run that was killed
+tune resume=@failed | 2 | only agt train can resume a run
 train training.batch.n_max=10 | 2 | n_max=10
 {HEAD}  training.lr=1e5 | 2 | training.lr:
 {HEAD}  certificate.average=1000 | 2 | certificate.average=1000
@@ -572,8 +572,8 @@ train training.batch.n_max=10 | 2 | n_max=10
 {TABLE}@words.txt | 2 | words.txt
 {TABLE}@latin.csv | 2 | latin.csv | UTF-8
 {TABLE}@broken.parquet | 2 | broken.parquet
-{TABLE}@nested.parquet | 2 | nested.parquet: 'a' holds vectors | dataset.numeric.a
-{TABLE}@one_class.csv | 2 | 'yes' | need not all occur
+{TABLE}@nested.parquet | 2 | nested.parquet: 'a' contains vectors | dataset.numeric.a
+{TABLE}@one_class.csv | 2 | 'yes' | including those that do not occur
 {TABLE}@missing.csv | 2 | column 'a' has no value in row 5 of the data (line 6 of the file)
 {TABLE}@inf.csv | 2 | column 'a' has inf in row 5 of the data | infinite
 {TABLE}@huge.csv | 2 | column 'a' has inf in row 5 of the data | infinite
@@ -582,7 +582,7 @@ train training.batch.n_max=10 | 2 | n_max=10
 {TABLE}@no_label.csv | 2 | dataset.label: column 'y' has no value in row 3 of the data (line 4
 {TABLE}@two_rows.csv | 2 | split is empty | dataset.test_fraction
 {TABLE}@twice.csv dataset.id=id | 2 | twice.csv: dataset.id: column 'id' has 'p4' 2 times
-{TABLE}@spaces.csv dataset.id=id | 2 | spaces.csv: dataset.id | differ by spaces alone
+{TABLE}@spaces.csv dataset.id=id | 2 | spaces.csv: dataset.id | differ only in spaces
 {TABLE}@ok.csv dataset.label=z | 2 | no column or key 'z' | dataset.label | known: a, b, id, y
 {TABLE}@ok.csv dataset.label= | 2 | dataset.label
 {TABLE}@ok.csv dataset.id=z | 2 | 'z' | dataset.id
@@ -596,46 +596,46 @@ train training.batch.n_max=10 | 2 | n_max=10
 train dataset=table | 2 | a value is required
 {VECTORS}@objects.npz | 2 | objects.npz: cannot read 'x' | pickled
 {VECTORS}@broken.npz | 2 | broken.npz
-{VECTORS}@short.npz | 2 | short.npz: 40 records and 39 values of 'label'
+{VECTORS}@short.npz | 2 | short.npz: has 40 records but 39 values of 'label'
 {VECTORS}@vectors.npz dataset.x=z | 2 | no column or key 'z' | dataset.x
 {VECTORS}@vectors.npz dataset.center=[1,2] | 2 | dataset.center has shape (2,)
 {VECTORS}@nan.npz | 2 | dataset.x: column 'x' has NaN or inf in row 4 of the data
 train --config-dir @conf training=blobs dataset=broken | 2 | broken.yaml, line 2
 train --config-dir @conf training=blobs dataset=loop | 2 | dataset.center: Recursive
 train --config-dir @conf training=blobs dataset=gone | 2 | dataset._target_: cannot import 'agt.data.blobs.Blob'
-train --config-dir @conf dataset=gone | 2 | no training settings named 'gone': give training=NAME
+train --config-dir @conf dataset=gone | 2 | training settings named 'gone' do not exist: give training=NAME
 certify | 2 | run: a value is required
 unlearn run=@box ids=nobody.txt | 4 | ids=nobody.txt: no such file
-unlearn run=@box | 2 | ids=null: nobody asks
+unlearn run=@box | 2 | ids=null: there is no request
 unlearn run=@box method=newton ids=@ok.csv | 2 | method=newton | certificate=removal
-unlearn run=@box method=sisa ids=@ok.csv | 2 | method=sisa | no ensemble
+unlearn run=@box method=sisa ids=@ok.csv | 2 | method=sisa | not an ensemble
 certify run=@box inputs=@no.csv | 4 | no.csv | inputs
 certify run=@box inputs=@folder | 4 | folder
 certify run=@box inputs=@words.txt | 2 | words.txt
 certify run=@box inputs=@empty.csv | 2 | empty.csv
-certify run=@box inputs=@q_none.csv | 2 | q_none.csv: no rows
-certify run=@box inputs=@q_narrow.csv | 2 | q_narrow.csv: each record has 1 features, the model was trained on 2
+certify run=@box inputs=@q_none.csv | 2 | q_none.csv: has no rows
+certify run=@box inputs=@q_narrow.csv | 2 | q_narrow.csv: each record has 1 features, but the model was trained on 2
 certify run=@box inputs=@q_wide.csv | 2 | q_wide.csv: each record has 3 features
-certify run=@box inputs=@q_column.csv | 2 | q_column.csv: no column or key 'x'
+certify run=@box inputs=@q_column.csv | 2 | q_column.csv: there is no column or key 'x'
 certify run=@box inputs=@q_nan.csv | 2 | inputs: column 'x' has NaN or inf in row 2 of the data (line 3 of the file)
 certify run=@box inputs=@q_huge.csv | 2 | NaN or infinite feature
 certify run=@box inputs=@q_label.csv | 2 | q_label.csv: row 2 of the data (line 3 of the file) has the label 'up'
 predict run=@box inputs=@q_twice.csv mechanism.eps=1 | 2 | q_twice.csv | 'p' 2 times
 plan run=@box inputs=@q.csv | 2 | q.csv | labels
 plan run=@box mechanisms=[noisy_argmax] | 2 | noisy_argmax | ensemble
-predict run=@box mechanism.eps=1 total.queries=1 | 2 | 20 queries and total.queries is 1
+predict run=@box mechanism.eps=1 total.queries=1 | 2 | 20 queries, but total.queries=1
 predict run=@box mechanism.mu=1 | 2 | unknown key 'mechanism.mu'
 predict run=@box mechanism=noisy_argmax mechanism.eps=1 | 2 | ensemble
 predict run=@box mechanism.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3 and the model has 2
 predict run=@sparse mechanism.eps=1 | 2 | accounting=rigorous: condition a
 predict run=@undeclared mechanism.eps=1 | 2 | condition e | training.chosen_on
 predict run=@box mechanism=release_weights total.eps=1 total.delta=1e-5 | 2 | linear head
-predict run=@head mechanism=objective_perturbation total.eps=1 total.delta=1e-5 | 2 | certificate=stability has no minimiser
+predict run=@head mechanism=objective_perturbation total.eps=1 total.delta=1e-5 | 2 | certificate=stability does not have a minimiser
 data prepare imdb prepare.reviews=@no.csv | 4 | no.csv | prepare.reviews
-data prepare imdb prepare.reviews=@ok.csv | 2 | ok.csv: no column or key 'text'
+data prepare imdb prepare.reviews=@ok.csv | 2 | ok.csv: there is no column or key 'text'
 data prepare amex | 4 | train_data.csv is not there | kaggle
 start @no.csv | 4 | no.csv
-start @ok.csv | 2 | no terminal to ask at | public=yes, no or some of | answers=FILE.yaml
+start @ok.csv | 2 | this terminal is not interactive | public=yes, no or some of | answers=FILE.yaml
 data inspect @no.csv | 4 | no.csv
 data inspect @empty.csv | 2 | empty.csv
 train training.lrr=1 | 2 | 'training.lrr' | did you mean 'lr'
@@ -643,9 +643,9 @@ train dataset.centre=1 | 2 | 'dataset.centre' | did you mean 'center'
 train lr=1 | 2 | 'lr' | did you mean 'training.lr'
 train 'training.lr=[1' | 2 | 'training.lr=[1' cannot be read
 train --resolve | 2 | --resolve
-train model=custom model._target_=agt.models.heads.HeadBuilder | 2 | heads.HeadBuilder cannot be made
-train model=custom model._target_=torch.nn.Linear | 2 | torch.nn.Linear cannot be made | in_features
-train model=custom model._target_=torch.nn.ReLU | 2 | of the type ReLU | nn.Sequential
+train model=custom model._target_=agt.models.heads.HeadBuilder | 2 | heads.HeadBuilder cannot be created
+train model=custom model._target_=torch.nn.Linear | 2 | torch.nn.Linear cannot be created | in_features
+train model=custom model._target_=torch.nn.ReLU | 2 | has the type ReLU | nn.Sequential
 train dataset=digits 'dataset.classes=[3,5,8]' | 2 | binary_cross_entropy needs two classes
 train dataset=digits 'dataset.classes=[3,5,8]' training.loss=squared_error | 2 | needs two classes
 train dataset=digits model=linear training.loss=squared_error certificate=stability | 2 | training.loss=squared_error
@@ -904,7 +904,7 @@ def test_a_full_disk_says_where_and_leaves_a_failed_run(
     monkeypatch.setattr(Pending, "opened", opened)
     agt("train", *TINY, "--json").ended(
         1,
-        f"{name}: No space left on device: make room there, or choose another place with "
+        f"{name}: No space left on device: free some space there, or choose another place with "
         "output_dir=FOLDER",
     )
     check_whole(tmp_path)

@@ -12,14 +12,14 @@ REMOVAL = "train dataset=digits model=linear training=recipe certificate=removal
 
 TABLE = f"""
 predict run=@train/box mechanism.eps=1 seed=7 | 0 | SIMULATION: the draws come from a seed, so they can be predicted: this is not a private release | without a seed it would be: 1-differentially private
-verify @predict/labels | 0 | that the sentences of report.md and report.html are true | their words were not compared
+verify @predict/labels | 0 | whether the sentences in report.md and report.html are true | their text was not compared
 verify @predict/labels page=@predict/labels/own.md | 2 | lies in the folder that is verified
-runs output_dir=nowhere | 0 | no such runs below nowhere
-train resume=@train/box | 2 | the run is finished, there is nothing to do: agt certify run=
-{REMOVAL} certificate.seed=4 | 0 | SIMULATION: the noise comes from certificate.seed=4 | not proved, as a seed makes the noise
-{REMOVAL} training.clip=0.5 | 0 | training.clip has no effect: certificate=removal clamps nothing
-certify run=@train/noisy map_resolution=0 | 0 | certify nothing about retraining
-ledger init people unit='one customer' total.eps=1 total.delta=1e-5 | 0 | eps = 1, delta = 1e-05 for good | of delta, 1e-06 is for releases with a delta of their own, the rest for Gaussian ones
+runs output_dir=nowhere | 0 | no run below nowhere matches
+train resume=@train/box | 2 | this run is finished, so it cannot be resumed: type agt certify run=
+{REMOVAL} certificate.seed=4 | 0 | SIMULATION: the noise comes from certificate.seed=4 | not proved, because the noise comes from a seed
+{REMOVAL} training.clip=0.5 | 0 | training.clip has no effect, because certificate=removal does not clamp anything
+certify run=@train/noisy map_resolution=0 | 0 | the certificates say nothing about retraining
+ledger init people unit='one customer' total.eps=1 total.delta=1e-5 | 0 | eps = 1, delta = 1e-05, which cannot be raised | of delta, 1e-06 is reserved for releases that have their own delta, the rest for Gaussian releases
 predict run=@train/noisy ledger=none mechanism.eps=1 force=true | 0 | publish labels from this run's certificates, or its noisy weights, but never both
 """
 """A command line, its exit code, and what it must say; ``@name`` is a run of museum.py."""

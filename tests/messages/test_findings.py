@@ -9,16 +9,16 @@ from agt.errors import ConfigError
 from agt_cli.report.findings import Outcome, Strength
 
 SENTENCES: list[tuple[dict[str, Any], str]] = [
-    ({"outcome": Outcome.VIOLATED}, "not met by what was found"),
-    ({"found": 1.2}, "what is lost is surely more"),
+    ({"outcome": Outcome.VIOLATED}, "cannot also say that the claim is met"),
+    ({"found": 1.2}, "certainly larger"),
     (
         {"outcome": Outcome.VIOLATED, "found": 1.2, "strength": Strength.CREDIBLE},
-        "at any number of trials",
+        "for any number of trials",
     ),
-    ({"confidence": None}, "with what confidence"),
-    ({"delta": None}, "delta beside it"),
+    ({"confidence": None}, "given with its confidence"),
+    ({"delta": None}, "given with its delta"),
     ({"claimed": -1.0}, "at least 0"),
-    ({"outcome": Outcome.UNTESTED}, "found no number"),
+    ({"outcome": Outcome.UNTESTED}, "cannot have a result"),
 ]
 
 

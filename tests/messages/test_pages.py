@@ -8,7 +8,7 @@ train/box | records added or removed in all
 train/noisy | the weights in model.safetensors are (1, 1e-05)-DP for add_remove neighbours
 train/noisy | publish labels from this run's certificates, or its noisy weights, but never both
 train/removal | ## Removing records later
-train/removal | records can be removed later: what is served is then (1, 0.0001)-close
+train/removal | records can be removed later: the weights that are used for answers are then
 certify/box | can support a privacy claim
 certify/box | For the data owner only
 certify/box | up to k records added or removed in all

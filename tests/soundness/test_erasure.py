@@ -416,11 +416,11 @@ def test_what_does_not_fit_is_refused():
     for error, message, call in (
         (
             ValueError,
-            "cannot be removed of 20",
+            "of 20 records cannot be removed",
             lambda: head.remove(np.zeros((21, 5)), np.zeros((21, 1))),
         ),
-        (ValueError, "cannot be removed of 20", lambda: head.remove(x[:1], t[:1], x)),
-        (ValueError, "19 records are given, and 20 are left", lambda: head.polish(x[1:], t[1:])),
+        (ValueError, "of 20 records cannot be removed", lambda: head.remove(x[:1], t[:1], x)),
+        (ValueError, "19 records were given, but 20 are left", lambda: head.polish(x[1:], t[1:])),
         (ValueError, r"targets are \(1, 1\), expected \(3, 1\)", lambda: head.remove(x[:3], t[:1])),
         (UnsoundError, "longer than 1", lambda: head.remove(np.full((1, 5), 0.5), t[:1])),
         (UnsoundError, "longer than 1", lambda: head.form_matrices(x * 2)),

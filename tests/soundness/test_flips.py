@@ -382,20 +382,20 @@ def test_it_is_read_back_whole() -> None:
 CHANGES: dict[str, tuple[Callable[[MemberInfluence], MemberInfluence], str]] = {
     "other labels": (
         lambda one: one._replace(labels=(one.labels + 1) % 3),
-        "the weights are not those of",
+        "the weights differ from those in",
     ),
     "other pulls": (
         lambda one: one._replace(influence=one.influence // 2),
-        "the weights are not those of",
+        "the weights differ from those in",
     ),
-    "no class": (lambda one: one._replace(labels=one.labels + 3), "labels of no class"),
+    "no class": (lambda one: one._replace(labels=one.labels + 3), "a label is not a class"),
     "too long": (
         lambda one: one._replace(influence=np.full_like(one.influence, 2**29)),
-        "too long to count exactly",
+        "too long to be counted exactly",
     ),
     "too long below": (
         lambda one: one._replace(influence=np.full_like(one.influence, -(2**31))),
-        "too long to count exactly",
+        "too long to be counted exactly",
     ),
 }
 

@@ -293,7 +293,7 @@ def test_what_votes_are_not_proved_for_is_refused() -> None:
         (agt.errors.ConfigError, r"logisitc.*logistic", lambda: trained(learner="logisitc")),
         (
             agt.errors.ConfigError,
-            "certificate=erm has no members to choose",
+            "certificate=erm does not have members",
             lambda: trained(certificate="erm", members=1, learner="ridge"),
         ),
     )

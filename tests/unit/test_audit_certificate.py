@@ -276,7 +276,7 @@ def test_refusals_are_counted_and_farther_than_the_data() -> None:
         (1 + 2.0**-20, "100.00010 % of the way to its bound"),
         (1 - 2.0**-53, "99.99999999999999 % of the way to its bound"),
         (1.004, "100.4 % of the way to its bound"),
-        (12.0, "12 times as far as its bound"),
+        (12.0, "12 times the bound"),
     ],
 )
 def test_only_the_bound_itself_is_all_of_the_way(share: float, words: str) -> None:

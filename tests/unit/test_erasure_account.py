@@ -232,15 +232,15 @@ def test_the_page_is_one_page_and_says_it_all() -> None:
     page = account_markdown(made(earlier=many, abstained=4))
     assert len(page.splitlines()) < 90
     for words in (
-        "20 people asked: 20 records removed from the run",
+        "20 people requested erasure: 20 records removed from the run",
         "1 assumption does NOT hold",
-        "NOT where requests were chosen after looking",
+        "NOT if requests were chosen after looking",
         "0.4 of 0.5 left",
         "39 stand, 1 void",
         "And 32 more",
-        "abstained while requests were pending: 4 queries",
+        "queries not answered while requests were pending: 4 queries",
         "none found in other training runs",
-        "Not looked at:\n\n- folders other than these",
+        "Not searched:\n\n- folders other than these",
         "What this account does not show",
         LOG,
     ):
@@ -252,9 +252,9 @@ def test_a_pending_request_says_that_nothing_is_removed() -> None:
     account = made(CERTIFICATE)
     said = "\n".join(account_lines(account))
     for words in (
-        "20 people pending in all, and nothing is removed yet",
+        "20 people pending in total, and nothing has been removed yet",
         "stable distance is at least 20",
-        "traces: not looked for",
+        "traces: not searched",
     ):
         assert words in said, said
         assert words.removeprefix("traces: ") in account_markdown(account)
@@ -313,7 +313,7 @@ EARLIER_FORM = {
         "entry": 3,
     },
     "earlier": [{"name": "predict/one", "stands": True, "why": "released", "state": BEFORE}],
-    "outside": ["copies that somebody took"],
+    "outside": ["copies that somebody made"],
     "sweep": {
         "places": [{"place": "the run", "files": 9, "found": 0, "words": "ids and rows"}],
         "unlooked": ["the table"],

@@ -255,7 +255,7 @@ def test_settings_that_earlier_versions_recorded_are_read() -> None:
 def test_wrong_width_and_no_public_rows_are_refused() -> None:
     fm = FeatureMap.from_dataset(FeaturesConfig(), dataset(3))
     refused(
-        (ConfigError, "7 features and the model takes 3", lambda: fm(np.zeros((2, 7)))),
+        (ConfigError, "7 features, but the model needs 3", lambda: fm(np.zeros((2, 7)))),
         (
             ConfigError,
             r"features\.public=train",
@@ -432,7 +432,7 @@ def test_landmarks_that_cannot_be_had_are_refused() -> None:
     refused(
         (
             ConfigError,
-            r"ridge=0: some of 24 landmarks lie so close",
+            r"ridge=0: some of 24 landmarks are too close",
             lambda: FeatureMap.from_dataset(
                 replace(LANDMARKS, count=24, ridge=0.0, bandwidth=50.0), with_test(tabled(), twins)
             ),
@@ -510,7 +510,7 @@ def test_arrays_take_the_same_maps(tmp_path: Any) -> None:
         ),
         (
             {"features": "relu", "certificate": {"name": "erm", "features": {"bias": 0.5}}},
-            r"features: the certificate has features of its own",
+            r"features: the certificate already has its own features",
         ),
     ],
 )

@@ -238,9 +238,9 @@ def test_readers_during_swaps_get_one_state_or_a_clear_error(run: Path) -> None:
             try:
                 seen = max(seen, state(open_run(run, "train")))
             except ConfigError as error:
-                clear &= "its state was changed" in str(error) or "is changing this run" in str(
+                clear &= "agt unlearn changed its state" in str(
                     error
-                )
+                ) or "is changing this run" in str(error)
         assert seen
         assert clear
 
