@@ -44,7 +44,7 @@ from agt.mechanisms.claims import Accounting, Claim, Counting, neighbours_of
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.description import describe, read_problem
-from agt.models.ensemble import made_by
+from agt.models.ensemble import training_environment
 from agt.models.erm import ErmKind
 from agt.models.fitting import fit as fit_model, load as load_model
 from agt.models.heads import CustomNetwork, HeadBuilder, HeadConfig
@@ -193,7 +193,7 @@ class Fitted:
                 )
             return self.saved_owner
         relation = problem.settings.relation
-        description = self._description | {"made": made_by(problem)}
+        description = self._description | {"made": training_environment(problem)}
         if problem.settings.learner is not None:
             # Its code has no digest that is always another for other code: each model is one of its
             # own.
@@ -740,7 +740,7 @@ def _kept(problem: Problem, on_progress: OnProgress, folder: str | Path | None) 
     """The model, trained with what training has reached kept in a folder, if one is given."""
     if folder is None or group().rank:  # of several processes the first keeps them for all
         return fit_model(problem, on_progress, NOWHERE)
-    about = {**describe(problem), **made_by(problem), "data": problem.dataset.digest}
+    about = {**describe(problem), **training_environment(problem), "data": problem.dataset.digest}
     with checkpoint_folder(
         Path(folder), about, problem.settings.compute.checkpoint_seconds
     ) as kept:

@@ -343,8 +343,10 @@ class FlipBounds(VotesBounds):
         scaled = to_integers(model.phi(queries).astype(np.float64))
         turned = np.zeros(len(queries), dtype=bool)
         for row, k in enumerate(ks.tolist()):
-            influences = [member.pulls @ scaled[row] for member in model.members]
-            members = list(zip(influences, (member.given for member in model.members), strict=True))
+            influences = [member.influence @ scaled[row] for member in model.members]
+            members = list(
+                zip(influences, (member.labels for member in model.members), strict=True)
+            )
             answers = np.array([scores_of(*each, classes).argmax() for each in members])
             winner = np.bincount(answers, minlength=classes).argmax()
             for rival in range(classes):

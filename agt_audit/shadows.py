@@ -44,7 +44,7 @@ from agt.data.dataset import Dataset
 from agt.data.ids import keyed_hash, remix
 from agt.data.records import Records, fingerprint
 from agt.errors import AgtError, CheckError, ConfigError, first_line
-from agt.models.ensemble import made_by
+from agt.models.ensemble import training_environment
 from agt.models.fitting import fit
 from agt.models.model import Model
 from agt.numeric import COVER
@@ -263,7 +263,7 @@ def _about(half: Problem, pool: Pool, config: ShadowConfig) -> dict[str, object]
         "model": repr(settings.model),
         **_layers(half),
         **{name: None if value is None else plain_of(value) for name, value in node.items()},
-        **made_by(half),
+        **training_environment(half),
         CODE: code_digest([__name__]),  # of agt and of this package, whose code deals the halves
     }
 

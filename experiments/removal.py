@@ -46,7 +46,7 @@ from agt.settings import STRICT, Count, Positive
 from agt.store import Folder, NewFolder
 from agt.training.ensemble import shards
 from agt.training.objective import Objective
-from agt.unlearning.newton import NewtonStep, RemovableHead, brought_within, worst_case
+from agt.unlearning.newton import NewtonStep, RemovableHead, reduce_residual, worst_case
 from agt.unlearning.sisa import answerable, availability, retrain_affected, spread_requests
 from agt_cli.runs.prepare import Prepared, RunSettings
 
@@ -91,12 +91,12 @@ class Removing:
     @property
     def objective(self) -> Objective:
         """The loss and its strength."""
-        return self.model.known.objective
+        return self.model.removal_problem.objective
 
     @property
     def head(self) -> RemovableHead:
         """To remove from: a new one each time."""
-        return RemovableHead.of(self.objective, self.model.state)
+        return RemovableHead.from_state(self.objective, self.model.state)
 
     def left(self, gone: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(features, targets) without these rows."""
@@ -120,12 +120,14 @@ def removing(prepared: Prepared, settings: RunSettings, where: str) -> Removing:
     model = settings.certificate.fit(prepared.problem(settings))
     seconds = time.perf_counter() - started
     x, labels = training_rows(model.problem, model.features)
-    return Removing(model, x, model.known.objective.targets(labels, model.problem.classes), seconds)
+    return Removing(
+        model, x, model.removal_problem.objective.targets(labels, model.problem.classes), seconds
+    )
 
 
 def published(step: NewtonStep, objective: Objective) -> float:
     """003's data-dependent bound on what a step adds (corollaries 1 and 2)."""
-    return 2 * step.fresh * GAMMA / objective.curvature_lipschitz
+    return 2 * step.fresh_curvature_error * GAMMA / objective.curvature_lipschitz
 
 
 def budget(profile: Profile, sigma: float, eps: float, delta: float) -> float:
@@ -535,7 +537,7 @@ def removal_difficulty(
         trained = removing(prepared, settings, "removal_difficulty")
         one_by_one = zip(trained.x[:, None], trained.targets[:, None], strict=True)
         head = trained.head
-        moved = np.array([head.copy().remove(x, targets).moved for x, targets in one_by_one])
+        moved = np.array([head.copy().remove(x, targets).length for x, targets in one_by_one])
         order = np.argsort(moved)
         labels = (
             trained.targets.argmax(axis=1)
@@ -885,7 +887,7 @@ def _newton(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
         step = head.remove(trained.x[[row]], trained.targets[[row]])
         bounds.append(step.after - step.before)
         if head.residual > allowed:
-            brought_within(head, *trained.left(rows[:count]), allowed)
+            reduce_residual(head, *trained.left(rows[:count]), allowed)
     seconds = time.perf_counter() - started
     scores = accuracy(model, test), accuracy(model.with_weight(torch.from_numpy(head.weight)), test)
     promise = f"({model.config.eps:g}, {model.config.delta:g}), oblivious"

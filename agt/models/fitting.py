@@ -6,7 +6,7 @@ import torch
 
 from agt.distributed import group
 from agt.models.description import describe
-from agt.models.ensemble import EnsembleModel, made_by
+from agt.models.ensemble import EnsembleModel, training_environment
 from agt.models.model import Model
 from agt.models.store import FileReader
 from agt.problem import Problem
@@ -59,7 +59,7 @@ def _training_inputs(problem: Problem) -> dict[str, object]:
     settings = flat({**describe(problem), "noise": noise})
     return {
         **settings,
-        **made_by(problem),
+        **training_environment(problem),
         "the number of PyTorch's threads": torch.get_num_threads(),
         "the data's digest": problem.dataset.digest,
     }

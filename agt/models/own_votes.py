@@ -1,20 +1,14 @@
-"""``certificate=votes`` with members by a learner of the user's own (training/learners.py): votes,
-and no models.
+"""``certificate=votes`` with members by a learner of the user's own (training/learners.py).
 
-Members live as long as the process that trained them. What is kept is how each of them labelled the
-queries that it was asked, so that nothing of a stranger's is ever loaded; a model read back answers
-these queries and no others.
+Members exist only in the process that trained them, so that no foreign object is ever loaded from a
+file. What is stored is how each member labelled the queries that it was asked. A model that was
+read back answers these queries and no others.
 
-ballots.safetensors "queries" [q, 32] uint8, SHA-256 of each query's features; "votes" [T, q] int16;
-"raised" [T] uint8, of which shards the learner raised; features.safetensors; votes.json: the public
-constants
-
-Formal guarantees
-    A label is that of the query's first asking, whatever is asked beside it or later: a function of
-    the members, and so of their shards, under what condition b declares. A query is known by a hash
-    of all its features, so what is read back for it is what the members said of it, unless two
-    queries collide under SHA-256. Which queries are refused depends on those that were asked, and
-    on no record.
+| file | tensors and constants |
+|---|---|
+| ballots.safetensors | "queries" [q, 32] uint8, the SHA-256 of each query's features |
+| | "votes" [T, q] int16; "raised" [T] uint8, whether the learner raised on the member's shard |
+| features.safetensors, votes.json | the public features, the public constants |
 """
 
 from collections import deque
@@ -66,13 +60,21 @@ BALLOTS = "ballots.safetensors"
 
 @dataclass(frozen=True)
 class OwnVotesModel(Votes):
-    """Members, or what is left of them.
+    """Members by a learner of the user's own, or the votes that they gave.
+
+    Formal guarantees
+        * A query's label is that of the first time it was asked, whatever is asked beside it or
+          later. So it is a function of the members, and of their shards under what condition b
+          declares.
+        * A query is identified by a hash of all its features. So the votes that are read back for
+          it are its own, unless two queries collide under SHA-256.
+        * Which queries are refused depends on those that were asked, and on no record.
 
     Attributes:
-        raised: [T] uint8: whether the learner raised on a member's shard.
+        raised: [T] uint8, 1 where the learner raised on a member's shard.
         config: the settings, which name the learner.
-        members: who answers; none of a model read back.
-        ballots: the votes so far, by a query's digest: [T] int16.
+        members: the T members; empty in a model that was read back.
+        ballots: the votes so far, [T] int16 by the query's digest.
     """
 
     raised: np.ndarray
@@ -82,10 +84,9 @@ class OwnVotesModel(Votes):
 
     @classmethod
     def untrained(cls, config: "OwnVotesKind", problem: Problem, features: FeatureMap) -> Self:
-        """No members."""
-        return cls(
-            problem, features, np.zeros(problem.settings.ensemble.members, dtype=np.uint8), config
-        )
+        """Return the model before training, without members."""
+        raised = np.zeros(problem.settings.ensemble.members, dtype=np.uint8)
+        return cls(problem, features, raised, config)
 
     @classmethod
     def fit(
@@ -95,29 +96,47 @@ class OwnVotesModel(Votes):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> Self:
-        """Train every member, and some again in a fresh process.
+        """Train every member, and train some again in a fresh process to compare their labels.
+
+        Args:
+            config: the settings of the certificate.
+            problem: the records and all other settings.
+            on_progress: called after every member.
+            checkpoints: not used.
 
         Raises:
-            ConfigError: the learner is not at hand, or cannot be used.
-            UnsoundError: it is no function of its shard.
+            ConfigError: the learner is not available, or cannot be used.
+            UnsoundError: the learner is not a function of its shard.
         """
-        features, records = (
-            FeatureMap.from_dataset(config.features, problem.dataset),
-            problem.dataset.train,
-        )
-        model = cls.untrained(config, problem, features)
-        learner = model._learner
-        unused = unused_copy(learner)  # whatever it keeps of its trainings stays here
-        learner.check(model.phi(records.features[:0]).shape[1], problem.classes)
-        made = model.retrained(records, on_progress, checkpoints)
-        last = deque(enumerate(made._dealt(records)), RETRAINED_MEMBERS)
+        records = problem.dataset.train
+        features = FeatureMap.from_dataset(config.features, problem.dataset)
+        untrained = cls.untrained(config, problem, features)
+        learner = untrained._learner
+        # Copied before training, so that nothing the learner remembers of it reaches the copy.
+        unused_learner = unused_copy(learner)
+        width = untrained.phi(records.features[:0]).shape[1]
+        learner.check(width, problem.classes)
+        model = untrained.retrained(records, on_progress, checkpoints)
+        model._compare_with_retrained(unused_learner, records)
+        return model
+
+    def _compare_with_retrained(self, unused_learner: Learner, records: Records) -> None:
+        """Raise UnsoundError if the last members label otherwise when trained in a fresh process.
+
+        Args:
+            unused_learner: the learner as it was before any training.
+            records: the records that all members were trained on.
+        """
+        last_shards = deque(enumerate(self._member_records(records)), RETRAINED_MEMBERS)
+        last_shards.reverse()
+        indices = [index for index, _ in last_shards]
         with single_threaded():
-            shards = [made._shard(at, some) for at, some in reversed(last)]
-        count = min(COMPARED_QUERIES, len(records))
-        compared = np.linspace(0, len(records) - 1, count).astype(np.int64)
-        phi = made.phi(records.take(compared).features)
-        check_retrained(unused, shards, phi, made._labels(phi, [at for at, _ in reversed(last)]))
-        return made
+            shards = [self._shard(index, shard_records) for index, shard_records in last_shards]
+        query_count = min(COMPARED_QUERIES, len(records))
+        evenly_spaced = np.linspace(0, len(records) - 1, query_count)
+        queries = records.take(evenly_spaced.astype(np.int64))
+        phi = self.phi(queries.features)
+        check_retrained(unused_learner, shards, phi, self._ask_members(phi, indices))
 
     def retrained(
         self,
@@ -125,28 +144,44 @@ class OwnVotesModel(Votes):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> Self:
-        """A member for each shard."""
+        """Return the model with each member trained on its shard of other records, and no votes.
+
+        Args:
+            records: the records of all members.
+            on_progress: called after every member.
+            checkpoints: not used.
+
+        Raises:
+            ConfigError: the learner is not available, or a unit has too many rows.
+        """
+        count = self.max_distance
         members: list[Member] = []
         with single_threaded():
-            for at, some in enumerate(self._dealt(records)):
-                members.append(self._learner.train_member(self._shard(at, some)))
-                on_progress(Progress(at + 1, self.max_distance, at + 1, self.max_distance))
+            for index, shard_records in enumerate(self._member_records(records)):
+                shard = self._shard(index, shard_records)
+                members.append(self._learner.train_member(shard))
+                on_progress(Progress(index + 1, count, index + 1, count))
         raised = np.array([member.raised for member in members], dtype=np.uint8)
         return replace(self, raised=raised, members=tuple(members), ballots={})
 
-    def _shard(self, at: int, records: Records) -> Shard:
-        """What a member is a function of."""
-        return Shard(
-            self.phi(records.features), records.labels, member_seed(self.settings.ensemble.key, at)
-        )
+    def _shard(self, member: int, records: Records) -> Shard:
+        """Return all that a member is a function of: its features, labels and public seed."""
+        seed = member_seed(self.settings.ensemble.key, member)
+        return Shard(self.phi(records.features), records.labels, seed)
 
-    def _labels(self, phi: np.ndarray, which: Sequence[int]) -> np.ndarray:
-        """[m, n]: what some of the members say now."""
+    def _ask_members(self, phi: np.ndarray, indices: Sequence[int]) -> np.ndarray:
+        """Return the labels that some members give now, [len(indices), n].
+
+        Args:
+            phi: [n, w] public features of the queries.
+            indices: the members to ask.
+        """
         with single_threaded():
-            return np.stack([self.members[at].labels(phi) for at in which])
+            return np.stack([self.members[index].labels(phi) for index in indices])
 
     @property
     def _learner(self) -> Learner:
+        """The learner; raises ConfigError where only its name is known."""
         if self.settings.learner is None:
             raise ConfigError(
                 Message(
@@ -159,26 +194,42 @@ class OwnVotesModel(Votes):
         return self.settings.learner
 
     def phi(self, features: np.ndarray) -> np.ndarray:
-        """[n, w] float64: the features as they are, unless a map is in front of them."""
-        phi = super().phi(features[:0] if self._plain else features)  # which refuses another width
-        return (
-            features.reshape(len(features), self.features.width) if self._plain else phi
-        ).astype(np.float64)
+        """Return what the members see of features [n, ...], [n, w] float64.
+
+        These are the features as they are, unless the settings name a feature map.
+
+        Raises:
+            ConfigError: features of another width.
+        """
+        if not self._sees_features_as_they_are:
+            return super().phi(features).astype(np.float64)
+        super().phi(features[:0])  # called because it refuses features of another width
+        flat = features.reshape(len(features), self.features.width)
+        return flat.astype(np.float64)
 
     @property
-    def _plain(self) -> bool:
+    def _sees_features_as_they_are(self) -> bool:
+        """Whether there is no feature map in front of the members."""
         return self.config.features == FeaturesConfig()
 
     def check(self, features: np.ndarray) -> None:
-        """Raise ConfigError for queries of another width, and for one that nobody is left to
-        answer.
+        """Raise ConfigError where queries cannot be answered.
+
+        These are queries of another width, and those that a model without members was not asked.
+
+        Args:
+            features: [n, ...] queries.
         """
         for piece in pieces(features):
-            self._unknown(_digests(self.phi(piece)))
+            self._new_queries(_digests(self.phi(piece)))
 
-    def _unknown(self, names: Sequence[bytes]) -> list[int]:
-        """Which of the queries were not asked before."""
-        new = [at for at, name in enumerate(names) if name not in self.ballots]
+    def _new_queries(self, digests: Sequence[bytes]) -> list[int]:
+        """Return the indices of the queries that were not asked before.
+
+        Raises:
+            ConfigError: there are such queries, and no members to answer them.
+        """
+        new = [query for query, digest in enumerate(digests) if digest not in self.ballots]
         if new and not self.members:
             raise ConfigError(
                 Message(
@@ -188,108 +239,123 @@ class OwnVotesModel(Votes):
                     "records: {config:dataset.test}; a map of the plane needs more queries: "
                     "map_resolution=0)",
                     unknown=len(new),
-                    queries=len(names),
+                    queries=len(digests),
                     saved=len(self.ballots),
                 )
             )
         return new
 
     def labels(self, phi: np.ndarray) -> np.ndarray:
-        """[T, n] int16: each member's label of each query."""
-        names = _digests(phi)
-        if new := self._unknown(names):
-            votes = self._labels(phi[new], range(self.max_distance)).T
-            self.ballots.update(zip([names[at] for at in new], votes, strict=True))
-        return (
-            np.array([self.ballots[name] for name in names], dtype=np.int16)
-            .reshape(-1, self.max_distance)
-            .T
-        )
+        """Return each member's label of each query, [T, n] int16, and remember it.
+
+        Args:
+            phi: [n, w] public features of the queries.
+
+        Raises:
+            ConfigError: a query was not asked before, and there are no members to answer it.
+        """
+        digests = _digests(phi)
+        new = self._new_queries(digests)
+        if new:
+            new_digests = [digests[query] for query in new]
+            votes = self._ask_members(phi[new], range(self.max_distance)).T
+            self.ballots.update(zip(new_digests, votes, strict=True))
+        return self._stored_votes(digests)
+
+    def _stored_votes(self, digests: Sequence[bytes]) -> np.ndarray:
+        """Return the stored votes on queries that were asked before, [T, n] int16."""
+        votes = np.array([self.ballots[digest] for digest in digests], dtype=np.int16)
+        return votes.reshape(-1, self.max_distance).T  # the shape of no queries is [T, 0], too
 
     @classmethod
-    def load(cls, config: "OwnVotesKind", problem: Problem, shelf: FileReader) -> Self:
+    def load(cls, config: "OwnVotesKind", problem: Problem, reader: FileReader) -> Self:
         """Read the votes back.
 
-        Raises ConfigError, UnsoundError: a file is missing, or not what the settings imply.
+        Raises:
+            ConfigError: a file is missing or cannot be read.
+            UnsoundError: a file is not what the settings imply, or a vote is for no class.
         """
-        model, count = (
-            cls.untrained(config, problem, read_features(problem, shelf)),
-            shelf.json(CONSTANTS).get("queries"),
-        )
+        untrained = cls.untrained(config, problem, read_features(problem, reader))
+        members = untrained.max_distance
+        count = reader.json(CONSTANTS).get("queries")
         if type(count) is not int or count < 0:
             raise UnsoundError(
-                f"{shelf.folder}/{CONSTANTS}: queries is {count!r}, which is not valid: train again"
+                f"{reader.folder}/{CONSTANTS}: queries is {count!r}, which is not valid: train "
+                "again"
             )
-        zero, vote = torch.zeros((), dtype=torch.uint8), torch.zeros((), dtype=torch.int16)
-        like = {"queries": zero.expand(count, 32), "votes": vote.expand(model.max_distance, count)}
-        like["raised"] = zero.expand(model.max_distance)
-        names, votes, raised = (
-            tensor.numpy() for tensor in read_tensors(shelf, BALLOTS, like).values()
-        )
+        byte = torch.zeros((), dtype=torch.uint8)
+        label = torch.zeros((), dtype=torch.int16)
+        expected = {"queries": byte.expand(count, 32), "votes": label.expand(members, count)}
+        expected["raised"] = byte.expand(members)
+        tensors = read_tensors(reader, BALLOTS, expected)
+        digests = tensors["queries"].numpy()
+        votes = tensors["votes"].numpy()
+        raised = tensors["raised"].numpy()
         if not ((votes >= 0) & (votes < problem.classes)).all() or raised.max(initial=0) > 1:
             raise UnsoundError(
-                f"{shelf.folder}/{BALLOTS}: a vote is for a class that does not exist: train again"
+                f"{reader.folder}/{BALLOTS}: a vote is for a class that does not exist: train again"
             )
-        model = replace(
-            model,
-            raised=raised,
-            ballots=dict(zip((n.tobytes() for n in names), votes.T, strict=True)),
-        )
-        check_constants(shelf, CONSTANTS, model.constants)
+        ballots = {}
+        for digest, votes_on_query in zip(digests, votes.T, strict=True):
+            ballots[digest.tobytes()] = votes_on_query
+        model = replace(untrained, raised=raised, ballots=ballots)
+        # After the votes were read: the constants state how many queries are answered.
+        check_constants(reader, CONSTANTS, model.constants)
         return model
 
-    def save(self, store: FileWriter) -> None:
-        """ballots.safetensors, of the test records and of all that was asked;
-        features.safetensors and votes.json.
+    def save(self, writer: FileWriter) -> None:
+        """Write the votes on the test records and on all other queries that were asked.
+
+        The files are ballots.safetensors, features.safetensors and votes.json.
         """
         for piece in pieces(self.problem.dataset.test.features):
-            self.labels(self.phi(piece))
-        names = sorted(self.ballots)
-        votes = (
-            np.array([self.ballots[name] for name in names], dtype=np.int16)
-            .reshape(-1, self.max_distance)
-            .T
-        )
-        queries = np.frombuffer(b"".join(names), dtype=np.uint8).reshape(-1, 32)
-        kept = {"queries": queries, "votes": votes, "raised": self.raised}
-        write_tensors(store, BALLOTS, {name: torch.tensor(array) for name, array in kept.items()})
-        write_tensors(store, FEATURES, self.features.matrices)
-        store.write(CONSTANTS, as_json(self.constants))
+            self.labels(self.phi(piece))  # called because it remembers the votes
+        digests = sorted(self.ballots)
+        digest_bytes = np.frombuffer(b"".join(digests), dtype=np.uint8)
+        queries = digest_bytes.reshape(-1, 32)
+        votes = self._stored_votes(digests)
+        arrays = {"queries": queries, "votes": votes, "raised": self.raised}
+        tensors = {name: torch.tensor(array) for name, array in arrays.items()}
+        write_tensors(writer, BALLOTS, tensors)
+        write_tensors(writer, FEATURES, self.features.matrices)
+        writer.write(CONSTANTS, as_json(self.constants))
 
     @property
     def constants(self) -> dict[str, Any]:
         """The public constants, as in votes.json, and how many queries are answered."""
-        ensemble, relation = self.settings.ensemble, self.settings.relation.name
-        public = {"members": ensemble.members, "key": ensemble.key, "relation": relation}
-        return {**public, "learner": dict(self.config.learner), "queries": len(self.ballots)}
+        ensemble = self.settings.ensemble
+        return {
+            "members": ensemble.members,
+            "key": ensemble.key,
+            "relation": self.settings.relation.name,
+            "learner": dict(self.config.learner),
+            "queries": len(self.ballots),
+        }
 
     @property
     def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
-        """By declaration."""
-        function = declared(
+        """Why each member is a function of its shard, by conditions: the user declares it."""
+        is_function = declared(
             "learner_is_function",
             learner=str(self.config.learner["_target_"]),
             members=min(RETRAINED_MEMBERS, self.max_distance),
             setting="certificate.learner",
         )
         stated = proved("learner_stated")
-        counted = proved("votes_are_integers")
-        return {
-            "b": (function,),
-            "c": (stated,),
-            "e": () if self._plain else self.features.public,
-            "f": (counted,),
-        }
+        integers = proved("votes_are_integers")
+        map_facts = () if self._sees_features_as_they_are else self.features.public
+        return {"b": (is_function,), "c": (stated,), "e": map_facts, "f": (integers,)}
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """Sizes, and of how many shards the learner raised."""
+        """What all votes have, and on how many shards the learner raised."""
         return {**super().metrics, "raised": int(self.raised.sum())}
 
 
 def _digests(phi: np.ndarray) -> list[bytes]:
-    """What queries [n, w] float64 are known by."""
-    return [sha256(row.tobytes()).digest() for row in phi + 0.0]  # -0.0 is 0.0
+    """Return the SHA-256 digests by which queries [n, w] float64 are identified."""
+    without_negative_zeros = phi + 0.0  # equal features must have equal bytes
+    return [sha256(row.tobytes()).digest() for row in without_negative_zeros]
 
 
 @schema
@@ -297,10 +363,11 @@ class OwnVotesKind(VotingKind):
     """Votes of members by any deterministic learner (training/learners.py).
 
     Attributes:
-        features: the public feature map in front of it; none at all: features as they are.
-        learner: its ``_target_`` and settings, in words: what they name is imported by nothing that
-            reads these settings.
-        strength: not read; it stands in every configuration of votes.
+        features: the public feature map in front of the members; by default they see features as
+            they are.
+        learner: the import path of the learner (``_target_``) and its settings. Reading these
+            settings imports nothing; ``import_learner`` does.
+        strength: not used, but a key of every configuration of votes.
     """
 
     name: Literal["votes"] = "votes"
@@ -317,18 +384,20 @@ class OwnVotesKind(VotingKind):
 
     @classmethod
     def reads(cls, node: Mapping[str, Any]) -> bool:
-        """Return whether settings are of votes by a learner of the user's own, which a mapping
-        names.
-        """
+        """Return whether settings name a learner of the user's own, by a mapping."""
         return super().reads(node) and isinstance(node.get("learner"), Mapping)
 
     @property
     def unread_settings(self) -> Mapping[str, UnreadReason]:
-        """The strength too: the learner has settings of its own."""
+        """The settings that no vote reads, and the strength: the learner has its own settings."""
         return {**super().unread_settings, "certificate.strength": "own learner"}
 
     def with_learner(self, learner: Any) -> tuple[VotingKind, Learner | None]:
-        """Return votes by another learner of the user's own. Raises ConfigError: it is none."""
+        """Return the kind of votes by another learner of the user's own, and that learner.
+
+        Raises:
+            ConfigError: the argument is not a learner.
+        """
         own = Learner.wrap(learner)
         return replace(self, learner=own.description), own
 

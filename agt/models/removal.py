@@ -1,13 +1,12 @@
-"""``certificate=removal``: a linear head that records can be removed from, kept with what removals
-need (003).
+"""``certificate=removal``: a linear head, stored with what removing records from it needs (003).
 
-model.safetensors     "weight" [J, d]: the weights served, as of any linear head
-removal.safetensors   what the next removal starts from (training/removal.py): weight, tilt,
-                      reference, hessian, gram; and noise, by how much the weights served differ;
-                      for the data owner alone
-removal.json          its numbers: norm, residual, allowed, count, removed; and the objective's loss
-                      and strength
-features.safetensors, stability.json    as of any linear head
+| file | content |
+|---|---|
+| model.safetensors | "weight" [J, d], the served weights, as of any linear head |
+| features.safetensors, stability.json | as of any linear head |
+| removal.safetensors | for the data owner alone: weight, tilt, reference, hessian and gram |
+| | of ``RemovalState``; noise, the served weights minus weight |
+| removal.json | norm, residual, allowed, count and removed of ``RemovalState``; loss, strength |
 """
 
 import time
@@ -54,28 +53,34 @@ from agt.training.removal import (
     removal_loss,
 )
 from agt.training.sensitivity import LinearSetting
-from agt.unlearning.newton import RemovableHead, brought_within, promise, worst_case
+from agt.unlearning.newton import (
+    RemovableHead,
+    promise_after_removal,
+    reduce_residual,
+    worst_case,
+)
 from agt.unlearning.promise import Promise, Removal, RemovalBudget
 from agt.unlearning.sentences import Remark, Value
 
+_PROVED = "records can be removed later: the weights that are used for answers are then"
 _PREDICTED = (
     "not proved, because the noise comes from a seed: records can be removed later; with "
     "unpredictable noise the model would then be"
 )
 SEEDED = "SIMULATION: the noise comes from certificate.seed={seed}, so it does not hide anything"
-STATE, NUMBERS = "removal.safetensors", "removal.json"
+STATE = "removal.safetensors"
+NUMBERS = "removal.json"
 _MATRICES = ("weight", "tilt", "noise", "reference", "hessian", "gram")
 _NUMBERS = ("norm", "residual", "allowed", "count", "removed")
 
 
 @dataclass(frozen=True)
 class RemovalModel(LinearModel):
-    """A feature map, the head that is served, how far one record moves it, and what removals start
-    from.
+    """A linear head on public features, and the state from which records are removed from it.
 
     Attributes:
-        state: for removals.
-        config: the settings of its noise and of its removals.
+        state: what later removals start from; it is private.
+        config: the settings of the noise and of the removals.
     """
 
     state: RemovalState
@@ -85,33 +90,42 @@ class RemovalModel(LinearModel):
     def from_state(
         cls, config: RemovalConfig, problem: Problem, features: FeatureMap, state: RemovalState
     ) -> "RemovalModel":
-        """Return the head of a state: after training, or after a removal."""
-        known = public_numbers(config, problem, features, state.tilt)
-        known.check_served(state)
-        setting = known.setting
-        served = torch.from_numpy(state.served)
+        """Return the head of a state after training or after a removal.
+
+        Raises:
+            ConfigError: settings that no proof covers.
+            UnsoundError: the served weights are not ones that the settings allow.
+        """
+        removal_problem = build_removal_problem(config, problem, features, state.tilt)
+        removal_problem.check_served(state)
+        setting = removal_problem.setting
         trained = LinearTrained(
-            served, known.loss, setting.plan, known.sensitivity(state.allowed), setting.training
+            torch.from_numpy(state.served),
+            removal_problem.loss,
+            setting.plan,
+            removal_problem.sensitivity(state.allowed),
+            setting.training,
         )
         return cls(problem, features, trained, state, config)
 
     def with_state(self, state: RemovalState) -> "RemovalModel":
-        """Return the head of another state of the same problem."""
+        """Return the head of another state of the same problem; raises as ``from_state``."""
         return RemovalModel.from_state(self.config, self.problem, self.features, state)
 
     @property
     def removable_weights(self) -> RemovableWeights:
-        """The weights of its state, and the noise on what it serves or in its loss."""
-        state, objective = self.state, self.known.objective
+        """The weights before noise, the served weights, and the noise that hides removals."""
+        state = self.state
+        objective = self.removal_problem.objective
 
         def gradient(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
             targets = objective.targets(labels, self.problem.classes)
             return objective.loss_gradient(state.weight, self.phi(features), targets).value
 
         sigma = 0.0 if self.config.masking == "none" else self.config.sigma
+        is_drawn = self.config.seed is None
         distance = state.residual / objective.strength
-        drawn = self.config.seed is None
-        return RemovableWeights(state.weight, state.served, sigma, drawn, distance, gradient)
+        return RemovableWeights(state.weight, state.served, sigma, is_drawn, distance, gradient)
 
     @property
     def keeps_draws(self) -> bool:
@@ -119,181 +133,233 @@ class RemovalModel(LinearModel):
         return True
 
     def with_draws(self, problem: Problem) -> "RemovalModel":
-        """Return the head of a problem's records, with the noise that this one met."""
+        """Return the head that another problem's records give with the noise of this head.
+
+        Raises:
+            ConfigError: more records than the plan allows, or a unit with too many.
+        """
         phi, labels = training_rows(problem, self.features)
-        targets = self.known.objective.targets(labels, problem.classes)
+        removal_problem = self.removal_problem
+        targets = removal_problem.objective.targets(labels, problem.classes)
         with threadpool_limits(problem.settings.compute.threads, user_api="blas"):
-            state = minimise(self.known, phi, targets, start=self.state.weight)
+            state = minimise(removal_problem, phi, targets, start=self.state.weight)
         return self.with_weight(torch.from_numpy(state.weight + self.state.noise))
 
-    def save(self, store: FileWriter) -> None:
-        """model.safetensors, features.safetensors, stability.json; removal.safetensors and
-        removal.json.
-        """
-        write_linear(store, self.trained.weight, self.features.matrices, self.constants)
+    def save(self, writer: FileWriter) -> None:
+        """Write the files of a linear head, removal.safetensors and removal.json."""
+        write_linear(writer, self.trained.weight, self.features.matrices, self.constants)
         tensors = {name: torch.tensor(getattr(self.state, name)) for name in _MATRICES}
-        store.write(STATE, save(tensors))
-        objective = self.known.objective
-        numbers = {name: getattr(self.state, name) for name in _NUMBERS}
-        store.write(
-            NUMBERS, as_json({"loss": objective.loss, "strength": objective.strength, **numbers})
-        )
+        writer.write(STATE, save(tensors))
+        objective = self.removal_problem.objective
+        numbers = {"loss": objective.loss, "strength": objective.strength}
+        for name in _NUMBERS:
+            numbers[name] = getattr(self.state, name)
+        writer.write(NUMBERS, as_json(numbers))
 
     @property
-    def known(self) -> RemovalProblem:
-        """The public numbers, given the state's draw."""
-        return public_numbers(self.config, self.problem, self.features, self.state.tilt)
+    def removal_problem(self) -> RemovalProblem:
+        """The public numbers of the training, given the random linear term of the state."""
+        return build_removal_problem(self.config, self.problem, self.features, self.state.tilt)
 
     @property
     def budget(self) -> float | None:
-        """How much residual the noise hides in all; None without noise."""
-        return removal_budget(self.config, self.known.objective.strength)
+        """The largest residual that the noise hides; None: there is no noise."""
+        return removal_budget(self.config, self.removal_problem.objective.strength)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Conditions a-g, given the draws."""
-        strength, allowed = self.known.objective.strength, self.state.allowed
-        decay = self.trained.training.weight_decay
+        """Conditions a-g of method.md section 3; d holds given the noise that was drawn."""
+        allowed = self.state.allowed
         constants = stated_constants(
-            self.plan, "removal_objective_stated", weight_decay=decay, residual=allowed
+            self.plan,
+            "removal_objective_stated",
+            weight_decay=self.trained.training.weight_decay,
+            residual=allowed,
         )
-        moves = proved(
-            "minimiser_of_sum", strength=strength, gradient=allowed, **movement_values(self.trained)
+        movement = proved(
+            "minimiser_of_sum",
+            strength=self.removal_problem.objective.strength,
+            gradient=allowed,
+            **movement_values(self.trained),
         )
-        conditions = self._assess(constants, moves)
+        conditions = self._assess(constants, movement)
         if self.config.masking == "none":
             return conditions
-        return tuple(c.with_facts(GIVEN_THE_DRAW) if c.letter == "d" else c for c in conditions)
+        given_noise = []
+        for condition in conditions:
+            if condition.letter == "d":
+                condition = condition.with_facts(GIVEN_THE_DRAW)
+            given_noise.append(condition)
+        return tuple(given_noise)
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """Sizes, how far one record moves the head, and the removal budget."""
-        budget = {} if self.budget is None else {"removal_budget": self.budget}
-        drawn = {} if self.config.seed is None else {"simulation": 1}
-        return {
+        """The metrics of a linear head, the residual, and the removal budget if there is one."""
+        metrics = {
             **super().metrics,
             "residual": self.state.residual,
             "spectral_norm": self.state.norm,
-            **budget,
-            **drawn,
         }
+        budget = self.budget
+        if budget is not None:
+            metrics["removal_budget"] = budget
+        if self.config.seed is not None:
+            metrics["simulation"] = 1
+        return metrics
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What may be said of later removals, a line each; the first says it all."""
-        config, budget = self.config, self.budget
-        if budget is None:
-            away = upward(next_up(2 * config.tolerance / self.known.objective.strength))
-            return (
-                f"records can be removed later: the weights are then within {away} (l2) of "
-                "those of training without them; for least squares, this needs no noise",
-            )
-        within = (
-            f"as long as the error of the removals stays below {budget:.4g} (gradient norm), "
-            f"of which the optimiser already uses {self.state.residual:.2g}"
-        )
-        close = f"({config.eps:g}, {config.delta:g})-close to one trained without them"
-        spread = f"of standard deviation {config.sigma:g} in every coordinate"
-        drawn = () if config.seed is None else (SEEDED.format(seed=config.seed),)
-        if config.masking == "loss":
-            return (
-                "not proved here: records can be removed later; the paper claims that the "
-                f"model is then {close}, {within}",
-                f"a random linear term in the loss, {spread}, should hide their error; the "
-                "published proof assumes that the error is independent of that term, but the "
-                "weights depend on the term: certificate.masking=output is proved",
-                *drawn,
-            )
-        lead = (
-            "records can be removed later: the weights that are used for answers are then"
-            if config.seed is None
-            else _PREDICTED
-        )
+        """Sentences about later removals; the first is the summary."""
+        if self.config.masking == "none":
+            return self._sentences_without_noise()
+        if self.config.masking == "loss":
+            sentences = self._sentences_on_noise_in_loss()
+        else:
+            sentences = self._sentences_on_noise_on_weights()
+        if self.config.seed is None:
+            return sentences
+        return (*sentences, SEEDED.format(seed=self.config.seed))
+
+    def _sentences_without_noise(self) -> tuple[str, ...]:
+        strength = self.removal_problem.objective.strength
+        # Weights after a removal, and weights of a new training, are each that near the minimiser.
+        distance = upward(next_up(2 * self.config.tolerance / strength))
         return (
-            f"{lead} {close}, {within}",
+            f"records can be removed later: the weights are then within {distance} (l2) of "
+            "those of training without them; for least squares, this needs no noise",
+        )
+
+    def _sentences_on_noise_in_loss(self) -> tuple[str, ...]:
+        closeness = self._closeness()
+        spread = f"of standard deviation {self.config.sigma:g} in every coordinate"
+        return (
+            "not proved here: records can be removed later; the paper claims that the "
+            f"model is then {closeness}",
+            f"a random linear term in the loss, {spread}, should hide their error; the "
+            "published proof assumes that the error is independent of that term, but the "
+            "weights depend on the term: certificate.masking=output is proved",
+        )
+
+    def _sentences_on_noise_on_weights(self) -> tuple[str, ...]:
+        is_proved = self.config.seed is None
+        lead = _PROVED if is_proved else _PREDICTED
+        spread = f"of standard deviation {self.config.sigma:g} in every coordinate"
+        lattice_step = step_of(self.config.sigma)
+        return (
+            f"{lead} {self._closeness()}",
             "their error is hidden by noise on the weights that are used for answers, "
-            f"{spread}: drawn exactly, rounded to multiples of {step_of(config.sigma):.3g}, "
+            f"{spread}: drawn exactly, rounded to multiples of {lattice_step:.3g}, "
             "and drawn again at each update",
             "the weights without noise stay in the run's folder, and for them only the "
             "distance is guaranteed",
-            *drawn,
+        )
+
+    def _closeness(self) -> str:
+        """Return how close the model after a removal is to a new training, and while what holds."""
+        return (
+            f"({self.config.eps:g}, {self.config.delta:g})-close to one trained without them, as "
+            f"long as the error of the removals stays below {self.budget:.4g} (gradient norm), of "
+            f"which the optimiser already uses {self.state.residual:.2g}"
         )
 
 
-def outputs_of(classes: int) -> int:
-    """J: one output for two classes, else one for each."""
+def _output_count(classes: int) -> int:
+    """Return the number of outputs J: one for two classes, else one for each class."""
     return 1 if classes == 2 else classes
 
 
-def public_numbers(
+def build_removal_problem(
     config: RemovalConfig, problem: Problem, features: FeatureMap, tilt: np.ndarray
 ) -> RemovalProblem:
-    """Return the public numbers of a problem, given its draw of b.
+    """Return the public numbers of a training, given its random linear term.
+
+    Args:
+        config: the settings of the certificate.
+        problem: all other settings; its records are not read.
+        features: the public feature map.
+        tilt: [J, d] the linear term b of the loss; zeros unless masking=loss.
 
     Raises:
         ConfigError: settings that no proof covers.
     """
     recipe = problem.recipe
-    loss = removal_loss(outputs_of(problem.classes), 1.0, 1.0)
+    # Of this loss only the number of outputs is read.
+    loss = removal_loss(_output_count(problem.classes), smoothness=1.0, derivative_bound=1.0)
     plan = replace(recipe.plan(problem.trained_on), epochs=1)
     setting = LinearSetting(loss, features.outputs, recipe.training, plan, recipe.relation)
     return RemovalProblem.from_setting(config, setting, tilt)
 
 
 def training_rows(problem: Problem, features: FeatureMap) -> tuple[np.ndarray, np.ndarray]:
-    """(features as the head takes them [n, d], labels [n]) of the training records.
+    """Return the public features [n, d] and labels [n] of the training records.
 
     Raises:
-        ConfigError: more records than n_max, or a unit with too many.
+        ConfigError: more records than the plan's n_max, or a unit with too many.
     """
-    records, recipe = problem.dataset.train, problem.recipe
+    records = problem.dataset.train
+    recipe = problem.recipe
     check_unit_rows(records.units, recipe.relation.unit_rows)
-    # no more than n_max
+    # Called because it refuses more records than n_max: the only batch has all of them.
     next(replace(recipe.plan(problem.trained_on), epochs=1).batches(records.units))
     return features(records.features, recipe.training.dtype), records.labels
 
 
 def _read_state(
-    config: RemovalConfig, problem: Problem, features: FeatureMap, shelf: FileReader
+    config: RemovalConfig, problem: Problem, features: FeatureMap, reader: FileReader
 ) -> RemovalState:
-    shape, width = (outputs_of(problem.classes), features.outputs), features.outputs
-    stacked = 1 if config.loss == "least_squares" else shape[0]
-    shapes = dict.fromkeys(_MATRICES, shape) | {
-        "hessian": (stacked, width, width),
-        "gram": (width, width),
-    }
-    like: dict[str, Tensor] = {
-        name: torch.zeros(1, dtype=torch.float64).expand(shapes[name]) for name in _MATRICES
-    }
-    arrays: dict[str, Any] = {
-        name: tensor.numpy() for name, tensor in read_tensors(shelf, STATE, like).items()
-    }
-    numbers, noise = shelf.json(NUMBERS), arrays.pop("noise")
-    served = read_tensors(shelf, MODEL, {"weight": like["weight"]})["weight"].numpy()
+    """Read a state back, and check it against the settings and the served weights.
+
+    Args:
+        config: the settings of the certificate.
+        problem: all other settings.
+        features: the public feature map.
+        reader: the folder of the model.
+
+    Raises:
+        ConfigError: a file is missing or cannot be read.
+        UnsoundError: a tensor has another shape than the settings imply; the noise is not the
+            difference of the weights; or loss or strength are not those of the settings.
+    """
+    width = features.outputs
+    outputs = _output_count(problem.classes)
+    hessians = 1 if config.loss == "least_squares" else outputs
+    zero = torch.zeros(1, dtype=torch.float64)
+    expected: dict[str, Tensor] = dict.fromkeys(_MATRICES, zero.expand(outputs, width))
+    expected["hessian"] = zero.expand(hessians, width, width)
+    expected["gram"] = zero.expand(width, width)
+    tensors = read_tensors(reader, STATE, expected)
+    arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in tensors.items()}
+    noise = arrays.pop("noise")
+    numbers = reader.json(NUMBERS)
+    served = read_tensors(reader, MODEL, {"weight": expected["weight"]})["weight"].numpy()
     try:
-        state = RemovalState(**arrays, served=served, **{name: numbers[name] for name in _NUMBERS})
+        state_numbers = {name: numbers[name] for name in _NUMBERS}
+        state = RemovalState(**arrays, served=served, **state_numbers)
     except (KeyError, TypeError) as error:
         raise ConfigError(
-            f"{shelf.folder / NUMBERS}: cannot be read ({error}); train again"
+            f"{reader.folder / NUMBERS}: cannot be read ({error}); train again"
         ) from None
     if not np.array_equal(noise, state.noise):
         raise UnsoundError(
-            f"{shelf.folder}/{MODEL}: the weights used for answers differ from those in "
+            f"{reader.folder}/{MODEL}: the weights used for answers differ from those in "
             f"{STATE}: train again"
         )
-    objective = public_numbers(config, problem, features, state.tilt).objective
-    for key, value in (("loss", objective.loss), ("strength", objective.strength)):
-        if numbers.get(key) != value:
+    objective = build_removal_problem(config, problem, features, state.tilt).objective
+    for name, implied in (("loss", objective.loss), ("strength", objective.strength)):
+        stored = numbers.get(name)
+        if stored != implied:
             raise UnsoundError(
-                f"{shelf.folder / NUMBERS}: {key} is {numbers.get(key)}, but the run's "
-                f"configuration implies {value}: train again"
+                f"{reader.folder / NUMBERS}: {name} is {stored}, but the run's "
+                f"configuration implies {implied}: train again"
             )
     return state
 
 
 @schema
 class RemovalKind(RemovalConfig, ClosedFormKind):
-    """The minimiser of a regularised sum, with noise that lets records be removed later
+    """A kind of certificate for heads from which records can be removed later.
+
+    The head is the minimiser of a regularised sum, with noise that hides the error of removals
     (training/removal.py).
     """
 
@@ -307,31 +373,31 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
 
     @property
     def seeds(self) -> tuple[str, ...]:
-        """The seed of a simulated draw of noise too."""
-        return super().seeds if self.seed is None else (*super().seeds, "seed")
+        """The settings that are seeds; that of simulated noise is one if it is given."""
+        if self.seed is None:
+            return super().seeds
+        return (*super().seeds, "seed")
 
     @property
     def unread_settings(self) -> Mapping[str, UnreadReason]:
-        """A schedule, a loss and a clip too: it has a loss of its own, and clamps nothing."""
+        """The settings that are not read: those of all minimisers, the loss and the clip."""
         own: Mapping[str, UnreadReason] = {"training.loss": "own loss", "training.clip": "no clamp"}
         return {**super().unread_settings, **UNREAD_OF_MINIMISERS, **own}
 
     @property
     def noise(self) -> Literal["none", "seeded", "drawn"]:
-        """The noise that hides removals: in the loss, or on the weights served."""
+        """Where the noise that hides removals comes from; ``none``: there is no noise."""
         if self.masking == "none":
             return "none"
         return "drawn" if self.seed is None else "seeded"
 
     @property
     def noise_is_fixed(self) -> bool:
-        """Return True of a random term in the loss, which is drawn in training."""
+        """Whether removals keep the noise of the training: that of a random term in the loss."""
         return self.masking == "loss"
 
     def check_own(self, settings: Settings) -> None:
-        """Raise ConfigError where there is no one strongly convex problem, or more than one
-        head.
-        """
+        """Raise ConfigError where there are several heads, or no strongly convex problem."""
         check_minimiser_settings(settings.training, self.name)
         if settings.ensemble.members > 1:
             raise ConfigError(
@@ -350,14 +416,20 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> RemovalModel:
-        """Draw b, minimise on the public features, put the output's noise on."""
+        """Train a head: draw the noise, and minimise the loss on the public features.
+
+        Raises:
+            ConfigError: settings that no proof covers, more records than the plan allows, or a
+                unit with too many.
+        """
         features = FeatureMap.from_dataset(self.features, problem.dataset)
-        tilt = draw_tilt(self, (outputs_of(problem.classes), features.outputs), checkpoints)
-        known = public_numbers(self, problem, features, tilt)
+        shape = (_output_count(problem.classes), features.outputs)
+        tilt = draw_tilt(self, shape, checkpoints)
+        removal_problem = build_removal_problem(self, problem, features, tilt)
         phi, labels = training_rows(problem, features)
-        targets = known.objective.targets(labels, problem.classes)
+        targets = removal_problem.objective.targets(labels, problem.classes)
         with threadpool_limits(problem.settings.compute.threads, user_api="blas"):
-            state = minimise(known, phi, targets, on_progress, checkpoints)
+            state = minimise(removal_problem, phi, targets, on_progress, checkpoints)
         return RemovalModel.from_state(self, problem, features, state)
 
     def load(self, problem: Problem, reader: FileReader) -> RemovalModel:
@@ -365,7 +437,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
 
         Raises:
             ConfigError: a file is missing or cannot be read.
-            UnsoundError: what was recorded is not what the configuration and the state imply.
+            UnsoundError: what is stored is not what the configuration and the state imply.
         """
         features = read_features(problem, reader)
         state = _read_state(self, problem, features, reader)
@@ -374,7 +446,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         return model
 
     def check_solved_anew(self, mechanism: str) -> None:
-        """Refuse: the head has noise of its own."""
+        """Raise ConfigError: the head has noise of its own, so no mechanism may solve it anew."""
         raise ConfigError(
             f"mechanism={mechanism}: certificate=removal has its own noise: train with "
             "certificate=erm"
@@ -383,48 +455,77 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
     def remove_records(
         self, model: Model, erased: Records, count: int
     ) -> tuple[RemovalModel, Removal]:
-        """Remove records by Newton steps, with matrices formed anew in the end
-        (docs/proofs/removal.md).
+        """Remove records by Newton steps, and form the matrices anew in the end.
+
+        What holds afterwards is proved in docs/proofs/removal.md.
+
+        Args:
+            model: the model before the removal, on a problem without the removed records.
+            erased: those of the removed records that are still there.
+            count: how many records are removed.
+
+        Returns:
+            The model after the removal, and what was done and is promised.
+
+        Raises:
+            CannotRemove: the residual exceeds what is allowed whatever is done.
+            ConfigError: the model is of another kind.
         """
-        was = _removal_model(model)
-        phi, labels = training_rows(was.problem, was.features)
-        targets = was.known.objective.targets(labels, was.problem.classes)
-        head = RemovableHead.of(was.known.objective, was.state)
-        total = _allowed_residual(self, was.budget)
+        before = _removal_model(model)
+        removal_problem = before.removal_problem
+        phi, labels = training_rows(before.problem, before.features)
+        targets = removal_problem.objective.targets(labels, before.problem.classes)
+        head = RemovableHead.from_state(removal_problem.objective, before.state)
+        allowed = _allowed_residual(self, before.budget)
         started = time.perf_counter()
-        with threadpool_limits(was.problem.settings.compute.threads, user_api="blas"):
-            stages, facts = _removed(was, erased, count, head, phi, targets, total)
-            spent = head.residual
-            formed = time.perf_counter()
-            if not spent <= total:
-                values: dict[str, Value] = {"stages": tuple(stages), "spent": spent, "total": total}
+        with threadpool_limits(before.problem.settings.compute.threads, user_api="blas"):
+            stages, facts = _remove_from_head(before, erased, count, head, phi, targets, allowed)
+            residual = head.residual
+            forming_started = time.perf_counter()
+            if not residual <= allowed:  # nor where it is NaN
+                values: dict[str, Value] = {
+                    "stages": tuple(stages),
+                    "spent": residual,
+                    "total": allowed,
+                }
                 raise CannotRemove(Remark("no_step_within_budget", values))
-            head.settle(phi)  # matrices formed anew; the noise on what is served, too
-            served = was.known.serve(head.weight, draw_index=1 + len(phi))
-            facts["seconds_settling"] = round(time.perf_counter() - formed, 4)
-            now = was.with_state(head.state(was.state, served, total))
+            # The old matrices depend on the removed records, and so does the noise that was seen.
+            head.form_matrices(phi)
+            served = removal_problem.serve(head.weight, draw_index=1 + len(phi))
+            facts["seconds_settling"] = round(time.perf_counter() - forming_started, 4)
+            after = before.with_state(head.state(before.state, served, allowed))
         seconds = time.perf_counter() - started
-        residuals = {"residual_before": was.state.residual, "residual": spent}
-        facts = {"removed_by": "+".join(stages), **residuals, **facts}
-        made = promise(self, now.state.residual, now.known.objective.strength)
-        steps = _newton_steps(count, stages, now, head.distance)
-        return now, Removal(made, count, seconds, facts, steps, RemovalBudget(spent, total))
+        facts = {
+            "removed_by": "+".join(stages),
+            "residual_before": before.state.residual,
+            "residual": residual,
+            **facts,
+        }
+        strength = after.removal_problem.objective.strength
+        promise = promise_after_removal(self, after.state.residual, strength)
+        steps = _describe_steps(count, stages, after, head.distance)
+        budget = RemovalBudget(spent=residual, total=allowed)
+        return after, Removal(promise, count, seconds, facts, steps, budget)
 
     def removal_bounds(self, reader: FileReader) -> RemovalBounds:
-        """Return the residual on record, and what the noise of these settings hides."""
+        """Return the stored residual, and the residual that the noise of these settings hides."""
         numbers = reader.json(NUMBERS)
         hidden = removal_budget(self, float(numbers["strength"]))
-        return RemovalBounds(
-            float(numbers["residual"]), _allowed_residual(self, hidden), hidden, self.sigma
-        )
+        allowed = _allowed_residual(self, hidden)
+        return RemovalBounds(float(numbers["residual"]), allowed, hidden, self.sigma)
 
     def removal_promise(self, reader: FileReader, spent: float) -> Promise:
-        """Return what Newton steps that left such a residual may promise."""
-        return promise(self, spent, float(reader.json(NUMBERS)["strength"]))
+        """Return what is promised after Newton steps that left a residual of ``spent``."""
+        strength = float(reader.json(NUMBERS)["strength"])
+        return promise_after_removal(self, spent, strength)
 
 
 def _removal_model(model: Model) -> RemovalModel:
-    """Return a model of this kind as such. Raises ConfigError: it is of another kind."""
+    """Return the model, if it is of this kind.
+
+    Raises:
+        ConfigError: it is of another kind.
+    """
     if not isinstance(model, RemovalModel):
         raise ConfigError(
             f"certificate={model.problem.settings.certificate.name} does not store what a "
@@ -434,78 +535,123 @@ def _removal_model(model: Model) -> RemovalModel:
 
 
 def _allowed_residual(config: RemovalConfig, hidden: float | None) -> float:
-    """Return how large a residual may be: what the noise hides, or what training itself may leave.
+    """Return how large the residual after a removal may be.
 
     Args:
-        hidden: what the noise hides; None: there is none.
+        config: the settings of the certificate.
+        hidden: the residual that the noise hides; None: there is no noise.
+
+    Returns:
+        What the noise hides, if it may be used up; else what training itself may leave.
     """
     if hidden is None or config.bound == "measured":
         return config.tolerance
     return hidden
 
 
-def _removed(
+def _remove_from_head(
     model: RemovalModel,
     erased: Records,
     count: int,
     head: RemovableHead,
     phi: np.ndarray,
     targets: np.ndarray,
-    budget: float,
+    allowed: float,
 ) -> tuple[list[str], dict[str, Any]]:
-    """Change a head by the cheapest way to a residual within the budget; it may still be above.
-    What was done, in numbers.
+    """Remove records from a head by the cheapest methods that suffice.
 
     Args:
-        model: as it was.
-        erased, count: as for ``RemovalKind.remove_records``.
-        head: which is changed.
-        phi, targets: the records that remain, as the head takes them.
-        budget: bound on the residual that may be left.
+        model: the model before the removal.
+        erased: as for ``RemovalKind.remove_records``.
+        count: as for ``RemovalKind.remove_records``.
+        head: changed in place; its residual may still exceed what is allowed.
+        phi: [n, d] public features of the records that remain.
+        targets: [n, J] of these records.
+        allowed: the largest residual that is allowed.
+
+    Returns:
+        The names of the methods that were used, and facts about the step for metrics.json.
     """
-    config, facts, stages = model.config, dict[str, Any](), ["refresh"]
-    if len(erased) == count and head.count - len(erased) == len(phi):
-        started, stages, objective = time.perf_counter(), ["step"], head.objective
-        gone = objective.targets(erased.labels, model.problem.classes)
-        step = head.remove(
-            model.phi(erased.features), gone, phi if config.factorisation == "fresh" else None
-        )
-        reach, outputs = model.known.loss.derivative_bound, len(head.weight)
-        worst = worst_case(
-            objective.curvature_lipschitz,
-            len(erased),
-            head.count,
-            objective.strength,
-            reach,
-            outputs,
-        )
-        if config.bound == "worst":
-            head.residual = max(step.after, step.before + worst)
-        seconds = round(time.perf_counter() - started, 6)
-        facts = {
-            "seconds_step": seconds,
-            "bound_of_step": step.after - step.before,
-            "worst_case_of_step": worst,
-        }
+    config = model.config
+    facts: dict[str, Any] = {}
+    all_erased_are_there = len(erased) == count
+    rest_is_unchanged = head.count - len(erased) == len(phi)
+    if all_erased_are_there and rest_is_unchanged:
+        stages = ["step"]
+        facts = _take_step(model, erased, head, phi)
         if config.bound == "measured":
             head.polish(phi, targets)
             stages.append("polish")
     else:
+        stages = ["refresh"]
         head.refresh(phi, targets)
     if config.bound != "worst":
-        stages += brought_within(head, phi, targets, budget)
+        stages += reduce_residual(head, phi, targets, allowed)
     return stages, facts
 
 
-def _newton_steps(
+def _take_step(
+    model: RemovalModel, erased: Records, head: RemovableHead, phi: np.ndarray
+) -> dict[str, Any]:
+    """Remove records from a head by one Newton step.
+
+    Args:
+        model: the model before the removal.
+        erased: the records to remove.
+        head: changed in place.
+        phi: [n, d] public features of the records that remain.
+
+    Returns:
+        The step's time and bounds, for metrics.json.
+    """
+    started = time.perf_counter()
+    config = model.config
+    objective = head.objective
+    erased_targets = objective.targets(erased.labels, model.problem.classes)
+    remaining = phi if config.factorisation == "fresh" else None
+    step = head.remove(model.phi(erased.features), erased_targets, remaining)
+    derivative_bound = model.removal_problem.loss.derivative_bound
+    worst_bound = worst_case(
+        objective.curvature_lipschitz,
+        removed=len(erased),
+        remaining=head.count,
+        strength=objective.strength,
+        derivative_bound=derivative_bound,
+        outputs=len(head.weight),
+    )
+    if config.bound == "worst":
+        head.residual = max(step.after, step.before + worst_bound)
+    return {
+        "seconds_step": round(time.perf_counter() - started, 6),
+        "bound_of_step": step.after - step.before,
+        "worst_case_of_step": worst_bound,
+    }
+
+
+def _describe_steps(
     count: int, stages: Sequence[str], model: RemovalModel, distance: float
 ) -> tuple[Remark, ...]:
-    state = model.state
-    steps = [Remark(stage, {"records": count} if stage == "step" else {}) for stage in stages]
+    """Return remarks about what was done in a removal, one after the other.
+
+    Args:
+        count: how many records were removed.
+        stages: the names of the methods that were used.
+        model: the model after the removal.
+        distance: bound on the distance of its weights from the minimiser.
+    """
+    remarks = []
     if "step" not in stages:
-        steps.insert(0, Remark("rows_gone", {"records": count}))
-    left = {"residual": state.residual, "distance": distance, "records": state.count}
-    steps += [Remark("gradient_left", left), Remark("matrices_formed_anew")]
+        remarks.append(Remark("rows_gone", {"records": count}))
+    for stage in stages:
+        values: dict[str, Value] = {"records": count} if stage == "step" else {}
+        remarks.append(Remark(stage, values))
+    bounds: dict[str, Value] = {
+        "residual": model.state.residual,
+        "distance": distance,
+        "records": model.state.count,
+    }
+    remarks.append(Remark("gradient_left", bounds))
+    remarks.append(Remark("matrices_formed_anew"))
     if model.config.masking == "output":
-        steps.append(Remark("served_noise_drawn_anew"))
-    return tuple(steps)
+        remarks.append(Remark("served_noise_drawn_anew"))
+    return tuple(remarks)

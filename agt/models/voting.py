@@ -1,5 +1,4 @@
-"""Members on disjoint shards that answer together by vote, whatever they are
-(``certificate=votes``).
+"""What all votes of members on disjoint shards have in common (``certificate=votes``).
 
 A member that is a function of its own shard alone needs no certificate of its own, because one k
 changes at most the votes of the members whose shards it touches (``plain_vote`` in
@@ -35,18 +34,18 @@ from agt.training.ensemble import EnsembleConfig, shards, usual_members
 from agt.training.loop import OnProgress, row_reporter
 
 CONSTANTS = "votes.json"
-MOST_CLASSES = 2**15 - 1  # that a vote, of 16 bits, names
+MAX_CLASSES = 2**15 - 1  # a vote is stored as a signed integer of 16 bits
 
 
 class VotingKind(ClosedFormKind):
-    """A kind whose members are one model, and none has a certificate of its own."""
+    """A kind of certificate whose members form one model, and have no certificates of their own."""
 
     bounded: ClassVar[BoundedQuantity] = "vote counts"
     covers_retraining = True
 
     @property
     def unread_settings(self) -> Mapping[str, UnreadReason]:
-        """Everything that trains one head: members have one setting, their strength."""
+        """The settings of one head's training: members have one setting, their strength."""
         names = ("epochs", "lr", "lr_min", "decay", "loss", "clip", "weight_decay")
         unread: Mapping[str, UnreadReason] = {f"training.{name}": "own strength" for name in names}
         return {**super().unread_settings, **unread}
@@ -57,13 +56,23 @@ class VotingKind(ClosedFormKind):
 
     @classmethod
     def usual_members(cls, size: float, caution: float, relation: str) -> int:
-        """Return the recipe's number of members for so many records; one head where labels flip."""
+        """Return the recipe's number of members.
+
+        Args:
+            size: how many records were declared.
+            caution: a factor on the number of members (``training.ensemble.usual_members``).
+            relation: the neighbour relation; where it counts flipped labels there is one member,
+                as its certificate is exact.
+        """
         if RELATIONS[relation].counts_label_flips:
-            return 1  # one head, exactly certified, is what to begin with
+            return 1
         return usual_members(size, caution)
 
     def check_own(self, settings: Settings) -> None:
-        """Raise ConfigError where there is one member, or a vote of anything but labels."""
+        """Raise ConfigError where there is only one member, or the vote is not one of labels.
+
+        One member is allowed where the relation counts flipped labels.
+        """
         ensemble = settings.ensemble
         needs_several = not RELATIONS[settings.relation.name].counts_label_flips
         if (needs_several and ensemble.members == 1) or ensemble.vote != "labels":
@@ -81,21 +90,21 @@ class VotingKind(ClosedFormKind):
             )
 
     def check_classes(self, classes: int) -> None:
-        """Raise ConfigError where there are more classes than a vote names."""
-        if classes > MOST_CLASSES:
+        """Raise ConfigError where there are more classes than a stored vote can name."""
+        if classes > MAX_CLASSES:
             raise ConfigError(
                 f"certificate=votes: the data set has {classes:,} classes, but a vote "
-                f"supports at most {MOST_CLASSES:,}"
+                f"supports at most {MAX_CLASSES:,}"
             )
 
 
 @dataclass(frozen=True)
 class Votes(ClosedFormModel):
-    """Members of which nothing is known but that each is a function of its own shard."""
+    """A model whose members vote, and are known only to be functions of their own shards."""
 
     @property
     def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
-        """Why each member is such a function, by the letters of the conditions that ask."""
+        """Why each member is such a function, by the letters of conditions b, c, e and f."""
         raise NotImplementedError
 
     @property
@@ -104,82 +113,94 @@ class Votes(ClosedFormModel):
         return self.phi
 
     def member_margins(self, features: np.ndarray) -> np.ndarray:
-        """Return [T, lines, n] how each member labels: 1 for the line's class, -1 for another.
+        """Return how each member labels queries, [T, lines, n]: 1 for the line's class, else -1.
 
         There is a line for each class; of two classes, one line for class 1.
+
+        Args:
+            features: [n, ...] queries.
         """
         classes = self.problem.classes
-        lines = np.arange(1 if classes == 2 else 0, classes)
+        first_class = 1 if classes == 2 else 0
+        line_classes = np.arange(first_class, classes)
         labels = self.labels(self.phi(features))
-        return np.where(labels[:, None] == lines[:, None], 1.0, -1.0)
+        is_line_class = labels[:, None] == line_classes[:, None]
+        return np.where(is_line_class, 1.0, -1.0)
 
     def labels(self, phi: np.ndarray) -> np.ndarray:
-        """Return [T, n] int16: each member's label of each query, from its public features [n,
-        w].
+        """Return each member's label of each query, [T, n] int16.
+
+        Args:
+            phi: [n, w] public features of the queries.
         """
         raise NotImplementedError
 
-    def _dealt(self, records: Records) -> Iterator[Records]:
-        """Return the records of each member in turn, in the order of their ids.
+    def _member_records(self, records: Records) -> Iterator[Records]:
+        """Return an iterator over the members' records, each member's in the order of their ids.
 
         Raises:
             ConfigError: a unit has too many rows.
         """
-        # before the first shard is asked for
+        # This is no generator, so that it raises at the call and not at the first shard.
         check_unit_rows(records.units, self.settings.relation.unit_rows)
         ensemble = self.settings.ensemble
-        member_of = shards(records.units, ensemble)
-        by_member = np.lexsort((records.ids, member_of))
-        bounds = np.searchsorted(member_of[by_member], np.arange(ensemble.members + 1))
-        rows = (by_member[start:end] for start, end in pairwise(bounds))
-        return map(records.take, rows)
+        shard_of_rows = shards(records.units, ensemble)
+        rows_by_shard = np.lexsort((records.ids, shard_of_rows))
+        shard_starts = np.arange(ensemble.members + 1)
+        bounds = np.searchsorted(shard_of_rows[rows_by_shard], shard_starts)
+        return (records.take(rows_by_shard[start:end]) for start, end in pairwise(bounds))
 
     @property
     def training(self) -> TrainingConfig:
-        """The settings of training, of which members take only the precision of features."""
+        """The settings of training; members use only the precision of features."""
         return self.settings.training
 
     @property
     def plan(self) -> BatchPlan:
-        """The plan of one batch that holds every record; nothing is divided by its normaliser."""
+        """The plan of one batch with all records; no member uses its normaliser."""
         return BatchPlan.from_settings(
             BatchConfig(count=1), 1, self.problem.dataset.declared_size, self.problem.trained_on
         )
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Conditions a to g."""
+        """Conditions a-g of method.md section 3."""
         settings = self.settings
         dataset = self.problem.dataset
         facts = self.member_facts
         touches = RELATIONS[settings.relation.name].touches
-        moved = proved("vote_changes") if touches == 1 else proved("votes_change", touches=touches)
-        found = {
+        in_shards = shards_fact(settings.ensemble.members, touches)
+        votes_change = proved("vote_changes")
+        if touches != 1:
+            votes_change = proved("votes_change", touches=touches)
+        evidence_of = {
             "a": evidence(proved("every_k_counted")),
-            "b": dataset.selection.with_facts(
-                shards_fact(settings.ensemble.members, touches), *facts["b"]
-            ),
+            "b": dataset.selection.with_facts(in_shards, *facts["b"]),
             "c": evidence(*facts["c"]),
-            "d": evidence(moved),
+            "d": evidence(votes_change),
             "e": dataset.preprocessing.with_facts(*facts["e"], settings.choices),
             "f": evidence(*facts["f"]),
             "g": evidence(symmetric_fact(settings.relation)),
         }
-        return conditions_from(found, "a record moves one vote")
+        return conditions_from(evidence_of, "a record moves one vote")
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """The number of members, and the largest distance."""
+        """The number of members, and a number that no distance exceeds."""
         return {"members": self.settings.ensemble.members, "k_max": self.max_distance}
 
     @property
     def max_distance(self) -> int:
-        """The largest distance: as many votes as there are."""
+        """A public number that no distance exceeds: the number of votes."""
         return self.settings.ensemble.members
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
-        """Return [n, C] float64, each class's share of votes; of two classes [n, 1], by how much
-        class 1 leads class 0.
+        """Return each class's share of votes, [n, C] float64.
+
+        Of two classes it returns by how much the share of class 1 exceeds that of class 0, [n, 1].
+
+        Args:
+            phi: [n, w] public features of the queries.
         """
         votes = count_votes(self.labels(phi), self.problem.classes)
         shares = votes.T / self.settings.ensemble.members
@@ -188,7 +209,7 @@ class Votes(ClosedFormModel):
         return shares[:, 1:] - shares[:, :1]
 
     def shares(self, features: np.ndarray) -> np.ndarray:
-        """Return [n, C] each class's share of the members' votes."""
+        """Return each class's share of the votes on queries [n, ...], [n, C]."""
         return shares_of_leads(self.margins(features))
 
     def certify(
@@ -200,10 +221,10 @@ class Votes(ClosedFormModel):
         """Return the stable distances of the vote.
 
         Args:
-            features: [n, ...] the queries.
+            features: [n, ...] queries.
             ks: None: the distances themselves, whatever k; else certificates at these k, so that
-                none reaches beyond the last.
-            on_progress: is told of the queries that are done.
+                no distance exceeds the last.
+            on_progress: called with the number of finished queries.
         """
         relation = self.settings.relation.name
         classes = self.problem.classes

@@ -1,15 +1,15 @@
-"""Certified removal: one Newton step that takes records out, and a bound on the gradient it leaves.
+"""Certified removal: one Newton step takes records out, and bounds the gradient that it leaves.
 
 The weights are within residual / strength of the minimiser over the records that remain. The
-residual starts as measured on the weights that training left. What is done costs:
+residual starts as measured on the weights that training left. What each method costs and leaves:
 
-| what    | passes over the data             | the residual afterwards                            |
-|---------|----------------------------------|----------------------------------------------------|
-| remove  | none: O(d^2) for each record     | what it was, and a bound on what the step adds     |
-| polish  | a few of O(n d)                  | measured: little more than rounding, if it helps   |
-| refresh | a few of O(n d^2)                | the same, whatever the weights were before         |
+| method | reads of the data | the residual afterwards |
+|---|---|---|
+| ``remove`` | none, O(d^2) for each record | what it was, plus a bound on what the step adds |
+| ``polish`` | a few of O(n d) | measured; little more than rounding, if it converges |
+| ``refresh`` | a few of O(n d^2) | as after ``polish``, from any weights |
 
-Proofs: docs/proofs/removal.md for the bounds, docs/proofs/masking.md for what may be promised.
+Proofs: docs/proofs/removal.md of the bounds, docs/proofs/masking.md of what may be promised.
 """
 
 import copy
@@ -44,19 +44,18 @@ from agt.training.row_sums import row_blocks
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Remark
 
-REFINEMENTS = 4
-_MANY = 8  # of width / _MANY records at once, Woodbury's formula is no cheaper than a new inverse
+MAX_REFINEMENTS = 4  # of the solution of one linear system
+_MIN_WIDTH_PER_ROW = 8  # with more rows than width / 8, a new inverse is as cheap as Woodbury's
 
 
 @dataclass
 class BoundedMatrix:
-    """A symmetric positive semidefinite matrix that loses terms, and how far it may be from the
-    exact one.
+    """A symmetric positive semidefinite matrix from which terms are subtracted, with error bounds.
 
     Attributes:
-        matrix: [d, d] float64.
-        error: bound on |matrix - exact|, Frobenius.
-        size: bound on the Frobenius norm of both, now and later.
+        matrix: [d, d] float64, as computed.
+        error: bound on the Frobenius norm of matrix - exact matrix.
+        size: bound on the Frobenius norm of both, now and after any removal.
     """
 
     matrix: np.ndarray
@@ -64,109 +63,135 @@ class BoundedMatrix:
     size: float
 
     @classmethod
-    def of(cls, matrix: np.ndarray, error: float) -> "BoundedMatrix":
-        """Of a matrix as it was formed."""
-        return cls(matrix, error, (float(np.linalg.norm(matrix)) + error) * COVER)
+    def from_matrix(cls, matrix: np.ndarray, error: float) -> "BoundedMatrix":
+        """Return a matrix [d, d] as it was computed, with a bound on its error."""
+        size = (float(np.linalg.norm(matrix)) + error) * COVER
+        return cls(matrix, error, size)
 
-    def remove(self, rows: np.ndarray, off: float) -> None:
-        """Subtract the sum of r r' over [m, d] rows; ``off``: bound on how far the computed sum is
-        from what is meant; it is summed as ``training.objective.gram_rounding`` charges it, in
-        blocks.
+    def remove(self, rows: np.ndarray, sum_error: float) -> None:
+        """Subtract the sum of r r' over rows.
+
+        Args:
+            rows: [m, d].
+            sum_error: bound on the error of the computed sum (Frobenius), for a sum in the blocks
+                of ``training.objective.gram_rounding``.
         """
         # Lemma 9 of docs/proofs/removal.md
-        self.matrix = self.matrix - sum(rows[part].T @ rows[part] for part in row_blocks(len(rows)))
-        self.error = (self.error + off + UNIT * self.size) * COVER
+        blocks = [rows[block] for block in row_blocks(len(rows))]
+        self.matrix = self.matrix - sum(block.T @ block for block in blocks)
+        self.error = (self.error + sum_error + UNIT * self.size) * COVER
         self.size += self.error
 
-    def times(self, vector: np.ndarray) -> tuple[np.ndarray, float]:
-        """(the product as computed, bound on how far the exact matrix's product is from it)."""
+    def multiply(self, vector: np.ndarray) -> tuple[np.ndarray, float]:
+        """Return the computed product with a vector [d], and a bound on its error (l2)."""
         # Lemma 10 of docs/proofs/removal.md
-        error = gamma_up(len(vector) + 2) * self.size + self.error
-        return self.matrix @ vector, error * float(np.linalg.norm(vector)) * COVER
+        relative_error = gamma_up(len(vector) + 2) * self.size + self.error
+        product_error = relative_error * float(np.linalg.norm(vector)) * COVER
+        return self.matrix @ vector, product_error
 
-    def length(self, vector: np.ndarray) -> float:
-        """An upper bound on sqrt(v'Kv), K the exact matrix."""
-        product, off = self.times(vector)
-        form = float(vector @ product)
-        sizes = float(np.linalg.norm(vector)) * (
-            off + gamma_up(len(vector) + 2) * float(np.linalg.norm(product))
-        )
-        return math.sqrt(max(0.0, form) + sizes * COVER) * COVER
+    def bound_norm(self, vector: np.ndarray) -> float:
+        """Return an upper bound on sqrt(v'Kv), K the exact matrix and v a vector [d]."""
+        product, product_error = self.multiply(vector)
+        quadratic_form = float(vector @ product)
+        inner_product_error = gamma_up(len(vector) + 2) * float(np.linalg.norm(product))
+        form_error = float(np.linalg.norm(vector)) * (product_error + inner_product_error)
+        return math.sqrt(max(0.0, quadratic_form) + form_error * COVER) * COVER
 
 
 @dataclass
 class Factor:
-    """A matrix that is kept, with something close to its inverse.
+    """A Hessian with an approximate inverse, by which systems are solved.
 
     Attributes:
-        kept: the matrix H~.
-        inverse: [d, d] P, nothing rests on how close it is; None: not needed yet.
-        made: how often P was made from the matrix.
+        hessian: the Hessian H with its error bounds.
+        inverse: [d, d] P, an approximate inverse; no bound depends on how close it is. None: it is
+            computed when it is needed.
+        inversions: how often P was computed from the matrix.
     """
 
-    kept: BoundedMatrix
+    hessian: BoundedMatrix
     inverse: np.ndarray | None = None
-    made: int = 0
+    inversions: int = 0
 
-    def remove(self, rows: np.ndarray, off: float) -> None:
-        """Take r r' of [m, d] rows out of both; ``off`` as for ``BoundedMatrix.remove``."""
-        self.kept.remove(rows, off)
-        if self.inverse is None or len(rows) * _MANY > rows.shape[1]:
+    def remove(self, rows: np.ndarray, sum_error: float) -> None:
+        """Subtract the sum of r r' over rows [m, d] from the Hessian, and update its inverse.
+
+        Args:
+            rows: [m, d].
+            sum_error: as for ``BoundedMatrix.remove``.
+        """
+        self.hessian.remove(rows, sum_error)
+        if self.inverse is None or len(rows) * _MIN_WIDTH_PER_ROW > rows.shape[1]:
             self.inverse = None
             return
-        moved = self.inverse @ rows.T
+        # Woodbury's formula
+        inverse_times_rows = self.inverse @ rows.T
         try:
-            inner = cho_factor(np.eye(len(rows)) - rows @ moved, check_finite=False)
-        except LinAlgError:  # P is no longer close to the inverse of anything positive
+            inner = cho_factor(np.eye(len(rows)) - rows @ inverse_times_rows, check_finite=False)
+        except LinAlgError:  # P is no longer close to the inverse of a positive definite matrix
             self.inverse = None
             return
-        self.inverse = self.inverse + moved @ cho_solve(inner, moved.T, check_finite=False)
+        solved_rows = cho_solve(inner, inverse_times_rows.T, check_finite=False)
+        self.inverse = self.inverse + inverse_times_rows @ solved_rows
 
     def solve(self, force: np.ndarray) -> tuple[np.ndarray, float]:
-        """(v, bound on |H v - force| for the exact H): v = P force, refined until rounding is most
-        of what is left.
+        """Solve H v = force approximately.
+
+        The solution is refined until most of its error is rounding.
 
         Args:
             force: [d].
 
+        Returns:
+            v [d], and a bound on |H v - force| for the exact H.
+
         Raises:
             UnsoundError: the matrix is not positive definite in floating point.
         """
-        step, left, floor = self._refined(force)
-        if left > floor:
-            self.inverse = None
-            step, left, floor = self._refined(force)
-        return step, (left + floor) * COVER
+        solution, computed_error, rounding = self._refined_solution(force)
+        if computed_error > rounding:
+            self.inverse = None  # it has drifted too far from the matrix
+            solution, computed_error, rounding = self._refined_solution(force)
+        return solution, (computed_error + rounding) * COVER
 
-    def _refined(self, force: np.ndarray) -> tuple[np.ndarray, float, float]:
-        """(v, |r| as computed, what rounding and the matrix's own error may add to it)."""
+    def _refined_solution(self, force: np.ndarray) -> tuple[np.ndarray, float, float]:
+        """Solve H v = force by iterative refinement with the inverse at hand.
+
+        Returns:
+            v [d]; |H v - force| as computed; and what rounding and the matrix's own error may add.
+        """
         if self.inverse is None:
-            self.inverse, self.made = _inverse(self.kept.matrix), self.made + 1
-        step = np.zeros_like(force)
-        rest, left, floor = force, math.inf, 0.0
-        for _ in range(REFINEMENTS):
-            better = step + self.inverse @ rest
-            product, off = self.kept.times(better)
-            rest = force - product
-            now = float(np.linalg.norm(rest)) * COVER
-            if not now < left / 2:
+            self.inverse = _invert(self.hessian.matrix)
+            self.inversions += 1
+        force_norm = float(np.linalg.norm(force))
+        solution = np.zeros_like(force)
+        remainder = force
+        error = math.inf
+        rounding = 0.0
+        for _ in range(MAX_REFINEMENTS):
+            refined = solution + self.inverse @ remainder
+            product, product_error = self.hessian.multiply(refined)
+            remainder = force - product
+            refined_error = float(np.linalg.norm(remainder)) * COVER
+            if not refined_error < error / 2:  # nor where it is NaN
                 break
-            step, left, floor = (
-                better,
-                now,
-                (off + UNIT * (now + float(np.linalg.norm(force)))) * COVER,
-            )
-            if left <= floor:
+            solution = refined
+            error = refined_error
+            rounding = (product_error + UNIT * (refined_error + force_norm)) * COVER
+            if error <= rounding:
                 break
-        return step, left, floor
+        return solution, error, rounding
 
 
-def _inverse(matrix: np.ndarray) -> np.ndarray:
-    """By Cholesky."""
+def _invert(matrix: np.ndarray) -> np.ndarray:
+    """Return the inverse of a positive definite matrix [d, d], by Cholesky's decomposition.
+
+    Raises:
+        UnsoundError: the matrix is not positive definite in floating point.
+    """
     try:
-        inverse: np.ndarray = cho_solve(
-            cho_factor(matrix, check_finite=False), np.eye(len(matrix)), check_finite=False
-        )
+        factor = cho_factor(matrix, check_finite=False)
+        inverse: np.ndarray = cho_solve(factor, np.eye(len(matrix)), check_finite=False)
     except LinAlgError:
         raise UnsoundError(
             "training.weight_decay is too small for this data, because the Hessian is not "
@@ -175,48 +200,49 @@ def _inverse(matrix: np.ndarray) -> np.ndarray:
     return inverse
 
 
-PASSES = 12  # of polishing, each of which halves the residual or is the last
-LITTLE = 64  # a look at the data leaves one part in so many of an allowance, or less
-REFRESHES = 30  # a Newton method's iterations: its last few square the error
+MAX_POLISHING_STEPS = 12  # each of which halves the residual or is the last
+GOAL_DIVISOR = 64  # whoever reads the data reduces the residual to 1/64 of what is allowed
+MAX_REFRESHES = 30  # iterations of Newton's method, the last few of which square the error
 
 
 @dataclass(frozen=True)
 class NewtonStep:
-    """What one step did, bounds as numbers.
+    """The bounds of one step, rounded up.
 
     Attributes:
-        before, after: the residual's bound.
-        solved: bound on |H0 v - force|, what the kept matrices and their rounding leave.
-        curved: bound on |(A - H0) v|: the loss is no parabola, and the Hessian not of these
-            weights.
-        fresh: the part of ``curved`` that a Hessian at these very weights would leave: 003's
-            corollary, halved.
-        moved: |v|, all outputs.
+        before: bound on the residual before the step.
+        after: bound on the residual after it.
+        solve_error: bound on |H0 v - force|: the linear system is not solved exactly.
+        curvature_error: bound on |(A - H0) v|: the loss is not quadratic, and the Hessian was taken
+            at other weights.
+        fresh_curvature_error: the part of ``curvature_error`` that a Hessian at the current weights
+            would leave; half of what 003's corollary has.
+        length: |v|, over all outputs.
     """
 
     before: float
     after: float
-    solved: float
-    curved: float
-    fresh: float
-    moved: float
+    solve_error: float
+    curvature_error: float
+    fresh_curvature_error: float
+    length: float
 
 
 @dataclass
 class RemovableHead:
-    """A minimiser that is kept up while records go. Changed in place; ``copy`` it where a step may
-    be taken back.
+    """A minimiser from which records are removed in place; ``copy`` it to be able to undo a step.
 
     Attributes:
-        objective: loss and strength.
-        weight, tilt: w and b, [J, d].
-        residual: bound on the gradient that is left, l2 over all outputs.
-        reference: w0, [J, d].
-        factors: the Hessian at w0 over the records that are left, of each output; of squares, one
-            for all.
-        gram: K = X'X over them.
-        norm: bound on |X|_2; removals only make it smaller.
-        count: how many records are left.
+        objective: the loss and the strength.
+        weight: w, [J, d].
+        tilt: b, [J, d], the linear term of the objective.
+        residual: bound on the norm of the gradient at w, l2 over all outputs.
+        reference: w0, [J, d], the weights at which the Hessian was taken.
+        factors: the Hessian at w0 over the records that remain, one for each output; of least
+            squares one for all outputs.
+        gram: K = X'X over these records.
+        norm: bound on the spectral norm of X; removals never increase it.
+        count: how many records remain.
     """
 
     objective: Objective
@@ -230,7 +256,7 @@ class RemovableHead:
     count: int = field(init=False)
 
     @classmethod
-    def formed(
+    def from_data(
         cls,
         objective: Objective,
         weight: np.ndarray,
@@ -238,44 +264,45 @@ class RemovableHead:
         features: np.ndarray,
         targets: np.ndarray,
     ) -> "RemovableHead":
-        """Of any weights on the data: matrices formed, the residual measured. Arguments as for
-        ``Objective.gradient``.
+        """Return a head with any weights, its matrices formed and its residual measured on data.
+
+        Arguments are those of ``Objective.gradient``.
 
         Raises:
             UnsoundError: a record of norm above 1, rounding included.
         """
-        head = cls(
-            objective, weight, tilt, objective.gradient(weight, features, targets, tilt).norm_bound
-        )
-        head.settle(features)
+        gradient = objective.gradient(weight, features, targets, tilt)
+        head = cls(objective, weight, tilt, gradient.norm_bound)
+        head.form_matrices(features)
         return head
 
     @classmethod
-    def of(cls, objective: Objective, state: RemovalState) -> "RemovableHead":
-        """Of a state whose matrices were formed over its records, as training and ``settle``
-        leave them.
+    def from_state(cls, objective: Objective, state: RemovalState) -> "RemovableHead":
+        """Return the head of a state.
+
+        The state's matrices were formed over its records, as training and ``form_matrices`` do.
         """
         head = cls(objective, state.weight, state.tilt, state.residual)
-        head._hold(state.reference, state.hessian, state.gram, state.norm, state.count)
+        head._set_matrices(state.reference, state.hessian, state.gram, state.norm, state.count)
         return head
 
     def state(self, before: RemovalState, served: np.ndarray, allowed: float) -> RemovalState:
-        """What later removals start from, once the head is settled.
+        """Return what later removals start from, after ``form_matrices``.
 
         Args:
-            before: as it was; how many were removed goes on from there.
-            served: [J, d], the weights that answer from now on.
+            before: the state before the removal, whose number of removed records is continued.
+            served: [J, d], the weights that answer queries from now on.
             allowed: public bound on the residual.
 
         Raises:
-            UnsoundError: the residual is above it.
+            UnsoundError: the residual exceeds ``allowed``.
         """
         return RemovalState(
             weight=self.weight,
             tilt=self.tilt,
             served=served,
             reference=self.reference,
-            hessian=np.stack([factor.kept.matrix for factor in self.factors]),
+            hessian=np.stack([factor.hessian.matrix for factor in self.factors]),
             gram=self.gram.matrix,
             norm=self.norm,
             residual=self.residual,
@@ -285,138 +312,170 @@ class RemovableHead:
         )
 
     def copy(self) -> "RemovableHead":
-        """Another that is changed by itself: arrays are replaced, never written into."""
+        """Return a copy that can be changed on its own."""
         other = copy.copy(self)
-        other.factors = [replace(factor, kept=replace(factor.kept)) for factor in self.factors]
+        # Arrays are shared, because methods replace them and never write into them.
+        other.factors = [
+            replace(factor, hessian=replace(factor.hessian)) for factor in self.factors
+        ]
         other.gram = replace(self.gram)
         return other
 
     @property
     def distance(self) -> float:
-        """Bound on |w - w*|, all outputs, w* the exact minimiser over the records that are left."""
+        """Bound on |w - w*|, w* the exact minimiser over the records that remain."""
         return self.residual / self.objective.strength * COVER
 
     def remove(
         self, features: np.ndarray, targets: np.ndarray, remaining: np.ndarray | None = None
     ) -> NewtonStep:
-        """Take [m, d] records with [m, J] targets out, all in one step.
+        """Remove records by one Newton step.
 
         Args:
-            remaining: features of all the others: matrices are formed anew over them at the weights
-                of now; None: those that are kept lose the records' part, and nothing else is read.
+            features: [m, d] of the records to remove.
+            targets: [m, J] of these records.
+            remaining: [n - m, d], features of all other records: the matrices are formed anew over
+                them at the current weights. None: the part of the removed records is subtracted
+                from the matrices, and no other record is read.
 
         Raises:
-            ValueError: more records than there are, or another number of others.
-            UnsoundError: as ``formed``; the Hessian is not positive definite in floating point, or
-                a bound is not finite: then the residual is infinite until it is measured.
+            ValueError: more records than there are, or another number of remaining ones.
+            UnsoundError: a removed or remaining record has a norm above 1; the Hessian is not
+                positive definite in floating point; or a bound is not finite. The residual is then
+                infinite until it is measured.
         """
-        left = self.count - len(features)
-        if left < 0 or (remaining is not None and len(remaining) != left):
+        remaining_count = self.count - len(features)
+        if remaining_count < 0 or (remaining is not None and len(remaining) != remaining_count):
             raise ValueError(
                 f"{len(features)} of {self.count} records cannot be removed while these "
                 "other records stay"
             )
-        x = np.ascontiguousarray(features, dtype=np.float64)
-        check_norms(x)
-        force = self.objective.loss_gradient(self.weight, x, targets)
-        # of the records that are left nothing is known until the end
-        before, self.residual = self.residual, math.inf
+        removed = np.ascontiguousarray(features, dtype=np.float64)
+        check_norms(removed)
+        force = self.objective.loss_gradient(self.weight, removed, targets)
+        before = self.residual
+        # Nothing is known of the remaining records until the step has been taken.
+        self.residual = math.inf
         if remaining is None:
-            self._downdate(x)
+            self._downdate(removed)
         else:
-            self.settle(remaining)
+            self.form_matrices(remaining)
         return self._step(force, before)
 
     def polish(self, features: np.ndarray, targets: np.ndarray, goal: float = 0.0) -> bool:
-        """Measure the residual, and take Newton steps from the full gradient, with the matrices at
-        hand, while needed.
+        """Measure the residual, and reduce it by Newton steps with the matrices at hand.
 
         Args:
-            features, targets: all the records that are left.
-            goal: what the residual may be; 0: as little as rounding lets be known.
+            features: [n, d] of all records that remain.
+            targets: [n, J] of these records.
+            goal: the residual to reach; 0: the least that rounding lets be known.
 
         Returns:
-            Whether it got there; else the steps ceased to help before.
+            True if the goal was reached; False if the steps ceased to help before.
 
         Raises:
-            ValueError: another number of records.
+            ValueError: another number of records than remain.
         """
         if len(features) != self.count:
             raise ValueError(f"{len(features)} records were given, but {self.count} are left")
-        self.residual, best = math.inf, self.weight
-        for _ in range(PASSES):
+        self.residual = math.inf
+        best_weight = self.weight
+        for _ in range(MAX_POLISHING_STEPS):
             gradient = self.objective.gradient(self.weight, features, targets, self.tilt)
-            helped = gradient.norm_bound <= self.residual / 2
+            was_halved = gradient.norm_bound <= self.residual / 2
             if gradient.norm_bound < self.residual:
-                self.residual, best = gradient.norm_bound, self.weight
-            if not helped or self.residual <= max(goal, 2 * gradient.error):
+                self.residual = gradient.norm_bound
+                best_weight = self.weight
+            is_reached = self.residual <= max(goal, 2 * gradient.error)
+            if is_reached or not was_halved:
                 break
-            self.weight = self._moved(-gradient.value)[0]
-        self.weight = best
-        return self.residual <= max(goal, 2 * gradient.error)
+            self.weight, _ = self._newton_move(-gradient.value)
+        self.weight = best_weight
+        return is_reached
 
     def refresh(self, features: np.ndarray, targets: np.ndarray, goal: float = 0.0) -> None:
-        """Newton's method: matrices formed anew at the weights of now, then polished, until that no
-        longer helps.
+        """Minimise by Newton's method: form the matrices and ``polish``, until that ceases to help.
 
-        Args: as for ``polish``, over any records: they are those that count from now on.
+        Args:
+            features: [n, d] of any records, which are the head's records from now on.
+            targets: [n, J] of these records.
+            goal: as for ``polish``.
         """
         before = math.inf
-        for _ in range(REFRESHES):
-            self.settle(features)
+        for _ in range(MAX_REFRESHES):
+            self.form_matrices(features)
             if self.polish(features, targets, goal) or not self.residual < before / 2:
                 break
             before = self.residual
 
-    def settle(self, features: np.ndarray) -> None:
-        """Form the matrices anew over these records, at the weights of now: nothing of earlier
-        weights is kept.
+    def form_matrices(self, features: np.ndarray) -> None:
+        """Form the matrices anew over records [n, d], at the current weights.
+
+        Afterwards nothing in the head depends on earlier weights or on removed records, apart from
+        the weights themselves and the residual.
+
+        Raises:
+            UnsoundError: a record of norm above 1, rounding included.
         """
         check_norms(features)
-        products = gram(features)
-        norm = spectral_norm(products, len(features))
-        self._hold(
-            self.weight,
-            self.objective.hessian(self.weight, features),
-            products,
-            norm,
-            len(features),
-        )
+        count = len(features)
+        gram_matrix = gram(features)
+        norm = spectral_norm(gram_matrix, count)
+        hessian = self.objective.hessian(self.weight, features)
+        self._set_matrices(self.weight, hessian, gram_matrix, norm, count)
 
-    def _hold(
+    def _set_matrices(
         self,
         reference: np.ndarray,
         hessian: np.ndarray,
-        products: np.ndarray,
+        gram_matrix: np.ndarray,
         norm: float,
         count: int,
     ) -> None:
-        """Matrices as they were formed over ``count`` records; ``norm``: bound on |X|_2 of the
-        features as computed.
+        """Set matrices that were formed over ``count`` records.
+
+        Args:
+            reference: [J, d] the weights at which the Hessian was taken.
+            hessian: [J or 1, d, d].
+            gram_matrix: [d, d].
+            norm: bound on the spectral norm of the features as computed.
+            count: the number of records.
         """
-        off = self.objective.hessian_rounding(reference, count)
-        self.reference, self.count = reference, count
-        self.factors = [Factor(BoundedMatrix.of(matrix, off)) for matrix in hessian]
-        self.gram = BoundedMatrix.of(products, gram_rounding(count))
+        hessian_error = self.objective.hessian_rounding(reference, count)
+        self.reference = reference
+        self.count = count
+        self.factors = [
+            Factor(BoundedMatrix.from_matrix(matrix, hessian_error)) for matrix in hessian
+        ]
+        self.gram = BoundedMatrix.from_matrix(gram_matrix, gram_rounding(count))
         self.norm = norm * COVER
 
-    def _downdate(self, x: np.ndarray) -> None:
-        """Take the records' part out of the matrices that are kept."""
-        problem, count = self.objective, len(x)
-        off = problem.hessian_rounding(self.reference, count)
-        roots = np.sqrt(problem.curvatures(chunked_logits(x, self.reference)))
+    def _downdate(self, features: np.ndarray) -> None:
+        """Subtract the part of removed records [m, d] from the matrices."""
+        count = len(features)
+        hessian_error = self.objective.hessian_rounding(self.reference, count)
+        curvatures = self.objective.curvatures(chunked_logits(features, self.reference))
+        roots = np.sqrt(curvatures)
         for output, factor in enumerate(self.factors):
-            factor.remove(roots[:, output : output + 1] * x, off)
-        self.gram.remove(x, gram_rounding(count))
+            scaled_rows = roots[:, output : output + 1] * features
+            factor.remove(scaled_rows, hessian_error)
+        self.gram.remove(features, gram_rounding(count))
         self.count -= count
 
     def _step(self, force: ComputedGradient, before: float) -> NewtonStep:
-        """Move by v, H0 v = force as nearly as it is solved, from a residual of at most
-        ``before``.
+        """Move by v, where H0 v = force nearly, and bound the residual that this leaves.
+
+        Args:
+            force: the gradients of the removed records' losses at the current weights.
+            before: bound on the residual before the step.
+
+        Raises:
+            UnsoundError: the bound is not finite.
         """
-        moved, parts = self._moved(force.value)
+        moved, bounds = self._newton_move(force.value)
+        # The bounds of the outputs add in squares.
         solved, curved, fresh, length = (
-            float(size) * COVER for size in np.linalg.norm(parts, axis=1)
+            float(size) * COVER for size in np.linalg.norm(bounds, axis=1)
         )
         # Lemma 7 of docs/proofs/removal.md; residuals of removals in a row add:
         # Lemma 13 of docs/proofs/removal.md
@@ -425,84 +484,101 @@ class RemovableHead:
             raise UnsoundError(
                 "a bound on the residual is not finite, so nothing was removed: train again"
             )
-        self.weight, self.residual = moved, after
+        self.weight = moved
+        self.residual = after
         return NewtonStep(before, after, solved + force.error, curved, fresh, length)
 
-    def _moved(self, force: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(w + v, [4, J] what ``NewtonStep`` adds up: solved, curved, fresh and moved of each
-        output).
+    def _newton_move(self, force: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weights after a Newton step, and bounds on its parts.
+
+        Args:
+            force: [J, d], the right-hand side of H0 v = force.
+
+        Returns:
+            w + v [J, d], and [4, J] the attributes ``solve_error``, ``curvature_error``,
+            ``fresh_curvature_error`` and ``length`` of ``NewtonStep`` for each output.
         """
-        parts, moved = np.zeros((4, len(force))), np.array(self.weight)
+        bounds = np.zeros((4, len(force)))
+        moved = np.array(self.weight)
         # Lemma 8 of docs/proofs/removal.md
         lever = self.objective.curvature_lipschitz / 2 * self.norm
-        steepest = self.objective.smoothness * self.norm**2 + self.objective.strength
-        for output, wanted in enumerate(force):
-            step, left = self.factors[output if len(self.factors) > 1 else 0].solve(wanted)
+        largest_curvature = self.objective.smoothness * self.norm**2 + self.objective.strength
+        for output, output_force in enumerate(force):
+            factor = self.factors[output if len(self.factors) > 1 else 0]
+            step, solve_error = factor.solve(output_force)
             moved[output] += step
-            away = _length(self.weight[output] - self.reference[output]) + _length(
-                moved[output] - self.reference[output]
-            )
+            length = _length(step)
+            moved_length = _length(moved[output])
             # w + v is that far from its rounding: Lemma 11 of docs/proofs/removal.md
-            away += UNIT * _length(moved[output])
-            sway, length = (
-                lever * min(self.gram.length(step), self.norm * _length(step)),
-                _length(step),
-            )
-            parts[:, output] = (
-                left + steepest * UNIT * _length(moved[output]),
-                sway * away,
-                sway * length,
-                length,
-            )
-        return moved, parts
+            rounding = UNIT * moved_length
+            drift_before = _length(self.weight[output] - self.reference[output])
+            drift_after = _length(moved[output] - self.reference[output])
+            drift = drift_before + drift_after + rounding
+            # |X v|, by the smaller of two bounds
+            image_length = min(self.gram.bound_norm(step), self.norm * length)
+            curvature_error = lever * image_length * drift
+            fresh_curvature_error = lever * image_length * length
+            solve_error += largest_curvature * UNIT * moved_length
+            bounds[:, output] = (solve_error, curvature_error, fresh_curvature_error, length)
+        return moved, bounds
 
 
-def brought_within(
-    head: RemovableHead, features: np.ndarray, targets: np.ndarray, allowance: float
+def reduce_residual(
+    head: RemovableHead, features: np.ndarray, targets: np.ndarray, allowed: float
 ) -> tuple[str, ...]:
-    """Bring the residual down to an allowance, by no more than it takes.
+    """Reduce a head's residual to what is allowed, by the cheapest methods that suffice.
 
     Args:
         head: changed in place.
-        features, targets: all the records that are left.
+        features: [n, d] of all records that remain.
+        targets: [n, J] of these records.
+        allowed: the largest residual that is allowed.
 
     Returns:
-        What was done: nothing, polish, refresh, or both. The residual may still be above: then only
-        training anew, with noise anew, is left.
+        The methods that were used: none, polish, refresh, or both. The residual may still exceed
+        what is allowed; then nothing but training anew, with new noise, helps.
     """
-    done = []
-    for name, measure in (("polish", head.polish), ("refresh", head.refresh)):
-        if head.residual > allowance:
-            measure(features, targets, allowance / LITTLE)
-            done.append(name)
-    return tuple(done)
+    methods = []
+    for name, reduce in (("polish", head.polish), ("refresh", head.refresh)):
+        if head.residual > allowed:
+            reduce(features, targets, allowed / GOAL_DIVISOR)
+            methods.append(name)
+    return tuple(methods)
 
 
 def worst_case(
-    gamma: float, removed: int, left: int, strength: float, reach: float = 1.0, outputs: int = 1
+    curvature_lipschitz: float,
+    removed: int,
+    remaining: int,
+    strength: float,
+    derivative_bound: float = 1.0,
+    outputs: int = 1,
 ) -> float:
-    """What a step adds at most, whatever the data, at w = w0 and rounding aside: gamma sqrt(J) n'
-    (m C / strength)^2.
+    """Return the most that a step at w = w0 adds to the residual on any data, without rounding.
 
-    Each output is a problem of its own with as much as that of one, and they add in squares.
-
-    That of 003 (theorems 1 and 4) is 4 times as large: its regulariser changes with the number of
-    records, which doubles the force; and its gamma is 1/4.
+    It is gamma sqrt(J) n' (m C / s)^2, because outputs are separate problems whose errors add in
+    squares. The bound of 003 (theorems 1 and 4) is 4 times as large: its regulariser depends on the
+    number of records, which doubles the force; and its gamma is 1/4.
 
     Args:
-        removed, left: m and n'.
-        reach: C, a bound on a loss's slope.
+        curvature_lipschitz: gamma, the Lipschitz constant of the loss's second derivative.
+        removed: m, the number of removed records.
+        remaining: n', the number of records that remain.
+        strength: s.
+        derivative_bound: C, a bound on the loss's first derivative.
         outputs: J.
     """
     # Lemma 12 of docs/proofs/removal.md
-    return gamma * math.sqrt(outputs) * left * (removed * reach / strength) ** 2
+    distance = removed * derivative_bound / strength
+    return curvature_lipschitz * math.sqrt(outputs) * remaining * distance**2
 
 
 def _length(vector: np.ndarray) -> float:
+    """Return an upper bound on the l2 norm of a vector [d]."""
     return float(np.linalg.norm(vector)) * COVER
 
 
-STATES = 10  # for which what several states tell together is said
+STATES = 10  # served states for which it is said how close they are all together
 DEPENDENT = not_held("residual_depends_on_noise")
 FLOATING = not_held("noise_in_floating_point")
 EXACT_NOISE = proved("noise_exact")
@@ -510,65 +586,97 @@ DRAWN_ANEW = proved("noise_drawn_anew")
 SIMULATION = not_held("noise_from_recorded_seed")
 
 
-def together(eps: float, delta: float, states: int) -> float:
-    """The eps, rounded up, at which so many served states of one (eps, delta) each are close at
-    the same delta.
+def joint_epsilon(eps: float, delta: float, states: int) -> float:
+    """Return the eps, rounded up, at which several served states together are (eps, delta)-close.
+
+    Args:
+        eps: that of each state.
+        delta: that of each state, and of all together.
+        states: the number of served states.
     """
     # Lemma 3 of docs/proofs/masking.md
     return gaussian_epsilon(math.sqrt(states) * gaussian_mu(eps, delta), delta)
 
 
-def promise(config: RemovalConfig, residual: float, strength: float) -> Promise:
-    """What holds of a state after a removal.
+def promise_after_removal(config: RemovalConfig, residual: float, strength: float) -> Promise:
+    """Return what holds of a state after a removal by Newton steps.
 
     Args:
-        config: how it was trained.
-        residual: bound on the gradient that is left, within the budget.
-        strength: of the objective.
+        config: the settings that the head was trained with.
+        residual: bound on the norm of the gradient, within the removal budget.
+        strength: the strength of the objective.
     """
+    distance = next_up(residual / strength)
+    near_minimiser = proved(
+        "near_minimiser_before_noise", distance=distance, gradient=residual, strength=strength
+    )
     # Lemma 4 of docs/proofs/masking.md
     within = next_up((residual + config.tolerance) / strength * COVER)
-    left = {"distance": next_up(residual / strength), "gradient": residual, "strength": strength}
-    distance = proved("near_minimiser_before_noise", **left)
     if config.masking == "none":
-        retrained_within = next_up(config.tolerance / strength)
-        near = {"distance": next_up(residual / strength), "retrained": retrained_within}
-        terms = (Remark("near_retrained", {"within": within}), Remark("near_minimiser", near))
-        return Promise("newton", True, 0.0, 0.0, True, terms, (distance,), within)
-    seeded = () if config.seed is None else (SIMULATION,)
-    if config.masking == "loss":
-        facts: tuple[Fact, ...] = (distance, DEPENDENT, FLOATING, *seeded)
-        eps, lead, rest = config.eps, "close_as_published", _OF_LOSS
-    else:
-        # Lemma 2 of docs/proofs/masking.md
-        mu = within / config.sigma * COVER
-        # the least eps at which N(0, 1) and N(mu, 1) are close, or the settings'
-        eps = (
-            0.0
-            if gaussian_delta(0.0, mu) <= config.delta
-            else min(config.eps, gaussian_epsilon(mu, config.delta))
+        retrained_distance = next_up(config.tolerance / strength)
+        terms = (
+            Remark("near_retrained", {"within": within}),
+            Remark("near_minimiser", {"distance": distance, "retrained": retrained_distance}),
         )
+        return Promise(
+            method="newton",
+            exact=True,
+            eps=0.0,
+            delta=0.0,
+            adaptive=True,
+            terms=terms,
+            assumptions=(near_minimiser,),
+            within=within,
+        )
+    is_simulated = config.seed is not None
+    if config.masking == "loss":
+        eps = config.eps
+        close_code = "close_as_published"
+        other_terms = _TERMS_OF_LOSS_NOISE
+        facts: tuple[Fact, ...] = (near_minimiser, DEPENDENT, FLOATING)
+        if is_simulated:
+            facts = (*facts, SIMULATION)
+    else:
+        eps = _output_noise_epsilon(config, within)
+        close_code = "close_without_seed" if is_simulated else "close"
+        other_terms = _output_noise_terms(config)
         retrained = proved("retraining_near_minimiser", distance=config.tolerance / strength)
-        facts = (distance, retrained, *(seeded or (DRAWN_ANEW, EXACT_NOISE)))
-        lead, rest = "close_without_seed" if seeded else "close", _of_output(config)
-    close = Remark(lead, {"eps": eps, "delta": config.delta})
+        noise_facts = (SIMULATION,) if is_simulated else (DRAWN_ANEW, EXACT_NOISE)
+        facts = (near_minimiser, retrained, *noise_facts)
+    close = Remark(close_code, {"eps": eps, "delta": config.delta})
     return Promise(
-        "newton", False, eps, config.delta, config.masking == "output", (close, *rest), facts
+        method="newton",
+        exact=False,
+        eps=eps,
+        delta=config.delta,
+        adaptive=config.masking == "output",
+        terms=(close, *other_terms),
+        assumptions=facts,
     )
 
 
-_OF_LOSS: tuple[Remark, ...] = (Remark("proof_has_gap"), Remark("noise_of_training"))
+def _output_noise_epsilon(config: RemovalConfig, within: float) -> float:
+    """Return the least eps at which noise on the served weights hides a distance of ``within``.
+
+    It is 0 where delta alone suffices, and never above the eps of the settings.
+    """
+    # Lemma 2 of docs/proofs/masking.md
+    mu = within / config.sigma * COVER
+    if gaussian_delta(0.0, mu) <= config.delta:
+        return 0.0
+    return min(config.eps, gaussian_epsilon(mu, config.delta))
 
 
-def _of_output(config: RemovalConfig) -> tuple[Remark, ...]:
-    together_values = {
-        "states": STATES,
-        "eps": together(config.eps, config.delta, STATES),
-        "delta": config.delta,
-    }
+_TERMS_OF_LOSS_NOISE: tuple[Remark, ...] = (Remark("proof_has_gap"), Remark("noise_of_training"))
+
+
+def _output_noise_terms(config: RemovalConfig) -> tuple[Remark, ...]:
+    """Return what else is promised where the noise is on the served weights."""
+    eps_of_states = joint_epsilon(config.eps, config.delta, STATES)
+    states_together = {"states": STATES, "eps": eps_of_states, "delta": config.delta}
     return (
         Remark("noise_after_request"),
         Remark("at_most", {"eps": config.eps, "delta": config.delta}),
-        Remark("states_together", together_values),
+        Remark("states_together", states_together),
         Remark("weights_before_noise"),
     )

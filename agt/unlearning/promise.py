@@ -1,4 +1,4 @@
-"""What a way of removing records guarantees, in values that a report and an auditor read alike
+"""What a removal of records guarantees and has done, as values that are stored, shown and verified
 (method.md section 7).
 """
 
@@ -22,21 +22,23 @@ class Promise:
     """How the model after a removal compares with one that never saw the removed records.
 
     Attributes:
-        method: that gave it.
-        exact: True: the very model (or, of ``certificate``, the very answers) that training without
-            them gives, or one ``within`` a distance of it; False: its distribution is within (eps,
-            delta) of that, in both directions.
-        eps, delta: 0 where exact.
-        adaptive: whether it holds for requests that were chosen after seeing what the model gave
-            out; False: for requests chosen without looking (oblivious ones) alone.
-        terms: what is promised and to whom, for a stranger; the first says it all in one line.
-        assumptions: what it rests on, each proved, declared or not held. One that is not held is
-            said in every account.
-        within: where exact up to a distance: bound on it, l2 over all weights that are served;
-            None: bit for bit.
+        method: the name of the removal method.
+        exact: True: the model is the one that training without the records gives (of method
+            ``certificate``: its answers are), or ``within`` a distance of it. False: its
+            distribution is (eps, delta)-close to that of such a training, in both directions.
+        eps: 0 where exact.
+        delta: 0 where exact.
+        adaptive: True: it holds for requests that were chosen after seeing what the model gave
+            out. False: it holds only for oblivious requests, chosen without looking.
+        terms: what is promised and to whom; the first is a summary of one line.
+        assumptions: the facts that the promise needs, each proved, declared or not held. One that
+            is not held is shown in every account of the removal.
+        within: bound on the l2 distance over all served weights, where the model is exact up to a
+            distance; None: it is exact bit for bit.
 
     Raises:
-        ConfigError: a budget or a distance that is none, or no terms.
+        ConfigError: a distance of what is not exact, or a budget of what is; a number is out of
+            range; or there are no terms.
     """
 
     method: MethodName
@@ -60,43 +62,45 @@ class Promise:
 
     @property
     def proved(self) -> bool:
-        """Whether nothing that it rests on is known not to hold; else its numbers are as
-        published, and no guarantee.
+        """Whether no assumption is known to fail.
+
+        If False, eps and delta are as published, and guarantee nothing.
         """
         return all(fact.standing is not Standing.VOID for fact in self.assumptions)
 
     @property
     def requests(self) -> Requests:
-        """For which requests it holds, after Gupta et al. (2021).
+        """For which sequences of requests the promise holds, after Gupta et al. (2021).
 
-        Of exact methods with a seed and keys that are fixed, the model after any sequence of
-        requests is a function F(D', keys) of the records D' that are left, bit for bit, whoever
-        chose the sequence. What a sequence that was chosen after looking can spoil is a statement
-        about distributions: D' may then depend on the keys, through earlier answers or because the
-        keys are known, so F(D', keys) is not distributed as F(D', fresh keys). Keys drawn after the
-        requests came mend that; so does noise drawn then, over a distance that is bounded for every
-        D'. Certificates and least squares know no keys.
+        * ``adaptive``: any sequence. Keys or noise were drawn after the last request, or the method
+          draws none.
+        * ``adaptive for fixed keys``: any sequence, given the seed and the keys. The model is then
+          a function of the remaining records and the keys, bit for bit, whoever chose the requests.
+          But requests that depend on the keys make its distribution another one than with fresh
+          keys.
+        * ``oblivious``: sequences that were chosen without looking at what the model gave out.
         """
-        return (
-            "adaptive"
-            if self.adaptive
-            else "adaptive for fixed keys"
-            if self.exact
-            else "oblivious"
-        )
+        if self.adaptive:
+            return "adaptive"
+        if self.exact:
+            return "adaptive for fixed keys"
+        return "oblivious"
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The terms, as a reader sees them."""
+        """The terms as text, one sentence each."""
         return sentences(self.terms)
 
 
 @schema
 class RemovalBudget:
-    """The removal budget of a model: how much error its noise hides, and how much there is.
+    """The removal budget of a model: the error that its noise hides, and the error there is.
+
+    Errors are norms of the gradient that removals and the optimiser left (the residual).
 
     Attributes:
-        spent, total: bounds on the norm of the gradient that removals and the optimiser left.
+        spent: bound on the residual now.
+        total: the largest residual that the noise hides.
     """
 
     spent: NonNegative
@@ -105,16 +109,17 @@ class RemovalBudget:
 
 @schema
 class Removal:
-    """One removal that was carried out.
+    """What one removal did, and what it promises.
 
     Attributes:
-        promise: what holds of the new state.
+        promise: what holds of the model after the removal.
         records: how many records were removed.
-        seconds: wall time of the method alone; data that was read and reports not counted.
-        facts: flat numbers for metrics.json and the account: members trained again, bounds, noise.
-        steps: what was done, one after the other.
-        budget: what is left for later removals; None: of methods that belong to no kind of
-            certificate. A kind's own method always has one (``CertificateKind.removal_bounds``).
+        seconds: wall time of the method alone, without reading data and writing reports.
+        facts: values by name for metrics.json and the account, such as the number of members that
+            were trained again, bounds, or the noise.
+        steps: what was done, in order.
+        budget: the removal budget afterwards, which a certificate kind's own method always has
+            (``CertificateKind.removal_bounds``); None: the method is of no kind of certificate.
     """
 
     promise: Promise
@@ -126,70 +131,73 @@ class Removal:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What was done, as a reader sees it."""
+        """The steps as text, one sentence each."""
         return sentences(self.steps)
 
     @property
     def plain(self) -> dict[str, Any]:
-        """JSON values of all but the promise: what a log keeps beside that."""
+        """JSON values of all fields but the promise, which a log stores on its own."""
         return {name: value for name, value in plain_of(self).items() if name != "promise"}
 
 
 def read_promise(promise: Mapping[str, Any]) -> Promise:
-    """Read the JSON values of a promise, in this version's form or that of earlier versions.
+    """Return the promise of JSON values, in the form of this version or of an earlier one.
 
     Raises:
-        ConfigError, KeyError, TypeError: it is none.
+        ConfigError, KeyError, TypeError, ValueError: the values are no promise.
     """
     return validate(Promise, promise_with_codes(promise), "promise")
 
 
 def read_removal(promise: Mapping[str, Any], plain: Mapping[str, Any]) -> Removal:
-    """Read what a request log keeps of a removal, in this version's form or that of earlier ones.
+    """Return the removal that a request log stores, in the form of this version or an earlier one.
 
     Args:
         promise: JSON values of the promise.
-        plain: those of the rest (``Removal.plain``).
+        plain: JSON values of the other fields (``Removal.plain``).
 
     Raises:
-        ConfigError, KeyError, TypeError: they are none.
+        ConfigError, KeyError, TypeError, ValueError: the values are no removal.
     """
     node = removal_with_codes(plain)
-    return validate(Removal, {**node, "promise": plain_of(read_promise(promise))}, "removal")
+    node["promise"] = plain_of(read_promise(promise))
+    return validate(Removal, node, "removal")
 
 
 def promise_with_codes(promise: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON values of a promise in this version's form.
+    """Return the JSON values of a promise in the form of this version.
 
     Args:
-        promise: of earlier versions with ``words``, or with facts as text.
+        promise: JSON values. Those of earlier versions have text in ``words`` instead of ``terms``,
+            or assumptions with a text ``why`` instead of a code.
 
     Raises:
-        KeyError, TypeError, ValueError: it is in no such form.
+        KeyError, TypeError, ValueError: the values are in no such form.
     """
     node = dict(promise)
     if "words" in node:
         node["terms"] = [in_words(text) for text in node.pop("words")]
     facts = node.pop("assumptions", ())
-    return {**node, "assumptions": [with_code(fact) if "why" in fact else fact for fact in facts]}
+    node["assumptions"] = [with_code(fact) if "why" in fact else fact for fact in facts]
+    return node
 
 
 def removal_with_codes(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a removal, without its promise, in this version's form.
+    """Return the JSON values of a removal, without its promise, in the form of this version.
 
     Args:
-        plain: of earlier versions with text in ``steps``; or with ``words``, and the budget as
-            ``allowance``, whose unit was a sentence.
+        plain: JSON values (``Removal.plain``). Those of earlier versions have text in ``steps``; or
+            text in ``words`` instead, and the budget as ``allowance``, with a sentence as its unit.
 
     Raises:
-        KeyError, TypeError, ValueError: it is in no such form.
+        KeyError, TypeError, ValueError: the values are in no such form.
     """
     node = dict(plain)
     if "words" not in node:
-        return {**node, "steps": [with_fact(step) for step in node["steps"]]}
-    steps = [in_words(text) for text in node.pop("words")]
+        node["steps"] = [with_fact(step) for step in node["steps"]]
+        return node
+    node["steps"] = [in_words(text) for text in node.pop("words")]
     budget = node.pop("allowance", None)
     if budget is not None:
-        budget = {name: value for name, value in budget.items() if name != "unit"}
-        node["budget"] = budget
-    return {**node, "steps": steps}
+        node["budget"] = {name: value for name, value in budget.items() if name != "unit"}
+    return node

@@ -1,9 +1,8 @@
 """Sharded, isolated, aggregated training (SISA of Bourtoule et al. 2021, without its slices).
 
-After a removal only the members of an ensemble whose shard changed are trained again
-(``retrain_affected``). Until then a query may still be answered, where certificates say that the
-vote stands (``answerable``). ``gaps`` says which conditions an earlier certificate lacks for that.
-Proofs: docs/proofs/sisa.md.
+After a removal, ``retrain_affected`` trains again only the members of an ensemble whose shard
+changed. Until then ``answerable`` says for which queries the vote is certain all the same, and
+``gaps`` says why the certificates of a run do not cover removals. Proofs: docs/proofs/sisa.md.
 """
 
 from collections.abc import Collection, Sequence
@@ -34,8 +33,8 @@ class Retrained:
     """An ensemble of which some members were trained again.
 
     Attributes:
-        model: on the data as they are now.
-        trained: the members that were trained again; the others were kept.
+        model: the ensemble on the records that remain.
+        trained: the members that were trained again, in ascending order.
     """
 
     model: EnsembleModel
@@ -43,69 +42,85 @@ class Retrained:
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """What else bits depend on and is not the same for all members, in words."""
-        made = [shard.made for shard in self.model.shards]
-        keys = sorted({key for node in made for key in node})
-        return tuple(key for key in keys if any(node.get(key) != made[0].get(key) for node in made))
+        """The names of what bits depend on, records and settings aside, that differ by member."""
+        environments = [shard.environment for shard in self.model.shards]
+        first = environments[0]
+        changed = set()
+        for environment in environments:
+            names = {*first, *environment}
+            changed |= {name for name in names if environment.get(name) != first.get(name)}
+        return tuple(sorted(changed))
 
     @property
     def steps(self) -> int:
-        """Steps of one member's training: of SGD, or what a minimiser would list."""
+        """The number of steps in one member's batch plan; a minimiser takes other steps."""
         return self.model.plan.steps
 
 
 def retrain_affected(
-    problem: Problem, shelf: FileReader, on_progress: OnProgress = lambda progress: None
+    problem: Problem, reader: FileReader, on_progress: OnProgress = lambda progress: None
 ) -> Retrained:
-    """The ensemble that a shelf holds, on the records that remain.
+    """Train again the members of a stored ensemble whose shards lost records.
 
-    It has the bits of an ensemble trained anew, if all else that bits depend on is the same
-    (Lemma 1 of docs/proofs/sisa.md).
+    Formal guarantees
+        * The result has the bits of an ensemble that is trained anew, if all else that bits depend
+          on is the same, which ``Retrained.changed`` tells (Lemma 1 of docs/proofs/sisa.md).
 
     Args:
-        problem: the data as they are now, and the settings that the ensemble was trained with.
-        shelf: where it lies, with its shards (``EnsembleModel.save_shards``).
+        problem: the records that remain, and the settings that the ensemble was trained with.
+        reader: the folder of the ensemble, with what ``EnsembleModel.save_shards`` writes.
         on_progress: called after every member that was trained.
 
     Raises:
-        CheckError: it is no ensemble, or its members depend on more than their shards.
+        CheckError: the run is no ensemble, or its members depend on more than their shards.
         ConfigError: a file is missing or not what was written.
     """
-    ensemble = problem.settings.ensemble
     if not problem.settings.ensembled:
         raise CheckError(
             "method=sisa: the run is a single model that was trained on all records "
             f"(ensemble.members=1): {INSTEAD}"
         )
+    ensemble = problem.settings.ensemble
+    indices = range(ensemble.members)
+    shard_records = _read_shard_records(reader, indices)
+    remaining = member_records(problem.dataset.train, ensemble)
+    affected = []
+    unaffected = []
+    for index in indices:
+        if fingerprint(remaining[index]) == shard_records[index].digest:
+            unaffected.append(index)
+        else:
+            affected.append(index)
+    members = dict(zip(unaffected, load_members(problem, reader, unaffected), strict=True))
+    for index, member in members.items():
+        _check_features(member, problem.dataset.bare.with_shard(remaining[index], None))
+    trained = fit_members(problem, affected, on_progress)
+    for index, (member, shard_record) in zip(affected, trained, strict=True):
+        members[index] = member
+        shard_records[index] = shard_record
+    member_models = tuple(members[index] for index in indices)
+    return Retrained(EnsembleModel(problem, member_models, tuple(shard_records)), tuple(affected))
+
+
+def _read_shard_records(reader: FileReader, indices: Sequence[int]) -> list[ShardRecord]:
+    """Read what each member of an ensemble was trained on.
+
+    Raises:
+        CheckError: a file is missing or not what was written.
+    """
     try:
-        kept = [
-            ShardRecord.read(shelf.part(member_folder(index))) for index in range(ensemble.members)
-        ]
+        return [ShardRecord.read(reader.part(member_folder(index))) for index in indices]
     except ConfigError as error:
         raise CheckError(
             "method=sisa: the run does not record what each member was trained on "
             f"({error}): {INSTEAD}"
         ) from None
-    dealt = member_records(problem.dataset.train, ensemble)
-    touched = tuple(i for i, records in enumerate(dealt) if fingerprint(records) != kept[i].digest)
-    whole = [index for index in range(ensemble.members) if index not in touched]
-    members = dict(zip(whole, load_members(problem, shelf, whole), strict=True))
-    for index, member in members.items():
-        _check_features(member, problem.dataset.bare.with_shard(dealt[index], None))
-    shards = dict(enumerate(kept))
-    fitted = fit_members(problem, touched, on_progress)
-    for index, (member, shard) in zip(touched, fitted, strict=True):
-        members[index], shards[index] = member, shard
-    order = range(ensemble.members)
-    return Retrained(
-        EnsembleModel(problem, tuple(members[i] for i in order), tuple(shards[i] for i in order)),
-        touched,
-    )
 
 
 def _check_features(member: Model, shard: Dataset) -> None:
-    """Refuse public features that are others now: a fresh member would have those of the public
-    rows as they are now.
+    """Raise CheckError if a member's public features are not those of the public rows of now.
+
+    A member that is trained now would have these, so that the others would not be as trained anew.
     """
     if not member.has_features_of(shard):
         raise CheckError(
@@ -114,10 +129,8 @@ def _check_features(member: Model, shard: Dataset) -> None:
         )
 
 
-STEPS = (
-    "every step non-expansive",
-    "a record moves one vote",
-)  # condition d's names that containment rests on
+# The names of condition d where an answer's certificate depends on it.
+STEPS = ("every step non-expansive", "a record moves one vote")
 
 
 def gaps(
@@ -126,20 +139,18 @@ def gaps(
     compared: Collection[Fact] = (),
     public: bool = False,
 ) -> list[Remark]:
-    """Why certificates of a run say nothing about removals; empty: they say what they say of any
-    neighbour.
+    """Return the reasons why the certificates of a run do not cover removals; empty: they do.
 
     Args:
+        settings: the settings of the run.
         conditions: a to g, as the run recorded them.
-        compared: facts about constants that were compared since, and need not hold of every dataset
-            (``untouched``).
-        public: whether a record that goes was declared public.
+        compared: facts about constants that were compared with those of the remaining records, so
+            that they need not be proved for every dataset (``untouched``).
+        public: whether one of the removed records was declared public.
     """
-    relation, certificate, reasons = (
-        RELATIONS[settings.relation.name],
-        settings.certificate,
-        list[Remark](),
-    )
+    relation = RELATIONS[settings.relation.name]
+    certificate = settings.certificate
+    reasons = []
     if not certificate.covers_retraining:
         reasons.append(Remark("certificate_given_noise", {"certificate": certificate.name}))
     if settings.noise is not None:
@@ -148,36 +159,47 @@ def gaps(
         reasons.append(Remark("public_not_counted", {"relation": relation.name}))
     if public and certificate.features.public == "train":
         reasons.append(Remark("public_features"))
-    apart = {settings.choices, *compared}
-    missing = [fact for fact in needed(conditions) if not fact.held and fact not in apart]
-    return [*reasons, *(Remark("condition_not_held", {"fact": fact}) for fact in missing)]
+    not_required = {settings.choices, *compared}
+    for fact in required_facts(conditions):
+        if not fact.held and fact not in not_required:
+            reasons.append(Remark("condition_not_held", {"fact": fact}))
+    return reasons
 
 
-def needed(conditions: Sequence[Condition]) -> tuple[Fact, ...]:
-    """Every fact of the conditions that an answer which stands rests on."""
+def required_facts(conditions: Sequence[Condition]) -> tuple[Fact, ...]:
+    """Return every fact that must hold for a certified answer to stay after a removal.
+
+    Args:
+        conditions: a to g, as the run recorded them.
+    """
     # Lemma 2 of docs/proofs/sisa.md
-    asked = (c for c in conditions if c.letter in "bce" or c.name in STEPS)
-    return tuple(fact for condition in asked for fact in condition.evidence.facts)
+    facts: list[Fact] = []
+    for condition in conditions:
+        if condition.letter in "bce" or condition.name in STEPS:
+            facts.extend(condition.evidence.facts)
+    return tuple(facts)
 
 
 def answerable(
     distances: np.ndarray, labels: np.ndarray, pending: np.ndarray, classes: int = 2
 ) -> np.ndarray:
-    """[queries] bool: whether the vote's label is certain while requests wait.
+    """Return for which queries the vote's label is certain while removals wait, [n] bool.
 
-    It answers whatever the ensemble's own stable distance allows, and more
-    (Lemma 4 of docs/proofs/sisa.md).
+    Formal guarantees
+        * An answerable query has the label that the ensemble gives it after the removals, whichever
+          units they remove (Lemma 3 of docs/proofs/sisa.md).
+        * A query is answerable wherever the ensemble's own stable distance covers the removals
+          (Lemma 4 of docs/proofs/sisa.md), and in more cases.
 
     Args:
-        distances: [members, queries] stable distances of the members, under a relation that covers
-            removals; zeros: there are no certificates, and a member with a request is offline.
-        labels: [members, queries] the members' labels, 0..classes-1 (``VoteCertificates.members``,
-            ``VoteCertificates.member_distances``).
-        pending: [members] how many units of each member's shard are to be removed.
-        classes: how many there are.
+        distances: [T, n] stable distances of the members, under a relation that covers removals.
+            Zeros: there are no certificates, so a member with a waiting removal is not counted.
+        labels: [T, n] the members' labels, 0..classes-1 (``VoteCertificates.members``).
+        pending: [T] how many units of each member's shard are to be removed.
+        classes: C.
 
     Raises:
-        ConfigError: labels or distances are none (agt/certificates/votes.py).
+        ConfigError: labels or distances do not fit (``count_selected_votes``).
         ValueError: pending is not one count, at least 0, for each member.
     """
     pending = np.asarray(pending)
@@ -189,15 +211,24 @@ def answerable(
     # Lemma 3 of docs/proofs/sisa.md
     known = pending[:, None] <= distances
     counts = count_selected_votes(labels, distances, classes, known)
-    unknown, winner = (~known).sum(axis=0), counts.argmax(axis=0)
+    unknown = (~known).sum(axis=0)
+    winner = counts.argmax(axis=0)
     rivals = np.arange(classes)[:, None]
-    ahead = counts.max(axis=0) - counts >= unknown + (rivals < winner)
-    return (ahead | (rivals == winner)).all(axis=0)
+    # A rival of smaller number wins a tie, so the winner needs one vote more against it.
+    leads = counts.max(axis=0) - counts
+    is_ahead = leads >= unknown + (rivals < winner)
+    is_winner = rivals == winner
+    return (is_ahead | is_winner).all(axis=0)
 
 
 def spread_requests(members: int, requests: int) -> np.ndarray:
-    """[members] the same of somebody who knows the public key and takes the members in turn, one
-    request for each.
+    """Return how many requests each member gets from an adversary who spreads them, [T] int64.
+
+    The adversary knows the public key, and sends one request to each member in turn.
+
+    Args:
+        members: T.
+        requests: the number of requests, each to remove one unit.
     """
     return np.bincount(np.arange(requests) % members, minlength=members)
 
@@ -205,28 +236,36 @@ def spread_requests(members: int, requests: int) -> np.ndarray:
 def availability(
     distances: np.ndarray,
     labels: np.ndarray,
-    home: np.ndarray,
+    shard_of_units: np.ndarray,
     requests: Sequence[int],
     rng: np.random.Generator,
     classes: int = 2,
     draws: int = 100,
 ) -> np.ndarray:
-    """[len(requests)] the mean share of queries that are answered while so many random requests
-    wait.
+    """Estimate the share of queries that are answerable while random requests wait.
 
     Args:
-        distances, labels, classes: as in ``answerable``.
-        home: [units] the member of each unit (``training.ensemble.shards``).
-        requests: how many wait at once, of different units that are chosen uniformly; at most as
-            many as there are.
-        draws: of so many requests each, over which the mean is taken.
+        distances: [T, n], as in ``answerable``.
+        labels: [T, n], as in ``answerable``.
+        shard_of_units: [units] the member of each unit (``training.ensemble.shards``).
+        requests: numbers of waiting requests, each at most the number of units. The requests of a
+            draw are of different units, chosen uniformly.
+        rng: draws the units.
+        classes: C.
+        draws: how often requests are drawn for each number of them.
+
+    Returns:
+        [len(requests)] the mean share over the draws.
     """
+    members = len(labels)
 
-    def share(count: int) -> float:
-        chosen = (rng.choice(home, size=count, replace=False) for _ in range(draws))
-        waiting = (np.bincount(members, minlength=len(labels)) for members in chosen)
-        return float(
-            np.mean([answerable(distances, labels, pending, classes).mean() for pending in waiting])
-        )
+    def share_of_draw(count: int) -> float:
+        shards_of_requests = rng.choice(shard_of_units, size=count, replace=False)
+        pending = np.bincount(shards_of_requests, minlength=members)
+        return float(answerable(distances, labels, pending, classes).mean())
 
-    return np.array([share(count) for count in requests])
+    means = []
+    for count in requests:
+        shares = [share_of_draw(count) for _ in range(draws)]
+        means.append(float(np.mean(shares)))
+    return np.array(means)

@@ -72,7 +72,7 @@ from agt.training.ensemble import shards
 from agt.unlearning.newton import DRAWN_ANEW
 from agt.unlearning.promise import MethodName, Promise, Removal
 from agt.unlearning.sentences import Remark, sentences
-from agt.unlearning.sisa import needed, retrain_affected
+from agt.unlearning.sisa import required_facts, retrain_affected
 from agt_cli.choices import bound, hashes
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
@@ -386,7 +386,7 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     facts = {"pending": job.units, "farthest": model.max_distance}
     apart = {*prepared.loaded.preprocessing.facts, job.settings.choices}
     rests = (
-        *(f for f in needed(conditions_of(job.run)) if f not in apart),
+        *(f for f in required_facts(conditions_of(job.run)) if f not in apart),
         prepared.untouched,
         prepared.choices,
     )

@@ -15,7 +15,7 @@ from agt.certificates.votes import certified_vote
 from agt.errors import UnsoundError
 from agt.facts import declared, not_held
 from agt.training.objective import Objective, gram_rounding
-from agt.unlearning.newton import BoundedMatrix, Factor, RemovableHead, brought_within, worst_case
+from agt.unlearning.newton import BoundedMatrix, Factor, RemovableHead, reduce_residual, worst_case
 from agt.unlearning.sentences import Remark
 from agt.unlearning.sisa import answerable, availability, gaps, spread_requests
 
@@ -67,7 +67,7 @@ def problem(loss, outputs=1, n=400, d=5, seed=0, strength=0.5, sigma=0.3):
     labels[x[:, 0] > 0.3] = 0
     t = objective.targets(labels, max(2, outputs))
     tilt = rng.normal(size=(outputs, d)) * (sigma if loss == "logistic" else 0.0)
-    head = RemovableHead.formed(objective, np.zeros((outputs, d)), tilt, x, t)
+    head = RemovableHead.from_data(objective, np.zeros((outputs, d)), tilt, x, t)
     head.refresh(x, t)
     return SimpleNamespace(objective=objective, x=x, t=t, labels=labels, tilt=tilt, head=head)
 
@@ -105,7 +105,7 @@ def test_the_model_lies_within_the_stated_distance_of_retraining_every_time(loss
         fresh = x if count % 5 == 4 else None
         head.remove(case.x[rows], case.t[rows], fresh)
         if count % 17 == 16:
-            brought_within(head, x, t, 0.01)
+            reduce_residual(head, x, t, 0.01)
         left = size(exact_gradient(case.objective, head.weight, x, t, case.tilt))
         assert left <= head.residual
         away = size(retrained(case.objective, x, t, case.tilt) - head.weight)
@@ -142,8 +142,8 @@ def test_the_bound_is_half_of_the_papers_and_below_the_worst_case():
         * np.linalg.norm(v)
         * np.linalg.norm(case.x[1:] @ v.T)
     )
-    assert paper / 2 <= step.curved <= paper / 2 * 1.001
-    assert step.curved == pytest.approx(step.fresh)
+    assert paper / 2 <= step.curvature_error <= paper / 2 * 1.001
+    assert step.curvature_error == pytest.approx(step.fresh_curvature_error)
     assert step.after - step.before <= worst_case(
         case.objective.curvature_lipschitz, 1, 299, case.objective.strength
     )
@@ -155,7 +155,7 @@ def test_a_copy_is_changed_by_itself():
     case.head.copy().remove(case.x[:3], case.t[:3])
     assert case.head.residual == before.residual
     assert case.head.count == 60
-    assert np.array_equal(case.head.factors[0].kept.matrix, before.factors[0].kept.matrix)
+    assert np.array_equal(case.head.factors[0].hessian.matrix, before.factors[0].hessian.matrix)
     assert np.array_equal(case.head.weight, before.weight)
 
 
@@ -174,7 +174,7 @@ def tight(strength=2.0, n=80):
     t = np.full((n, 1), 0.5)
     t[: n // 4] = 1.0
     t[n // 4 : n // 2] = 0.0
-    head = RemovableHead.formed(objective, np.full((1, 1), f), tilt, x, t)
+    head = RemovableHead.from_data(objective, np.full((1, 1), f), tilt, x, t)
     return SimpleNamespace(objective=objective, x=x, t=t, tilt=tilt, head=head)
 
 
@@ -193,7 +193,7 @@ def test_the_tight_case_is_within_and_close():
 
 def broken_start(case):
     case.head.weight = case.head.weight + 0.01
-    case.head.settle(case.x)
+    case.head.form_matrices(case.x)
     case.head.residual = 0.0
 
 
@@ -205,14 +205,14 @@ def broken_gamma(case):
 
 
 def broken_drift(case):
-    whole = case.head._moved
+    whole = case.head._newton_move
 
     def moved(force):
         weight, parts = whole(force)
         parts[1] = parts[2]  # as if the Hessian were of these weights
         return weight, parts
 
-    case.head._moved = moved
+    case.head._newton_move = moved
 
 
 def broken_downdate(case):
@@ -223,7 +223,7 @@ def broken_downdate(case):
 def broken_factor(case):
     """An inverse that is never refined, and what it leaves is not charged."""
     for factor in case.head.factors:
-        stale = np.linalg.inv(factor.kept.matrix) * 0.9
+        stale = np.linalg.inv(factor.hessian.matrix) * 0.9
         factor.solve = lambda force, stale=stale: (stale @ force, 0.0)
 
 
@@ -244,8 +244,8 @@ def test_a_broken_bound_is_caught(broken):
 def solved_poorly(case, share=0.9):
     """A solver that goes a part of the way, and says how much is left."""
     for factor in case.head.factors:
-        factor.solve = lambda force, kept=factor.kept: (
-            share * np.linalg.solve(kept.matrix, force),
+        factor.solve = lambda force, hessian=factor.hessian: (
+            share * np.linalg.solve(hessian.matrix, force),
             (1 - share) * float(np.linalg.norm(force)) * 1.001,
         )
 
@@ -255,10 +255,10 @@ def test_what_a_step_leaves_unsolved_is_in_the_residual(loss):
     case = problem(loss, n=100)
     solved_poorly(case)
     step = case.head.remove(case.x[:1], case.t[:1])
-    assert step.after >= step.before + step.solved + step.curved
-    assert step.solved > step.before
+    assert step.after >= step.before + step.solve_error + step.curvature_error
+    assert step.solve_error > step.before
     left = size(exact_gradient(case.objective, case.head.weight, case.x[1:], case.t[1:], case.tilt))
-    assert step.curved / 2 < left <= case.head.residual
+    assert step.curvature_error / 2 < left <= case.head.residual
 
 
 def test_a_solver_that_stops_half_way_never_hides_a_gradient():
@@ -271,13 +271,15 @@ def test_a_solver_that_stops_half_way_never_hides_a_gradient():
 def test_a_start_without_the_tilt_is_caught():
     """The residual of an optimiser that forgot b is measured as 0; with b in it, it is |b|."""
     case = tight()
-    forgot = RemovableHead.formed(case.objective, np.zeros((1, 1)), 0 * case.tilt, case.x, case.t)
+    forgot = RemovableHead.from_data(
+        case.objective, np.zeros((1, 1)), 0 * case.tilt, case.x, case.t
+    )
     forgot.refresh(case.x, case.t)
     assert (
         size(exact_gradient(case.objective, forgot.weight, case.x, case.t, case.tilt))
         > 10 * forgot.residual
     )
-    honest = RemovableHead.formed(case.objective, forgot.weight, case.tilt, case.x, case.t)
+    honest = RemovableHead.from_data(case.objective, forgot.weight, case.tilt, case.x, case.t)
     assert honest.residual >= size(
         exact_gradient(case.objective, forgot.weight, case.x, case.t, case.tilt)
     )
@@ -286,7 +288,7 @@ def test_a_start_without_the_tilt_is_caught():
 def test_a_gram_that_lost_too_much_is_caught():
     """|X v| below the truth makes the bound too small."""
     case = tight()
-    case.head.gram = BoundedMatrix.of(case.head.gram.matrix / 100, 0.0)
+    case.head.gram = BoundedMatrix.from_matrix(case.head.gram.matrix / 100, 0.0)
     case.head.norm /= 10
     case.head.remove(case.x[:1], case.t[:1])
     assert truth(case, 1) > case.head.residual
@@ -319,7 +321,7 @@ def test_many_records_at_once_are_summed_as_they_are_charged(broken):
         np.full((n, 1), -1.0),
     )
     tilt = -(n * (row @ weight.T + 1) * row + objective.strength * weight)
-    head = RemovableHead.formed(objective, weight, tilt, x, t)
+    head = RemovableHead.from_data(objective, weight, tilt, x, t)
     if broken:
         head.objective = type("Whole", (Objective,), {"loss_gradient": one_product})(
             "least_squares", 1e6
@@ -337,17 +339,17 @@ def test_a_poor_inverse_is_noticed_and_made_anew():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(50, 8))
     matrix = x.T @ x + np.eye(8)
-    factor = Factor(BoundedMatrix.of(matrix, 0.0), np.eye(8))  # poor
+    factor = Factor(BoundedMatrix.from_matrix(matrix, 0.0), np.eye(8))  # poor
     force = rng.normal(size=8)
     step, bound = factor.solve(force)
-    assert factor.made == 1
+    assert factor.inversions == 1
     assert size(matrix.astype(EXACT) @ step - force) <= bound <= 1e-11
 
 
 def test_many_rows_at_once_are_subtracted_as_they_are_charged():
     """One row a million times: one product over all of them errs by more than is charged."""
     n, value = 1_000_000, 0.999999
-    kept, rows = BoundedMatrix.of(np.full((1, 1), float(n)), 0.0), np.full((n, 1), value)
+    kept, rows = BoundedMatrix.from_matrix(np.full((1, 1), float(n)), 0.0), np.full((n, 1), value)
     kept.remove(rows, gram_rounding(n))
     true = n * EXACT(value) ** 2
     assert size(n - true - kept.matrix) <= kept.error < size(true - np.cumsum(rows * rows)[-1:])
@@ -356,7 +358,7 @@ def test_many_rows_at_once_are_subtracted_as_they_are_charged():
 def test_after_a_step_that_fails_nothing_is_known_until_it_is_measured():
     case = problem("logistic", n=20)
     head, before = case.head, case.head.weight
-    head.factors[0] = Factor(BoundedMatrix.of(-np.eye(5), 0.0))
+    head.factors[0] = Factor(BoundedMatrix.from_matrix(-np.eye(5), 0.0))
     with pytest.raises(UnsoundError, match=r"training\.weight_decay"):
         head.remove(case.x[:3], case.t[:3])
     assert head.residual == np.inf
@@ -374,11 +376,11 @@ def test_a_step_below_the_last_digit_of_the_weights_is_charged():
     on the way to w + v.
     """
     case = problem("logistic", n=20, strength=1e18)
-    head = RemovableHead.formed(case.objective, np.ones((1, 5)), case.tilt, case.x, case.t)
+    head = RemovableHead.from_data(case.objective, np.ones((1, 5)), case.tilt, case.x, case.t)
     step = head.remove(case.x[:1], case.t[:1])
     assert np.array_equal(head.weight, head.reference)
-    assert step.moved > 0
-    assert step.curved > 0
+    assert step.length > 0
+    assert step.curvature_error > 0
 
 
 def test_what_a_norm_loses_to_underflow_is_charged():
@@ -390,7 +392,7 @@ def test_what_a_norm_loses_to_underflow_is_charged():
         np.zeros((0, 1)),
         np.full((1, 1), 1e-170),
     )
-    head = RemovableHead.formed(objective, weight, 0 * weight, nobody, nobody)
+    head = RemovableHead.from_data(objective, weight, 0 * weight, nobody, nobody)
     left = size(exact_gradient(objective, weight, nobody, nobody, 0 * weight))
     assert left == pytest.approx(2e-170)
     assert left <= head.residual <= 1e-140
@@ -399,13 +401,13 @@ def test_what_a_norm_loses_to_underflow_is_charged():
 def test_the_worst_case_counts_every_output():
     """Ten outputs, each as far from its target as it can be: they add in squares."""
     objective, x, t = Objective("logistic", 1e4), np.full((50, 1), 1 - 1e-12), np.zeros((50, 10))
-    head = RemovableHead.formed(objective, np.full((10, 1), 12.0), np.zeros((10, 1)), x, t)
+    head = RemovableHead.from_data(objective, np.full((10, 1), 12.0), np.zeros((10, 1)), x, t)
     step = head.remove(x[:1], t[:1], x[1:])
     counted, of_one = (
         worst_case(objective.curvature_lipschitz, 1, 49, objective.strength, outputs=j)
         for j in (10, 1)
     )
-    assert of_one < step.curved <= counted
+    assert of_one < step.curvature_error <= counted
 
 
 def test_what_does_not_fit_is_refused():
@@ -421,11 +423,11 @@ def test_what_does_not_fit_is_refused():
         (ValueError, "19 records were given, but 20 are left", lambda: head.polish(x[1:], t[1:])),
         (ValueError, r"targets are \(1, 1\), expected \(3, 1\)", lambda: head.remove(x[:3], t[:1])),
         (UnsoundError, "longer than 1", lambda: head.remove(np.full((1, 5), 0.5), t[:1])),
-        (UnsoundError, "longer than 1", lambda: head.settle(x * 2)),
+        (UnsoundError, "longer than 1", lambda: head.form_matrices(x * 2)),
         (
             UnsoundError,
             "weight_decay is too small",
-            lambda: Factor(BoundedMatrix.of(-np.eye(3), 0.0)).solve(np.ones(3)),
+            lambda: Factor(BoundedMatrix.from_matrix(-np.eye(3), 0.0)).solve(np.ones(3)),
         ),
     ):
         with pytest.raises(error, match=message):

@@ -26,7 +26,7 @@ from agt.errors import ConfigError, UnsoundError
 from agt.models import votes
 from agt.models.fitting import load
 from agt.models.linear import LinearModel
-from agt.models.votes import FLIPS, FlipModel, Pulled, VotesModel
+from agt.models.votes import FLIPS, FlipModel, MemberInfluence, VotesModel
 from agt.relations.flip import Flip
 from agt.training.ridge import (
     INFLUENCE_BITS,
@@ -191,11 +191,14 @@ def test_a_vote_asks_what_a_class_costs_whatever_the_answer_is(sure_of: int) -> 
     along = np.zeros((1, len(phi)), dtype=np.int32)
     along[0, abs(phi).argmax()] = np.sign(phi[abs(phi).argmax()])
     sure = [
-        Pulled(np.repeat(along, sure_of, axis=0), np.full(sure_of, label)) for label in (0, 0, 1, 1)
+        MemberInfluence(np.repeat(along, sure_of, axis=0), np.full(sure_of, label))
+        for label in (0, 0, 1, 1)
     ]
     pull = np.array([-3, 3, 3, 3, 6], dtype=np.int32)[:, None] * along
     before, after = (
-        model._of([Pulled(pull, np.array([1, 0, 0, last, 2])), *sure]).certify(queries[:1])
+        model._with_members([MemberInfluence(pull, np.array([1, 0, 0, last, 2])), *sure]).certify(
+            queries[:1]
+        )
         for last in (0, 2)
     )
     assert [known.members[0, 0] for known in (before, after)] == [0, 2]
@@ -376,22 +379,22 @@ def test_it_is_read_back_whole() -> None:
     )
 
 
-CHANGES: dict[str, tuple[Callable[[Pulled], Pulled], str]] = {
+CHANGES: dict[str, tuple[Callable[[MemberInfluence], MemberInfluence], str]] = {
     "other labels": (
-        lambda one: one._replace(given=(one.given + 1) % 3),
+        lambda one: one._replace(labels=(one.labels + 1) % 3),
         "the weights differ from those in",
     ),
     "other pulls": (
-        lambda one: one._replace(pulls=one.pulls // 2),
+        lambda one: one._replace(influence=one.influence // 2),
         "the weights differ from those in",
     ),
-    "no class": (lambda one: one._replace(given=one.given + 3), "a label is not a class"),
+    "no class": (lambda one: one._replace(labels=one.labels + 3), "a label is not a class"),
     "too long": (
-        lambda one: one._replace(pulls=np.full_like(one.pulls, 2**29)),
+        lambda one: one._replace(influence=np.full_like(one.influence, 2**29)),
         "too long to be counted exactly",
     ),
     "too long below": (
-        lambda one: one._replace(pulls=np.full_like(one.pulls, -(2**31))),
+        lambda one: one._replace(influence=np.full_like(one.influence, -(2**31))),
         "too long to be counted exactly",
     ),
 }
@@ -551,7 +554,7 @@ def test_an_audit_finds_a_head_whose_labels_count_for_less_than_a_record(
 
 def test_an_audit_finds_shards_that_follow_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     """One flip then changes two members, and a vote counts one."""
-    honest = VotesModel._dealt
+    honest = VotesModel._member_records
 
     def dealt(self: VotesModel, records: Records) -> Iterator[Records]:
         named = [
@@ -559,5 +562,5 @@ def test_an_audit_finds_shards_that_follow_labels(monkeypatch: pytest.MonkeyPatc
         ]
         return honest(self, replace(records, units=np.array(named)))
 
-    monkeypatch.setattr(VotesModel, "_dealt", dealt)
+    monkeypatch.setattr(VotesModel, "_member_records", dealt)
     assert audited(head_to_audit("votes", {"members": 3}))["parameters"] is Outcome.VIOLATED

@@ -61,7 +61,7 @@ from agt.training.sensitivity import (
     sgd_sensitivity,
 )
 from agt.training.spectral import prove_eigenvalue_bound
-from agt.unlearning.newton import BoundedMatrix, Factor, together
+from agt.unlearning.newton import BoundedMatrix, Factor, joint_epsilon
 from agt.unlearning.sisa import answerable
 from agt_cli.releasing.label_table import public_names
 from agt_cli.releasing.session import Session
@@ -288,7 +288,7 @@ def test_what_noise_hides_covers_both_what_is_left_and_what_training_leaves() ->
 @pytest.mark.parametrize("states", [4, 25])
 def test_states_add_up_by_the_root_of_their_number(states: int) -> None:
     eps, delta = 0.3, 1e-6
-    assert gaussian_mu(together(eps, delta, states), delta) >= math.sqrt(states) * gaussian_mu(
+    assert gaussian_mu(joint_epsilon(eps, delta, states), delta) >= math.sqrt(states) * gaussian_mu(
         eps, delta
     ) * (1 - 1e-9)
 
@@ -498,11 +498,11 @@ def test_the_overhead_of_a_factorisation_grows_with_the_trace_it_leaves() -> Non
 
 
 def test_a_product_with_a_matrix_is_off_by_the_matrixs_own_error() -> None:
-    assert BoundedMatrix.of(np.eye(2), 1.0).times(np.array([3.0, 4.0]))[1] >= 5.0
+    assert BoundedMatrix.from_matrix(np.eye(2), 1.0).multiply(np.array([3.0, 4.0]))[1] >= 5.0
 
 
 def test_what_a_step_leaves_has_the_matrixs_own_error_in_it() -> None:
-    step, left = Factor(BoundedMatrix.of(np.eye(2), 0.5)).solve(np.array([3.0, 4.0]))
+    step, left = Factor(BoundedMatrix.from_matrix(np.eye(2), 0.5)).solve(np.array([3.0, 4.0]))
     assert left >= 0.5 * float(np.linalg.norm(step)) > 2.0
 
 

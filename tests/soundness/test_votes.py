@@ -134,7 +134,9 @@ def test_a_shard_lies_in_the_order_of_its_ids_whatever_order_records_come_in(see
     """Or sums would round otherwise, as the lattice of the weights hides nearly always."""
     model = trained(200, 2, 20)
     mixed = records(model).take(np.random.default_rng(seed).permutation(200))
-    for some, again in zip(model._dealt(records(model)), model._dealt(mixed), strict=True):
+    for some, again in zip(
+        model._member_records(records(model)), model._member_records(mixed), strict=True
+    ):
         assert some.ids.tolist() == again.ids.tolist() == sorted(again.ids.tolist())
 
 

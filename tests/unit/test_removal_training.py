@@ -69,7 +69,7 @@ def fit(
 def residual(model: RemovalModel, classes: int, tilted: bool = True) -> float:
     """|grad L_b(w)| in extended precision."""
     x, y = examples(classes)
-    state, of = model.state, model.known.objective
+    state, of = model.state, model.removal_problem.objective
     phi, w, b = (
         value.astype(np.longdouble) for value in (model.phi(x), state.weight, state.tilt * tilted)
     )
@@ -92,7 +92,7 @@ def test_the_residual_is_never_below_the_true_one_and_has_b_in_it(kind: str, cla
 def test_squares_are_solved_and_their_start_does_not_matter() -> None:
     model = fit(SQUARES)
     x, y = examples(2)
-    phi, s = model.phi(x), model.known.objective.strength
+    phi, s = model.phi(x), model.removal_problem.objective.strength
     there = np.linalg.solve(
         phi.T @ phi + s * np.eye(phi.shape[1]), phi.T @ np.where(y == 1, 1.0, -1.0)
     )
@@ -194,9 +194,9 @@ def test_a_run_that_is_resumed_after_its_last_step_says_that_the_tolerance_was_n
     model = fit(SQUARES)
     monkeypatch.setattr(removal, "NEWTON_STEPS", 2)
     x, y = examples(2)
-    phi, of = model.phi(x), model.known.objective
+    phi, of = model.phi(x), model.removal_problem.objective
     with pytest.raises(UnsoundError, match=r"certificate\.tolerance=1e-05.*\b2 Newton"):
-        removal.minimise(model.known, phi, of.targets(y, 2), checkpoints=Kept())  # type: ignore[arg-type]
+        removal.minimise(model.removal_problem, phi, of.targets(y, 2), checkpoints=Kept())  # type: ignore[arg-type]
 
 
 def test_draws_are_fresh_unless_a_seed_is_given_and_a_resumed_run_keeps_its_own(
@@ -215,20 +215,20 @@ def test_draws_are_fresh_unless_a_seed_is_given_and_a_resumed_run_keeps_its_own(
 
 
 def test_what_is_served_is_on_a_public_lattice_and_drawn_anew() -> None:
-    known = fit({"sigma": 0.01}).known
+    known = fit({"sigma": 0.01}).removal_problem
     weight, step = np.full((1, 3), 0.1), step_of(0.01)
     one, two = known.serve(weight), known.serve(weight)
     assert not np.fmod(one, step).any()
     assert (one != two).all()
     assert np.abs(one - weight).max() < 0.1
-    simulated = fit(KINDS["output"]).known
+    simulated = fit(KINDS["output"]).removal_problem
     assert np.array_equal(simulated.serve(weight), simulated.serve(weight))
     assert not np.array_equal(simulated.serve(weight), simulated.serve(weight, draw_index=1))
 
 
 def test_noise_in_floating_point_and_a_weight_beyond_the_clamp_are_no_state_of_a_run() -> None:
     model = fit(KINDS["output"])
-    state, known = model.state, model.known
+    state, known = model.state, model.removal_problem
     for served in (
         state.weight + 0.1 * RNG.normal(size=state.weight.shape),
         state.served + 2 * known.served_limit,
@@ -239,7 +239,7 @@ def test_noise_in_floating_point_and_a_weight_beyond_the_clamp_are_no_state_of_a
     assert known.served_limit >= known.minimiser_norm + 64 * known.config.sigma
     plain = fit(KINDS["logistic"])
     with pytest.raises(UnsoundError, match=r"removal state.*noise"):
-        plain.known.check_served(replace(plain.state, served=plain.state.served + 1.0))
+        plain.removal_problem.check_served(replace(plain.state, served=plain.state.served + 1.0))
 
 
 def test_no_constant_that_is_recorded_depends_on_the_noise() -> None:
