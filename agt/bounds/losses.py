@@ -98,11 +98,11 @@ class CrossEntropy:
 
     def bound(self, logits: Interval, labels: Tensor, rounding: Rounding) -> Interval:
         """Bound the gradient [K, n, C] of logits [K, n, C]."""
-        # Lemma 2 of docs/proofs/losses.md: where a probability is smallest and largest, and the
-        # error of a softmax as computed.
+        # Lemma 2 of docs/proofs/losses.md: where a probability is smallest and largest.
         smallest = self._probabilities(logits.lower, logits.upper)
         largest = self._probabilities(logits.upper, logits.lower)
         classes = logits.shape[-1]
+        # Lemma 3 of docs/proofs/losses.md: what a softmax errs by, as computed.
         error = (classes + 8) * rounding.unit_roundoff
         probability = rounding.widen((smallest, largest), error)
         target = torch.nn.functional.one_hot(labels, classes).to(probability.lower.dtype)

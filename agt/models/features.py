@@ -392,8 +392,10 @@ class FeatureMap:
         phi = aligned_empty((len(x), self.outputs), dtype)
         for start in range(0, len(x), _CHUNK_ROWS):
             rows = slice(start, start + _CHUNK_ROWS)
-            chunk = x[rows].reshape(-1, self.width)
-            phi[rows] = self._transform(chunk.astype(np.float64), dtype)
+            chunk = x[rows]
+            # The number of rows is written out, as NumPy cannot infer it for rows of no numbers.
+            flat = chunk.reshape(len(chunk), self.width)
+            phi[rows] = self._transform(flat.astype(np.float64), dtype)
             # Lemma 1 of docs/proofs/features.md says so; this is for a broken library or memory.
             check_norms(phi[rows])
         return phi

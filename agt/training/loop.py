@@ -91,7 +91,7 @@ def train(
         * The box for k contains the parameters that the same call computes on every dataset that
           is at most k away (Theorem 4 of docs/proofs/training.md).
         * The box for k - 1 of a dataset one k away lies inside of the box for k, bit for bit,
-          unless the relation says otherwise (``Relation.unnested``).
+          unless the relation says otherwise (``Relation.reason_not_nested``).
         * Both hold for the noise that was drawn: they say nothing about its privacy, which
           ``NoisePlan`` states.
         * A resumed training ends with the bits of one that was never interrupted.

@@ -586,3 +586,11 @@ def test_tuning_leaves_out_landmarks_that_nobody_asked_for_where_rows_are_few() 
         assert TuningData("test", Console(quiet=True)).able(choice) == (choice is not landmarks), (
             choice.words
         )
+
+
+def test_records_without_numbers_have_the_bias_alone() -> None:
+    features = FeatureMap(FeaturesConfig(map="none"), width=0)
+    phi = features(np.zeros((3, 0)))
+    assert phi.shape == (3, 1)
+    assert (phi == phi[0]).all()
+    assert phi[0, 0] > 0
