@@ -178,8 +178,8 @@ TEMPLATES: dict[str, str] = {
     "boxes_do_not_nest": "{relation:unnested}",
     "given_the_draw": "the noise is one draw, which is the same for every dataset compared",
     "steps_do_not_expand": (
-        "learning rates up to {rate:g} stay below {limit:.5g}, so no step moves two models further "
-        "apart, and one record moves the {each_class:parameters} by at most {movement:.4g}"
+        "learning rates up to {rate:g}, within the limit of {limit:.5g}: no step moves two models "
+        "further apart, so one record moves the {each_class:parameters} by at most {movement:.4g}"
     ),
     "minimiser_of_loss": (
         "the weights minimise a {strength:g}-strongly convex loss, up to a gradient of "

@@ -137,7 +137,7 @@ class ReleasedCentre:
         return np.concatenate([slopes, constant[:, None]], axis=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Statistics:
     """The sums that weights are solved from.
 

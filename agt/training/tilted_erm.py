@@ -302,13 +302,14 @@ def _solve_by_acceleration(erm: TiltedErm, tolerance: float, max_records: int) -
 
 
 def _max_row_norm(x: np.ndarray) -> float:
-    """Return the largest norm of a row, computed in float64; 0 of no rows."""
+    """Return the largest norm of a row, in float64; 0 of no rows, NaN if any is NaN."""
     max_squares = []
     for rows in row_blocks(len(x), TILTED_BLOCK_ROWS):
         block = x[rows].astype(np.float64, copy=False)
         squared_norms = np.einsum("ij,ij->i", block, block)
         max_squares.append(float(squared_norms.max()))
-    return math.sqrt(max(max_squares, default=0.0))
+    # NumPy's maximum is NaN if any is; Python's is not.
+    return math.sqrt(np.max(max_squares, initial=0.0))
 
 
 def _line_search(

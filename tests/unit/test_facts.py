@@ -289,3 +289,8 @@ def test_ids_of_a_program_that_count_rows_are_said_to_and_are_declared_in_words_
     dataset, _ = dataset_of(x, y, Declared(classes=(0, 1), features=True, ids=said), ids=ids)
     assert dataset.selection.held is said
     assert ("names_count_rows" in [fact.code for fact in dataset.selection.facts]) is not said
+
+
+def test_a_rate_that_is_at_its_limit_is_not_said_to_be_below_it() -> None:
+    fact = proved("steps_do_not_expand", rate=6.2, limit=6.2, each_class=False, movement=0.01)
+    assert "below" not in fact.sentence

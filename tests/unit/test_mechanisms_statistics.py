@@ -268,3 +268,9 @@ def test_a_plan_expects_what_releases_reach() -> None:
         for seed in range(30)
     ]
     assert way.expectation(MECHANISM) == pytest.approx(np.mean(drawn), abs=0.05)
+
+
+def test_sums_are_compared_as_objects_and_may_be_keys() -> None:
+    first, second = (Statistics(np.eye(2), np.ones((2, 2))) for _ in range(2))
+    assert first != second
+    assert len({first, second}) == 2

@@ -464,6 +464,14 @@ def test_a_tolerance_that_rounding_forbids_releases_nothing() -> None:
         solve(TiltedErm.from_labels(x, y, 1.0, 1.0), 1e-16)
 
 
+@pytest.mark.parametrize("row", [0, 1500])
+def test_a_record_that_is_not_a_number_is_refused_in_whichever_block_it_lies(row: int) -> None:
+    x, y = ball(3000, 2)
+    x[row, 1] = np.nan
+    with pytest.raises(ConfigError, match="norm nan"):
+        TiltedErm.from_labels(x, y, 1.0, 1.0)
+
+
 @pytest.mark.parametrize("clamp", CLAMPS)
 def test_where_newtons_steps_do_not_do_the_public_number_of_others_does(
     clamp: float, monkeypatch: pytest.MonkeyPatch
