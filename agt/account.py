@@ -15,6 +15,7 @@ Formal guarantees
 """
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -25,10 +26,10 @@ from typing import Any
 from warnings import warn
 
 from agt.data.dataset import Dataset
-from agt.errors import ConfigError, Doubtful, naming_settings
+from agt.errors import ConfigError, Doubtful, PrivacySumWarning, naming_settings
 from agt.ledger.book import AdmittedTable, Population, budget, eps_so_far, sample_of
 from agt.ledger.chain import Unit
-from agt.ledger.known import check_same_ledger, recognise
+from agt.ledger.known import check_same_ledger, recognise, similar_elsewhere
 from agt.ledger.ledger import Ledger as OpenLedger
 from agt.ledger.payer import MAX_RELEASES, LedgerPayer, NoPayer, Payer, ProtectedPeople
 from agt.ledger.process import PROCESS, HashedPeople, PrivacyTotal, ProcessPayer
@@ -46,7 +47,7 @@ LEDGER_ARGUMENTS = ArgumentNames(
     {
         "total.": "{}",
         "agt ledger init": "agt.Ledger.create(...)",
-        "agt ledger show": "agt.Ledger.open takes",
+        "agt ledger show": "agt.Ledger.open, which opens",
     }
 )
 """How errors call what ledgers take, and what makes and shows one."""
@@ -294,7 +295,8 @@ class Ledger:
         """Open what a model's releases are paid from.
 
         To name a ledger is to declare that the model's units are people of its population, so its
-        data is admitted if it was not before.
+        data is admitted if it was not before. Where a ledger in another folder may count the same
+        people, that is said then (``PrivacySumWarning``), because two budgets add up.
 
         Raises:
             ConfigError: the population has another relation or another unit, or another ledger of
@@ -312,6 +314,8 @@ class Ledger:
             ledger.population.check_relation(owner.relation)
             admitted = {*ledger.book.tables}
             if table.data not in admitted and admitted.isdisjoint(table.before):
+                for line in dict.fromkeys(similar_elsewhere(self.path, table)):
+                    warnings.warn(line, PrivacySumWarning, stacklevel=4)
                 ledger.admit(table, None if table.unit.column is None else ledger.population.unit)
             yield LedgerPayer.checked(ledger, ProtectedPeople(table, owner.relation), owner.run)
 

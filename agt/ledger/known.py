@@ -8,8 +8,9 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from agt.errors import CheckError
-from agt.ledger.ledger import Ledger
+from agt.errors import AgtError, CheckError
+from agt.ledger.book import AdmittedTable
+from agt.ledger.ledger import Ledger, similar
 
 
 def known_ledgers() -> dict[str, str]:
@@ -85,3 +86,20 @@ def recognise(ledger: Ledger) -> str | None:
             "another ledger replaced this one"
         )
     return None
+
+
+def similar_elsewhere(path: Path, table: AdmittedTable) -> list[str]:
+    """Return which listed ledgers in other folders may count the same people, a line each.
+
+    Ledgers that cannot be opened, because they are damaged or locked, are left out.
+
+    Args:
+        path: of the ledger that is used now.
+        table: whose data it is about.
+    """
+    lines: list[str] = []
+    for other in map(Path, known_ledgers()):
+        if other.parent != path.resolve().parent and other.is_file():
+            with suppress(AgtError):
+                lines += similar(other, table)
+    return lines

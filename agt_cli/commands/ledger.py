@@ -11,7 +11,7 @@ from typing import Any, Literal
 from agt.errors import ConfigError, few
 from agt.ledger.book import AdmittedTable, Debit, Population, budget, clock, eps_so_far
 from agt.ledger.chain import Head, Unit, head_file
-from agt.ledger.known import check_same_ledger, recognise
+from agt.ledger.known import check_same_ledger, recognise, similar_elsewhere
 from agt.ledger.ledger import Ledger
 from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import identity_of
@@ -23,7 +23,6 @@ from agt_cli.releasing.ledgers import (
     ledger_path,
     people_of_run,
     say_skipped,
-    similar_elsewhere,
 )
 from agt_cli.report.console import Console
 from agt_cli.report.finished import SPENT_FILE, Run

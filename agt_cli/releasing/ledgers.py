@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from agt.data.dataset import Dataset
-from agt.errors import AgtError, ConfigError, nearest
+from agt.errors import ConfigError, nearest
 from agt.ledger.book import AdmittedTable, sample_of
 from agt.ledger.chain import Unit
-from agt.ledger.known import known_ledgers
-from agt.ledger.ledger import SUFFIX, ledgers_in, similar
+from agt.ledger.ledger import SUFFIX, ledgers_in
 from agt.ledger.payer import ProtectedPeople
 from agt.ledger.store import other_program
 from agt_cli.report.console import put
@@ -140,13 +139,3 @@ def say_skipped(folder: Path) -> list[Path]:
         if kind := other_program(path):
             put(f"{path}: this is {kind}, not a ledger, so it is left unchanged", "stderr")
     return paths
-
-
-def similar_elsewhere(path: Path, table: AdmittedTable) -> list[str]:
-    """Which ledgers of the list that lie in other folders may have the same people, a line each."""
-    lines: list[str] = []
-    for other in map(Path, known_ledgers()):
-        if other.parent != path.resolve().parent and other.is_file():
-            with suppress(AgtError):  # damaged, or locked: it is not this command's
-                lines += similar(other, table)
-    return lines

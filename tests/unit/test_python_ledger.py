@@ -39,8 +39,11 @@ RESPONSE = agt.RandomizedResponse(eps=1.0)
 
 
 @pytest.fixture(autouse=True)
-def account(monkeypatch: pytest.MonkeyPatch) -> ProcessAccount:
-    """The account of this process, as if nothing had been released before."""
+def account(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> ProcessAccount:
+    """The account of this process, as if nothing had been released before, on no ledger either."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
     monkeypatch.setattr(process.PROCESS, "noted", [])
     monkeypatch.setattr(process.PROCESS, "searched", lambda search: False)
     return process.PROCESS
@@ -440,6 +443,21 @@ def test_two_ledgers_beside_each_other_do_not_count_the_same_people(
     other = agt.Ledger.create(tmp_path / "copy.ledger", unit="one record", eps=10, delta=1e-5)
     with pytest.raises(ValueError, match=r"people\.ledger.*arrays"):
         private(ledger=other).fit(X, Y)
+
+
+def test_a_ledger_of_another_folder_that_counts_the_same_people_is_named(
+    tmp_path: Path, model: agt.Fitted
+) -> None:
+    ledgers = []
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+        path = tmp_path / folder / "people.ledger"
+        ledgers.append(agt.Ledger.create(path, unit="one record", eps=10, delta=1e-5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.release(X[:1], RESPONSE, ledger=ledgers[0])
+    with pytest.warns(agt.PrivacySumWarning, match=str(ledgers[0].path)):
+        model.release(X[:1], RESPONSE, ledger=ledgers[1])
 
 
 def test_a_ledger_that_was_edited_or_is_not_there_is_refused(
