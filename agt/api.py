@@ -874,7 +874,8 @@ def _training(certificate: CertificateKind, given: dict[str, Any]) -> TrainingCo
     for key in ("chosen_on", "chosen_for"):
         if key in given:
             raise ConfigError(
-                f"{key}: say what settings were chosen on with declared=agt.Declared(settings=True)"
+                f"{key}: if every setting was chosen on public data, declare that with "
+                "declared=agt.Declared(settings=True)"
             )
     return validate(TrainingConfig, {**certificate.training_defaults, **given}, "training")
 

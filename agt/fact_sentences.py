@@ -194,8 +194,8 @@ TEMPLATES: dict[str, str] = {
     "vote_changes": "one k changes the vote of one member",
     "votes_change": "one k changes the votes of {touches} members, which the vote counts",
     "flips_counted": (
-        "label flips are counted exactly in each member, and one k changes a member's count by at "
-        "most 1"
+        "the number of label flips that change a member's answer is counted exactly, and one "
+        "flipped label changes that number by at most 1"
     ),
     # What made features and chose settings (e).
     "classes_public": "the list of classes is public ({setting})",
@@ -431,7 +431,7 @@ _RANGE_READ_OFF = (
     "one of them was read off the records, such as a range that ends at the largest value"
 )
 _CENTER_PRIVATE = "it was computed from private records, such as their mean"
-_ROWS_PRIVATE = "one of them is private, or is among them because of private ones"
+_ROWS_PRIVATE = "one of these rows is private, or was selected by looking at private records"
 
 BROKEN_BY: dict[str, str] = {
     DECLARED_IN_WORDS: "{broken_by}",

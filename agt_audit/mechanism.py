@@ -862,7 +862,7 @@ class MechanismAudit(AuditKind):
             middle = self.farthest // 2
             sides, where = (
                 (np.array([middle]), np.array([middle + 1])),
-                "no data: neighbours whose K_q differ by one",
+                "two inputs made for this audit, whose evidence K_q differs by one (no data)",
             )
             audited = audit_quantile(mechanism, sides, max(self.farthest, 1), plan, where)
             return Audited(mechanism.name, None, audited, notes)

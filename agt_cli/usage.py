@@ -130,8 +130,8 @@ OLD_SPELLINGS = {
         "more accurate"
     ),
     "ensemble.slices": (
-        "slices of shards were removed: leave this setting out; agt unlearn method=sisa "
-        "trains whole members again"
+        "agt no longer splits shards into slices: leave this setting out; agt unlearn "
+        "method=sisa trains whole members again"
     ),
     "hydra.sweeper.devices": (
         "this setting was removed: set CUDA_VISIBLE_DEVICES=0,1 before agt to choose the "

@@ -207,8 +207,8 @@ class Relation:
         if self.symmetric:
             return ""
         return (
-            "condition g (symmetric relation) does not hold: certificates about removals alone "
-            "are for unlearning"
+            "condition g (symmetric relation) is not met, because these certificates cover only "
+            "removals; that suffices for unlearning, but not for a private release"
         )
 
     @property

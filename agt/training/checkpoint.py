@@ -232,8 +232,8 @@ class CheckpointFolder(Checkpoints):
             # A second draw would be a second release (Lemma 4 of docs/proofs/noise.md).
             if _state_paths(self.folder):
                 raise ConfigError(
-                    f"{path} is missing, but steps were taken with the number in it. Start a new "
-                    "run"
+                    f"{path} is missing. It holds a random number that earlier steps of this "
+                    "training used, so the training cannot be resumed. Start a new run"
                 )
             write_atomic(path, store.seal({"number": f"{draw():x}", "run": self.run}))
         try:

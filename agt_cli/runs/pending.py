@@ -183,8 +183,8 @@ def abstentions(folder: Path, states: Collection[str]) -> int:
             count += int(told["abstained"]) * (str(told["state"]) in states)
     except (Broken, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{path}, line {number}: not written by a command that left queries unanswered "
-            f"({error}): {_AWAY}"
+            f"{path}, line {number}: this line does not list unanswered queries as agt writes "
+            f"them ({error}): {_AWAY}"
         ) from None
     return count
 

@@ -444,7 +444,7 @@ train certificate.length=4 | 2 | certificate.length=4: the curvature tube was re
 {HEAD}certificate.features.map=fourier | 2 | certificate.features.map=fourier: | use landmarks
 {HEAD}certificate/features=crosses | 2 | certificate/features=crosses: | dataset.crosses=1024
 {HEAD}certificate.features.weight=2 | 2 | certificate.features.weight=2: | dataset.crosses=1024
-{BLOBS}ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: slices of shards were removed
+{BLOBS}ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: agt no longer splits shards into slices
 {WEIGHTS}mechanism.shrink=true | 2 | mechanism.shrink=true: shrinkage of released weights was removed
 tune dataset=blobs tune.private=true total.eps=1 | 2 | tune.private=true: private tuning was removed | tune.public
 runs where=accuracy>0.5 | 2 | where=accuracy>0.5: | pandas | agt runs limit=null --json

@@ -17,7 +17,7 @@ from agt.settings import plain_of
 from agt.store import Broken
 from agt.templates import upward
 from agt.training.removal import RemovalConfig, removal_budget
-from agt.unlearning.newton import promise, together
+from agt.unlearning.newton import joint_epsilon, promise_after_removal
 from agt.unlearning.sentences import Remark
 from agt_cli.verify.erasure import check_promise
 
@@ -41,28 +41,28 @@ def test_the_exact_curve_allows_more_than_the_papers_rule(eps, delta):
 
 def test_several_states_cost_more_by_the_root_of_their_number():
     mu = gaussian_mu(1.0, 1e-4)
-    assert together(1.0, 1e-4, 1) == pytest.approx(1.0, rel=1e-6)
-    joint = together(1.0, 1e-4, 9)
+    assert joint_epsilon(1.0, 1e-4, 1) == pytest.approx(1.0, rel=1e-6)
+    joint = joint_epsilon(1.0, 1e-4, 9)
     assert gaussian_delta(joint, 3 * mu) <= 1e-4 < gaussian_delta(joint * (1 - 1e-6), 3 * mu)
     assert 3 < joint < 9  # less than adding epsilons up
 
 
 def test_each_masking_says_what_it_does_not_hold():
-    of_loss = promise(RemovalConfig(masking="loss"), 0.01, 5.0)
+    of_loss = promise_after_removal(RemovalConfig(masking="loss"), 0.01, 5.0)
     assert not of_loss.adaptive
     assert not of_loss.proved
     assert of_loss.terms[0] == Remark("close_as_published", {"eps": 1.0, "delta": 1e-4})
     void = {fact.code for fact in of_loss.assumptions if fact.standing is Standing.VOID}
     assert "residual_depends_on_noise" in void
     assert Remark("proof_has_gap") in of_loss.terms
-    of_output = promise(OUTPUT, removal_budget(OUTPUT, 5.0), 5.0)
+    of_output = promise_after_removal(OUTPUT, removal_budget(OUTPUT, 5.0), 5.0)
     assert of_output.adaptive
     assert of_output.proved
     assert {fact.standing for fact in of_output.assumptions} == {Standing.PROVED}
     assert of_output.terms[0] == Remark("close", {"eps": 1.0, "delta": 1e-4})
     assert "residual_depends_on_noise" not in {fact.code for fact in of_output.assumptions}
     assert "noise_drawn_anew" in {fact.code for fact in of_output.assumptions}
-    squares = promise(SQUARES, 1e-9, 5.0)
+    squares = promise_after_removal(SQUARES, 1e-9, 5.0)
     assert squares.exact
     assert [term.code for term in squares.terms] == ["near_retrained", "near_minimiser"]
     assert "2.01e-10" in squares.sentences[1]
@@ -80,7 +80,7 @@ def test_a_state_promises_what_it_has(spent, tolerance):
     )
     residual = spent * removal_budget(config, strength)
     made, mu = (
-        promise(config, residual, strength),
+        promise_after_removal(config, residual, strength),
         (residual + tolerance) / (strength * config.sigma),
     )
     assert gaussian_delta(made.eps, mu) <= config.delta
@@ -97,7 +97,7 @@ def test_a_state_promises_what_it_has(spent, tolerance):
 
 
 def test_the_numbers_of_a_state_are_never_below_in_words():
-    made = promise(OUTPUT, 0.012, 5.0)
+    made = promise_after_removal(OUTPUT, 0.012, 5.0)
     assert 0 < made.eps < 0.1
     shown = float(made.sentences[0].split("(")[1].split(",")[0])
     assert made.eps <= shown <= made.eps * 1.01
@@ -113,7 +113,7 @@ def test_squares_lie_within_their_distance_of_training_anew(residual):
     apart as is said.
     """
     config, strength, rng = replace(SQUARES, tolerance=1e-3), 5.0, np.random.default_rng(0)
-    within = promise(config, residual, strength).within
+    within = promise_after_removal(config, residual, strength).within
     for records in (0, 1, 5):
         rows = rng.normal(size=(records, 3)) / 2
         hessian = rows.T @ rows + strength * np.eye(3)
@@ -152,7 +152,7 @@ def test_verify_takes_no_promise_beyond_what_is_left(config, told, fine):
         config={"certificate": {**plain_of(config), "name": "removal"}},
         json=lambda name: {"strength": 5.0, "residual": residual},
     )
-    said = {**asdict(promise(config, residual, strength)), **told}
+    said = {**asdict(promise_after_removal(config, residual, strength)), **told}
     with nullcontext() if fine else pytest.raises(Broken, match=r"method=newton.*'exact'"):
         check_promise(said, run, "newton", residual)
     with pytest.raises(Broken, match=r"method=newton.*\b9\.0\b"):
@@ -161,7 +161,7 @@ def test_verify_takes_no_promise_beyond_what_is_left(config, told, fine):
 
 def test_a_seed_is_a_simulation():
     for masking in ("loss", "output"):
-        made = promise(RemovalConfig(masking=masking, seed=1), 0.01, 5.0)
+        made = promise_after_removal(RemovalConfig(masking=masking, seed=1), 0.01, 5.0)
         assert any(
             "simulation" in fact.sentence and fact.standing is Standing.VOID
             for fact in made.assumptions
