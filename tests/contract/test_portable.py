@@ -369,21 +369,21 @@ def test_what_is_not_a_release_is_refused_by_name(
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"words": []}, "no text"),
-        ({"words": ["\x1b[2Jproved"]}, "must not be sent to a terminal"),
-        ({"brief": ["\x1b[2Jproved"]}, "must not be sent to a terminal"),
-        ({"classes": ["0", "1", "2"]}, "3 classes, but weights of 1"),
-        ({"noise": {"proved": 1}}, "no unknown ones"),
-        ({"noise": {"mu": float("nan")}}, "NaN is no number"),
-        ({"dtype": "int8"}, "dtype is int8"),
-        ({"format": 2}, "has format 2, but this version of agt reads format 1"),
-        ({"format": 3}, "has format 3, but this version of agt reads format 1"),
-        ({"source": {"_target_": "foreign.Table"}}, "'foreign.Table' is no part of agt"),
-        ({"source": None}, "its source NoneType"),
-        ({"classes": ["0", "\x1b[2J"]}, "must not be sent to a terminal"),
-        ({"classes": ["0", "=cmd|' /C calc'!A0"]}, "would interpret the class .* as a formula"),
+        ({"words": []}, r"\bwords\b"),
+        ({"words": ["\x1b[2Jproved"]}, "control"),
+        ({"brief": ["\x1b[2Jproved"]}, "control"),
+        ({"classes": ["0", "1", "2"]}, r"\b3 classes\b.*\b1\b"),
+        ({"noise": {"proved": 1}}, r"\bnoise\b"),
+        ({"noise": {"mu": float("nan")}}, r"release\.json .*\bNaN\b"),
+        ({"dtype": "int8"}, r"\bdtype\b.*\bint8\b"),
+        ({"format": 2}, r"format 2\b.*format 1\b"),
+        ({"format": 3}, r"format 3\b.*format 1\b"),
+        ({"source": {"_target_": "foreign.Table"}}, r"'foreign\.Table'"),
+        ({"source": None}, r"\bsource\b.*\bNoneType\b"),
+        ({"classes": ["0", "\x1b[2J"]}, "control"),
+        ({"classes": ["0", "=cmd|' /C calc'!A0"]}, "formula"),
         *(
-            ({"classes": ["0", name]}, "would interpret the class .* as a formula")
+            ({"classes": ["0", name]}, "formula")
             for name in (
                 'a;=HYPERLINK("http://e.vil")',
                 "\uff1dcmd|x",
@@ -396,7 +396,7 @@ def test_what_is_not_a_release_is_refused_by_name(
         ),
         ({"classes": ["-1", "+1.5"]}, ""),
         ({"classes": ["a; -1.", "b-c = d, e+"]}, ""),
-        ({"noise": {"mu": 1.0, "sigma": 1.0}}, "other numbers"),
+        ({"noise": {"mu": 1.0, "sigma": 1.0}}, r"\bnoise\b"),
         (
             {
                 "mechanism": "laplace",
@@ -406,19 +406,19 @@ def test_what_is_not_a_release_is_refused_by_name(
         ),
         (
             {"mechanism": "laplace", "noise": {"sigma": 1.0, "step": 1.0, "proved": 1.0}},
-            "other numbers",
+            r"\bnoise\b",
         ),
         (
             {"mechanism": "laplace", "noise": {"sigma": 1.0, "step": 1.0, "a b": 1.0}},
-            "other numbers",
+            r"\bnoise\b",
         ),
-        ({"mechanism": "a | b"}, "mechanism is 'a | b', no name"),
-        ({"mechanism": 3}, "mechanism is 3, no name"),
+        ({"mechanism": "a | b"}, r"\bmechanism\b.*'a \| b'"),
+        ({"mechanism": 3}, r"\bmechanism\b.*\b3\b"),
         ({"noise": None}, "cannot be read"),
         ({"width": 10**12, "features": {"map": "relu", "count": 10**6}}, "cannot be read"),
         (
             {"width": 2**40, "features": {"whiten": 1.0, "public": "test"}},
-            "the shapes of the matrices differ",
+            r"\bshapes\b",
         ),
     ],
 )

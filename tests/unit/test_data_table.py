@@ -482,7 +482,7 @@ def test_hundreds_of_labels_are_refused_at_once_unless_they_are_listed(tmp_path:
     with pytest.raises(DataError, match=r"2000.*dataset\.classes"):
         table(tmp_path).load()
     np.savez(tmp_path / "e.npz", x=np.arange(404.0).reshape(202, 2), label=np.arange(202) % 101)
-    with pytest.raises(DataError, match=r"e\.npz: 101"):
+    with pytest.raises(DataError, match=r"e\.npz: .*\b101\b.*dataset\.classes"):
         Embeddings(path=tmp_path / "e.npz").load()
     assert len(Embeddings(path=tmp_path / "e.npz", classes=tuple(range(101))).load().classes) == 101
 

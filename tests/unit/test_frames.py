@@ -257,13 +257,11 @@ def test_what_cannot_be_coded_is_refused(columns: Any, frame: Any, says: str) ->
 
 def test_features_that_are_not_scaled_and_classes_that_are_never_answered_are_said() -> None:
     rows = RNG.normal(size=(300, 3))
-    with pytest.warns(Doubtful, match="features reach 5000: divide them by public constants"):
+    with pytest.warns(Doubtful, match=r"\b5000\b"):
         agt.fit(np.minimum(5_000 * np.abs(rows) + 4_000, 5_000), Y)
-    with pytest.warns(Doubtful, match=r"of 300 training records none is answered \['no'\]"):
+    with pytest.warns(Doubtful, match=r"\b300\b.*'no'"):
         agt.fit(np.zeros((300, 3)), np.where(np.arange(300) % 3, "yes", "no"))
-    with pytest.warns(
-        Doubtful, match=r"column 'age': \d+ of 300 values outside \[18, 50\] are clipped"
-    ):
+    with pytest.warns(Doubtful, match=r"'age': .*\b300\b.*\[18, 50\]"):
         agt.fit(FRAME, Y, columns=agt.Columns({"age": [18, 50]}))
 
 

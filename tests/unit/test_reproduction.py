@@ -414,7 +414,7 @@ def test_published_bounds_are_those_of_003(tmp_path: Path) -> None:
     by_hand = np.linalg.norm(x[stays], 2) * np.linalg.norm(v) * np.linalg.norm(x[stays] @ v) / 4
     step = trained.head.remove(x[[3]], trained.targets[[3]], remaining=x[stays])
     assert by_hand <= published(step, trained.objective) <= 1.02 * by_hand  # |X| is an upper bound
-    assert step.moved == pytest.approx(np.linalg.norm(v), rel=1e-5)
+    assert step.length == pytest.approx(np.linalg.norm(v), rel=1e-5)
 
 
 def test_budgets_are_the_exact_curves_and_003s() -> None:
