@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -88,13 +89,11 @@ def test_a_setting_is_told_by_all_of_its_comment(agt: Agt) -> None:
         for line in agt("predict", "--help").out.splitlines()
         if line.startswith("  ledger=null ")
     )
-    comment = (
-        (config_files.config_dir() / "predict.yaml")
-        .read_text()
-        .split("\nledger: null")[0]
-        .rpartition("\n# What pays")[2]
-    )
-    assert line.endswith("What pays" + comment.replace("\n# ", " "))
+    before = (config_files.config_dir() / "predict.yaml").read_text().split("\nledger: null")[0]
+    above = takewhile(lambda text: text.startswith("# "), reversed(before.splitlines()))
+    comment = " ".join(text.removeprefix("# ") for text in reversed([*above]))
+    assert comment
+    assert line.endswith(f" {comment}")
 
 
 def test_examples_in_help_name_real_options() -> None:

@@ -22,7 +22,7 @@ from agt_cli.commands.data import COUNTS_ROWS
 from .conftest import Agt
 
 ANSWERS = ("label=churn", "id=none", "public=yes", "purpose=both", "eps=2")
-WORDS = 300
+WORDS = 325
 
 
 def shop(path: Path, rows: int = 1500) -> Path:
@@ -204,7 +204,7 @@ def test_where_boosting_is_far_ahead_its_votes_are_named(
         "eps=1",
         "--json",
     ).json
-    assert any("boosting" in line for line in told["remarks"]) == said
+    assert any("recipe.md" in line for line in told["remarks"]) == said
 
 
 @pytest.mark.usefixtures("uncompared")

@@ -270,8 +270,7 @@ def test_queries_too_many_to_be_sent_are_compared_where_the_run_finds_them(
         (("train", "-m", "training.seed=0,1"), "agt: error: -m: a sweep distributes whole jobs"),
         (
             ("runs",),
-            "agt: error: agt runs: 2 processes were started, but only train, certify, plan, "
-            "predict share",
+            "agt: error: agt runs: 2 processes",
         ),
         (
             ("train", *SMALL, "training.batch.normalizer=2", "training.batch.n_max=5"),
@@ -297,7 +296,7 @@ def test_data_that_one_process_does_not_find(teams: Teams) -> None:
         "-q",
     )
     assert done.codes == [4, 4]
-    for value in ("rank 1", "data_dir: "):
+    for value in ("1 of 2", "data_dir: "):
         assert value in done.said[0]["err"]
     assert teams.status("elsewhere")["state"] == "failed"
 

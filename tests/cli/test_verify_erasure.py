@@ -186,19 +186,23 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {
     "a byte of the log": (
         "train/a",
         {REQUEST_LOG_FILE: ('"by":"id"', '"by":"ie"')},
-        {"request log": "was edited"},
+        {"request log": "line 1: entry 1"},
     ),
     "the last line gone": (
         "train/a",
         {REQUEST_LOG_FILE: lambda text: "".join(text.splitlines(keepends=True)[:-1])},
-        {"request log": "of another state"},
+        {"request log": f"(2) of {REQUEST_LOG_FILE}"},
     ),
     "the first line gone": (
         "train/a",
         {REQUEST_LOG_FILE: lambda text: text.split("\n", 1)[1]},
         {"request log": "line 1"},
     ),
-    "no log": ("train/a", {REQUEST_LOG_FILE: None}, {"request log": "is not listed"}),
+    "no log": (
+        "train/a",
+        {REQUEST_LOG_FILE: None},
+        {"request log": f"(succeeds), but {REQUEST_LOG_FILE}"},
+    ),
     "states that gave way": (
         "train/a",
         {"env.json": lambda env: env["succeeds"].pop(0)},
@@ -390,8 +394,8 @@ def test_a_budget_is_not_believed(removed: Path, agt: Agt) -> None:
     rewrite(removed, {})
     assert agt("verify", "unlearn/h", "--json", "-q").code == 0, "nothing was changed"
     edits: tuple[tuple[Callable[[Any], object], str], ...] = (
-        (lambda account: account["removal"]["budget"].update(total=9.0), "by the run's settings"),
-        (lambda account: account["removal"]["budget"].update(spent=0.0), "has a residual of"),
+        (lambda account: account["removal"]["budget"].update(total=9.0), "total=9.0"),
+        (lambda account: account["removal"]["budget"].update(spent=0.0), "says that 0.0 "),
         (lambda account: account["removal"]["steps"].pop(), "removal.steps"),
     )
     for edit, words in edits:
@@ -403,7 +407,7 @@ def test_a_budget_is_not_believed(removed: Path, agt: Agt) -> None:
         path.write_bytes(before)
     change(removed / "train/h/removal.json", lambda numbers: numbers.update(residual=9.0))
     reseal(removed / "train/h")
-    assert "beyond" in problems(agt("verify", "train/h", "--json", "-q"))["removal budget"]
+    assert "residual of 9.0" in problems(agt("verify", "train/h", "--json", "-q"))["removal budget"]
 
 
 # -- as earlier versions wrote it
@@ -497,10 +501,13 @@ FIELDS: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda account: account["done"]["facts"].update(residual=0.0),
         "removal.facts.residual",
     ),
-    "requests": (lambda account: account["guaranteed"].update(requests="adaptive"), "promises"),
-    "epsilon": (lambda account: account["guaranteed"].update(eps=0.0), "promises"),
+    "requests": (
+        lambda account: account["guaranteed"].update(requests="adaptive"),
+        "{'adaptive': True}",
+    ),
+    "epsilon": (lambda account: account["guaranteed"].update(eps=0.0), "{'eps': 0.0}"),
     "an assumption": (lambda account: account["guaranteed"]["assumptions"].pop(), "assumptions"),
-    "budget": (lambda account: account["budget"].update(total=9.0), "by the run's settings"),
+    "budget": (lambda account: account["budget"].update(total=9.0), "total=9.0"),
 }
 
 

@@ -268,19 +268,19 @@ def test_refusals_are_counted_and_farther_than_the_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "words"),
+    ("share", "figure"),
     [
-        (1.0, "100 % of the way to its bound"),
-        (0.649193, "64.9 % of the way to its bound"),
-        (0.9999996, "99.99996 % of the way to its bound"),
-        (1 + 2.0**-20, "100.00010 % of the way to its bound"),
-        (1 - 2.0**-53, "99.99999999999999 % of the way to its bound"),
-        (1.004, "100.4 % of the way to its bound"),
-        (12.0, "12 times the bound"),
+        (1.0, "100 %"),
+        (0.649193, "64.9 %"),
+        (0.9999996, "99.99996 %"),
+        (1 + 2.0**-20, "100.00010 %"),
+        (1 - 2.0**-53, "99.99999999999999 %"),
+        (1.004, "100.4 %"),
+        (12.0, "12 times"),
     ],
 )
-def test_only_the_bound_itself_is_all_of_the_way(share: float, words: str) -> None:
-    assert share_words(share) == words
+def test_only_the_bound_itself_is_all_of_the_way(share: float, figure: str) -> None:
+    assert share_words(share).startswith(f"{figure} ")
 
 
 def test_a_limit_is_shared_among_the_attacks() -> None:

@@ -61,7 +61,7 @@ def test_shares_and_numbers_that_are_per_cent_already_are_told_apart() -> None:
 
 def test_the_headline_says_where_little_could_have_been_noticed() -> None:
     verdict = audit(finding(noticed=20.51, claimed=2.0), finding(noticed=1.3)).verdict
-    assert re.findall(r"[\d.]+\d|\d", verdict) == ["2", "1", "2", "20.6", "2"]
+    assert re.findall(r"[\d.]+\d|\d", verdict) == ["2", "0", "1", "2", "20.6", "2"]
 
 
 def test_what_could_tell_nothing_is_no_attack() -> None:

@@ -318,7 +318,7 @@ NO_FILE: list[tuple[dict[str, Any], type[AgtError], str]] = [
         ConfigError,
         r"dataset\.name: .*'octmnst'.*'octmnist'",
     ),
-    ({"size": 64}, ConfigError, r"dataset\.size: .*\[28\].*64"),
+    ({"size": 64}, ConfigError, r"dataset\.size=64: .*\[28\]"),
     (
         {"download": False},
         DataMissing,

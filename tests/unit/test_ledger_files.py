@@ -36,7 +36,7 @@ def sql(path: Path, statement: str) -> None:
 
 
 FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
-    "nothing": (lambda path: None, "no such file"),
+    "nothing": (lambda path: None, r"y\.ledger: .*\binit\b"),
     "an empty file": (
         lambda path: path.touch(),
         "empty",
@@ -53,9 +53,15 @@ FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: sql(path, "CREATE TABLE t (x)"),
         "SQLite",
     ),
-    "a link to nowhere": (lambda path: path.symlink_to(path.parent / "gone"), "no such file"),
-    "a link to itself": (lambda path: path.symlink_to(path), "cannot be|no such"),
-    "under a file": (lambda path: path.parent.rmdir() or path.parent.touch(), "no such file"),
+    "a link to nowhere": (
+        lambda path: path.symlink_to(path.parent / "gone"),
+        r"y\.ledger: .*\binit\b",
+    ),
+    "a link to itself": (lambda path: path.symlink_to(path), r"y\.ledger: "),
+    "under a file": (
+        lambda path: path.parent.rmdir() or path.parent.touch(),
+        r"y\.ledger: .*\binit\b",
+    ),
 }
 
 

@@ -117,7 +117,7 @@ def test_lines_missing_at_the_end_contradict_the_state() -> None:
     files = {"model.safetensors": "1" * 64, "env.json": "2" * 64}
     log = log_of("removed").append(entry(("b",), after=state_of(files)))
     log.check_state(files)
-    with pytest.raises(Broken, match=r"unlearning/log\.jsonl.*entry 1"):
+    with pytest.raises(Broken, match=r"\(1\) .*unlearning/log\.jsonl"):
         Log(log.entries[:1]).check_state(files)
     assert state_of(files) == state_of({**files, "env.json": "3" * 64})
     assert state_of(files) != state_of({**files, "model.safetensors": "3" * 64})
@@ -166,8 +166,8 @@ def test_a_key_that_is_none_or_another(tmp_path: Path) -> None:
         HashKey.of(tmp_path)
     log = log_of("removed")
     assert log.check_key(KEY) is KEY
-    for key, words in ((None, "is gone"), (HashKey(bytes(32)), "unlearning/key")):
-        with pytest.raises(Broken, match=words):
+    for key in (None, HashKey(bytes(32))):
+        with pytest.raises(Broken, match="unlearning/key"):
             log.check_key(key)
 
 
