@@ -290,7 +290,7 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
         raise Broken(f"{CLAIM_FILE} does not contain a total for {guarantee}")
     compare_claims(claimed, derived, record.findings)
     if not rendered_alike(portable.words, claimed.words):
-        raise Broken(f"{CLAIM_FILE} and {RELEASE} state it in different sentences")
+        raise Broken(f"{CLAIM_FILE} and {RELEASE} state it in different sentences (words)")
     brief = claimed.lines(brief=True)
     if portable.brief and claimed.agt == __version__ and not rendered_alike(portable.brief, brief):
         raise Broken(f"brief in {RELEASE} is not what {CLAIM_FILE} says")

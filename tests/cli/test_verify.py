@@ -800,7 +800,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             ),
             "a second head": ('"second_head": "none"', '"second_head": "away"'),
             "what it counts": ('"counts": "entry"', '"counts": "answers"'),
-            "words": ("all that is ever released on it", "nearly all that is ever released on it"),
+            "words": ("All releases on it", "Nearly all releases on it"),
         }.items()
     },
     "certified share": (
@@ -899,7 +899,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "entry",
         "debits of this run in their order",
     ),
-    "debits: none": ("predict/paid", debits([]), "entry", "does not hold what"),
+    "debits: none": ("predict/paid", debits([]), "entry", "lacks an entry"),
     "debits: before the run": (
         "predict/paid",
         debits([0])
