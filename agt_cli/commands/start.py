@@ -305,8 +305,8 @@ def _ahead(
 def _telling(column: Column) -> str:
     return (
         (
-            f"'{column.name}' alone predicts nearly every label: leave it out if its value is "
-            "only known after the label."
+            f"'{column.name}' alone predicts nearly every label: leave it out if it is known only "
+            "later."
         )
         if column.tells
         else ""
@@ -333,25 +333,23 @@ def _say(
     stay = (
         f"would be the same with {some} more or fewer"
         if half
-        else f"could change with a single {one} more or fewer"
+        else f"could change with one {one} more or fewer"
     )
-    measured = "; or measure it with noise, for a share of the budget:" if measuring else "."
+    measured = "; or measure them with noise:" if measuring else "."
     lines = [
         f"Half of the answers {stay}.",
-        "Plan (nothing has been spent so far):",
+        "Plan (nothing is spent yet):",
         *(
             f"  {at + 1}. {way}{'  <- recommended' * (at == recommended)}"
             for at, way in enumerate(result["plan"])
         ),
         (
             "This run does not support private answers, because these were not declared public: "
-            f"{lacks}. Write the public values into {settings.target}, as its comments explain, "
-            f"and train again{measured}"
+            f"{lacks}. Write public values into {settings.target} and train again{measured}"
         )
         if lacks
         else (
-            f"{settings.target} contains everything that you declared public: read it "
-            "before you release anything."
+            f"{settings.target} is what you declared public: read it before you release anything."
         ),
         *(f"  {command}" for command in measuring),
         "The same by hand:",
@@ -376,7 +374,7 @@ def _lost(inspection: Inspection) -> Iterator[str]:
     yield from (f"'{column.name}': {MIXED}." for column in names if column.mixed)
     yield from (f"'{column.name}': {COUNTS_ROWS}." for column in names if column.counts_rows)
     if text:
-        yield f"LEFT OUT, because it is text: {text}."
+        yield f"LEFT OUT (text): {text}."
     yield from (
         f"'{column.name}' is treated as a list of words: {column.remark}." for column in doubtful
     )
@@ -451,7 +449,7 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
     claimed by one.
     """
     likely = inspection.label or next(iter(inspection.labels), "")
-    label = f"{inspection.path}: {inspection.rows:,} rows. Which column should be predicted?"
+    label = f"{inspection.path}: {inspection.rows:,} rows. Which column is predicted?"
     groups = "".join(f"\n  {name}: {what}" for name, what in _grouped(inspection).items())
     groups += "".join(f"\n  {line}" for line in _lost(inspection))
     again = "".join(f" ('{name}' repeats)" for name in _repeating(inspection))
@@ -463,16 +461,15 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
         default=0,
     )
     public = (
-        "Which of these, read from your file and rounded, are public, that is, the same "
-        "whoever is among the records? Example: a limit of 120 for ages is public, the "
-        f"largest income in this file is not.{groups}\nyes (all, and which columns are "
-        "used), no, or names: ranges,classes"
+        "Which of these, read from your file and rounded, are public, so the same whoever is "
+        "among the records? A limit of 120 for ages is; the largest income here is not."
+        f"{groups}\nyes (all, and which columns), no, or names: ranges,classes"
     )
     return {
         "label": (label, f"COLUMN ({likely or NONE}?)", likely),
         "id": (
             f"Does a column name each person permanently, whoever joins or leaves{again}? "
-            "Type its name, or none",
+            "Its name, or none",
             "COLUMN or none",
             NONE,
         ),
@@ -484,7 +481,7 @@ def questions(inspection: Inspection) -> dict[str, tuple[str, str, str]]:
         ),
         "public": (public, f"yes, no or some of [{','.join(GROUPS)}]", "no"),
         "purpose": (
-            "What is the model for: certificates (how many people an answer depends on; for "
+            "What is it for: certificates (how many people an answer depends on; for "
             "you), answers (to publish), or both",
             "certificates, answers or both",
             "both",
@@ -587,7 +584,7 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
     evidence, cost = planned.evidence, f"eps = {eps:g}, delta = {planned.delta:g}"
     weights = singly = "not yet" if not held else "none at this budget"
     if not held and measures:
-        weights = "known once the constants that are not public have been measured, see below"
+        weights = "once the constants that are not public are measured (below)"
     useful, mechanism, (count, name) = False, "", planned.singly.get(eps, (0, ""))
     if held and planned.weights:
         ((_, accuracy, mechanism),) = planned.weights
@@ -605,9 +602,8 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
         singly = f"{count:,} answer{'s' * (count > 1)}, {rate_words(accuracy)} right, with {name}"
     lines = [
         f"weights, published once ({cost}): {weights}",
-        f"labels, published one by one for the same budget: {singly}",
-        f"certificates, only for you: how many {many} can be added or removed without "
-        "changing an answer",
+        f"labels, published one by one, same budget: {singly}",
+        f"certificates, only for you: how many {many} it takes to change an answer",
     ]
     return (
         lines,

@@ -22,7 +22,7 @@ from agt_cli.commands.data import COUNTS_ROWS
 from .conftest import Agt
 
 ANSWERS = ("label=churn", "id=none", "public=yes", "purpose=both", "eps=2")
-WORDS = 325
+WORDS = 300
 
 
 def shop(path: Path, rows: int = 1500) -> Path:
