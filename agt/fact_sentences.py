@@ -289,7 +289,7 @@ TEMPLATES: dict[str, str] = {
     ),
     "settings_chosen_on_results": (
         "the training settings were chosen by results on this data. Choose settings on public "
-        "data, train again, and declare training.chosen_on=public"
+        "data, train again, and declare {config:training.chosen_on=public}"
     ),
     "settings_chosen_on_public": _CHOSEN,
     "settings_chosen_on_public_rows": f"{_CHOSEN}{_ON_ROWS}",

@@ -137,6 +137,7 @@ FIT_ARGUMENTS = ArgumentNames(
     }
     | {  # a setting with its value, where Python asks for it in another way
         "model=linear": "network=()",
+        "training.chosen_on=public": "agt.Declared(settings=True)",
         "kgrid=dense": "ks=K, one number",
         "compute=default": "the usual compute",
         "mechanism=release_weights": "agt.ReleaseWeights",

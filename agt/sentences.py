@@ -215,11 +215,13 @@ def claim(output: str, given: str, between: str, covered: bool) -> str:
 
 
 def no_proof(output: str, given: str, reasons: Sequence[str]) -> str:
-    """Return that nothing is proved, and what the paper says."""
-    return (
-        f"NO PROOF OF PRIVACY, because {unproved(reasons)}. The paper claims: "
-        f"{_GIVEN[output].format(given)}"
-    )
+    """Return that nothing is proved, why, and what the paper says.
+
+    Args:
+        reasons: as ``unproved`` takes them; empty: the claim's form does not record any.
+    """
+    because = f", because {unproved(reasons)}" if reasons else ""
+    return f"NO PROOF OF PRIVACY{because}. The paper claims: {_GIVEN[output].format(given)}"
 
 
 def unproved(reasons: Sequence[str]) -> str:

@@ -454,9 +454,11 @@ class BoxKind(CertificateKind):
         return {"the initial parameters": sha256(content).hexdigest()}
 
     def distances_differ_by_one(self, settings: Settings) -> bool:
-        """Return whether the boxes of neighbours nest.
+        """Return whether it is proved that neighbours' stable distances differ by at most 1.
 
-        They do with exact products, under a relation that leaves the features as they are.
+        It is, where boxes of neighbours nest (Lemma 2 of docs/proofs/boxes.md). Boxes are proved to
+        nest with exact products (not with Rump's, whose last digits may not), and where an edit
+        removes or adds records (not where features move, as a moved record may move again).
         """
-        moves_records = RELATIONS[settings.relation.name].moves_records
-        return settings.training.product == "exact" and moves_records
+        edits_whole_records = RELATIONS[settings.relation.name].moves_records
+        return settings.training.product == "exact" and edits_whole_records

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from conditions import HELD, without
 
-from agt.certificates.conditions import Condition
+from agt import sentences
 from agt.errors import ConfigError
-from agt.facts import evidence, not_held, proved
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.judging import claim
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
@@ -14,21 +14,8 @@ from agt.mechanisms.output import Output
 from agt.mechanisms.published import SmoothCauchy
 from agt.settings import RelationConfig
 
-HELD = tuple(
-    Condition(letter, f"name of {letter}", evidence(proved("own_words", text="it holds")))
-    for letter in "abcdefg"
-)
 ADD_REMOVE = RelationConfig("add_remove")
 RESPONSE = RandomizedResponse(eps=0.1)
-
-
-def without(*letters: str) -> tuple[Condition, ...]:
-    return tuple(
-        replace(c, evidence=evidence(not_held("own_words", text=f"why not {c.letter}")))
-        if c.letter in letters
-        else c
-        for c in HELD
-    )
 
 
 CLAIMS = [
@@ -87,6 +74,11 @@ def test_a_simulation_says_of_each_line_what_it_would_be() -> None:
     words = replace(claim(HELD, ADD_REMOVE, RESPONSE), simulated=True).lines()
     assert words[0].startswith("SIMULATION")
     assert all(line.startswith("without a seed it would be: ") for line in words[1:])
+
+
+def test_a_claim_without_recorded_reasons_says_that_nothing_is_proved() -> None:
+    text = sentences.no_proof("labels", "20-differentially private", ())
+    assert text.startswith("NO PROOF OF PRIVACY. The paper claims: 20-diff")
 
 
 def test_what_is_spent() -> None:

@@ -1,16 +1,14 @@
 """The gate between certificates and mechanisms: what may be claimed, and every refusal."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from conditions import HELD, without
 from synthetic import SYMMETRIC
 
 from agt.certificates.box import count_grid_steps
-from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
-from agt.facts import evidence, not_held, proved
 from agt.mechanisms.argmax import NoisyArgmax
 from agt.mechanisms.judging import claim
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
@@ -18,21 +16,8 @@ from agt.mechanisms.output import Output
 from agt.mechanisms.published import GlobalSensitivity, SmoothCauchy
 from agt.settings import RelationConfig
 
-HELD = tuple(
-    Condition(letter, f"name of {letter}", evidence(proved("own_words", text="it holds")))
-    for letter in "abcdefg"
-)
 ADD_REMOVE = RelationConfig("add_remove")
 MECHANISM = RandomizedResponse(eps=0.1)
-
-
-def without(*letters: str) -> tuple[Condition, ...]:
-    return tuple(
-        replace(c, evidence=evidence(not_held("own_words", text=f"why not {c.letter}")))
-        if c.letter in letters
-        else c
-        for c in HELD
-    )
 
 
 def test_claims() -> None:
