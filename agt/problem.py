@@ -20,7 +20,7 @@ from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.learners import Learner
 from agt.training.noise import NoiseConfig
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class Problem:
         return len(self.dataset.classes)
 
     @property
-    def recipe(self) -> Recipe:
+    def setup(self) -> TrainingSetup:
         """How to train, apart from the records, with numbers in place of what the recipe decides.
 
         Nothing else resolves the settings that are left to the recipe.
@@ -127,7 +127,7 @@ class Problem:
             declared_size or self.trained_on,
             settings.relation.unit_rows,
         )
-        return Recipe(
+        return TrainingSetup(
             self.classes,
             training,
             settings.relation,
@@ -139,7 +139,7 @@ class Problem:
     @property
     def plan(self) -> BatchPlan:
         """The plan of batches of a training on all records."""
-        return self.recipe.plan(self.trained_on)
+        return self.setup.plan(self.trained_on)
 
     @property
     def trained_on(self) -> int:

@@ -615,7 +615,7 @@ class Auditor:
         settings, dataset = self.problem.settings, self.problem.dataset
         self.certificate, self.relation = settings.certificate, settings.relation.name
         self.symmetric, ks = RELATIONS[self.relation].symmetric, settings.kgrid.ks
-        self.stay = not RELATIONS[self.relation].moves_records
+        self.stay = not RELATIONS[self.relation].edits_whole_records
         self.dense = self.certificate.covers_every_k or ks == tuple(range(len(ks)))
         asked = dataset.test if len(dataset.test) > 1 else dataset.train
         chosen = np.sort(self.rng.permutation(len(asked))[: max(self.extent.queries, 2)])
@@ -990,7 +990,7 @@ class Auditor:
         """
         problem, train, constants, moved = self.problem, self.problem.dataset.train, 0, 0
         config, size, mine = (
-            problem.recipe.training.batch,
+            problem.setup.training.batch,
             problem.dataset.declared_size,
             problem.plan,
         )
@@ -1245,7 +1245,7 @@ class Auditor:
         if self.stay:
             return "no claim: a record that was moved could be moved as far again"
         return (
-            f"no claim: boxes computed with product={self.problem.recipe.training.product} "
+            f"no claim: boxes computed with product={self.problem.setup.training.product} "
             "need not be nested"
         )
 

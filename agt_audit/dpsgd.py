@@ -63,7 +63,7 @@ from agt.relations.relation import BoundSums
 from agt.settings import QUANTA, schema
 from agt.training.loop import Noise, Tensors, TrainingRun
 from agt.training.noise import NoiseConfig, NoisePlan, draw_noise, noise_seed
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 from agt.training.sgd import BufferKey, Sgd
 from agt_audit.estimates import Claimed, chosen, estimates, lower_limit
 from agt_audit.job import Audited, AuditInputs, AuditKind
@@ -364,7 +364,7 @@ class NoisyTraining:
         again = neighbouring(self.problem, with_added(self.problem.dataset.train, canaries.records))
         inside = np.broadcast_to(inside, (self.plan.epochs, len(canaries)))
         run = _WatchedRun(
-            self, canaries, inside, again.recipe, again.dataset.train, self.drawn(seed)
+            self, canaries, inside, again.setup, again.dataset.train, self.drawn(seed)
         )
         with torch.no_grad():
             for rows in run.plan.batches(run.records.units):
@@ -393,11 +393,11 @@ class _WatchedRun(TrainingRun):
         trainer: NoisyTraining,
         canaries: Canaries,
         inside: np.ndarray,
-        recipe: Recipe,
+        setup: TrainingSetup,
         records: Records,
         noise: Noise,
     ) -> None:
-        super().__init__(trainer.module, recipe, records, noise=noise)
+        super().__init__(trainer.module, setup, records, noise=noise)
         settings, self.canaries, self.inside, self.head = (
             trainer.problem.settings,
             canaries,
@@ -408,7 +408,7 @@ class _WatchedRun(TrainingRun):
         self.most = trainer.plan.sensitivity * trainer.problem.plan.normalizer
         self.unit_rows = settings.relation.unit_rows
         self.opposed = replaces(settings.relation.name) and canaries.gradients is not None
-        self.sgd = self.spy = _Spy(recipe.training)
+        self.sgd = self.spy = _Spy(setup.training)
         self.others = len(records) - len(canaries)
         self.first = self.clipped(np.arange(len(canaries)))
         self.scores, self.reach = np.zeros(inside.shape), np.zeros(inside.shape)

@@ -365,20 +365,20 @@ class Terms:
         Raises:
             ConfigError: no edits are written down for its relation.
         """
-        settings, recipe = problem.settings, problem.recipe
+        settings, setup = problem.settings, problem.setup
         edits_of(settings.relation.name)  # refused before anything is trained
         parts = [
             part.features for part in (problem.dataset.train, problem.dataset.test) if len(part)
         ]
         low = np.min([np.asarray(part).min(axis=0) for part in parts], axis=0)
         high = np.max([np.asarray(part).max(axis=0) for part in parts], axis=0)
-        plan = recipe.plan(problem.trained_on)
+        plan = setup.plan(problem.trained_on)
         return cls(
             settings.relation.name,
             settings.relation.unit_rows,
             problem.classes,
             plan,
-            weights(recipe.training, plan),
+            weights(setup.training, plan),
             settings.ensemble,
             low,
             high,

@@ -113,7 +113,7 @@ from agt.settings import (
 from agt.training.batches import BatchPlan
 from agt.training.loop import train
 from agt.training.noise import NoiseConfig, draw_noise, plan_noise
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 from agt.training.sgd import Sgd, descend, learning_rate
 from agt.training.tilted_erm import NORM_SLACK, TiltedErm, solve
 
@@ -463,10 +463,10 @@ class NoisyAgt:
             return draw_noise(parameters, noise, seed, step)
 
         relation = RelationConfig(name="add_remove")
-        recipe = Recipe(
+        setup = TrainingSetup(
             bench.classes, training, relation, KGridConfig(max=0), bench.compute, bench.size
         )
-        return dict(train(bench.head, recipe, bench.single, noise=draws).nominal)
+        return dict(train(bench.head, setup, bench.single, noise=draws).nominal)
 
 
 @validated(frozen=True, config=STRICT)

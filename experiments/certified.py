@@ -723,7 +723,7 @@ def _over_training(
     def on_progress(at: Progress) -> None:
         report(at.step, at.steps, at.done, at.total)
 
-    train(head, problem.recipe, dataset.train, on_progress, on_epoch=on_epoch)
+    train(head, problem.setup, dataset.train, on_progress, on_epoch=on_epoch)
     return pd.concat(epochs, names=["epoch"]).reset_index(level="epoch").astype({"k": int})
 
 

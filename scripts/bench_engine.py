@@ -47,7 +47,7 @@ from agt.data.blobs import Blobs
 from agt.data.records import Records
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
 from agt.training.loop import TrainingRun, train
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 
 CLIP = 0.04
 Row = dict[str, Any]
@@ -84,15 +84,15 @@ def settings(outputs: int = 1, **changes: Any) -> TrainingConfig:
     return TrainingConfig(**{"loss": loss, "epochs": 1, "lr": 0.2, "clip": CLIP, **changes})
 
 
-def recipe(
+def setup(
     data: Records,
     training: TrainingConfig,
     ks: Sequence[int],
     relation: str = "add_remove",
     **compute: Any,
-) -> Recipe:
+) -> TrainingSetup:
     grid, rule = KGridConfig(values=tuple(ks)), RelationConfig(name=relation)
-    return Recipe(2, training, rule, grid, ComputeConfig(**compute), len(data))
+    return TrainingSetup(2, training, rule, grid, ComputeConfig(**compute), len(data))
 
 
 def make_run(
@@ -103,7 +103,7 @@ def make_run(
     outputs: int = 1,
     **compute: Any,
 ) -> TrainingRun:
-    return TrainingRun(model, recipe(data, settings(outputs), ks, relation, **compute), data)
+    return TrainingRun(model, setup(data, settings(outputs), ks, relation, **compute), data)
 
 
 def one_step(run: TrainingRun) -> Callable[[], None]:
@@ -224,7 +224,7 @@ def bench_depth4(repeats: int) -> list[Row]:
     as where they certify.
     """
     data, model, ks = records(10_000, 188), head(*DEEP), (0, 10, 20, 50)
-    run = TrainingRun(model, recipe(data, settings(lr=1e-3, clip=0.06), ks), data)
+    run = TrainingRun(model, setup(data, settings(lr=1e-3, clip=0.06), ks), data)
     ours, plain = side_by_side([one_step(run), plain_step(data, model)], repeats)
     least, each = floor(10_000, DEEP, len(ks)), ours / len(ks)
     return [
@@ -244,7 +244,7 @@ def bench_depth4(repeats: int) -> list[Row]:
 def bench_grid(repeats: int) -> list[Row]:
     data, model = records(25_000, 384), head(384, 100, 1)
     grid, single = (
-        lambda ks=ks: train(model, recipe(data, settings(epochs=3), ks), data)
+        lambda ks=ks: train(model, setup(data, settings(epochs=3), ks), data)
         for ks in (range(64), (50,))
     )
     many, one = side_by_side([grid, single], repeats)
@@ -271,7 +271,7 @@ def bench_blobs(repeats: int) -> list[Row]:
     )
 
     def work(ks: Sequence[int]) -> None:
-        train(model, recipe(data, training, ks), data)
+        train(model, setup(data, training, ks), data)
 
     grid, ten = side_by_side(
         [lambda: work(range(200)), lambda: [work((k,)) for k in range(0, 200, 20)]], repeats
@@ -365,7 +365,7 @@ def bench_widening(repeats: int) -> list[Row]:
         settings(2, epochs=4, lr=2.0, decay=0.6, lr_min=1e-3, clip=0.06),
         range(0, 101, 5),
     )
-    model, method = head(6, 128, 2), recipe(data.train, training, ks)
+    model, method = head(6, 128, 2), setup(data.train, training, ks)
 
     def fraction() -> float:
         return float(

@@ -148,7 +148,7 @@ class Method:
 # -- the methods ---
 
 
-def recipe(split: Split, eps: float, how: Settings) -> np.ndarray:
+def setup(split: Split, eps: float, how: Settings) -> np.ndarray:
     """Objective perturbation of the head that the recipe trains, its strength raised where eps
     asks for more.
     """
@@ -261,8 +261,8 @@ STEPS = _grid(hidden=(0,), lr=(1.0, 4.0, 16.0), epochs=(5, 20)) + _grid(
 )
 RATES = _grid(learning_rate=(0.01, 0.03, 0.1, 0.3), max_bins=(32, 8))  # the first: its own defaults
 METHODS = (
-    Method("agt, recipe", recipe),
-    Method("agt, recipe, tuned", recipe, tries=_grid(caution=(1.0, 0.3, 0.1, 0.03))),
+    Method("agt, recipe", setup),
+    Method("agt, recipe, tuned", setup, tries=_grid(caution=(1.0, 0.3, 0.1, 0.03))),
     Method("agt, noisy statistics", statistics),
     Method("DP-EBM, its defaults", boosted, "interpret.privacy"),
     Method("DP-EBM, tuned", boosted, "interpret.privacy", RATES),

@@ -229,9 +229,11 @@ def soundness(dry: bool, seconds: float) -> Rows:
     whole, model = bench.records(40 if dry else 400, 12), bench.head(12, 16, 1)
     data = whole.take(np.arange(len(whole) - k))
     batch = BatchConfig(count=1, normalizer=float(len(data)), n_max=2 * len(data))
-    for name in sorted(name for name, relation in RELATIONS.items() if relation.moves_records):
+    for name in sorted(
+        name for name, relation in RELATIONS.items() if relation.edits_whole_records
+    ):
         training = bench.settings(epochs=1 if dry else 3, batch=batch)
-        method = bench.recipe(data, training, (0, k), name, device=where(dry))
+        method = bench.setup(data, training, (0, k), name, device=where(dry))
         box, outside = train(model, method, data), 0
         for _ in range(tries):
             gone = rng.choice(len(data), k, replace=False)
@@ -261,7 +263,7 @@ def bits(dry: bool, seconds: float) -> Rows:
     )
     training = bench.settings(epochs=3)
     here, card = (
-        train(model, bench.recipe(data, training, (0, 5), device=at), data)
+        train(model, bench.setup(data, training, (0, 5), device=at), data)
         for at in ("cpu", where(dry))
     )
     apart = max(
@@ -388,7 +390,7 @@ def published(name: str, dry: bool, seconds: float) -> Rows:
         ("add_remove", "exact"),
     ):
         training = bench.settings(widths[-1], product=product, **settings)
-        method = bench.recipe(data, training, ks, relation, device=where(dry), memory_mb=8192)
+        method = bench.setup(data, training, ks, relation, device=where(dry), memory_mb=8192)
         what = f"{name}: {n:,} x {'-'.join(map(str, widths))}, {relation}"
         whole, part = extrapolated(TrainingRun(model, method, data), dry, until)
         yield row(

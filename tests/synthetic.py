@@ -12,10 +12,12 @@ from agt.bounds.interval import Interval
 from agt.data.records import Records
 from agt.models.heads import HeadConfig
 from agt.settings import BatchConfig, ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 
 KERNELS = ("reference", "cpu")
-RELATIONS = tuple(name for name, relation in relations.RELATIONS.items() if relation.moves_records)
+RELATIONS = tuple(
+    name for name, relation in relations.RELATIONS.items() if relation.edits_whole_records
+)
 """Those of boxes whose edits move whole records."""
 SYMMETRIC = tuple(name for name in RELATIONS if relations.RELATIONS[name].symmetric)
 
@@ -70,11 +72,11 @@ def make_recipe(
     declared_size: float | None = None,
     unit_rows: int = 1,
     **compute: object,
-) -> Recipe:
+) -> TrainingSetup:
     """``training`` under a relation, for these k; ``compute``: settings other than the defaults."""
     rule = RelationConfig(name=relation, unit_rows=unit_rows)  # type: ignore[arg-type]
     grid = KGridConfig(values=tuple(ks))
-    return Recipe(classes, training, rule, grid, ComputeConfig(**compute), declared_size)  # type: ignore[arg-type]
+    return TrainingSetup(classes, training, rule, grid, ComputeConfig(**compute), declared_size)  # type: ignore[arg-type]
 
 
 def make_head(

@@ -21,7 +21,7 @@ from agt.errors import UnsoundError
 from agt.kernels.select import pick_device, pick_kernel
 from agt.settings import ComputeConfig, RelationName
 from agt.training.loop import OnProgress, row_reporter
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 
 MAX_QUERIES_AT_ONCE = 4096
 COPIES_OF_A_PASS = 12  # an estimate of the values held at once for each number of a pass
@@ -125,7 +125,7 @@ def _count_leading_true(flags: np.ndarray) -> np.ndarray:
 
 def certify(
     head: nn.Sequential,
-    recipe: Recipe,
+    setup: TrainingSetup,
     box: Box,
     features: np.ndarray,
     on_progress: OnProgress = lambda progress: None,
@@ -137,8 +137,8 @@ def certify(
 
     Args:
         head: the layers; their own parameters are not used.
-        recipe: what the box was trained by.
-        box: the nominal parameters and their bounds; its grid may be a part of the recipe's.
+        setup: what the box was trained by.
+        box: the nominal parameters and their bounds; its grid may be a part of the setup's.
         features: [n, ...] queries, scaled as the training data was.
         on_progress: called after every chunk of queries.
 
@@ -146,7 +146,7 @@ def certify(
         ConfigError: the queries' width is not the model's.
         UnsoundError: a box or a query is NaN or infinite.
     """
-    boxed = _BoxedNetwork.from_box(head, recipe, box, features)
+    boxed = _BoxedNetwork.from_box(head, setup, box, features)
     network = boxed.network
 
     def certify_chunk(rows: slice) -> tuple[np.ndarray, np.ndarray]:
@@ -165,11 +165,11 @@ def certify(
         label_chunks, certified_chunks = zip(*chunks, strict=True)
     prediction = np.concatenate(label_chunks)
     certified = np.concatenate(certified_chunks, axis=1)
-    return Certificates(box.ks, recipe.relation.name, prediction, certified)
+    return Certificates(box.ks, setup.relation.name, prediction, certified)
 
 
 def compute_envelope(
-    head: nn.Sequential, recipe: Recipe, box: Box, features: np.ndarray
+    head: nn.Sequential, setup: TrainingSetup, box: Box, features: np.ndarray
 ) -> Envelope:
     """Compute the margins of queries of two classes with their bounds over the box of each k >= 1.
 
@@ -177,15 +177,15 @@ def compute_envelope(
 
     Args:
         head: the layers; their own parameters are not used.
-        recipe: what the box was trained by.
-        box: the nominal parameters and their bounds; its grid may be a part of the recipe's.
+        setup: what the box was trained by.
+        box: the nominal parameters and their bounds; its grid may be a part of the setup's.
         features: [n, ...] queries, scaled as the training data was.
 
     Raises:
         ConfigError: the queries' width is not the model's.
         UnsoundError: a box or a query is NaN or infinite.
     """
-    boxed = _BoxedNetwork.from_box(head, recipe, box, features)
+    boxed = _BoxedNetwork.from_box(head, setup, box, features)
     network = boxed.network
 
     def bound_chunk(rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -238,17 +238,17 @@ class _BoxedNetwork:
 
     @classmethod
     def from_box(
-        cls, head: nn.Sequential, recipe: Recipe, box: Box, features: np.ndarray
+        cls, head: nn.Sequential, setup: TrainingSetup, box: Box, features: np.ndarray
     ) -> "_BoxedNetwork":
         """Split a box into parts for queries of the shape that ``features`` [n, ...] have.
 
         Raises:
             ConfigError: the queries' width is not the model's.
         """
-        training = recipe.training
-        compute = recipe.compute
+        training = setup.training
+        compute = setup.compute
         products = pick_kernel(compute).products(training.product)
-        network = Network.from_head(head, training.loss, recipe.classes, products)
+        network = Network.from_head(head, training.loss, setup.classes, products)
         query_shape = features.shape[1:]
         network.check_record_shape(query_shape, box.nominal, "inputs: a query")
         device = pick_device(compute)

@@ -25,7 +25,7 @@ from agt.relations import RELATIONS
 from agt.settings import RelationConfig, TrainingConfig
 from agt.templates import FORMATS
 from agt.training.batches import BatchPlan
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 
 # How templates of facts print the name of a relation: by the relation's own text about itself.
 FORMATS.update(
@@ -177,7 +177,7 @@ def declarations(conditions: Sequence[Condition]) -> tuple[Declaration, ...]:
 
 def assess(
     dataset: Dataset,
-    recipe: Recipe,
+    setup: TrainingSetup,
     plan: BatchPlan,
     choices: Fact,
     *,
@@ -191,7 +191,7 @@ def assess(
 
     Args:
         dataset: what was trained on; it has the evidence of its selection and preprocessing.
-        recipe: how it was trained.
+        setup: how it was trained.
         plan: the batches that it was trained by.
         choices: what the settings were chosen on, for condition e.
         every_k: for which k there are certificates, for condition a.
@@ -207,11 +207,11 @@ def assess(
     evidence_by_letter = {
         "a": evidence(every_k),
         "b": dataset.selection.with_facts(hashed),
-        "c": _constants(dataset, recipe.training, plan, constants),
+        "c": _constants(dataset, setup.training, plan, constants),
         "d": evidence(step_fact),
         "e": dataset.preprocessing.with_facts(*features, choices),
         "f": evidence(rounding),
-        "g": evidence(symmetric_fact(recipe.relation)),
+        "g": evidence(symmetric_fact(setup.relation)),
     }
     return conditions_from(evidence_by_letter, step_name)
 

@@ -35,7 +35,7 @@ from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.loop import Noise, OnProgress, train
 from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noise
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 from agt.training.strength import refuse_recipe
 
 GIVEN_THE_DRAW = proved("given_the_draw")
@@ -159,7 +159,7 @@ class BoxModel(ModelDefaults):
             ks: certify at these k of the grid alone; None: at the whole grid.
             on_progress: called after every block of queries.
         """
-        return certify(self.head, self.problem.recipe, self._select_box(ks), features, on_progress)
+        return certify(self.head, self.problem.setup, self._select_box(ks), features, on_progress)
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """Return bounds on the margin of two classes over the box of every k.
@@ -168,7 +168,7 @@ class BoxModel(ModelDefaults):
             features: [n, ...] the queries.
             ks: bound the margin at these k of the grid; None: at the whole grid.
         """
-        return compute_envelope(self.head, self.problem.recipe, self._select_box(ks), features)
+        return compute_envelope(self.head, self.problem.setup, self._select_box(ks), features)
 
     def _select_box(self, ks: tuple[int, ...] | None) -> Box:
         """Return the box at some k of the grid; None: the box at all of them."""
@@ -202,20 +202,20 @@ class BoxModel(ModelDefaults):
 
 
 def assess_boxes(
-    dataset: Dataset, recipe: Recipe, plan: BatchPlan, choices: Fact
+    dataset: Dataset, setup: TrainingSetup, plan: BatchPlan, choices: Fact
 ) -> tuple[Condition, ...]:
     """Return what is known of conditions a to g of one training with boxes, in this order.
 
     Args:
         dataset: what is known of the data.
-        recipe: how the model is trained.
+        setup: how the model is trained.
         plan: the batch plan of training.
         choices: the fact that says what the settings were chosen on.
     """
-    facts = box_facts(recipe.relation, recipe.kgrid, recipe.training.product, recipe.training.dtype)
+    facts = box_facts(setup.relation, setup.kgrid, setup.training.product, setup.training.dtype)
     return assess(
         dataset,
-        recipe,
+        setup,
         plan,
         choices,
         every_k=facts["a"],
@@ -265,7 +265,7 @@ def assess_problem(problem: Problem, plan: BatchPlan | None = None) -> tuple[Con
     further_facts = {"e": settings.model.facts}
     if settings.noise is not None:
         further_facts["d"] = (GIVEN_THE_DRAW,)
-    conditions = assess_boxes(problem.dataset, problem.recipe, plan, settings.choices)
+    conditions = assess_boxes(problem.dataset, problem.setup, plan, settings.choices)
     return tuple(
         condition.with_facts(*further_facts.get(condition.letter, ())) for condition in conditions
     )
@@ -418,7 +418,7 @@ class BoxKind(CertificateKind):
         head = build_starting_head(problem)
         noise = _make_noise(problem, head, checkpoints)
         box = train(
-            head, problem.recipe, problem.dataset.train, on_progress, noise, checkpoints=checkpoints
+            head, problem.setup, problem.dataset.train, on_progress, noise, checkpoints=checkpoints
         )
         return BoxModel(problem, head, box, problem.plan)
 
@@ -460,5 +460,5 @@ class BoxKind(CertificateKind):
         nest with exact products (not with Rump's, whose last digits may not), and where an edit
         removes or adds records (not where features move, as a moved record may move again).
         """
-        edits_whole_records = RELATIONS[settings.relation.name].moves_records
+        edits_whole_records = RELATIONS[settings.relation.name].edits_whole_records
         return settings.training.product == "exact" and edits_whole_records

@@ -34,7 +34,7 @@ from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import member_folder, shards, train_members
 from agt.training.loop import OnProgress, Progress
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 
 SHARD = "shard.json"
 _MARGIN_BYTES = 40  # of working memory for each query, member and edit of a vote of margins
@@ -363,7 +363,7 @@ def fit_members(
 
     return train_members(
         train_member,
-        problem.recipe,
+        problem.setup,
         dataset.train,
         problem.settings.ensemble,
         report_member,
@@ -419,7 +419,7 @@ def training_environment(problem: Problem) -> dict[str, object]:
 def _fit_member(
     problem: Problem,
     environment: Mapping[str, object],
-    recipe: Recipe,
+    setup: TrainingSetup,
     records: Records,
     checkpoints: Checkpoints,
 ) -> tuple[Model, ShardRecord]:
@@ -428,15 +428,15 @@ def _fit_member(
     Args:
         problem: the problem of the whole ensemble, without records.
         environment: that of the whole ensemble.
-        recipe: the member's.
+        setup: the member's.
         records: the member's shard.
         checkpoints: the member's.
 
     Returns:
         The member's model, which holds no data, and what it was trained on.
     """
-    settings = replace(problem.settings, compute=recipe.compute)
-    shard = problem.dataset.with_shard(records, recipe.declared_size)
+    settings = replace(problem.settings, compute=setup.compute)
+    shard = problem.dataset.with_shard(records, setup.declared_size)
     member_problem = replace(problem, dataset=shard, settings=settings)
     model = settings.certificate.fit(member_problem, checkpoints=checkpoints)
     # The process sends the model back, so its problem must be the one without records.

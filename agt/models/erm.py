@@ -19,8 +19,8 @@ from agt.training.checkpoint import Checkpoints
 from agt.training.erm import check_minimiser_settings, erm_sensitivity, train_erm
 from agt.training.linear import LinearTrained
 from agt.training.loop import OnProgress
-from agt.training.recipe import Recipe
 from agt.training.sensitivity import LinearSetting, Sensitivity
+from agt.training.setup import TrainingSetup
 
 UNREAD_OF_MINIMISERS: Mapping[str, UnreadReason] = dict.fromkeys(
     ("training.epochs", "training.lr", "training.lr_min", "training.decay"), "minimum"
@@ -65,14 +65,18 @@ class ErmKind(LinearKind):
         return erm_sensitivity(setting, self.tolerance)
 
     def train(
-        self, recipe: Recipe, records: Records, on_progress: OnProgress, checkpoints: Checkpoints
+        self,
+        setup: TrainingSetup,
+        records: Records,
+        on_progress: OnProgress,
+        checkpoints: Checkpoints,
     ) -> LinearTrained:
         """Return the minimiser for records that have public features.
 
         Raises:
             UnsoundError: the tolerance was not reached.
         """
-        return train_erm(recipe, records, self.tolerance, on_progress, checkpoints)
+        return train_erm(setup, records, self.tolerance, on_progress, checkpoints)
 
     def step_facts(self, trained: LinearTrained) -> tuple[Fact, Fact]:
         """Return that the objective is public, and why one record moves its minimiser so little."""

@@ -35,8 +35,8 @@ from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.linear import LinearTrained
 from agt.training.loop import OnProgress
-from agt.training.recipe import Recipe
 from agt.training.sensitivity import LinearSetting, Sensitivity
+from agt.training.setup import TrainingSetup
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class LinearModel(ClosedFormModel):
         rounding_share = sensitivity.rounding / sensitivity.rho
         return assess(
             problem.dataset,
-            problem.recipe,
+            problem.setup,
             self.plan,
             problem.settings.choices,
             every_k=proved("every_k_in_closed_form"),
@@ -257,12 +257,16 @@ class LinearKind(ClosedFormKind):
         raise NotImplementedError
 
     def train(
-        self, recipe: Recipe, records: Records, on_progress: OnProgress, checkpoints: Checkpoints
+        self,
+        setup: TrainingSetup,
+        records: Records,
+        on_progress: OnProgress,
+        checkpoints: Checkpoints,
     ) -> LinearTrained:
         """Train the weights on records that have public features.
 
         Args:
-            recipe: how to train.
+            setup: how to train.
             records: the records; their features [m, w] are values of the feature map.
             on_progress: receives the progress.
             checkpoints: where training resumes from and saves its state.
@@ -296,7 +300,9 @@ class LinearKind(ClosedFormKind):
         """
         if features is None:
             features = FeatureMap.from_dataset(self.features, problem.dataset)
-        setting = LinearSetting.from_recipe(problem.recipe, problem.trained_on, features.outputs)
+        setting = LinearSetting.from_training_setup(
+            problem.setup, problem.trained_on, features.outputs
+        )
         sensitivity = self.sensitivity(setting)
         zero = torch.zeros((), dtype=torch.float64)
         weight = zero.expand(setting.loss.outputs, setting.width)  # takes no memory
@@ -319,7 +325,7 @@ class LinearKind(ClosedFormKind):
             checkpoints: where training resumes from and saves its state.
         """
         with_public_features = records.seen_as(head.over(records.features))
-        trained = self.train(head.problem.recipe, with_public_features, on_progress, checkpoints)
+        trained = self.train(head.problem.setup, with_public_features, on_progress, checkpoints)
         return replace(head, trained=trained)
 
     def load(self, problem: Problem, reader: FileReader) -> LinearModel:

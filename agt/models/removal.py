@@ -282,11 +282,11 @@ def build_removal_problem(
     Raises:
         ConfigError: settings that no proof covers.
     """
-    recipe = problem.recipe
+    setup = problem.setup
     # Of this loss only the number of outputs is read.
     loss = removal_loss(_output_count(problem.classes), smoothness=1.0, derivative_bound=1.0)
-    plan = replace(recipe.plan(problem.trained_on), epochs=1)
-    setting = LinearSetting(loss, features.outputs, recipe.training, plan, recipe.relation)
+    plan = replace(setup.plan(problem.trained_on), epochs=1)
+    setting = LinearSetting(loss, features.outputs, setup.training, plan, setup.relation)
     return RemovalProblem.from_setting(config, setting, tilt)
 
 
@@ -297,11 +297,11 @@ def training_rows(problem: Problem, features: FeatureMap) -> tuple[np.ndarray, n
         ConfigError: more records than the plan's n_max, or a unit with too many.
     """
     records = problem.dataset.train
-    recipe = problem.recipe
-    check_unit_rows(records.units, recipe.relation.unit_rows)
+    setup = problem.setup
+    check_unit_rows(records.units, setup.relation.unit_rows)
     # Called because it refuses more records than n_max: the only batch has all of them.
-    next(replace(recipe.plan(problem.trained_on), epochs=1).batches(records.units))
-    return features(records.features, recipe.training.dtype), records.labels
+    next(replace(setup.plan(problem.trained_on), epochs=1).batches(records.units))
+    return features(records.features, setup.training.dtype), records.labels
 
 
 def _read_state(

@@ -12,8 +12,8 @@ from agt.settings import Count, FeaturesConfig, TrainingConfig, schema
 from agt.training.checkpoint import Checkpoints
 from agt.training.linear import LinearTrained, train_linear
 from agt.training.loop import OnProgress
-from agt.training.recipe import Recipe
 from agt.training.sensitivity import LinearSetting, Sensitivity, sgd_sensitivity
+from agt.training.setup import TrainingSetup
 from agt.training.sgd import learning_rate
 from agt.training.strength import resolve_sgd
 
@@ -48,10 +48,14 @@ class StabilityKind(LinearKind):
         return sgd_sensitivity(setting, self.average)
 
     def train(
-        self, recipe: Recipe, records: Records, on_progress: OnProgress, checkpoints: Checkpoints
+        self,
+        setup: TrainingSetup,
+        records: Records,
+        on_progress: OnProgress,
+        checkpoints: Checkpoints,
     ) -> LinearTrained:
         """Return the head after the recipe's steps of SGD from 0, on public features."""
-        return train_linear(recipe, records, self.average, on_progress, checkpoints)
+        return train_linear(setup, records, self.average, on_progress, checkpoints)
 
     def step_facts(self, trained: LinearTrained) -> tuple[Fact, Fact]:
         """Return that the number of steps is public, and why no step drives two heads apart."""

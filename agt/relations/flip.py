@@ -30,7 +30,7 @@ class Flip(Relation):
     label_free_ids = True
     counts_label_flips = True
 
-    def check_moves_records(self) -> NoReturn:
+    def check_edits_whole_records(self) -> NoReturn:
         """Refuse what is proved for added and removed records: labels alone change here."""
         raise ConfigError(
             Message(
@@ -44,7 +44,7 @@ class Flip(Relation):
 
     def check_boxes(self, public: np.ndarray) -> NoReturn:
         """Refuse every box: a batch's sum of gradients says nothing about changed labels."""
-        self.check_moves_records()
+        self.check_edits_whole_records()
 
     def check_closed_form(self) -> None:
         """Accept linear heads in closed form: training/linear.py bounds what a label moves."""
@@ -52,7 +52,7 @@ class Flip(Relation):
     def check_head(self, counts_label_flips: bool, unit_rows: int) -> None:
         """Refuse heads whose proof does not cover changed labels, and units of several rows."""
         if not counts_label_flips:
-            self.check_moves_records()
+            self.check_edits_whole_records()
         if unit_rows > 1:
             raise ConfigError(
                 Message(
@@ -91,7 +91,7 @@ class Flip(Relation):
             ConfigError: ``gradient_norm`` is None.
         """
         if gradient_norm is None:
-            self.check_moves_records()
+            self.check_edits_whole_records()
         return 1 if gradient_norm >= 1 else 2
 
 

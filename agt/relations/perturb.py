@@ -45,7 +45,7 @@ class Perturb(Relation):
     )
     remarks = ("It speaks about poisoning, not about privacy.",)
 
-    def check_moves_records(self) -> NoReturn:
+    def check_edits_whole_records(self) -> NoReturn:
         """Refuse everything but boxes, which alone follow features that move."""
         raise ConfigError(
             f"relation={self.name}: features that move within a radius are bounded by boxes alone, "

@@ -113,7 +113,7 @@ class Relation:
         return undoing == set(self.edits)
 
     @property
-    def moves_records(self) -> bool:
+    def edits_whole_records(self) -> bool:
         """Return whether edits remove or add whole records."""
         return bool(self.edits)
 
@@ -220,7 +220,7 @@ class Relation:
 
     # What it refuses. Each check raises ConfigError, and does nothing if there is no objection.
 
-    def check_moves_records(self) -> None:
+    def check_edits_whole_records(self) -> None:
         """Refuse what is proved only for edits that remove or add whole records."""
 
     def check_boxes(self, public: np.ndarray) -> None:
@@ -303,7 +303,7 @@ class Relation:
         Raises:
             ConfigError: no such number is proved.
         """
-        self.check_moves_records()
+        self.check_edits_whole_records()
         return self.units_changed_per_k * unit_rows
 
     def step_sensitivity(

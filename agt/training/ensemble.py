@@ -18,7 +18,7 @@ from agt.data.records import Records
 from agt.distributed import group
 from agt.settings import ComputeConfig, accepting_removed, schema
 from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 
 RECORDS_PER_MEMBER = 100  # by the recipe
 _MAX_USUAL_MEMBERS = 9_998  # the odd number above it is within EnsembleConfig's bound
@@ -85,7 +85,7 @@ class MemberTraining(Protocol[T]):
     ``functools.partial`` of one.
     """
 
-    def __call__(self, recipe: Recipe, records: Records, checkpoints: Checkpoints) -> T:
+    def __call__(self, setup: TrainingSetup, records: Records, checkpoints: Checkpoints) -> T:
         """Train a member on its shard."""
 
 
@@ -131,7 +131,7 @@ def aligned_copy(array: np.ndarray) -> np.ndarray:
 
 def train_members(
     member: MemberTraining[T],
-    recipe: Recipe,
+    setup: TrainingSetup,
     records: Records,
     config: EnsembleConfig,
     on_done: Callable[[int], None] = lambda done: None,
@@ -150,7 +150,7 @@ def train_members(
 
     Args:
         member: trains one member.
-        recipe: of the whole ensemble; a member's has an equal share of the declared size and of the
+        setup: of the whole ensemble; a member's has an equal share of the declared size and of the
             threads.
         records: all training records.
         config: how many members there are, and the public key of the hash.
@@ -163,14 +163,14 @@ def train_members(
     """
     if indices is None:
         indices = range(config.members)
-    workers, threads = _divide_cores(config, recipe.compute)
+    workers, threads = _divide_cores(config, setup.compute)
     # Lemma 3 of docs/proofs/ensembles.md: from public numbers alone, never from a shard's size.
-    share = None if recipe.declared_size is None else recipe.declared_size / config.members
-    compute = replace(recipe.compute, threads=threads)
-    member_recipe = replace(recipe, declared_size=share, compute=compute)
+    share = None if setup.declared_size is None else setup.declared_size / config.members
+    compute = replace(setup.compute, threads=threads)
+    member_setup = replace(setup, declared_size=share, compute=compute)
     calls = []
     for index, shard in zip(indices, member_records(records, config, indices), strict=True):
-        calls.append((member_recipe, shard, checkpoints.part(member_folder(index))))
+        calls.append((member_setup, shard, checkpoints.part(member_folder(index))))
     if workers == 1 or group().size > 1:
         return _collect((member(*arguments) for arguments in calls), on_done)
     with worker_processes(workers, threads):

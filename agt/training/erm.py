@@ -22,7 +22,6 @@ from agt.training.batches import check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.linear import REPORT_STEPS, LinearTrained, gradient_sum
 from agt.training.loop import OnProgress, Progress
-from agt.training.recipe import Recipe
 from agt.training.sensitivity import (
     LinearLoss,
     LinearSetting,
@@ -31,6 +30,7 @@ from agt.training.sensitivity import (
     gradient_sum_rounding,
     rows_moved,
 )
+from agt.training.setup import TrainingSetup
 
 
 def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
@@ -122,7 +122,7 @@ def gradient_rounding(setting: LinearSetting, radius: float) -> float:
 
 
 def train_erm(
-    recipe: Recipe,
+    setup: TrainingSetup,
     records: Records,
     tolerance: float,
     on_progress: OnProgress = lambda progress: None,
@@ -131,7 +131,7 @@ def train_erm(
     """Minimise the regularised loss by Nesterov's accelerated gradient descent from 0.
 
     Args:
-        recipe: how to train; of its training settings the loss, the clip, weight_decay and the
+        setup: how to train; of its training settings the loss, the clip, weight_decay and the
             batch's public sizes are read.
         records: labels, and public features [n, w] of norm at most 1.
         tolerance: bound on the gradient's norm at the result (of each class's gradient, for
@@ -148,11 +148,11 @@ def train_erm(
         UnsoundError: the tolerance was not met in the public number of iterations.
     """
     width = records.features.shape[1]
-    setting = LinearSetting.from_recipe(recipe, len(records), width)
+    setting = LinearSetting.from_training_setup(setup, len(records), width)
     loss = setting.loss
     plan = replace(setting.plan, epochs=1)
-    strength = recipe.training.weight_decay
-    check_unit_rows(records.units, recipe.relation.unit_rows)
+    strength = setup.training.weight_decay
+    check_unit_rows(records.units, setup.relation.unit_rows)
     sensitivity = erm_sensitivity(setting, tolerance)
     # What is computed may be off by its rounding, so the computed norm must be smaller by as much.
     goal = tolerance - gradient_rounding(setting, sensitivity.radius)
@@ -174,7 +174,7 @@ def train_erm(
         # The bound on rounding holds within the radius only.
         if is_solved and norm_per_problem(loss, y) <= sensitivity.radius:
             checkpoints.offer(step, partial(dict, x=x, y=y), last=True)
-            return LinearTrained(y, loss, plan, sensitivity, recipe.training)
+            return LinearTrained(y, loss, plan, sensitivity, setup.training)
         x, y = accelerated_step(x, y, gradient, smoothness, strength)
         checkpoints.offer(step + 1, partial(dict, x=x, y=y))
         if step % REPORT_STEPS == 0:

@@ -24,7 +24,6 @@ from agt.settings import TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.loop import OnProgress, Progress
-from agt.training.recipe import Recipe
 from agt.training.sensitivity import (
     LinearLoss,
     LinearSetting,
@@ -32,6 +31,7 @@ from agt.training.sensitivity import (
     StepCoefficients,
     sgd_sensitivity,
 )
+from agt.training.setup import TrainingSetup
 
 # Records of one matrix product: their features stay in the cache between its two uses of them.
 GRADIENT_BLOCK_ROWS = 1024
@@ -69,7 +69,7 @@ class LinearTrained:
 
 
 def train_linear(
-    recipe: Recipe,
+    setup: TrainingSetup,
     records: Records,
     average: int = 1,
     on_progress: OnProgress = lambda progress: None,
@@ -78,7 +78,7 @@ def train_linear(
     """Train a linear head by plain SGD from 0.
 
     Args:
-        recipe: how to train; its grid of k is not read.
+        setup: how to train; its grid of k is not read.
         records: labels, and public features [n, w] of norm at most 1.
         average: the result is the mean of this many last iterates; 1: the last one.
         on_progress: called every few steps and after the last one.
@@ -98,10 +98,10 @@ def train_linear(
         UnsoundError: a weight became NaN or infinite.
     """
     width = records.features.shape[1]
-    setting = LinearSetting.from_recipe(recipe, len(records), width)
+    setting = LinearSetting.from_training_setup(setup, len(records), width)
     loss = setting.loss
     plan = setting.plan
-    check_unit_rows(records.units, recipe.relation.unit_rows)
+    check_unit_rows(records.units, setup.relation.unit_rows)
     sensitivity = sgd_sensitivity(setting, average)
     theta = torch.zeros((loss.outputs, width), dtype=torch.float64)
     iterate_sum = torch.zeros_like(theta)
@@ -114,7 +114,7 @@ def train_linear(
     batches = iterate_batches(plan, records.units)
     remaining_batches = islice(batches, steps_done, None)
     for step, rows in enumerate(remaining_batches, start=steps_done):
-        coefficients = StepCoefficients.at_step(recipe.training, plan, step)
+        coefficients = StepCoefficients.at_step(setup.training, plan, step)
         gradient = gradient_sum(loss, theta, records, rows)
         update = gradient * coefficients.step_size
         theta = theta * coefficients.decay_factor - update
@@ -126,7 +126,7 @@ def train_linear(
         if step % REPORT_STEPS == 0 or is_last:
             on_progress(Progress(steps_done, plan.steps, steps_done, plan.steps))
     weight = iterate_sum / average
-    return LinearTrained(weight, loss, plan, sensitivity, recipe.training)
+    return LinearTrained(weight, loss, plan, sensitivity, setup.training)
 
 
 def iterate_batches(plan: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:

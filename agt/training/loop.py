@@ -32,8 +32,8 @@ from agt.relations.relation import BoundSums
 from agt.settings import QUANTA
 from agt.training.batches import check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints, CheckpointState, Tensors
-from agt.training.recipe import Recipe
 from agt.training.selections import selected_sums
+from agt.training.setup import TrainingSetup
 from agt.training.sgd import BufferKey, Sgd, descend, learning_rate
 from agt.training.stream import Stream, check_sizes
 
@@ -78,7 +78,7 @@ def row_reporter(on_progress: OnProgress, rows: int, ks: int = 1) -> Callable[[i
 
 def train(
     head: nn.Sequential,
-    recipe: Recipe,
+    setup: TrainingSetup,
     records: Records,
     on_progress: OnProgress = lambda progress: None,
     noise: Noise | None = None,
@@ -98,7 +98,7 @@ def train(
 
     Args:
         head: layers and initial parameters; it is not changed.
-        recipe: how to train.
+        setup: how to train.
         records: the training records. None at all: every step is taken on an empty batch.
         on_progress: called after every fragment of records.
         noise: what DP-SGD adds to the direction of each step (000, Algorithm 1); None: no noise.
@@ -115,7 +115,7 @@ def train(
             support; or no GPU where one was requested.
         UnsoundError: a bound became NaN, infinite or inverted.
     """
-    run = TrainingRun(head, recipe, records, on_progress, noise)
+    run = TrainingRun(head, setup, records, on_progress, noise)
     with torch.no_grad():
         state = checkpoints.last()
         batches = run.plan.batches(records.units)
@@ -164,29 +164,29 @@ class TrainingRun:
     def __init__(
         self,
         head: nn.Sequential,
-        recipe: Recipe,
+        setup: TrainingSetup,
         records: Records,
         on_progress: OnProgress = lambda progress: None,
         noise: Noise | None = None,
     ) -> None:
-        training = recipe.training
-        self.relation = RELATIONS[recipe.relation.name]
-        self.radius = recipe.relation.radius
+        training = setup.training
+        self.relation = RELATIONS[setup.relation.name]
+        self.radius = setup.relation.radius
         self.relation.check_boxes(records.public)
-        device = pick_device(recipe.compute)
-        self.kernel = pick_kernel(recipe.compute)
+        device = pick_device(setup.compute)
+        self.kernel = pick_kernel(setup.compute)
         products = self.kernel.products(training.product)
-        self.network = Network.from_head(head, training.loss, recipe.classes, products)
-        check_unit_rows(records.units, recipe.relation.unit_rows)
+        self.network = Network.from_head(head, training.loss, setup.classes, products)
+        check_unit_rows(records.units, setup.relation.unit_rows)
         self.records = records
         self.training = training
         self.on_progress = on_progress
         self.noise = noise
-        self.ks = recipe.kgrid.ks
+        self.ks = setup.kgrid.ks
         self.dtype = getattr(torch, training.dtype)
-        self.plan = recipe.plan(len(records))
+        self.plan = setup.plan(len(records))
         self.rounding = Rounding.for_grid(self.ks, self.dtype, device, self.kernel.widen_by)
-        rows_at_stake = self.relation.rows_at_stake(self.ks, recipe.relation.unit_rows)
+        rows_at_stake = self.relation.rows_at_stake(self.ks, setup.relation.unit_rows)
         self.rows_at_stake = torch.tensor(rows_at_stake, device=device)
         self.point: Point = {
             name: parameter.detach().to(device, self.dtype, copy=True)
@@ -195,8 +195,8 @@ class TrainingRun:
         record_shape = records.features.shape[1:]
         self.network.check_record_shape(record_shape, self.point, "model: a record")
         widths = self.network.numbers_per_record(record_shape, self.point)
-        self.stream = Stream.for_head(records, recipe, self.point, widths)
-        check_sizes(recipe, self.plan, self.stream.parameters)
+        self.stream = Stream.for_head(records, setup, self.point, widths)
+        check_sizes(setup, self.plan, self.stream.parameters)
         self.groups = [slice(0, len(self.ks))]
         if self.relation.selects:
             self.groups = self.stream.groups(rows_at_stake, self.kernel.selection_bytes)

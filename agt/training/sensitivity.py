@@ -24,7 +24,7 @@ from agt.numeric import COVER, UNIT, gamma_up, next_up
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 from agt.training.sgd import learning_rate
 from agt.training.spectral import UNDERFLOW_ALLOWANCE
 
@@ -113,20 +113,20 @@ class LinearSetting:
     relation: RelationConfig
 
     @classmethod
-    def from_recipe(cls, recipe: Recipe, records: int, width: int) -> "LinearSetting":
-        """Return the settings of a recipe.
+    def from_training_setup(cls, setup: TrainingSetup, records: int, width: int) -> "LinearSetting":
+        """Return the settings of a linear head trained by ``setup``.
 
         Args:
-            recipe: how to train.
+            setup: how to train.
             records: the number of training records, read only if no public size was declared.
             width: the number of public features of a record.
 
         Raises:
             ConfigError: no closed form covers the loss, or a batch size is out of range.
         """
-        loss = LinearLoss.from_settings(recipe.training, recipe.classes)
-        plan = recipe.plan(records)
-        return cls(loss, width, recipe.training, plan, recipe.relation)
+        loss = LinearLoss.from_settings(setup.training, setup.classes)
+        plan = setup.plan(records)
+        return cls(loss, width, setup.training, plan, setup.relation)
 
     @property
     def rate_limit(self) -> float:

@@ -23,7 +23,7 @@ from agt.messages import Message
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig
 from agt.training.batches import BatchPlan
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 from agt.training.transfer import Accelerator, CudaDevice, StagedRecords
 
 # A CPU's caches hold no larger fragment, and a GPU wants few launches.
@@ -62,7 +62,7 @@ class Stream:
     def for_head(
         cls,
         records: Records,
-        recipe: Recipe,
+        setup: TrainingSetup,
         point: Mapping[str, Tensor],
         widths: int,
         accelerator: Accelerator | None = None,
@@ -71,20 +71,20 @@ class Stream:
 
         Args:
             records: the training records.
-            recipe: has the memory, the device and the precision.
+            setup: has the memory, the device and the precision.
             point: parameter name -> the head's parameters.
             widths: as in the class.
             accelerator: where the records are copied; None: the GPU if one computes.
         """
-        dtype = recipe.training.dtype
-        if accelerator is None and recipe.compute.device != "cpu":
+        dtype = setup.training.dtype
+        if accelerator is None and setup.compute.device != "cpu":
             accelerator = CudaDevice()
         staged = None
         if accelerator and len(records):
             read = partial(_read, records, dtype)
             staged = StagedRecords.on(accelerator, read, len(records))
         parameters = sum(parameter.numel() for parameter in point.values())
-        return cls(records, recipe.compute, dtype, parameters, widths, staged)
+        return cls(records, setup.compute, dtype, parameters, widths, staged)
 
     @property
     def fragment_records(self) -> int:
@@ -185,11 +185,11 @@ class Stream:
         return _TENSORS_PER_WIDTH * np.dtype(self.dtype).itemsize * self.widths
 
 
-def check_sizes(recipe: Recipe, plan: BatchPlan, parameters: int) -> None:
+def check_sizes(setup: TrainingSetup, plan: BatchPlan, parameters: int) -> None:
     """Refuse, before the first step, sizes with which training cannot work.
 
     Args:
-        recipe: how to train.
+        setup: how to train.
         plan: its batches.
         parameters: how many scalar parameters the head has.
 
@@ -198,8 +198,8 @@ def check_sizes(recipe: Recipe, plan: BatchPlan, parameters: int) -> None:
             relation that divides by the batch's size, or the boxes for the whole grid exceed the
             device's memory.
     """
-    compute = recipe.compute
-    ks = len(recipe.kgrid.ks)
+    compute = setup.compute
+    ks = len(setup.kgrid.ks)
     if compute.fragment != "auto" and compute.fragment > plan.n_max:
         raise ConfigError(
             Message(
@@ -209,9 +209,9 @@ def check_sizes(recipe: Recipe, plan: BatchPlan, parameters: int) -> None:
                 n_max=plan.n_max,
             )
         )
-    RELATIONS[recipe.relation.name].check_batches(plan.n_max)
+    RELATIONS[setup.relation.name].check_batches(plan.n_max)
     # Boxes, sums and directions, and with momentum buffers: of each a lower and an upper side.
-    tensors = 10 if recipe.training.momentum else 8
+    tensors = 10 if setup.training.momentum else 8
     needed_bytes = 8 * tensors * parameters * ks
     device_bytes = device_memory(compute.device)
     if needed_bytes > device_bytes:

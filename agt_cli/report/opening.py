@@ -38,7 +38,7 @@ def check_edits(run: Run, doing: str) -> None:
 
     relation = validate(RelationConfig, run.config["relation"], "relation").name
     rule = RELATIONS[relation]
-    if not rule.moves_records and doing != "agt audit certificate":
+    if not rule.edits_whole_records and doing != "agt audit certificate":
         raise ConfigError(
             f"run={run.folder}: relation={relation}: its certificates count changed "
             f"{rule.changes}, but {doing} adds or removes records: train with "

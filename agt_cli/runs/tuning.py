@@ -91,7 +91,7 @@ class Candidate:
         """
         problem, plan = self.model.problem, self.model.plan
         training, n_max = (
-            problem.recipe.training,
+            problem.setup.training,
             math.floor(plan.n_max / plan.normalizer * len(rows)),
         )
         batch = replace(

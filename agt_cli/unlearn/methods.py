@@ -122,7 +122,7 @@ class ErasureJob:
     @property
     def batches(self) -> int:
         """How many an epoch has, where the configuration leaves that to the recipe, too."""
-        return int(self.prepared.problem(self.settings).recipe.training.batch.count)
+        return int(self.prepared.problem(self.settings).setup.training.batch.count)
 
 
 Method = Callable[[ErasureJob, RunRecord, Console], Removal]

@@ -31,7 +31,7 @@ from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig, train_members
 from agt.training.erm import train_erm
 from agt.training.linear import LinearTrained, train_linear
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 from agt_audit.neighbours import NAMES, Edited, Editor, Target, Terms, weights
 
 ALONE = ("linear box", "one hidden", "two hidden", "convolutions", "stability", "erm")
@@ -296,16 +296,18 @@ def fit(setting: Setting, data: Data, ks: tuple[int, ...], seed: int) -> Fitted:
     """Train as the commands do; ``seed`` draws kernels and fragments, which must not matter."""
     rng = np.random.default_rng(seed)
 
-    def member(recipe: Recipe, records: Records, checkpoints: Checkpoints = NOWHERE) -> Member:
+    def member(
+        setup: TrainingSetup, records: Records, checkpoints: Checkpoints = NOWHERE
+    ) -> Member:
         if setting.boxes:
             return run(setting.case, records, setting.relation, ks, setting.dtype, rng), None
         return _fit_closed(setting, Data(records, data.test))
 
-    recipe = setting.case.recipe(setting.relation, threads=1)
+    setup = setting.case.setup(setting.relation, threads=1)
     if setting.members == 1:
-        pairs = [member(recipe, data.records)]
+        pairs = [member(setup, data.records)]
     else:
-        pairs = train_members(member, recipe, data.records, EnsembleConfig(setting.members))
+        pairs = train_members(member, setup, data.records, EnsembleConfig(setting.members))
     members, maps = zip(*pairs, strict=True)
     return Fitted(setting, ks, members, maps)
 
@@ -318,10 +320,10 @@ def _fit_closed(setting: Setting, data: Data) -> tuple[LinearTrained, FeatureMap
     dataset = Dataset("drawn", classes, records, data.test, None, {}, known, known, shard=True)
     features = FeatureMap.from_dataset(certificate.features, dataset)
     examples = replace(records, features=features(records.features, setting.dtype))
-    recipe = case.recipe(setting.relation, dtype=setting.dtype)
+    setup = case.setup(setting.relation, dtype=setting.dtype)
     if isinstance(certificate, ErmKind):
-        return train_erm(recipe, examples, certificate.tolerance), features
-    return train_linear(recipe, examples, certificate.average), features
+        return train_erm(setup, examples, certificate.tolerance), features
+    return train_linear(setup, examples, certificate.average), features
 
 
 # -- neighbours built to hurt, as ``agt audit certificate`` builds them

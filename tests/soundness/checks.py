@@ -33,7 +33,7 @@ from agt.models.heads import ACTIVATIONS
 from agt.settings import ComputeConfig, TrainingConfig
 from agt.training.linear import LinearTrained
 from agt.training.loop import train
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 
 WIDTH = 3
 numba.set_num_threads(1)  # arrays are tiny; tests/unit/test_kernels.py varies the threads
@@ -85,9 +85,9 @@ class Case:
             **{"epochs": 3, "lr": 0.2, **self.training, "batch": batch, "dtype": dtype}
         )
 
-    def recipe(
+    def setup(
         self, relation: str, ks: tuple[int, ...] = (0,), dtype: str = "float64", **compute: object
-    ) -> Recipe:
+    ) -> TrainingSetup:
         """How it trains under a relation; no size is declared."""
         return make_recipe(
             self.config(dtype), relation, ks, self.classes, None, self.unit_rows, **compute
@@ -228,7 +228,7 @@ def run(
     if case.noise:
         noise = partial(draw_noise, dict(head.state_dict()), case.noise)
     return train(
-        head, case.recipe(relation, ks, dtype, kernel=kernel, fragment=fragment), data, noise=noise
+        head, case.setup(relation, ks, dtype, kernel=kernel, fragment=fragment), data, noise=noise
     )
 
 
@@ -247,7 +247,7 @@ def certificates(
     case: Case, trained: Box, queries: np.ndarray, relation: str, dtype: str
 ) -> Certificates:
     """Certify ``queries``."""
-    return certify(case.head(dtype), case.recipe(relation, trained.ks, dtype), trained, queries)
+    return certify(case.head(dtype), case.setup(relation, trained.ks, dtype), trained, queries)
 
 
 def factors(

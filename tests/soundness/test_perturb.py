@@ -28,7 +28,7 @@ from agt.relations.perturb import bound_moved_features, decode_deviations, encod
 from agt.relations.relation import BoundSums
 from agt.settings import QUANTA, ComputeConfig, KGridConfig, RelationConfig
 from agt.training.loop import train
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 from agt_audit.certificate import Auditor, Certificate
 from agt_cli.report.findings import Outcome
 
@@ -115,7 +115,7 @@ def test_a_ball_holds_what_is_read_with_fewer_digits() -> None:
 
 def recipe_of(
     ks: tuple[int, ...], unit_rows: int = 1, kernel: str = "cpu", **training: Any
-) -> Recipe:
+) -> TrainingSetup:
     usual: dict[str, Any] = {"lr": 0.5, "clip": 0.5, "epochs": 3, "batch": {"normalizer": 4.0}}
     made = make_recipe(make_training(**(usual | training)), ks=ks)
     relation = RelationConfig("perturb", unit_rows=unit_rows, radius=RADIUS)

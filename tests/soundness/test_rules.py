@@ -28,7 +28,7 @@ from agt.certificates.box import certify
 from agt.errors import ConfigError
 from agt.kernels.cpu import CpuKernel
 from agt.training.loop import train
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 from agt_cli.cli import main
 
 BCE = {"loss": "binary_cross_entropy", "lr": 0.3, "epochs": 2}
@@ -160,7 +160,7 @@ def head(dtype: str, pooled: bool = True) -> nn.Sequential:
     )
 
 
-def recipe(dtype: str = "float64", kernel: str = "cpu") -> Recipe:
+def setup(dtype: str = "float64", kernel: str = "cpu") -> TrainingSetup:
     batch = {"count": 2, "normalizer": 5.0}
     training = make_training(
         loss="binary_cross_entropy", dtype=dtype, lr=0.3, epochs=2, batch=batch
@@ -178,10 +178,8 @@ def test_pooling_in_the_head_and_beforehand_give_the_same_boxes(dtype: str, kern
     x = torch.from_numpy(IMAGES.astype(dtype))
     for rule in rules_for(model)[:2]:
         x = rule.nominal(x, {})
-    inside = train(model, recipe(dtype, kernel), make_records(IMAGES.astype(dtype), LABELS))
-    before = train(
-        head(dtype, pooled=False), recipe(dtype, kernel), make_records(x.numpy(), LABELS)
-    )
+    inside = train(model, setup(dtype, kernel), make_records(IMAGES.astype(dtype), LABELS))
+    before = train(head(dtype, pooled=False), setup(dtype, kernel), make_records(x.numpy(), LABELS))
     for one, two in (
         (inside.nominal, before.nominal),
         (inside.lower, before.lower),
@@ -204,7 +202,7 @@ def test_records_that_do_not_fit_the_head_are_refused_before_the_first_step(
     shape: tuple[int, ...], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        train(head("float64"), recipe(), make_records(np.zeros((4, *shape)), [0, 1, 0, 1]))
+        train(head("float64"), setup(), make_records(np.zeros((4, *shape)), [0, 1, 0, 1]))
 
 
 def test_images_that_nothing_flattens_are_refused() -> None:
@@ -213,11 +211,11 @@ def test_images_that_nothing_flattens_are_refused() -> None:
         ConfigError,
         match=r"50 .*5.*nn\.Flatten",
     ):
-        train(rows, recipe(), make_records(IMAGES, LABELS))
+        train(rows, setup(), make_records(IMAGES, LABELS))
     flat = nn.Sequential(nn.Flatten(), nn.Linear(50, 1)).double()
-    trained = train(flat, recipe(), make_records(IMAGES, LABELS))
+    trained = train(flat, setup(), make_records(IMAGES, LABELS))
     with pytest.raises(ConfigError, match=r"8 .*50"):
-        certify(flat, recipe(), trained, np.zeros((1, 2, 2, 2)))
+        certify(flat, setup(), trained, np.zeros((1, 2, 2, 2)))
 
 
 def large(width: int) -> nn.Sequential:

@@ -174,7 +174,7 @@ def setting(relation: str = "add_remove", **training: object) -> LinearSetting:
     config = make_training(
         **{"loss": "binary_cross_entropy", "clip": 1.0, "lr": 1.0, **training, "batch": batch}
     )
-    return LinearSetting.from_recipe(make_recipe(config, relation), 50, 3)
+    return LinearSetting.from_training_setup(make_recipe(config, relation), 50, 3)
 
 
 def test_a_step_is_let_through_up_to_the_longest_that_does_not_expand() -> None:

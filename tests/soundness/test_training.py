@@ -25,7 +25,7 @@ from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.training import stream
 from agt.training.loop import train
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 from agt.training.sgd import learning_rate
 from agt.training.stream import Stream
 
@@ -73,13 +73,13 @@ def test_saturating_newcomers_reach_the_end_of_the_box_and_no_further(
     training = make_training(loss="binary_cross_entropy", clip=clip, dtype=dtype)
     head = make_head(training, WIDTH, 2, ())
     data = make_records(rng.normal(size=(7, WIDTH)), rng.integers(0, 2, 7))
-    recipe = make_recipe(training, ks=(0, k), kernel="cpu")
-    box = train(head, recipe, data)
+    setup = make_recipe(training, ks=(0, k), kernel="cpu")
+    box = train(head, setup, data)
     signs = torch.sign(head[0].weight.detach().sum()).item()
     # The logit of the newcomer is enormous with the sign of the weights' sum, and wrong with that
     # label.
     label = 0 if signs > 0 else 1
-    again = train(head, recipe, targeted(data, label, 1.0, k))
+    again = train(head, setup, targeted(data, label, 1.0, k))
     ends = (box.lower if label == 0 else box.upper)["0.weight"][1]
     if dtype == "float64":
         assert torch.equal(again.nominal["0.weight"], ends)
@@ -89,7 +89,7 @@ def test_saturating_newcomers_reach_the_end_of_the_box_and_no_further(
             again.nominal["0.weight"] <= box.upper["0.weight"][1]
         )
         assert inside.all()
-    beyond = train(head, recipe, targeted(data, label, 1.0, k + 1))
+    beyond = train(head, setup, targeted(data, label, 1.0, k + 1))
     assert (
         (beyond.nominal["0.weight"] < box.lower["0.weight"][1])
         | (beyond.nominal["0.weight"] > box.upper["0.weight"][1])
@@ -139,10 +139,10 @@ def test_boxes_that_touch_are_nested(relation: str, dtype: str, clip: float) -> 
 
 
 def plain_training(
-    head: nn.Sequential, data: Records, recipe: Recipe, relation: str
+    head: nn.Sequential, data: Records, setup: TrainingSetup, relation: str
 ) -> dict[str, torch.Tensor]:
     """AGT's nominal run with autograd, torch.optim.SGD and a loop over records."""
-    training, plan = recipe.training, recipe.plan(len(data))
+    training, plan = setup.training, setup.plan(len(data))
     x, y = torch.from_numpy(data.features), torch.from_numpy(data.labels)
     loss = nn.functional.cross_entropy
     if training.loss == "binary_cross_entropy":
@@ -185,7 +185,7 @@ def test_the_nominal_run_is_sgd_with_clipped_per_record_gradients(
     rng = np.random.default_rng(5)
     data = case.data(rng)
     trained = run(case, data, relation, (0,), "float64", rng)
-    plain = plain_training(case.head("float64"), data, case.recipe(relation), relation)
+    plain = plain_training(case.head("float64"), data, case.setup(relation), relation)
     for name, value in plain.items():
         # gradients are rounded to 2^-30 clip
         torch.testing.assert_close(trained.nominal[name], value, rtol=0, atol=1e-7)
@@ -201,8 +201,8 @@ def test_a_tight_memory_splits_the_grid_without_changing_a_bound(
     """
     case = CASES[3]
     data = case.data(np.random.default_rng(2))
-    head, recipe = case.head("float64"), make_recipe(case.config(), relation, (0, 1, 2, 3, 5))
-    whole = train(head, recipe, data)
+    head, setup = case.head("float64"), make_recipe(case.config(), relation, (0, 1, 2, 3, 5))
+    whole = train(head, setup, data)
     calls: list[slice] = []
 
     def two(self: Stream, stakes: list[int], selection_bytes: object) -> list[slice]:
@@ -214,7 +214,7 @@ def test_a_tight_memory_splits_the_grid_without_changing_a_bound(
 
     monkeypatch.setattr(Stream, "groups", two)
     monkeypatch.setattr(Stream, "parts", one_by_one)
-    split = train(head, recipe, data)
+    split = train(head, setup, data)
     assert calls
     for name in whole.nominal:
         torch.testing.assert_close(split.lower[name], whole.lower[name], rtol=0, atol=1e-8)
@@ -302,9 +302,9 @@ def test_a_derived_normaliser_speaks_only_of_that_number() -> None:
     fewer = data.take(np.arange(1, 10))
 
     def inside(size: int | None) -> bool:
-        recipe = make_recipe(training, ks=(0, 1), declared_size=size)
-        box, again = train(head, recipe, data), train(head, recipe, fewer).nominal["0.weight"]
-        assert recipe.plan(len(data)).declared == (size is not None)
+        setup = make_recipe(training, ks=(0, 1), declared_size=size)
+        box, again = train(head, setup, data), train(head, setup, fewer).nominal["0.weight"]
+        assert setup.plan(len(data)).declared == (size is not None)
         return bool(
             ((box.lower["0.weight"][1] <= again) & (again <= box.upper["0.weight"][1])).all()
         )
@@ -347,11 +347,11 @@ def test_all_records_may_go() -> None:
     """
     training = make_training(epochs=2, weight_decay=0.5, batch={"count": 2})
     head = make_head(training, WIDTH, 2, ())
-    recipe = make_recipe(training, ks=(0, 1))
+    setup = make_recipe(training, ks=(0, 1))
     empty = make_records(np.zeros((0, WIDTH)), [])
     one = make_records(np.full((1, WIDTH), 1e5), [0])
-    box = train(head, recipe, empty)
-    again = train(head, recipe, one)
+    box = train(head, setup, empty)
+    again = train(head, setup, one)
     for name, value in again.nominal.items():
         assert ((box.lower[name][1] <= value) & (value <= box.upper[name][1])).all()
         shrunk = head.state_dict()[name]

@@ -202,7 +202,7 @@ def test_a_box_of_ones_own_widening_certifies_at_k_0() -> None:
 def held(**change) -> str:  # type: ignore[no-untyped-def]
     """The letters of the conditions that hold, after one change to a setting where all do."""
     training = make_training(**change.get("training", {}))
-    recipe = make_recipe(
+    setup = make_recipe(
         training,
         change.get("relation", "add_remove"),
         change.get("ks", range(4)),
@@ -219,7 +219,7 @@ def held(**change) -> str:  # type: ignore[no-untyped-def]
     plan = BatchPlan.from_settings(
         change.get("batch", training.batch), training.epochs, change.get("declared_size"), 4
     )
-    conditions = assess_boxes(data, recipe, plan, choices)
+    conditions = assess_boxes(data, setup, plan, choices)
     assert [c.letter for c in conditions] == list("abcdefg")
     assert all(c.why and c.name for c in conditions)
     return "".join(c.letter for c in conditions if c.held)

@@ -27,7 +27,7 @@ from agt.training.ensemble import EnsembleConfig, train_members
 from agt.training.erm import train_erm
 from agt.training.linear import train_linear
 from agt.training.loop import Progress, TrainingRun, train
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 
 ABOUT = {"training": {"lr": 0.1, "batch": {"count": 1}}, "data_digest": "abc"}
 Tensors = Callable[[], dict[str, Tensor]]
@@ -53,7 +53,7 @@ def of_box(box: Box) -> dict[str, Tensor]:
 
 def boxes(relation: str = "add_remove", noise: bool = False, **settings: object) -> Train:
     training, records = make_training(epochs=3, batch={"count": 2}, **settings), some_records()
-    recipe, head = (
+    setup, head = (
         make_recipe(training, relation, ks=(0, 1, 5), kernel="reference"),
         make_head(training, 3, 2, (4,)),
     )
@@ -66,9 +66,7 @@ def boxes(relation: str = "add_remove", noise: bool = False, **settings: object)
         }
 
     def run(kept: Checkpoints, heard: Callable[[Progress], None]) -> dict[str, Tensor]:
-        return of_box(
-            train(head, recipe, records, heard, draw if noise else None, checkpoints=kept)
-        )
+        return of_box(train(head, setup, records, heard, draw if noise else None, checkpoints=kept))
 
     return run
 
@@ -230,7 +228,7 @@ def test_everything_that_a_run_holds_is_contiguous() -> None:
         assert all(tensor.is_contiguous() for tensor in run.tensors().values())
 
 
-def member(recipe: Recipe, records: Records, checkpoints: Checkpoints) -> tuple[int, Tensor]:
+def member(setup: TrainingSetup, records: Records, checkpoints: Checkpoints) -> tuple[int, Tensor]:
     """A stand-in for a member: counts to 3, and says where it began."""
     state = checkpoints.last()
     begun = state.step if state else 0
@@ -245,16 +243,16 @@ def member(recipe: Recipe, records: Records, checkpoints: Checkpoints) -> tuple[
     "threads", [1, pytest.param(2, marks=pytest.mark.sweep)], ids=["one process", "two processes"]
 )
 def test_members_that_are_done_are_kept(tmp_path: Path, threads: int) -> None:
-    recipe, config = (
+    setup, config = (
         make_recipe(make_training(), declared_size=60, threads=threads),
         EnsembleConfig(members=3),
     )
-    first = train_members(member, recipe, some_records(), config, checkpoints=opened(tmp_path))
+    first = train_members(member, setup, some_records(), config, checkpoints=opened(tmp_path))
     assert [begun for begun, _ in first] == [0, 0, 0]
     for path in (tmp_path / "members/001").iterdir():
         if path.name.startswith("step=000000000003"):
             path.unlink()
-    again = train_members(member, recipe, some_records(), config, checkpoints=opened(tmp_path))
+    again = train_members(member, setup, some_records(), config, checkpoints=opened(tmp_path))
     assert [begun for begun, _ in again] == [3, 2, 3]
     assert [float(x) for _, x in again] == [float(x) for _, x in first]
 

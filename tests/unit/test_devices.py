@@ -169,14 +169,14 @@ def test_nothing_is_left_on_the_cpu(case: str, relation: str, away: dict[str, st
     }
     boxes = []
     for where in ({"kernel": "reference"}, away):
-        recipe = make_recipe(training, relation, (0, 1, 4), classes, fragment=16, **where)
-        box = train(head, recipe, records, noise=lambda step: draws)
-        made = certify(head, recipe, box, records.features[:9])
+        setup = make_recipe(training, relation, (0, 1, 4), classes, fragment=16, **where)
+        box = train(head, setup, records, noise=lambda step: draws)
+        made = certify(head, setup, box, records.features[:9])
         boxes.append(
             (
                 box,
                 made,
-                compute_envelope(head, recipe, box, records.features[:9]) if classes == 2 else None,
+                compute_envelope(head, setup, box, records.features[:9]) if classes == 2 else None,
             )
         )
     (ours, mine, reach), (theirs, other, limit) = boxes
@@ -192,9 +192,9 @@ def test_nothing_is_left_on_the_cpu(case: str, relation: str, away: dict[str, st
 
 def test_a_run_goes_on_there_from_a_checkpoint(away: dict[str, str]) -> None:
     training = make_training(momentum=0.9, batch={"count": 2})
-    recipe = make_recipe(training, "remove", (0, 2), fragment=16, **away)
+    setup = make_recipe(training, "remove", (0, 2), fragment=16, **away)
     head = make_head(training, 4, 2, (5,))
-    first, second = (TrainingRun(head, recipe, data()) for _ in range(2))
+    first, second = (TrainingRun(head, setup, data()) for _ in range(2))
     batches = list(first.plan.batches(data().units))
     with torch.no_grad():
         first.step(batches[0])
@@ -235,17 +235,17 @@ def test_a_tensor_left_behind_is_noticed(
 ) -> None:
     """Rules broken on purpose: one makes its zeros on the CPU, one goes through NumPy."""
     training = make_training()
-    recipe, head = make_recipe(training, fragment=16, **away), make_head(training, 4, 2, (5,))
+    setup, head = make_recipe(training, fragment=16, **away), make_head(training, 4, 2, (5,))
     bound = LinearRule.nominal
     monkeypatch.setattr(
         LinearRule, "nominal", lambda self, x, point: bound(self, x, point) + torch.zeros(1)
     )
     with pytest.raises(RuntimeError, match="two devices"):
-        train(head, recipe, data())
+        train(head, setup, data())
     monkeypatch.setattr(
         LinearRule,
         "nominal",
         lambda self, x, point: torch.from_numpy(bound(self, x, point).numpy()),
     )
     with pytest.raises((RuntimeError, TypeError, NotImplementedError)):
-        train(head, recipe, data())
+        train(head, setup, data())

@@ -26,7 +26,7 @@ from agt.models.box import copy_initial_parameters
 from agt.settings import KGridConfig, RelationConfig, TrainingConfig
 from agt.store import Folder, NewFolder
 from agt.training.loop import train
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 from agt_cli._experiments import encoder as module
 
 
@@ -406,7 +406,7 @@ def test_robust_pretraining_narrows_boxes(
     training = TrainingConfig(
         loss="binary_cross_entropy", epochs=3, lr=0.02, clip=0.05, dtype="float32"
     )
-    recipe = Recipe(
+    setup = TrainingSetup(
         2, training, RelationConfig(name="add_remove"), KGridConfig(values=(5,)), declared_size=200
     )
     plain = EncoderConfig(channels=(4, 8), hidden=(20,), epochs=20, cache_dir=tmp_path)
@@ -421,7 +421,7 @@ def test_robust_pretraining_narrows_boxes(
         assert dataset.pretrain is not None
         logits = encoder.model(torch.from_numpy(dataset.pretrain.features))[:, 0]
         assert ((logits > 0).numpy() == dataset.pretrain.labels).mean() > 0.95
-        box = train(head, recipe, encoded.train)
+        box = train(head, setup, encoded.train)
         widths.append(sum((box.upper[name] - box.lower[name]).sum().item() for name in box.nominal))
     assert widths[1] < 0.7 * widths[0], widths
     monkeypatch.delattr(module, "gradient_width")

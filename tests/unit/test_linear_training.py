@@ -47,7 +47,9 @@ def setting_of(
     config: TrainingConfig, relation: str = "add_remove", unit_rows: int = 1
 ) -> LinearSetting:
     """Of a head of five features for two classes, on 50 records."""
-    return LinearSetting.from_recipe(make_recipe(config, relation, unit_rows=unit_rows), 50, 5)
+    return LinearSetting.from_training_setup(
+        make_recipe(config, relation, unit_rows=unit_rows), 50, 5
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,12 +146,12 @@ def test_other_orders_and_shapes_stay_within_the_stated_rounding(shares: int, av
     config = training(
         epochs=60, lr=1.9, batch={"count": shares, "normalizer": 50.0 / shares, "n_max": 70}
     )
-    data, recipe = examples(width=40), make_recipe(config)
-    base = train_linear(recipe, data, average=average)
+    data, setup = examples(width=40), make_recipe(config)
+    base = train_linear(setup, data, average=average)
     gaps = []
     for seed in range(10):
         order = np.random.default_rng(seed).permutation(50)
-        again = train_linear(recipe, data.take(order), average=average)
+        again = train_linear(setup, data.take(order), average=average)
         gaps.append(float(torch.linalg.vector_norm(again.weight - base.weight)))
     assert 0 < max(gaps) <= base.sensitivity.rounding
 

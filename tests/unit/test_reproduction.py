@@ -103,9 +103,9 @@ def test_each_epoch_hands_over_what_a_shorter_run_returns() -> None:
 
     def run(epochs: int, keep: bool) -> Box:
         training = make_training(epochs=epochs, momentum=0.5, batch={"count": 2})
-        recipe = make_recipe(training, ks=(0, 2), declared_size=30, threads=1, kernel="reference")
+        setup = make_recipe(training, ks=(0, 2), declared_size=30, threads=1, kernel="reference")
         on_epoch = seen.__setitem__ if keep else None
-        return train(make_head(training, 4, 2, (5,)), recipe, records, on_epoch=on_epoch)
+        return train(make_head(training, 4, 2, (5,)), setup, records, on_epoch=on_epoch)
 
     run(3, keep=True)
     assert list(seen) == [0, 1, 2, 3]
@@ -805,17 +805,17 @@ def test_read_only_features_train_predict_and_certify() -> None:
     features.flags.writeable = False
     labels = (features[:, 0] > 0).astype(np.int64)
     training = make_training(lr=0.5)
-    head, recipe = (
+    head, setup = (
         make_head(training, 3, 2, (4,)),
         make_recipe(training, ks=(0, 1), declared_size=60),
     )
     torch.set_warn_always(True)
     try:
-        box = train(head, recipe, make_records(features, labels))
+        box = train(head, setup, make_records(features, labels))
         problem: Any = SimpleNamespace(
-            classes=2, settings=SimpleNamespace(training=training), recipe=recipe
+            classes=2, settings=SimpleNamespace(training=training), setup=setup
         )
-        model = BoxModel(problem, head, box, recipe.plan(60))
+        model = BoxModel(problem, head, box, setup.plan(60))
         predicted = model.predict(features)
         certificates = model.certify(features)
         margins = model.margins(features)

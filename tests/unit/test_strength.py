@@ -12,8 +12,8 @@ import pytest
 import agt
 from agt.errors import ConfigError, UnsoundError
 from agt.settings import BatchConfig, KGridConfig, RelationConfig, TrainingConfig, validate
-from agt.training.recipe import Recipe
 from agt.training.sensitivity import LinearSetting, sgd_sensitivity
+from agt.training.setup import TrainingSetup
 from agt.training.strength import (
     RECORDS_PER_STRENGTH,
     ROOT_FACTOR,
@@ -58,10 +58,10 @@ def test_sgd_goes_as_far_as_the_strength_says_in_steps_that_are_allowed(
     assert (training.by_recipe, training.weight_decay) == ((), 0)
     steps = training.epochs * training.batch.count
     assert training.lr * steps == pytest.approx(size / recipe_strength(size, classes), rel=1e-9)
-    recipe = Recipe(
+    setup = TrainingSetup(
         classes, training, RelationConfig("add_remove"), KGridConfig(max=1), declared_size=size
     )
-    setting = LinearSetting.from_recipe(recipe, 0, width=3)
+    setting = LinearSetting.from_training_setup(setup, 0, width=3)
     assert training.lr <= setting.rate_limit
     if training.batch.count > 1:  # a single batch holds everybody, however units fall
         assert setting.plan.n_max - setting.plan.normalizer > 6 * np.sqrt(
@@ -101,7 +101,9 @@ def test_caution_trades_along_the_curve() -> None:
 
 def test_nothing_trains_before_it_is_settled() -> None:
     with pytest.raises(UnsoundError, match="lr"):
-        Recipe(2, opened(), RelationConfig("add_remove"), KGridConfig(max=1), declared_size=100)
+        TrainingSetup(
+            2, opened(), RelationConfig("add_remove"), KGridConfig(max=1), declared_size=100
+        )
     x, y = np.eye(4), np.array([0, 1, 0, 1])
     with pytest.raises(ConfigError, match="lr=recipe: the recipe is for linear heads"):
         agt.fit(x, y, certificate="box", lr="recipe")

@@ -24,7 +24,7 @@ from agt.training import ensemble, spectral, tilted_erm
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import Checkpoints
 from agt.training.ensemble import EnsembleConfig, member_records, shards, train_members
-from agt.training.recipe import Recipe
+from agt.training.setup import TrainingSetup
 from agt.training.sgd import Sgd, descend, learning_rate
 from agt.training.spectral import largest_eigenvalue, prove_eigenvalue_bound
 from agt.training.tilted_erm import (
@@ -155,10 +155,10 @@ SEVEN = EnsembleConfig(members=7)
 
 
 def summary(
-    recipe: Recipe, records: Records, checkpoints: Checkpoints
+    setup: TrainingSetup, records: Records, checkpoints: Checkpoints
 ) -> tuple[list[str], float | None]:
     """A stand-in for training: what a member was given."""
-    return records.ids.tolist(), recipe.declared_size
+    return records.ids.tolist(), setup.declared_size
 
 
 def test_every_record_has_one_shard_and_units_stay_together() -> None:
@@ -243,7 +243,7 @@ def test_shards_lie_in_memory_of_their_own_at_one_alignment() -> None:
             assert not np.shares_memory(part.features, features)
 
 
-def _size_of(recipe: Recipe, records: Records, checkpoints: Checkpoints) -> int:
+def _size_of(setup: TrainingSetup, records: Records, checkpoints: Checkpoints) -> int:
     time.sleep(0.2)
     return len(records)
 

@@ -8,7 +8,7 @@ from agt.training.batches import BatchPlan
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingSetup:
     """How to train, and which other datasets a certificate speaks of.
 
     Attributes:
