@@ -132,7 +132,7 @@ class RemovalModel(LinearModel):
 
     @property
     def removable_weights(self) -> RemovableWeights:
-        """The weights before and after the noise that hides removals, and constants of that noise."""
+        """The weights before and after the noise that hides removals, and the noise itself."""
         state = self.state
         objective = self.removal_problem.objective
 
