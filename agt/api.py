@@ -100,8 +100,8 @@ class Answers:
         labels: [n] the labels, as values of ``Fitted.classes``.
         certificates: for each k, which labels k edits of the training records cannot change; and
             the relation, which defines one edit (``certificates.relation``).
-        conditions: the conditions a to g of a privacy claim (docs/method.md, section 3), in this
-            order, each proved, declared by the user, or not met.
+        conditions: the seven conditions of a privacy claim, a to g (docs/method.md), in this order,
+            each proved, declared by the user, or not met.
     """
 
     labels: Labels
@@ -240,7 +240,7 @@ class Fitted:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """The conditions a to g of a privacy claim (docs/method.md, section 3), in this order.
+        """The seven conditions of a privacy claim, a to g (docs/method.md), in this order.
 
         Each is proved, declared by the user, or not met. For a loaded model, each is the weaker of
         what was recorded and what this version of agt finds.

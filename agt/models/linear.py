@@ -165,7 +165,7 @@ class LinearModel(ClosedFormModel):
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """The conditions a to g of a privacy claim (docs/method.md, section 3), in this order.
+        """The seven conditions of a privacy claim, a to g (docs/method.md), in this order.
 
         Each says whether it is proved, declared by the user, or not met, and from which facts.
         """
@@ -257,7 +257,7 @@ class LinearModel(ClosedFormModel):
         number of edits that each other class needs to win, because the ensemble's vote needs it.
 
         Args:
-            phi: [n, w] public features of the queries.
+            phi: [n, w] the values of the public feature map for the queries.
             ks: the numbers of edits at which ``certified`` of the result is tabulated.
         """
         with_prices = self.settings.ensembled and self.problem.classes > 2

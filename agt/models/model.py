@@ -64,9 +64,10 @@ class Model(Protocol):
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """The conditions a to g of a privacy claim (docs/method.md, section 3), in this order.
+        """The seven conditions of a privacy claim, a to g (docs/method.md), in this order.
 
-        Each says whether it is proved, declared by the user, or not met.
+        They say that training on a neighbouring dataset differs in nothing that the bounds leave
+        out. Each is proved, declared by the user, or not met.
         """
 
     @property

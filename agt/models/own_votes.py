@@ -202,7 +202,7 @@ class OwnVotesModel(Votes):
         Stored votes are neither read nor changed.
 
         Args:
-            phi: [n, w] public features of the queries.
+            phi: [n, w] the features of the queries, as members take them.
             indices: the indices of the members to ask.
         """
         with single_threaded():
@@ -293,7 +293,7 @@ class OwnVotesModel(Votes):
         A query that was asked before gets its stored votes.
 
         Args:
-            phi: [n, w] public features of the queries.
+            phi: [n, w] the features of the queries, as members take them.
 
         Raises:
             ConfigError: there are no stored votes on a query, and no members to answer it.
@@ -395,8 +395,8 @@ class OwnVotesModel(Votes):
         """The reasons why each member depends only on its own shard: the user declares it.
 
         Returns:
-            The letter of a condition of a privacy claim (docs/method.md, section 3) -> the facts
-            that support it.
+            The letter of a condition of a privacy claim (docs/method.md) -> the facts that support
+            it.
         """
         is_function = declared(
             "learner_is_function",

@@ -510,9 +510,10 @@ def _read_array(content: bytes) -> np.ndarray:
 
 
 def _check_fields(node: Mapping[str, Any], rows: int) -> None:
-    """Raise ValueError unless the fields of release.json have types and values of ``save``.
+    """Raise ValueError unless release.json has fields of the types that ``save`` writes.
 
-    A missing field raises KeyError or TypeError, which the caller reports in the same way.
+    A missing field raises KeyError, and a field of a wrong type may raise TypeError. The caller
+    treats them in the same way.
 
     Args:
         node: the content of release.json, of unknown origin.
@@ -525,6 +526,7 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
         raise ValueError("name, classes and words must be text")
     if not all(text.isprintable() for text in texts):
         raise ValueError("words contain control characters, which must not be sent to a terminal")
+    # Two classes need only one row of weights, whose logit is that of class 1.
     is_one_row_of_two_classes = rows == 1 and len(classes) == 2
     if rows != len(classes) and not is_one_row_of_two_classes:
         raise ValueError(f"there are {len(classes)} classes, but weights of {rows}")

@@ -167,10 +167,11 @@ class RemovalModel(LinearModel):
                 than ``relation.unit_rows``.
         """
         phi, labels = training_rows(problem, self.features)
-        removal_problem = self.removal_problem
+        removal_problem = self.removal_problem  # with the random linear term of this head
         targets = removal_problem.objective.targets(labels, problem.classes)
         with threadpool_limits(problem.settings.compute.threads, user_api="blas"):
             state = minimise(removal_problem, phi, targets, start=self.state.weight)
+        # The noise on the weights is that of this head; ``minimise`` drew another one.
         return self.with_weight(torch.from_numpy(state.weight + self.state.noise))
 
     def save(self, writer: FileWriter) -> None:
@@ -206,7 +207,7 @@ class RemovalModel(LinearModel):
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """The conditions a to g of a privacy claim (docs/method.md, section 3), in this order.
+        """The seven conditions of a privacy claim, a to g (docs/method.md), in this order.
 
         Condition d, that one record moves the weights by a bounded distance, compares two heads
         with the same noise, so it also names the fact that it is conditional on the draw.
@@ -567,7 +568,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
             CannotRemove: no method reduces the residual to what is allowed.
             ConfigError: the model is of another kind.
         """
-        before = _removal_model(model)
+        before = _require_removal_model(model)
         removal_problem = before.removal_problem
         phi, labels = training_rows(before.problem, before.features)
         targets = removal_problem.objective.targets(labels, before.problem.classes)
@@ -628,12 +629,8 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         return promise_after_removal(self, spent, strength)
 
 
-def _removal_model(model: Model) -> RemovalModel:
-    """Return the model itself if it is a ``RemovalModel``.
-
-    Raises:
-        ConfigError: it is not.
-    """
+def _require_removal_model(model: Model) -> RemovalModel:
+    """Return the model itself if it is a ``RemovalModel``, and raise ConfigError if it is not."""
     if not isinstance(model, RemovalModel):
         raise ConfigError(
             f"certificate={model.problem.settings.certificate.name} does not store what a "

@@ -1,4 +1,4 @@
-"""``certificate=stability``: a linear head trained by plain SGD (docs/method.md, section 5)."""
+"""``certificate=stability``: a linear head trained by plain SGD (docs/reference.md, section 5)."""
 
 from typing import Literal
 

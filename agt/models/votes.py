@@ -1,6 +1,6 @@
 """``certificate=votes`` with agt's own learners: small models on disjoint shards that vote.
 
-See section 12 of docs/method.md.
+See section 12 of docs/reference.md.
 
 | file | tensors and constants |
 |---|---|
@@ -208,8 +208,8 @@ class VotesModel(Votes):
         """The reasons why each member depends only on its own shard: its arithmetic is exact.
 
         Returns:
-            The letter of a condition of a privacy claim (docs/method.md, section 3) -> the facts
-            that support it.
+            The letter of a condition of a privacy claim (docs/method.md) -> the facts that support
+            it.
         """
         stated = proved("members_stated")
         exact = proved("sums_of_integers")
@@ -224,7 +224,7 @@ class VotesModel(Votes):
         """Return each member's label of each query, [T, n] int16.
 
         Args:
-            phi: [n, width] public features of the queries.
+            phi: [n, width] the values of the public feature map for the queries.
         """
         queries = _to_integer_features(phi)
         weight = self.weight.numpy()
@@ -375,7 +375,7 @@ class FlipModel(VotesModel):
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """The conditions a to g of a privacy claim (docs/method.md, section 3), in this order.
+        """The seven conditions of a privacy claim, a to g (docs/method.md), in this order.
 
         Condition d, that one edit changes the answer only by a bounded step, also names the fact
         that flipped labels are counted exactly.
@@ -392,7 +392,7 @@ class FlipModel(VotesModel):
         """Return the fractions of the votes for each class, or the scores of a single member.
 
         Args:
-            phi: [n, width] public features of the queries.
+            phi: [n, width] the values of the public feature map for the queries.
 
         Returns:
             [n, J] float64. For several members see ``Votes.logits``; for one, its ridge regression
@@ -524,7 +524,7 @@ def _is_countable(member: MemberInfluence, classes: int) -> bool:
 class VotesKind(VotingKind):
     """Certificates by the vote of many small linear models, each trained on its own shard.
 
-    ``ensemble.members`` says how many there are. See section 12 of docs/method.md.
+    ``ensemble.members`` says how many there are. See section 12 of docs/reference.md.
 
     Attributes:
         features: the public feature map that all members share.

@@ -126,8 +126,8 @@ class Votes(ClosedFormModel):
         """The reasons why each member depends only on its own shard.
 
         Returns:
-            The letter of a condition of a privacy claim (b, c, e and f; docs/method.md, section 3)
-            -> the facts that support it.
+            The letter of a condition of a privacy claim (docs/method.md) -> the facts that support
+            it. There are letters b, c, e and f.
         """
         raise NotImplementedError
 
@@ -157,7 +157,7 @@ class Votes(ClosedFormModel):
         """Return each member's label of each query, [T, n] int16.
 
         Args:
-            phi: [n, w] public features of the queries.
+            phi: [n, w] the values of the public feature map for the queries.
         """
         raise NotImplementedError
 
@@ -198,7 +198,7 @@ class Votes(ClosedFormModel):
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """The conditions a to g of a privacy claim (docs/method.md, section 3), in this order.
+        """The seven conditions of a privacy claim, a to g (docs/method.md), in this order.
 
         Each says whether it is proved, declared by the user, or not met, and from which facts.
         """
@@ -212,12 +212,19 @@ class Votes(ClosedFormModel):
         if touches != 1:
             votes_change = proved("votes_change", touches=touches)
         evidence_of = {
+            # every k is certified
             "a": evidence(proved("every_k_counted")),
+            # a record's split and shard, and the member trained on it, depend on no other record
             "b": dataset.selection.with_facts(in_shards, *facts["b"]),
+            # the members' settings are public constants
             "c": evidence(*facts["c"]),
+            # one edit changes few votes
             "d": evidence(votes_change),
+            # preprocessing and settings use public data only
             "e": dataset.preprocessing.with_facts(*facts["e"], settings.choices),
+            # no rounding error is left out
             "f": evidence(*facts["f"]),
+            # if D' is a neighbour of D, then D is one of D'
             "g": evidence(symmetric_fact(settings.relation)),
         }
         return conditions_from(evidence_of, "a record moves one vote")
@@ -244,7 +251,7 @@ class Votes(ClosedFormModel):
         """Return the fraction of the votes that each class has, in the place of logits.
 
         Args:
-            phi: [n, w] public features of the queries.
+            phi: [n, w] the values of the public feature map for the queries.
 
         Returns:
             For two classes [n, 1] float64, the fraction of class 1 less that of class 0. For more
