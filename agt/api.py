@@ -82,7 +82,12 @@ DOUBTS_SAMPLE_ROWS = 1_000
 LARGE_FEATURE = 20.0
 """Features above this in absolute value cause a warning."""
 RETRAINED = Promise(
-    "retrain", True, 0.0, 0.0, False, (Remark("retrained"), Remark("keys_recorded"))
+    method="retrain",
+    exact=True,
+    eps=0.0,
+    delta=0.0,
+    adaptive=False,
+    terms=(Remark("retrained"), Remark("keys_recorded")),
 )
 """What ``Fitted.unfit`` promises: exact removal, because the model was trained again."""
 COMMAND = "agt.save"

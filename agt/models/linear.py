@@ -360,7 +360,13 @@ class LinearKind(ClosedFormKind):
         sensitivity = self.sensitivity(setting)
         zero = torch.zeros((), dtype=torch.float64)
         weight = zero.expand(setting.loss.outputs, setting.width)  # a view of one number
-        trained = LinearTrained(weight, setting.loss, setting.plan, sensitivity, setting.training)
+        trained = LinearTrained(
+            weight=weight,
+            loss=setting.loss,
+            plan=setting.plan,
+            sensitivity=sensitivity,
+            training=setting.training,
+        )
         return LinearModel(problem, features, trained)
 
     def retrain(

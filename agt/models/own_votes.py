@@ -182,7 +182,8 @@ class OwnVotesModel(Votes):
             for index, shard_records in enumerate(self._member_records(records)):
                 shard = self._shard(index, shard_records)
                 members.append(self._learner.train_member(shard))
-                on_progress(Progress(index + 1, count, index + 1, count))
+                finished = index + 1
+                on_progress(Progress(step=finished, steps=count, done=finished, total=count))
         raised = np.array([member.raised for member in members], dtype=np.uint8)
         return replace(self, raised=raised, members=tuple(members), ballots={})
 

@@ -193,7 +193,11 @@ class Portable:
 
     @property
     def recorded_fields(self) -> dict[str, Any]:
-        """The fields of release.json that follow from this object without code of the dataset."""
+        """The fields of release.json without ``formula``, which needs the class of the dataset.
+
+        ``agt verify`` compares only these if another version of agt made the folder, or if the
+        dataset is of the user's own class, which is not imported.
+        """
         config = self.features.config
         fields = {
             "format": RELEASE_FORMAT,
@@ -204,12 +208,14 @@ class Portable:
             "classes": self.classes,
             "source": self.source,
             "features": asdict(config),
-            "width": self.features.width,
+            "width": self.features.width,  # the number of raw features
             "dtype": self.dtype,
-            # The lines in README.md read these two and the formula.
+            # The NumPy code in README.md reads these two, and ``formula``. A query's vector is
+            # divided by its norm, but at least by ``radius``, and ``bias`` is appended.
             "radius": config.radius or 0.0,
             "bias": config.bias,
         }
+        # Recorded only where the names of the constants do not imply it, as for a user's mechanism.
         if self.mechanism != mechanism_from_noise(self.noise):
             fields["mechanism"] = self.mechanism
         return fields

@@ -64,6 +64,7 @@ from agt.unlearning.newton import (
 from agt.unlearning.promise import Promise, Removal, RemovalBudget
 from agt.unlearning.sentences import Remark, Value
 
+# The beginnings of a sentence that ends with ``RemovalModel._closeness``.
 _PROVED = "records can be removed later: the weights that are used for answers are then"
 _PREDICTED = (
     "not proved, because the noise comes from a seed: records can be removed later; with "
@@ -72,6 +73,7 @@ _PREDICTED = (
 SEEDED = "SIMULATION: the noise comes from certificate.seed={seed}, so it does not hide anything"
 STATE = "removal.safetensors"
 NUMBERS = "removal.json"
+# The fields of ``RemovalState`` that removal.safetensors and removal.json hold.
 _MATRICES = ("weight", "tilt", "noise", "reference", "hessian", "gram")
 _NUMBERS = ("norm", "residual", "allowed", "count", "removed")
 
@@ -111,11 +113,11 @@ class RemovalModel(LinearModel):
         removal_problem.check_served(state)
         setting = removal_problem.setting
         trained = LinearTrained(
-            torch.from_numpy(state.served),
-            removal_problem.loss,
-            setting.plan,
-            removal_problem.sensitivity(state.allowed),
-            setting.training,
+            weight=torch.from_numpy(state.served),
+            loss=removal_problem.loss,
+            plan=setting.plan,
+            sensitivity=removal_problem.sensitivity(state.allowed),
+            training=setting.training,
         )
         return cls(problem, features, trained, state, config)
 
@@ -141,11 +143,15 @@ class RemovalModel(LinearModel):
             targets = objective.targets(labels, self.problem.classes)
             return objective.loss_gradient(state.weight, self.phi(features), targets).value
 
-        sigma = 0.0 if self.config.masking == "none" else self.config.sigma
-        is_drawn = self.config.seed is None
-        # The objective is strongly convex with this constant.
-        distance = state.residual / objective.strength
-        return RemovableWeights(state.weight, state.served, sigma, is_drawn, distance, gradient)
+        return RemovableWeights(
+            weight=state.weight,
+            served=state.served,
+            sigma=0.0 if self.config.masking == "none" else self.config.sigma,
+            drawn=self.config.seed is None,
+            # The objective is strongly convex with the constant ``strength``.
+            distance=state.residual / objective.strength,
+            gradient=gradient,
+        )
 
     @property
     def keeps_draws(self) -> bool:
@@ -351,7 +357,13 @@ def build_removal_problem(
     loss = removal_loss(_output_count(problem.classes), smoothness=1.0, derivative_bound=1.0)
     # A minimiser has no epochs. With 1 the plan describes one pass over the records.
     plan = replace(setup.plan(problem.trained_on), epochs=1)
-    setting = LinearSetting(loss, features.outputs, setup.training, plan, setup.relation)
+    setting = LinearSetting(
+        loss=loss,
+        width=features.outputs,
+        training=setup.training,
+        plan=plan,
+        relation=setup.relation,
+    )
     return RemovalProblem.from_setting(config, setting, tilt)
 
 
@@ -616,7 +628,9 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         numbers = reader.json(NUMBERS)
         hidden = removal_budget(self, float(numbers["strength"]))
         allowed = _allowed_residual(self, hidden)
-        return RemovalBounds(float(numbers["residual"]), allowed, hidden, self.sigma)
+        return RemovalBounds(
+            spent=float(numbers["residual"]), total=allowed, hidden=hidden, noise=self.sigma
+        )
 
     def removal_promise(self, reader: FileReader, spent: float) -> Promise:
         """Return what is promised of a model after removals by Newton steps.

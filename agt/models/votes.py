@@ -130,7 +130,8 @@ class VotesModel(Votes):
         for member, (features, labels) in enumerate(self._training_arrays(records)):
             targets = encode_targets(labels, self.problem.classes)
             weight[member] = torch.from_numpy(learn(features, targets, self.config.strength))
-            on_progress(Progress(member + 1, count, member + 1, count))
+            finished = member + 1
+            on_progress(Progress(step=finished, steps=count, done=finished, total=count))
         return replace(self, weight=weight)
 
     def _training_arrays(self, records: Records) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -292,7 +293,8 @@ class FlipModel(VotesModel):
         for features, labels in self._training_arrays(records):
             influence = label_influence(features, self.config.strength)
             members.append(MemberInfluence(influence, labels))
-            on_progress(Progress(len(members), count, len(members), count))
+            finished = len(members)
+            on_progress(Progress(step=finished, steps=count, done=finished, total=count))
         return self._with_members(members)
 
     def _with_members(self, members: Sequence[MemberInfluence]) -> Self:
