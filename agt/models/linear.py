@@ -61,7 +61,7 @@ class LinearModel(ClosedFormModel):
 
     @property
     def release_head(self) -> Self:
-        """The model itself: a release may solve its training problem from noisy sums."""
+        """The model itself: a release may train it again, with noise in its sums or objective."""
         return self
 
     def retrained(

@@ -98,10 +98,11 @@ class Model(Protocol):
 
     @property
     def release_head(self) -> "LinearModel | None":
-        """The linear head that a release trains from sums over the records with noise; or None.
+        """The linear head that a release of weights may train on the records itself; or None.
 
-        A linear head returns itself. A model of votes returns an untrained head on the same
-        records. Other models return None.
+        Such a release adds noise to the sums or to the objective that it minimises. A linear head
+        returns itself, a model of votes an untrained head on the same records, and any other model
+        None.
         """
 
     @property
@@ -291,7 +292,7 @@ class ModelDefaults:
 
     @property
     def release_head(self) -> "LinearModel | None":
-        """None: the model has no linear head that a release could train from noisy sums."""
+        """None: the model has no linear head that a release could train itself."""
         return None
 
     @property

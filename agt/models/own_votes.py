@@ -146,7 +146,7 @@ class OwnVotesModel(Votes):
         Raises:
             UnsoundError: a label differs.
         """
-        last_shards = deque(enumerate(self._member_records(records)), RETRAINED_MEMBERS)
+        last_shards = deque(enumerate(self._member_records(records)), maxlen=RETRAINED_MEMBERS)
         last_shards.reverse()
         indices = [index for index, _ in last_shards]
         with single_threaded():
