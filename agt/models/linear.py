@@ -160,6 +160,8 @@ class LinearModel(ClosedFormModel):
         One edit is one unit of k, which the relation defines. Noise on released weights is scaled
         to this bound, so it is rounded up.
         """
+        # For the loss one_vs_all this bounds the weights of one class, for other losses all
+        # weights, and there the factor is 1.
         per_class_bound = self.trained.sensitivity.per_k
         return next_up(self.trained.loss.all_classes_factor * per_class_bound)
 

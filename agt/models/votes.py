@@ -230,7 +230,7 @@ class VotesModel(Votes):
         queries = _to_integer_features(phi)
         weight = self.weight.numpy()
         members, outputs, width = weight.shape
-        # A chunk of members takes this much memory each: weights and scores as float64.
+        # The memory that one member takes: its weights and its scores, as float64.
         member_bytes = 8 * outputs * (width + len(phi))
         memory_bytes = self.settings.compute.memory_mb * 2**20
         members_at_once = max(1, memory_bytes // member_bytes)
@@ -335,9 +335,10 @@ class FlipModel(VotesModel):
         ends = [0, *stored["ends"].tolist()]  # member i has the records ends[i] to ends[i + 1]
         if ends != sorted(ends):
             raise UnsoundError(f"{reader.folder / MODEL}: the ends must not decrease: train again")
-        records = ends[-1]
-        expected_influence = zero.int().expand(records, width)
-        expected_labels = zero.short().expand(records)
+        record_count = ends[-1]
+        # In the file, "pulls" is the influence and "given" are the labels of all members' records.
+        expected_influence = zero.int().expand(record_count, width)
+        expected_labels = zero.short().expand(record_count)
         expected_flips = {"pulls": expected_influence, "given": expected_labels}
         flips = read_tensors(reader, FLIPS, expected_flips)
         influence = flips["pulls"].numpy()
@@ -397,8 +398,9 @@ class FlipModel(VotesModel):
             phi: [n, width] the values of the public feature map for the queries.
 
         Returns:
-            [n, J] float64. For several members see ``Votes.logits``; for one, its ridge regression
-            scores, with J = 1 for two classes.
+            For several members and two classes [n, 1] float64, the fraction of class 1 less that of
+            class 0; for more classes [n, C], the fraction of each class. For a single member its
+            scores, of the same shape.
         """
         if len(self.weight) > 1:
             return super().logits(phi)
