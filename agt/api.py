@@ -513,8 +513,14 @@ class Fitted:
             "records_after": remaining_count,
         }
         steps = (Remark("trained_from_scratch", {"records": remaining_count}),)
-        seconds = time.perf_counter() - started
-        return fitted, Removal(RETRAINED, removed_count, seconds, facts, steps)
+        removal = Removal(
+            promise=RETRAINED,
+            records=removed_count,
+            seconds=time.perf_counter() - started,
+            facts=facts,
+            steps=steps,
+        )
+        return fitted, removal
 
     @naming_settings(FIT_ARGUMENTS)
     def save(self, folder: str | Path) -> str:

@@ -591,7 +591,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
             stages, facts = _remove_from_head(before, erased, count, head, phi, targets, allowed)
             residual = head.residual
             forming_started = time.perf_counter()
-            if not residual <= allowed:  # nor where it is NaN
+            if not residual <= allowed:  # written so that NaN is refused, too
                 values: dict[str, Value] = {
                     "stages": tuple(stages),
                     "spent": residual,
@@ -601,6 +601,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
             # The old matrices, and the noise on weights that were already served, depend on the
             # removed records. So both are replaced.
             head.form_matrices(phi)
+            # Seeded noise is another draw for each number of records; draw 0 is that of training.
             served = removal_problem.serve(head.weight, draw_index=1 + len(phi))
             facts["seconds_settling"] = round(time.perf_counter() - forming_started, 4)
             after = before.with_state(head.state(before.state, served, allowed))
@@ -615,7 +616,15 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         promise = promise_after_removal(self, after.state.residual, strength)
         steps = _describe_steps(count, stages, after, head.distance)
         budget = RemovalBudget(spent=residual, total=allowed)
-        return after, Removal(promise, count, seconds, facts, steps, budget)
+        removal = Removal(
+            promise=promise,
+            records=count,
+            seconds=seconds,
+            facts=facts,
+            steps=steps,
+            budget=budget,
+        )
+        return after, removal
 
     def removal_bounds(self, reader: FileReader) -> RemovalBounds:
         """Return the residual that removals have left so far, and the limits on it.
