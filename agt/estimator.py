@@ -156,10 +156,23 @@ class CertifiedClassifier(_Classifier, FitSettings):
         classifier.predict(X_new)  # [n] labels
         classifier.certify(X_new).stable_distance  # [n] int64
 
+    All settings of ``agt.fit`` are parameters, with the same names, meanings and defaults. Those
+    below are needed most. They are given by name.
+
     Args:
-        declared, columns, network, certificate, and all other settings of ``agt.fit``, with the
-            same meanings and defaults, by name only. Settings that ``agt.fit`` takes as further
-            keywords are given as a mapping, ``training={"momentum": 0.9}``.
+        certificate: the method by which labels are certified: ``stability``, ``erm`` or ``removal``
+            (a linear classifier), ``box`` (any network), or ``votes`` (an ensemble of small
+            models). None: ``stability`` without, and ``box`` with hidden layers.
+        network: the widths of hidden layers, such as ``(64, 64)``, or an ``nn.Sequential``; empty:
+            a linear classifier. A network needs ``epochs``, ``lr`` and ``clip``.
+        declared: an ``agt.Declared`` with what you state about data and settings, on which privacy
+            claims rest; None: nothing. ``certify`` does not need it, ``release`` does.
+        columns: how the columns of a data frame become features (``agt.Columns``); None: features
+            are numbers.
+        relation: what one edit of the records is; by default a record added or removed.
+        members: the number of models in an ensemble; 1: a single model, or for ``votes`` a default
+            number.
+        training: further settings of the training by name, such as ``{"momentum": 0.9}``.
 
     Attributes:
         classes_: [C] the label values, sorted.
