@@ -634,7 +634,7 @@ def fit(
             None: each record is a unit.
         public: [n] bool, True for records that are public and need no protection; None: none is.
         declared: what you state about data and settings, on which privacy claims rest; None:
-            nothing. Certificates do not need it, releases do.
+            nothing. Releases need it; ensembles, ``votes`` and ``removal`` need its ``size``.
         columns: the columns of the data frame that become features, with the public constants that
             code them; or the path of a dataset file that holds them.
         network: the widths of hidden layers, such as ``(64, 64)``; empty: a linear classifier; or
@@ -661,7 +661,7 @@ def fit(
         ks: the numbers of edits for which bounds are computed: every k from 0 to this integer, or
             the values of a sequence. 50 by default.
         members: the number of models in an ensemble, each trained on its own part of the records;
-            1: a single model, or for ``votes`` a default number.
+            1: a single model, or for ``votes`` about one for 100 records.
         vote: what members of an ensemble contribute: ``labels``, or ``margins`` for two classes.
         margin_clip: the public constant to which margins are clipped, only with ``vote="margins"``.
         compute: settings of the computation by name, such as ``{"device": "cuda", "threads": 4}``.
@@ -673,7 +673,8 @@ def fit(
         loss: ``binary_cross_entropy``, ``cross_entropy`` or ``squared_error``.
         epochs: the number of passes over the records.
         lr: the learning rate.
-        clip: the level to which each entry of a record's gradient is clamped.
+        clip: the level to which each entry of a record's gradient is clamped; for a linear head in
+            closed form, each entry of its loss's derivative in the logits.
         batches: the number of batches of an epoch.
         weight_decay: the factor of the decoupled weight decay.
         dtype: ``float64`` or ``float32``.
