@@ -297,7 +297,7 @@ class ObjectivePerturbation(WeightsMechanism):
         loss = head.trained.loss
         relation = head.settings.relation
         refused = f"mechanism={cls.name}"
-        head.settings.certificate.check_tilted(cls.name)
+        head.settings.certificate.check_objective_perturbation(cls.name)
         if loss.kind != "binary":
             raise ConfigError(
                 Message(

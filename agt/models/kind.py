@@ -331,7 +331,7 @@ class CertificateKind:
         """Return whether stable distances of neighbours are proved to differ by at most one k."""
         return False
 
-    def check_solved_anew(self, mechanism: str) -> None:
+    def check_statistics_perturbation(self, mechanism: str) -> None:
         """Raise ConfigError unless a mechanism may solve the head's problem from noisy sums.
 
         Args:
@@ -342,7 +342,7 @@ class CertificateKind:
             "optimisation problem can be solved again: train with certificate=erm"
         )
 
-    def check_tilted(self, mechanism: str) -> None:
+    def check_objective_perturbation(self, mechanism: str) -> None:
         """Raise ConfigError unless a mechanism may add a random linear term to the objective.
 
         Args:
