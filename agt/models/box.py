@@ -438,7 +438,7 @@ class BoxKind(CertificateKind):
         """Return PyTorch's meta device: ``load`` needs nothing but the shapes of a new head."""
         return torch.device("meta")
 
-    def starts_elsewhere(self, problem: Problem) -> bool:
+    def ignores_initial_parameters(self, problem: Problem) -> bool:
         """Return whether initial parameters are given that do not fit the layers of the head."""
         if not problem.initial:
             return False

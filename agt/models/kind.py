@@ -306,7 +306,7 @@ class CertificateKind:
         """Return whether each member of the ensemble is a model with certificates of its own."""
         return ensemble.members > 1
 
-    def starts_elsewhere(self, problem: "Problem") -> bool:
+    def ignores_initial_parameters(self, problem: "Problem") -> bool:
         """Return whether training ignores the problem's initial parameters, as they do not fit."""
         return False
 

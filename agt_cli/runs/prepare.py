@@ -352,7 +352,7 @@ def fit(
     one.
     """
     problem = prepared.problem(settings)
-    if settings.certificate.starts_elsewhere(problem):
+    if settings.certificate.ignores_initial_parameters(problem):
         console.note(
             "the shape of the head differs from that of the encoder's base model, so "
             "training starts from random parameters"
