@@ -827,7 +827,7 @@ def _check_network_settings(
     """Raise ConfigError, naming what is missing, where a network would train by default
     settings.
     """
-    missing = [f"{name}=" for name in certificate.missing_training(head, given)]
+    missing = [f"{name}=" for name in certificate.missing_training_settings(head, given)]
     if missing:
         raise ConfigError(
             "network: no default settings serve a network, so use a linear head (network=()), or "
