@@ -91,7 +91,7 @@ class ClosedFormKind(CertificateKind):
             )
         relation.check_closed_form()
         check_no_momentum(settings.training)
-        self.check_own(settings)
+        self.check_own_settings(settings)
         if settings.noise is not None:
             raise ConfigError(
                 Message(
@@ -107,7 +107,7 @@ class ClosedFormKind(CertificateKind):
         """Return whether the proofs cover records whose labels change (``relation=flip``)."""
         return False
 
-    def check_own(self, settings: Settings) -> None:
+    def check_own_settings(self, settings: Settings) -> None:
         """Raise ConfigError for settings that this kind refuses beyond what all closed forms do."""
 
     def _check_head(self, settings: Settings) -> None:

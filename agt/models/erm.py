@@ -52,7 +52,7 @@ class ErmKind(LinearKind):
         """The settings of a schedule as well: the minimum does not depend on the steps to it."""
         return {**super().unread_settings, **UNREAD_OF_MINIMISERS}
 
-    def check_own(self, settings: Settings) -> None:
+    def check_own_settings(self, settings: Settings) -> None:
         """Raise ConfigError unless the settings describe one strongly convex problem."""
         check_minimiser_settings(settings.training, self.name)
 

@@ -396,7 +396,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         """Whether removals keep the noise of the training: that of a random term in the loss."""
         return self.masking == "loss"
 
-    def check_own(self, settings: Settings) -> None:
+    def check_own_settings(self, settings: Settings) -> None:
         """Raise ConfigError where there are several heads, or no strongly convex problem."""
         check_minimiser_settings(settings.training, self.name)
         if settings.ensemble.members > 1:

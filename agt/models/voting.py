@@ -68,7 +68,7 @@ class VotingKind(ClosedFormKind):
             return 1
         return usual_members(size, caution)
 
-    def check_own(self, settings: Settings) -> None:
+    def check_own_settings(self, settings: Settings) -> None:
         """Raise ConfigError where there is only one member, or the vote is not one of labels.
 
         One member is allowed where the relation counts flipped labels.
