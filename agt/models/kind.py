@@ -122,7 +122,7 @@ class CertificateKind:
     # Settings.
 
     @classmethod
-    def reads(cls, node: Mapping[str, Any]) -> bool:
+    def is_described_by(cls, node: Mapping[str, Any]) -> bool:
         """Return whether a mapping of settings describes a certificate of this kind."""
         return node.get("name") == cls.name
 

@@ -41,7 +41,7 @@ def certificate_config(node: object) -> CertificateKind:
         # It raises, with a message that says which settings were expected.
         return validate(BoxKind, node, "certificate")
     for kind in KINDS:
-        if kind.reads(node):
+        if kind.is_described_by(node):
             return validate(kind, node, "certificate")
     name = str(node.get("name"))
     names = dict.fromkeys(kind.name for kind in KINDS)

@@ -383,9 +383,9 @@ class OwnVotesKind(VotingKind):
             )
 
     @classmethod
-    def reads(cls, node: Mapping[str, Any]) -> bool:
+    def is_described_by(cls, node: Mapping[str, Any]) -> bool:
         """Return whether settings name a learner of the user's own, by a mapping."""
-        return super().reads(node) and isinstance(node.get("learner"), Mapping)
+        return super().is_described_by(node) and isinstance(node.get("learner"), Mapping)
 
     @property
     def unread_settings(self) -> Mapping[str, UnreadReason]:

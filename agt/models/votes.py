@@ -458,9 +458,9 @@ class VotesKind(VotingKind):
     strength: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.1
 
     @classmethod
-    def reads(cls, node: Mapping[str, Any]) -> bool:
+    def is_described_by(cls, node: Mapping[str, Any]) -> bool:
         """Return whether settings name one of agt's own learners, and not one by a mapping."""
-        return super().reads(node) and not isinstance(node.get("learner"), Mapping)
+        return super().is_described_by(node) and not isinstance(node.get("learner"), Mapping)
 
     def covers_changed_labels(self) -> bool:
         """Return whether the proof covers changed labels: that of ridge regressions does."""

@@ -69,7 +69,7 @@ def test_an_unknown_setting_is_refused_by_its_name(name: str) -> None:
 @names
 def test_no_two_kinds_read_the_same_settings(name: str) -> None:
     node = asdict(settings_of(name).certificate)
-    assert sum(kind.reads(node) for kind in KINDS) == 1
+    assert sum(kind.is_described_by(node) for kind in KINDS) == 1
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
