@@ -409,7 +409,7 @@ def build_problem(head: LinearModel, constants: ProblemConstants) -> TiltedErm:
     """
     rows = ObjectivePerturbation.training_rows(head)
     records = head.problem.dataset.train.take(rows)
-    features = head.over(records.features)
+    features = head.phi_of_records(records.features)
     return TiltedErm.from_labels(features, records.labels, constants.strength, constants.clamp)
 
 

@@ -358,7 +358,7 @@ class NoisyStatistics(GaussianWeights):
         records = head.problem.dataset.train.take(rows)
         return RecordSums(
             partial(self._narrow, head),
-            head.over(records.features),
+            head.phi_of_records(records.features),
             records.labels,
             head.problem.classes,
         )

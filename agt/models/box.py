@@ -370,7 +370,9 @@ class BoxKind(CertificateKind):
     }
     covers_retraining = True
 
-    def missing_training_settings(self, head: HeadBuilder, given: Mapping[str, Any]) -> tuple[str, ...]:
+    def missing_training_settings(
+        self, head: HeadBuilder, given: Mapping[str, Any]
+    ) -> tuple[str, ...]:
         """Return the training settings that a user has to give for a network of several layers.
 
         They have no defaults, because none served all datasets of docs/start.md.

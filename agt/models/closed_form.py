@@ -167,14 +167,16 @@ class ClosedFormModel(ModelDefaults):
         """Return the public features of queries, [n, w], each row of norm at most 1."""
         return self.features(features, self.settings.training.dtype)
 
-    def over(self, features: np.ndarray) -> np.ndarray:
+    def phi_of_records(self, features: np.ndarray) -> np.ndarray:
         """Return the public features of training records, [m, w], of which slices are read often.
 
         They are stored, or computed slice by slice if they do not fit into the memory that
-        ``compute.memory_mb`` allows (``FeatureMap.over``).
+        ``compute.memory_mb`` allows (``FeatureMap.phi_of_records``).
         """
         settings = self.settings
-        return self.features.over(features, settings.training.dtype, settings.compute.memory_mb)
+        return self.features.phi_of_records(
+            features, settings.training.dtype, settings.compute.memory_mb
+        )
 
     def has_features_of(self, dataset: Dataset) -> bool:
         """Return whether a dataset's public rows make this feature map, bit for bit."""

@@ -400,7 +400,7 @@ class FeatureMap:
             check_norms(phi[rows])
         return phi
 
-    def over(self, x: np.ndarray, dtype: str, memory_mb: int) -> np.ndarray:
+    def phi_of_records(self, x: np.ndarray, dtype: str, memory_mb: int) -> np.ndarray:
         """Return phi of training records, which are read again in every step.
 
         Where phi takes more memory than is allowed and costs little (``plain``), a row is computed

@@ -164,7 +164,9 @@ class CertificateKind:
         """
         return None
 
-    def missing_training_settings(self, head: "HeadBuilder", given: Mapping[str, Any]) -> tuple[str, ...]:
+    def missing_training_settings(
+        self, head: "HeadBuilder", given: Mapping[str, Any]
+    ) -> tuple[str, ...]:
         """Return the names of training settings that a user has to add, as there is no default.
 
         Args:

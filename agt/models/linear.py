@@ -324,7 +324,7 @@ class LinearKind(ClosedFormKind):
             on_progress: receives the progress.
             checkpoints: where training resumes from and saves its state.
         """
-        with_public_features = records.seen_as(head.over(records.features))
+        with_public_features = records.seen_as(head.phi_of_records(records.features))
         trained = self.train(head.problem.setup, with_public_features, on_progress, checkpoints)
         return replace(head, trained=trained)
 
