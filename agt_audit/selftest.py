@@ -332,7 +332,7 @@ class StretchedDistance(LinearModel):
 
     times: float
 
-    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
+    def certify_phi(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
         """As if a record moved it by so much less."""
         sensitivity = self.trained.sensitivity
         less = {name: getattr(sensitivity, name) / self.times for name in ("rho", "rounding")}

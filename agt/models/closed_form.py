@@ -203,7 +203,7 @@ class ClosedFormModel(ModelDefaults):
         """
         raise NotImplementedError
 
-    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
+    def certify_phi(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
         """Return certificates of queries with these public features.
 
         Args:
@@ -255,7 +255,7 @@ class ClosedFormModel(ModelDefaults):
         count = len(features)
 
         def certify_block(rows: slice) -> ClosedFormCertificates:
-            return self.certified(self.phi(features[rows]), grid)
+            return self.certify_phi(self.phi(features[rows]), grid)
 
         blocks = group().shared(count, ROWS, certify_block, row_reporter(on_progress, count))
         certificates = ClosedFormCertificates.concatenate(blocks, count)

@@ -210,7 +210,7 @@ class LinearModel(ClosedFormModel):
         """Return the logits [n, J] float64 of queries with public features ``phi`` [n, w]."""
         return logits_of(self.trained.weight, phi)
 
-    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
+    def certify_phi(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
         """Return certificates of queries with public features ``phi`` [n, w], tabulated at ``ks``.
 
         Of a member of an ensemble of more than two classes, they hold what each other class costs
