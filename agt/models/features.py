@@ -350,12 +350,12 @@ class FeatureMap:
         return inputs + (self.config.count or 0) + 1
 
     @property
-    def plain(self) -> bool:
+    def only_normalises(self) -> bool:
         """Whether phi(x) is x, brought to its length, and the bias."""
         return self.config.map == "none" and not self.config.whiten
 
     @property
-    def public(self) -> tuple[Fact, ...]:
+    def facts(self) -> tuple[Fact, ...]:
         """The facts of condition e: what the map was made from."""
         config = self.config
         count = config.count or 0
@@ -403,7 +403,7 @@ class FeatureMap:
     def phi_of_records(self, x: np.ndarray, dtype: str, memory_mb: int) -> np.ndarray:
         """Return phi of training records, which are read again in every step.
 
-        Where phi takes more memory than is allowed and costs little (``plain``), a row is computed
+        Where phi takes more memory than is allowed and costs little (``only_normalises``), a row is computed
         whenever it is read: to the same bits, because a row is a function of its record.
 
         Args:
@@ -419,7 +419,7 @@ class FeatureMap:
             UnsoundError: a row is not finite, or longer than 1.
         """
         size = len(x) * self.outputs * np.dtype(dtype).itemsize
-        if size > memory_mb * 2**20 and self.plain:
+        if size > memory_mb * 2**20 and self.only_normalises:
             return as_array(Mapped(x, partial(self, dtype=dtype)))
         return self(x, dtype)
 

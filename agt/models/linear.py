@@ -158,7 +158,7 @@ class LinearModel(ClosedFormModel):
             constants=constants,
             step=("every step non-expansive", movement),
             rounding=proved("sums_in_float64", share=rounding_share),
-            features=self.features.public,
+            features=self.features.facts,
         )
 
     @property

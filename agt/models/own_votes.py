@@ -343,7 +343,7 @@ class OwnVotesModel(Votes):
         )
         stated = proved("learner_stated")
         integers = proved("votes_are_integers")
-        map_facts = () if self._sees_features_as_they_are else self.features.public
+        map_facts = () if self._sees_features_as_they_are else self.features.facts
         return {"b": (is_function,), "c": (stated,), "e": map_facts, "f": (integers,)}
 
     @property

@@ -324,7 +324,7 @@ class Portable:
             ConfigError: the dataset's code is missing, or is not trusted (``agt.targets``).
         """
         formula = getattr(self.queries(), "formula", None)
-        if formula is None or not self.features.plain:
+        if formula is None or not self.features.only_normalises:
             return {}
         return formula()
 

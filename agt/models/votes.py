@@ -184,7 +184,7 @@ class VotesModel(Votes):
         """Why each member is a function of its shard, by conditions: its arithmetic is exact."""
         stated = proved("members_stated")
         exact = proved("sums_of_integers")
-        return {"b": (), "c": (stated,), "e": self.features.public, "f": (exact,)}
+        return {"b": (), "c": (stated,), "e": self.features.facts, "f": (exact,)}
 
     @property
     def metrics(self) -> dict[str, float | int | str]:

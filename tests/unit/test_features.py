@@ -447,7 +447,7 @@ def test_landmarks_that_cannot_be_had_are_refused() -> None:
 
 def test_a_claim_says_that_landmarks_are_public_rows_and_are_published() -> None:
     for config in (LANDMARKS, replace(LANDMARKS, whiten=0.5)):
-        facts = FeatureMap.from_dataset(config, tabled()).public
+        facts = FeatureMap.from_dataset(config, tabled()).facts
         (said,) = [fact for fact in facts if fact.standing is Standing.DECLARED]
         assert said.values["public"] == "test"
         assert said.code.endswith("landmark_rows_public")
