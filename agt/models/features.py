@@ -28,9 +28,9 @@ from agt.numeric import UNIT, check_norms
 from agt.settings import FeaturesConfig
 
 # Exponents of two: in which units numbers are integers, so that products of them are exact.
-GRAIN = 22  # a record's coordinates are multiples of 2^-22 of its length where a matrix follows
-COLUMN = 29  # a public matrix's columns are shorter than 2^29
-PUBLIC_GRAIN = 18  # a public row's coordinates, multiples of 2^-18 of its length in a covariance
+ROW_FRACTION_BITS = 22  # a record's coordinates are multiples of 2^-22 of its length where a matrix follows
+MATRIX_COLUMN_BITS = 29  # a public matrix's columns are shorter than 2^29
+PUBLIC_ROW_FRACTION_BITS = 18  # a public row's coordinates, multiples of 2^-18 of its length in a covariance
 MAX_PUBLIC_ROWS = 2**26  # of so many public rows sums of products stay within int64
 
 _SINGULAR = 2.0**-43  # of the largest eigenvalue: smaller ones are rounding
@@ -74,7 +74,7 @@ def normalise_rows(rows: np.ndarray, radius: float, length: float) -> np.ndarray
 
 def to_integers(rows: np.ndarray) -> np.ndarray:
     """Return rows [n, w] of norm at most 1 in units of 2^-22, rounded to integers, as float64."""
-    return np.rint(np.ldexp(rows, GRAIN))
+    return np.rint(np.ldexp(rows, ROW_FRACTION_BITS))
 
 
 def exact_product(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
@@ -89,14 +89,14 @@ def exact_product(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     Returns:
         [n, m] float64.
     """
-    return np.ldexp(to_integers(rows) @ matrix, -GRAIN)
+    return np.ldexp(to_integers(rows) @ matrix, -ROW_FRACTION_BITS)
 
 
 def integer_matrix(matrix: np.ndarray) -> np.ndarray:
     """Return a matrix times a power of two, rounded to integers, every column below 2^29 long."""
     longest = float(np.linalg.norm(matrix, axis=0).max())
     _, exponent = math.frexp(longest)
-    return np.rint(np.ldexp(matrix, COLUMN - 1 - exponent))
+    return np.rint(np.ldexp(matrix, MATRIX_COLUMN_BITS - 1 - exponent))
 
 
 def inverse_root(matrix: np.ndarray, power: float, ridge: float, fault: str) -> np.ndarray:
@@ -191,7 +191,7 @@ def gaussian_kernel(rows: np.ndarray, landmarks: np.ndarray, bandwidth: float) -
     landmark_squares = np.einsum("wm,wm->m", landmarks, landmarks)
     squares = row_squares[:, None] + landmark_squares
     integer_distances = squares - 2 * (rows @ landmarks)
-    squared_distances = np.ldexp(integer_distances, -2 * GRAIN)
+    squared_distances = np.ldexp(integer_distances, -2 * ROW_FRACTION_BITS)
     return exp_of_minus(squared_distances * (0.5 / bandwidth**2))
 
 
@@ -252,9 +252,9 @@ class FeatureMap:
 
     def __post_init__(self) -> None:
         for name, matrix in self.matrices.items():
-            exponent = COLUMN
+            exponent = MATRIX_COLUMN_BITS
             if name == "projection" and self.config.map == "landmarks":
-                exponent = GRAIN + 1
+                exponent = ROW_FRACTION_BITS + 1
             longest = float(np.linalg.norm(matrix, axis=0).max())
             is_integer = bool((matrix == np.rint(matrix)).all())
             if not (is_integer and longest < 2.0**exponent):  # NaN is neither
@@ -292,11 +292,11 @@ class FeatureMap:
         width = int(np.prod(dataset.train.features.shape[1:]))
         features = cls(config, width)
         if config.whiten:
-            whitening = _whitening(_public_rows(config, dataset), config)
+            whitening = _whitening_matrix(_public_rows(config, dataset), config)
             features = replace(features, whitening=whitening)
         if config.map == "landmarks":
             return features._with_landmarks(_public_rows(config, dataset))
-        return replace(features, projection=_projection(config, width))
+        return replace(features, projection=_relu_directions(config, width))
 
     def _with_landmarks(self, rows: np.ndarray) -> "FeatureMap":
         """Return the same map with landmarks among public rows [n, width], and their root."""
@@ -473,14 +473,14 @@ class FeatureMap:
         return self.projection
 
 
-def _projection(config: FeaturesConfig, width: int) -> np.ndarray | None:
+def _relu_directions(config: FeaturesConfig, width: int) -> np.ndarray | None:
     """Return [width, count] random directions as integers for ReLU features; None: other maps."""
     if config.map != "relu":
         return None
     directions = np.random.default_rng(config.seed).standard_normal((width, config.count or 0))
     # A standard normal column is sqrt(width) long, give or take a few.
     _, exponent = math.frexp(math.sqrt(width) + 16)
-    return np.rint(np.ldexp(directions, COLUMN - 1 - exponent))
+    return np.rint(np.ldexp(directions, MATRIX_COLUMN_BITS - 1 - exponent))
 
 
 def _public_rows(config: FeaturesConfig, dataset: Dataset) -> np.ndarray:
@@ -518,7 +518,7 @@ def _public_fact(config: FeaturesConfig) -> Fact:
     return declared(code, public=str(config.public), setting="certificate.features.public")
 
 
-def _whitening(
+def _whitening_matrix(
     rows: np.ndarray, config: FeaturesConfig, chunk_rows: int = _CHUNK_ROWS
 ) -> np.ndarray:
     """Return integers proportional to (cov + ridge * mean variance)^(-whiten / 2) of rows.
@@ -546,7 +546,7 @@ def _whitening(
 
 
 def _covariance(rows: np.ndarray, chunk_rows: int) -> np.ndarray:
-    """Return the covariance of rows of norm 1, rounded to ``PUBLIC_GRAIN``, [width, width].
+    """Return the covariance of rows of norm 1, rounded to ``PUBLIC_ROW_FRACTION_BITS``, [width, width].
 
     It has the same bits in any order of the rows (Lemma 5 of docs/proofs/features.md).
 
@@ -572,13 +572,13 @@ def _covariance(rows: np.ndarray, chunk_rows: int) -> np.ndarray:
     products = np.zeros((width, width), dtype=np.int64)
     for start in range(0, count, chunk_rows):
         chunk = rows[start : start + chunk_rows].astype(np.float64)
-        units = np.rint(np.ldexp(normalise_rows(chunk, 0.0, 1.0), PUBLIC_GRAIN))
+        units = np.rint(np.ldexp(normalise_rows(chunk, 0.0, 1.0), PUBLIC_ROW_FRACTION_BITS))
         if not bool(np.isfinite(units).all()):
             raise UnsoundError(
                 Message("{config:certificate.features.public}: a public row is not finite")
             )
         total += units.sum(axis=0).astype(np.int64)
         products += (units.T @ units).astype(np.int64)
-    mean = np.ldexp(total / count, -PUBLIC_GRAIN)
-    second_moment = np.ldexp(products / count, -2 * PUBLIC_GRAIN)
+    mean = np.ldexp(total / count, -PUBLIC_ROW_FRACTION_BITS)
+    second_moment = np.ldexp(products / count, -2 * PUBLIC_ROW_FRACTION_BITS)
     return second_moment - mean[:, None] * mean
