@@ -162,7 +162,7 @@ class Problem:
         records_by_member = np.bincount(shard_of_record, minlength=ensemble.members)
         return tuple(records_by_member.tolist())
 
-    def on(self, dataset: Dataset, records: int | None = None) -> "Problem":
+    def with_dataset(self, dataset: Dataset, records: int | None = None) -> "Problem":
         """Return this problem with other data, such as the shard of one member.
 
         Args:

@@ -241,7 +241,7 @@ def retrained_members(
             else max(count, 1) * float(members)
         )
         same = [index for index in which if counts[index] == count]
-        trained = fit_members(again.on(dataset.with_shard(records, size)), same)
+        trained = fit_members(again.with_dataset(dataset.with_shard(records, size)), same)
         made |= {index: model for index, (model, _) in zip(same, trained, strict=True)}
     return [made[index] for index in which]
 
@@ -311,7 +311,7 @@ def _nominal(model: Model, gone: np.ndarray, come: tuple[Records, ...]) -> Model
         made = neighbour_of(model, Edited(model.problem.dataset.train, gone, come).records, NOMINAL)
     except AgtError as error:
         return error
-    return made.with_problem(model.problem.on(model.problem.dataset.bare))
+    return made.with_problem(model.problem.with_dataset(model.problem.dataset.bare))
 
 
 def labels_of(margins: np.ndarray) -> np.ndarray:

@@ -315,7 +315,7 @@ def _train(half: Problem, pool: Pool, side: np.ndarray, index: int, home: Path) 
     """Train one model and write what it says; in a process of its own."""
     try:
         model = fit(
-            half.on(half.dataset.with_shard(_half_of(pool, side), half.dataset.declared_size))
+            half.with_dataset(half.dataset.with_shard(_half_of(pool, side), half.dataset.declared_size))
         )
         logits = class_logits(model, pool.records.features)
         if not np.isfinite(logits).all():

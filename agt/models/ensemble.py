@@ -356,7 +356,7 @@ def fit_members(
     """
     dataset = problem.dataset
     # Member processes get no records but those of their own shard.
-    train_member = partial(_fit_member, problem.on(dataset.bare), training_environment(problem))
+    train_member = partial(_fit_member, problem.with_dataset(dataset.bare), training_environment(problem))
 
     def report_member(done: int) -> None:
         on_progress(Progress(done, len(indices), done, len(indices)))
@@ -398,7 +398,7 @@ def load_members(problem: Problem, reader: FileReader, indices: Sequence[int]) -
         shard = dataset.bare.with_shard(records, member_size)
         count = problem.records[index] if isinstance(problem.records, tuple) else None
         folder = reader.part(member_folder(index))
-        members.append(problem.settings.certificate.load(problem.on(shard, count), folder))
+        members.append(problem.settings.certificate.load(problem.with_dataset(shard, count), folder))
     return members
 
 
