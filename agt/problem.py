@@ -78,7 +78,7 @@ class Problem:
         settings: everything else about the training.
         initial: ``weight.0``, ``bias.0``, ``weight.1``, ... -> the parameters of the dense layers
             that the head starts from; None: the seed makes them.
-        records: how many records the model, or each member of the ensemble, was trained on, where
+        stored_record_counts: how many records the model, or each member of the ensemble, was trained on, where
             ``dataset`` no longer holds them because the model was read back without its data. It
             matters only if no size was declared.
 
@@ -91,7 +91,7 @@ class Problem:
     dataset: Dataset
     settings: Settings
     initial: Mapping[str, Tensor] | None = field(default=None, compare=False)
-    records: int | tuple[int, ...] | None = None
+    stored_record_counts: int | tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         RELATIONS[self.settings.relation.name].check_ids(self.dataset.label_free)
@@ -124,7 +124,7 @@ class Problem:
         training = settings.certificate.resolve(
             settings.training,
             self.classes,
-            declared_size or self.trained_on,
+            declared_size or self.record_count,
             settings.relation.unit_rows,
         )
         return TrainingSetup(
@@ -139,37 +139,37 @@ class Problem:
     @property
     def plan(self) -> BatchPlan:
         """The plan of batches of a training on all records."""
-        return self.setup.plan(self.trained_on)
+        return self.setup.plan(self.record_count)
 
     @property
-    def trained_on(self) -> int:
+    def record_count(self) -> int:
         """The number of training records, of all members together."""
-        if self.records is None:
+        if self.stored_record_counts is None:
             return len(self.dataset.train)
-        if isinstance(self.records, int):
-            return self.records
-        return sum(self.records)
+        if isinstance(self.stored_record_counts, int):
+            return self.stored_record_counts
+        return sum(self.stored_record_counts)
 
     @property
-    def counts(self) -> int | tuple[int, ...]:
+    def record_counts(self) -> int | tuple[int, ...]:
         """The number of training records; of an ensemble, the number of each member."""
         ensemble = self.settings.ensemble
-        if self.records is not None:
-            return self.records
+        if self.stored_record_counts is not None:
+            return self.stored_record_counts
         if ensemble.members == 1:
-            return self.trained_on
+            return self.record_count
         shard_of_record = shards(self.dataset.train.units, ensemble)
         records_by_member = np.bincount(shard_of_record, minlength=ensemble.members)
         return tuple(records_by_member.tolist())
 
-    def with_dataset(self, dataset: Dataset, records: int | None = None) -> "Problem":
+    def with_dataset(self, dataset: Dataset, stored_record_counts: int | None = None) -> "Problem":
         """Return this problem with other data, such as the shard of one member.
 
         Args:
             dataset: the data, prepared in the same way.
             records: how many records it had, if ``dataset`` does not hold them.
         """
-        return replace(self, dataset=dataset, records=records)
+        return replace(self, dataset=dataset, stored_record_counts=stored_record_counts)
 
 
 def check_units_named(settings: Settings, train: Records) -> None:

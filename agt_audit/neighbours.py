@@ -231,7 +231,7 @@ def retrained_members(
     """
     again, settings = neighbouring(problem, records, ks), problem.settings
     members, dataset = settings.ensemble.members, again.dataset
-    counts = problem.counts if problem.dataset.declared_size is None else (0,) * members
+    counts = problem.record_counts if problem.dataset.declared_size is None else (0,) * members
     assert isinstance(counts, tuple)
     made: dict[int, Model] = {}
     for count in sorted({counts[index] for index in which}):  # one turn, unless shards were counted
@@ -249,7 +249,7 @@ def retrained_members(
 def neighbouring(problem: Problem, records: Records, ks: tuple[int, ...] | None = None) -> Problem:
     """The run's problem on other records, its constants kept."""
     size = problem.dataset.declared_size
-    size = float(max(problem.trained_on, 1)) if size is None else size
+    size = float(max(problem.record_count, 1)) if size is None else size
     settings = (
         problem.settings if ks is None else replace(problem.settings, kgrid=KGridConfig(values=ks))
     )
@@ -372,7 +372,7 @@ class Terms:
         ]
         low = np.min([np.asarray(part).min(axis=0) for part in parts], axis=0)
         high = np.max([np.asarray(part).max(axis=0) for part in parts], axis=0)
-        plan = setup.plan(problem.trained_on)
+        plan = setup.plan(problem.record_count)
         return cls(
             settings.relation.name,
             settings.relation.unit_rows,

@@ -351,7 +351,7 @@ class CountingProblem(Problem):
     @property
     def plan(self) -> BatchPlan:
         """From the records at hand."""
-        plan, count = super().plan, self.trained_on
+        plan, count = super().plan, self.record_count
         return (
             replace(plan, key=f"{plan.key}{count}")
             if self.dealt

@@ -61,7 +61,7 @@ def describe_dataset(problem: Problem) -> dict[str, Any]:
         "shape": dataset.train.features.shape[1:],
         "names": dataset.classes,
         "declared_size": dataset.declared_size,
-        "records": None if dataset.declared_size is not None else problem.counts,
+        "records": None if dataset.declared_size is not None else problem.record_counts,
         "selection": asdict(dataset.selection),
         "preprocessing": asdict(dataset.preprocessing),
         "size": None if dataset.size is None else asdict(dataset.size),
@@ -101,7 +101,7 @@ def read_problem(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
         **parts,
     )
     dataset, records = read_dataset(node, "arrays")
-    return Problem(dataset, settings, records=records)
+    return Problem(dataset, settings, stored_record_counts=records)
 
 
 def read_dataset(
@@ -114,7 +114,7 @@ def read_dataset(
         name: what tables call the dataset.
 
     Returns:
-        The dataset; and how many records it had, as in ``Problem.records``: None if a size was
+        The dataset; and how many records it had, as in ``Problem.stored_record_counts``: None if a size was
         declared.
 
     Raises:

@@ -356,7 +356,9 @@ def fit_members(
     """
     dataset = problem.dataset
     # Member processes get no records but those of their own shard.
-    train_member = partial(_fit_member, problem.with_dataset(dataset.bare), training_environment(problem))
+    train_member = partial(
+        _fit_member, problem.with_dataset(dataset.bare), training_environment(problem)
+    )
 
     def report_member(done: int) -> None:
         on_progress(Progress(done, len(indices), done, len(indices)))
@@ -396,9 +398,15 @@ def load_members(problem: Problem, reader: FileReader, indices: Sequence[int]) -
     for index in indices:
         records = dataset.train.take(shard_of_rows == index)
         shard = dataset.bare.with_shard(records, member_size)
-        count = problem.records[index] if isinstance(problem.records, tuple) else None
+        count = (
+            problem.stored_record_counts[index]
+            if isinstance(problem.stored_record_counts, tuple)
+            else None
+        )
         folder = reader.part(member_folder(index))
-        members.append(problem.settings.certificate.load(problem.with_dataset(shard, count), folder))
+        members.append(
+            problem.settings.certificate.load(problem.with_dataset(shard, count), folder)
+        )
     return members
 
 

@@ -28,9 +28,13 @@ from agt.numeric import UNIT, check_norms
 from agt.settings import FeaturesConfig
 
 # Exponents of two: in which units numbers are integers, so that products of them are exact.
-ROW_FRACTION_BITS = 22  # a record's coordinates are multiples of 2^-22 of its length where a matrix follows
+ROW_FRACTION_BITS = (
+    22  # a record's coordinates are multiples of 2^-22 of its length where a matrix follows
+)
 MATRIX_COLUMN_BITS = 29  # a public matrix's columns are shorter than 2^29
-PUBLIC_ROW_FRACTION_BITS = 18  # a public row's coordinates, multiples of 2^-18 of its length in a covariance
+PUBLIC_ROW_FRACTION_BITS = (
+    18  # a public row's coordinates, multiples of 2^-18 of its length in a covariance
+)
 MAX_PUBLIC_ROWS = 2**26  # of so many public rows sums of products stay within int64
 
 _SINGULAR = 2.0**-43  # of the largest eigenvalue: smaller ones are rounding

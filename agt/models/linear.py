@@ -301,7 +301,7 @@ class LinearKind(ClosedFormKind):
         if features is None:
             features = FeatureMap.from_dataset(self.features, problem.dataset)
         setting = LinearSetting.from_training_setup(
-            problem.setup, problem.trained_on, features.outputs
+            problem.setup, problem.record_count, features.outputs
         )
         sensitivity = self.sensitivity(setting)
         zero = torch.zeros((), dtype=torch.float64)

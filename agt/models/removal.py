@@ -285,7 +285,7 @@ def build_removal_problem(
     setup = problem.setup
     # Of this loss only the number of outputs is read.
     loss = removal_loss(_output_count(problem.classes), smoothness=1.0, derivative_bound=1.0)
-    plan = replace(setup.plan(problem.trained_on), epochs=1)
+    plan = replace(setup.plan(problem.record_count), epochs=1)
     setting = LinearSetting(loss, features.outputs, setup.training, plan, setup.relation)
     return RemovalProblem.from_setting(config, setting, tilt)
 
@@ -300,7 +300,7 @@ def training_rows(problem: Problem, features: FeatureMap) -> tuple[np.ndarray, n
     setup = problem.setup
     check_unit_rows(records.units, setup.relation.unit_rows)
     # Called because it refuses more records than n_max: the only batch has all of them.
-    next(replace(setup.plan(problem.trained_on), epochs=1).batches(records.units))
+    next(replace(setup.plan(problem.record_count), epochs=1).batches(records.units))
     return features(records.features, setup.training.dtype), records.labels
 
 

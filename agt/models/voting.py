@@ -159,7 +159,7 @@ class Votes(ClosedFormModel):
     def plan(self) -> BatchPlan:
         """The plan of one batch with all records; no member uses its normaliser."""
         return BatchPlan.from_settings(
-            BatchConfig(count=1), 1, self.problem.dataset.declared_size, self.problem.trained_on
+            BatchConfig(count=1), 1, self.problem.dataset.declared_size, self.problem.record_count
         )
 
     @property

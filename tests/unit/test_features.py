@@ -271,7 +271,9 @@ def test_public_rows_that_leave_a_direction_empty_need_a_ridge() -> None:
     few = np.random.default_rng(3).normal(size=(4, 6))
     with pytest.raises(ConfigError, match=r"features\.ridge=0:.*\b4\b.*\b6\b"):
         _whitening_matrix(few, FeaturesConfig(whiten=0.5, public="test", ridge=0.0))
-    assert np.isfinite(_whitening_matrix(few, FeaturesConfig(whiten=0.5, public="test", ridge=1e-3))).all()
+    assert np.isfinite(
+        _whitening_matrix(few, FeaturesConfig(whiten=0.5, public="test", ridge=1e-3))
+    ).all()
 
 
 LANDMARKS = FeaturesConfig(map="landmarks", count=12, public="test", bandwidth=0.8)
