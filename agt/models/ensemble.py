@@ -136,7 +136,7 @@ class EnsembleModel(ModelDefaults):
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g of method.md section 3: the first member's, and facts about the vote."""
         # Which member a record trains depends on its own id, beside what members depend on.
-        vote_facts = {"b": shards_fact(len(self.members), self._touches)}
+        vote_facts = {"b": shards_fact(len(self.members), self._members_per_edit)}
         if self._clip is not None:
             vote_facts["c"] = proved("margins_clipped", clip=self._clip, edits=MAX_MARGIN_EDITS)
         conditions = []
@@ -165,7 +165,7 @@ class EnsembleModel(ModelDefaults):
         return self.settings.ensemble.margin_clip
 
     @property
-    def _touches(self) -> int:
+    def _members_per_edit(self) -> int:
         """How many members one k of the relation can change."""
         return RELATIONS[self.settings.relation.name].touches
 
@@ -181,7 +181,7 @@ class EnsembleModel(ModelDefaults):
         member_labels = self._member_labels(features)
         no_distances = np.zeros_like(member_labels)
         vote = certified_vote(
-            member_labels, no_distances, self.problem.classes, touches=self._touches
+            member_labels, no_distances, self.problem.classes, touches=self._members_per_edit
         )
         return vote.prediction
 
@@ -264,7 +264,7 @@ class EnsembleModel(ModelDefaults):
                 member_certificates = counting.certify(features, ks)
             single_edit_certificates.append(member_certificates)
             on_progress(Progress(done, count, done, count))
-        label_vote = vote(certificates, single_edit_certificates, self.problem.classes)
+        label_vote = vote_certificates(certificates, single_edit_certificates, self.problem.classes)
         if self._clip is None:
             return label_vote
         by_distance, by_steps = self._margin_votes(features, ks, self._clip)
@@ -305,12 +305,14 @@ class EnsembleModel(ModelDefaults):
                     single_edits = member.counting_single_edits.envelope(features[rows], ks)
                     envelope = single_edits.at_every_k(MAX_MARGIN_EDITS)
                 envelopes.append(envelope)
-            return margin_vote(envelopes, clip, touches=self._touches)
+            return margin_vote(envelopes, clip, touches=self._members_per_edit)
 
         return Vote.concatenate([*group().shared(len(features), queries_at_once, vote_on)])
 
 
-def vote(members: list[Certificates], edits: list[Certificates], classes: int) -> VoteCertificates:
+def vote_certificates(
+    members: list[Certificates], edits: list[Certificates], classes: int
+) -> VoteCertificates:
     """Return the certificates of a vote of labels.
 
     Args:

@@ -257,7 +257,7 @@ class CustomNetwork:
         Raises:
             ConfigError: no bound rule covers it, or it cannot be copied.
         """
-        _check_plain(network, "the network given")  # hooks on tensors are lost in a copy
+        _require_plain_layers(network, "the network given")  # hooks on tensors are lost in a copy
         try:
             copy = deepcopy(network)
         except (RuntimeError, TypeError) as error:
@@ -297,7 +297,7 @@ class CustomNetwork:
                 raise ConfigError(
                     f"model: {self.origin} cannot be created: {type(error).__name__}: {error}"
                 ) from error
-        plain_network = _check_plain(network, self.origin).to(dtype)
+        plain_network = _require_plain_layers(network, self.origin).to(dtype)
         try:
             with torch.no_grad():
                 outputs = plain_network(torch.zeros(1, *shape, dtype=dtype))
@@ -402,7 +402,7 @@ def _constructor_arguments(layer: nn.Module) -> dict[str, Any]:
     return values
 
 
-def _check_plain(network: object, origin: str) -> nn.Sequential:
+def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
     """Return the network, if it consists of its layers and their parameters alone.
 
     Bound rules see nothing else: no hooks, no forward() of a layer's own, no frozen or shared
@@ -449,11 +449,11 @@ def _check_plain(network: object, origin: str) -> nn.Sequential:
             "model: two parameters share memory, but training would change them separately. "
             "Give each its own memory"
         )
-    _check_described(network)
+    _require_rebuildable(network)
     return network
 
 
-def _check_described(network: nn.Sequential) -> None:
+def _require_rebuildable(network: nn.Sequential) -> None:
     """Refuse a network that ``describe_layers`` does not describe completely.
 
     Such a network could not be read back, or is not what its layers say.

@@ -250,7 +250,7 @@ class Fitted:
             self._certify(self._by_edit(m), f, x)
             for m, f in zip(self.members, self.maps, strict=True)
         ]
-        return vote(each, single, self.setting.case.classes)
+        return vote_certificates(each, single, self.setting.case.classes)
 
     def _by_edit(self, member: Trained) -> Trained:
         """A linear head that counts single edits, as ``LinearModel.counting_single_edits``."""

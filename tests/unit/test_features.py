@@ -179,7 +179,8 @@ from threadpoolctl import threadpool_info
 from agt.models.features import _whitening_matrix
 from agt.settings import FeaturesConfig
 assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {1}
-matrix = _whitening_matrix(np.load(sys.argv[1]), FeaturesConfig(whiten=0.75, public="test", ridge=1e-9))
+config = FeaturesConfig(whiten=0.75, public="test", ridge=1e-9)
+matrix = _whitening_matrix(np.load(sys.argv[1]), config)
 np.save(sys.argv[2], matrix)
 """
 
