@@ -17,7 +17,7 @@ from agt.data.ids import content_ids
 from agt.data.records import Records
 from agt.facts import evidence, proved
 from agt.models.box import BoxKind
-from agt.models.ensemble import vote
+from agt.models.ensemble import vote_certificates
 from agt.models.erm import ErmKind
 from agt.models.features import FeatureMap
 from agt.models.kind import CertificateKind

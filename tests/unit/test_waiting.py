@@ -11,7 +11,7 @@ import pytest
 from agt.certificates.box import Certificates
 from agt.certificates.votes import Vote
 from agt.errors import ConfigError
-from agt.models.ensemble import vote
+from agt.models.ensemble import vote_certificates
 from agt_cli.runs.pending import ABSTAINED_FILE, PendingErasures, abstentions
 
 STATES = ("sha256:0",)
