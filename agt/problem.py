@@ -162,7 +162,7 @@ class Problem:
         return sum(self.stored_record_counts)
 
     @property
-    def record_counts(self) -> int | tuple[int, ...]:
+    def member_record_counts(self) -> int | tuple[int, ...]:
         """The number of training records; for an ensemble a tuple of one number for each member."""
         ensemble = self.settings.ensemble
         if self.stored_record_counts is not None:

@@ -231,7 +231,9 @@ def retrained_members(
     """
     again, settings = neighbouring(problem, records, ks), problem.settings
     members, dataset = settings.ensemble.members, again.dataset
-    counts = problem.record_counts if problem.dataset.declared_size is None else (0,) * members
+    counts = (
+        problem.member_record_counts if problem.dataset.declared_size is None else (0,) * members
+    )
     assert isinstance(counts, tuple)
     made: dict[int, Model] = {}
     for count in sorted({counts[index] for index in which}):  # one turn, unless shards were counted
