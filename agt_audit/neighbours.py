@@ -255,7 +255,9 @@ def neighbouring(problem: Problem, records: Records, ks: tuple[int, ...] | None 
     settings = (
         problem.settings if ks is None else replace(problem.settings, kgrid=KGridConfig(values=ks))
     )
-    return replace(problem, settings=settings).on(problem.dataset.with_shard(records, size))
+    return replace(problem, settings=settings).with_dataset(
+        problem.dataset.with_shard(records, size)
+    )
 
 
 def neighbour_of(model: Model, records: Records, ks: tuple[int, ...] | None = None) -> Model:

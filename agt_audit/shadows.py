@@ -224,7 +224,9 @@ def halved(problem: Problem, pool: Pool) -> Problem:
     compute = replace(settings.compute, threads=1, device="cpu", checkpoint_seconds=0)
     training = _scaled(problem, share)
     smaller = replace(settings, training=training, compute=compute, kgrid=KGridConfig(values=(0,)))
-    return replace(problem, settings=smaller).on(dataset.bare.with_shard(dataset.bare.train, size))
+    return replace(problem, settings=smaller).with_dataset(
+        dataset.bare.with_shard(dataset.bare.train, size)
+    )
 
 
 def _scaled(problem: Problem, share: float) -> TrainingConfig:
