@@ -139,8 +139,8 @@ def test_whitening_makes_the_public_rows_round() -> None:
         unit = rows.features / np.linalg.norm(rows.features, axis=1, keepdims=True)
         spread = np.cov((unit @ fm.whitening).T, bias=True)
         assert spread / spread[0, 0] == pytest.approx(np.eye(6), abs=1e-5)
-        assert [fact.standing for fact in fm.public] == [Standing.PROVED, Standing.DECLARED]
-        assert fm.public[1].code == "whitening_rows_public"
+        assert [fact.standing for fact in fm.facts] == [Standing.PROVED, Standing.DECLARED]
+        assert fm.facts[1].code == "whitening_rows_public"
 
 
 FEW = FeaturesConfig(whiten=0.75, public="test", ridge=1e-9)
