@@ -82,7 +82,10 @@ class BoxModel(ModelDefaults):
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """The seven conditions of a privacy guarantee (docs/method.md, section 3), assessed."""
+        """The seven conditions of a privacy guarantee, each with the evidence for or against it.
+
+        They are conditions a to g of docs/method.md, section 3, in this order.
+        """
         return assess_problem(self.problem, self.plan)
 
     @property
@@ -92,11 +95,11 @@ class BoxModel(ModelDefaults):
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """The facts about the model that a run records as metrics.
+        """The facts about the model that a run records as metrics: name -> value.
 
-        They are the number of scalar parameters, how many values of k have bounds, the largest k
-        and, if training added noise, its standard deviation (sigma) and the parameter mu of the
-        Gaussian differential privacy that the noise gives.
+        They are the number of scalar parameters, for how many numbers of edits k there are bounds,
+        and the largest k. If training added noise, they include its standard deviation (sigma) and
+        the parameter mu of the Gaussian differential privacy that it gives.
         """
         metrics: dict[str, float | int | str] = {
             "parameters": self._parameters,
@@ -118,7 +121,7 @@ class BoxModel(ModelDefaults):
     def max_distance(self) -> int:
         """An upper bound on every stable distance (the edits that a label is proved to withstand).
 
-        It is the largest k that has bounds: nothing is certified beyond.
+        It is the largest number of edits k for which there are bounds on the parameters.
         """
         return self.box.ks[-1]
 
@@ -192,16 +195,17 @@ class BoxModel(ModelDefaults):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Return for each query and k whether k edits of the training data can change its label.
+        """Return the labels of queries, and which of them provably withstand k edits of the data.
 
         Args:
             features: [n, ...] the queries.
-            ks: numbers of edits to certify for, a subset of those that have bounds; None: all.
+            ks: the numbers of edits k to certify for, a subset of those for which there are bounds
+                on the parameters; None: all of them.
             on_progress: called after every block of queries.
 
         Returns:
-            The labels [n], and flags [K, n]. A flag is True if the label is proved to be the same
-            for all parameters within the bounds at this k.
+            The labels [n], and flags [K, n], one row for each k. A flag is True if the label is
+            proved to be the same for all parameters within the bounds at k.
         """
         return certify(self.head, self.problem.setup, self._select_box(ks), features, on_progress)
 
@@ -210,12 +214,13 @@ class BoxModel(ModelDefaults):
 
         Args:
             features: [n, ...] the queries.
-            ks: numbers of edits to bound the margin for, a subset of those that have bounds on the
-                parameters; None: all.
+            ks: the numbers of edits k to bound the margin for, a subset of those for which there
+                are bounds on the parameters; None: all of them.
 
         Returns:
-            The nominal margins [n], and bounds [K, n] that contain the margin under all parameters
-            within the bounds at each k.
+            The margins [n] under the trained parameters, and bounds [K, n] that contain the margin
+            under all parameters within the bounds at each k >= 1. A label is 1 where the margin is
+            positive, else 0.
         """
         return compute_envelope(self.head, self.problem.setup, self._select_box(ks), features)
 
@@ -285,19 +290,19 @@ def assess_boxes(
 def box_facts(
     relation: RelationConfig, kgrid: KGridConfig, product: str, dtype: str
 ) -> dict[str, Fact]:
-    """Return the facts about conditions a, d and f, which follow from the settings without data.
+    """Return the evidence for three conditions of a guarantee, which needs only the settings.
 
     Args:
-        relation: which datasets are neighbours.
-        kgrid: the numbers of edits k that have bounds.
+        relation: the neighbour relation, which says what one edit of a dataset may change.
+        kgrid: the numbers of edits k for which training computes bounds.
         product: how intervals are multiplied: "exact" takes the extremes of the four products of
             ends; other rules are faster, but their results need not nest after rounding.
         dtype: the floating-point precision of training, "float32" or "float64".
 
     Returns:
-        "a" -> whether k takes every integer value up to the largest one; "d" -> whether the
-        bounds of a neighbour at k - 1 lie within the bounds at k; "f" -> whether rounding errors
-        are accounted for.
+        The letter of a condition -> the fact whether it holds. "a": k takes every integer value up
+        to the largest one. "d": the bounds at k - 1 of a dataset that is one edit away lie within
+        the bounds at k. "f": the bounds account for rounding errors.
     """
     every_k = proved("grid_dense", last=kgrid.ks[-1]) if kgrid.dense else not_held("grid_sparse")
     if RELATIONS[relation.name].reason_not_nested:
@@ -330,7 +335,7 @@ def assess_problem(problem: Problem, plan: BatchPlan | None = None) -> tuple[Con
     # Condition e (public choices) also rests on where the initial parameters come from.
     further_facts = {"e": settings.model.facts}
     if settings.noise is not None:
-        # Under noise, bounds compare trainings that drew the same noise (condition d).
+        # Condition d (nested bounds): under noise, bounds compare trainings with the same draws.
         further_facts["d"] = (GIVEN_THE_DRAW,)
     conditions = assess_boxes(problem.dataset, problem.setup, plan, settings.choices)
     return tuple(
@@ -430,6 +435,7 @@ def _make_noise(problem: Problem, head: nn.Module, checkpoints: Checkpoints) -> 
     if config.seed is not None:  # the user fixed the draws: a simulation without privacy
         seed = noise_seed(config)
     else:
+        # The number that an earlier attempt drew and stored; a new one if there was no attempt.
         seed = checkpoints.draw_once(SEED, lambda: noise_seed(config))
     return lambda step: draw_noise(parameters, plan, seed, step)
 
@@ -505,6 +511,8 @@ class BoxKind(CertificateKind):
     ) -> BoxModel:
         """Train a network, together with bounds on its parameters for every k of the grid.
 
+        The bounds at k contain the parameters of training on any dataset within k edits.
+
         Args:
             problem: the records and the settings. ``problem.initial`` are the parameters to start
                 from; they are ignored if they do not fit the layers.
@@ -512,7 +520,8 @@ class BoxKind(CertificateKind):
             checkpoints: where an interrupted training resumes from, and where it saves its state.
 
         Raises:
-            ConfigError: a layer, loss, batch or public record that the relation does not support.
+            ConfigError: the neighbour relation (which says what an edit may change) does not
+                support a layer, the loss, a batch or the public records.
             UnsoundError: a bound became NaN or infinite, or a lower bound exceeds its upper bound.
         """
         head = build_starting_head(problem)
@@ -535,6 +544,7 @@ class BoxKind(CertificateKind):
                 tensor's shape or dtype does not fit the settings.
         """
         head = _build_head(problem)
+        # Only the shapes and dtypes of these parameters are used, to check those of the files.
         expected = {name: tensor.detach() for name, tensor in head.state_dict().items()}
         box = read_boxes(reader, problem.settings.kgrid.ks, expected)
         return BoxModel(problem, head, box, problem.plan)

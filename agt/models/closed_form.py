@@ -319,10 +319,14 @@ class ClosedFormModel(ModelDefaults):
 
         Args:
             features: [n, ...] the queries.
-            ks: the numbers of edits for which the result lists whether each label is certified.
-                Given, no stable distance in the result exceeds the last of them. None: list those
-                of the grid, and return the full stable distances.
+            ks: the numbers of edits for which the result lists whether each label is certified; the
+                stable distances in the result then end at the last of them. None: those of the
+                settings' grid, with stable distances that may exceed it.
             on_progress: called after every block of queries.
+
+        Returns:
+            The labels [n], the stable distances [n] (the number of edits that each label provably
+            withstands), and flags [K, n], one row for each of the listed numbers of edits.
         """
         grid = ks or self.settings.kgrid.ks
         count = len(features)
@@ -334,7 +338,8 @@ class ClosedFormModel(ModelDefaults):
         certificates = ClosedFormCertificates.concatenate(blocks, count)
         if ks is None:
             return certificates
-        # The base class knows only the tabulated flags, so its distances end at the last k.
+        # ``Certificates`` holds only the flags and computes its distances from them. The subclass
+        # ClosedFormCertificates has distances beyond the last k, too.
         relation = self.settings.relation.name
         certified = np.asarray(certificates.certified)
         return Certificates(grid, relation, certificates.prediction, certified)

@@ -160,9 +160,10 @@ class EnsembleModel(ModelDefaults):
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """The seven conditions of a privacy guarantee (docs/method.md, section 3), assessed.
+        """The seven conditions of a privacy guarantee, each with the evidence for or against it.
 
-        They are those of the first member, with facts about the vote added to conditions b and c.
+        They are conditions a to g of docs/method.md, section 3, in this order: those of the first
+        member, with facts about the vote added to conditions b and c.
         """
         # Condition b (records are selected independently): which member a record trains depends on
         # the record's own id only.
@@ -308,6 +309,7 @@ class EnsembleModel(ModelDefaults):
         first_k = self.settings.kgrid.ks[:1]
 
         def labels_and_means(rows: slice) -> tuple[np.ndarray, np.ndarray]:
+            """Return labels and mean clipped margins of some rows of the queries."""
             margins = [member.envelope(features[rows], first_k).margin for member in self.members]
             return margin_labels(margins, clip)
 
@@ -328,6 +330,10 @@ class EnsembleModel(ModelDefaults):
             ks: the numbers of edits for which members are certified; None: the grid of the
                 settings.
             on_progress: called after every member.
+
+        Returns:
+            The labels [n] with their stable distances (the number of edits that each withstands),
+            and the members' labels and stable distances.
         """
         count = len(self.members)
         certificates = []
@@ -335,8 +341,8 @@ class EnsembleModel(ModelDefaults):
         for done, member in enumerate(self.members, start=1):
             member_certificates = member.certify(features, ks)
             certificates.append(member_certificates)
-            # A replaced record is two single edits, a removal and an addition, which may fall into
-            # two shards. A member that can count them separately is certified a second time.
+            # A replaced record is two single edits, a removal and an addition, which may change two
+            # members. A member that can count them separately is certified a second time.
             counting = member.counting_single_edits
             if counting is not member:
                 member_certificates = counting.certify(features, ks)
@@ -353,13 +359,17 @@ class EnsembleModel(ModelDefaults):
     ) -> tuple[Vote, Vote]:
         """Return the vote of margins with two kinds of stable distance.
 
+        In a vote of margins, class 1 wins if the sum of the members' clipped margins is positive. A
+        stable distance is the number of edits of the training data that the label withstands.
+
         Args:
             features: [n, ...] the queries.
             ks: the numbers of edits for which members' margins are bounded; None: all.
             clip: the absolute value at which each member's margin is clipped.
 
         Returns:
-            The vote with distances in edits, and the vote with distances in steps of the grid of k.
+            The vote with distances in edits; and the vote with distances in steps of the grid of k
+            (the numbers of edits for which the members have bounds).
         """
         grid = self.settings.kgrid
         by_distance = self._margin_vote(features, ks, clip, in_steps=False)
@@ -372,6 +382,9 @@ class EnsembleModel(ModelDefaults):
         self, features: np.ndarray, ks: tuple[int, ...] | None, clip: float, in_steps: bool
     ) -> Vote:
         """Return the labels of a vote of margins with their stable distances.
+
+        Class 1 wins if the sum of the members' clipped margins is positive. A stable distance is
+        the number of edits of the training data that the label withstands.
 
         Args:
             features: [n, ...] the queries.
@@ -386,6 +399,7 @@ class EnsembleModel(ModelDefaults):
         queries_at_once = max(1, memory_bytes // query_bytes)
 
         def vote_on(rows: slice) -> Vote:
+            """Return the vote on some rows of the queries."""
             envelopes = []
             for member in self.members:
                 if in_steps:
@@ -423,7 +437,7 @@ def vote_certificates(
         [certificates.stable_distance for certificates in single_edit_members]
     )
     steps = np.stack([count_grid_steps(member.ks, member.certified) for member in members])
-    touches = RELATIONS[relation].touches  # how many members one edit can change
+    members_per_edit = RELATIONS[relation].touches  # how many members one edit can change
     # Prices say how many edits each class costs, where certificates know more than the distance.
     # The vote needs them of all members or of none.
     member_prices = [certificates.prices for certificates in single_edit_members]
@@ -431,8 +445,10 @@ def vote_certificates(
     prices = None
     if len(known_prices) == len(single_edit_members):
         prices = np.stack(known_prices, axis=1)
-    by_distance = certified_vote(labels, edit_distances, classes, touches=touches, prices=prices)
-    by_steps = certified_vote(labels, steps, classes, touches=touches)
+    by_distance = certified_vote(
+        labels, edit_distances, classes, touches=members_per_edit, prices=prices
+    )
+    by_steps = certified_vote(labels, steps, classes, touches=members_per_edit)
     return VoteCertificates.from_members(
         relation, by_distance, by_steps, labels, distances, classes
     )
