@@ -36,7 +36,8 @@ class ClosedFormKind(CertificateKind):
     """The base class of kinds whose certificates are formulas that hold for every number of edits.
 
     They cover linear heads, or votes, on public features: a fixed map from records to vectors of
-    norm at most 1. Training carries no bounds, in contrast to ``BoxKind``.
+    norm at most 1. A formula bounds how far one edit of the data moves the model, so training
+    itself computes no bounds, in contrast to ``BoxKind``.
     """
 
     training_defaults: ClassVar[Mapping[str, Any]] = {
@@ -53,8 +54,9 @@ class ClosedFormKind(CertificateKind):
     def unread_settings(self) -> Mapping[str, UnreadReason]:
         """The settings that have no effect on training: dotted name -> the reason.
 
-        Training carries no bounds on parameters ("no boxes"), starts from no random parameters
-        ("no random start"), and gives certificates for every k instead of a grid ("every k").
+        Training computes no bounds on parameters ("no boxes"), starts from no random parameters
+        ("no random start"), and gives certificates for every number of edits instead of a grid of
+        them ("every k").
         """
         of_boxes = ("training.product", "compute.kernel", "compute.fragment", "compute.memory_mb")
         of_grid = ("kgrid", "kgrid.max", "kgrid.values")

@@ -347,7 +347,7 @@ class EnsembleModel(ModelDefaults):
             if counting is not member:
                 member_certificates = counting.certify(features, ks)
             single_edit_certificates.append(member_certificates)
-            on_progress(Progress(done, count, done, count))
+            on_progress(Progress(step=done, steps=count, done=done, total=count))
         label_vote = vote_certificates(certificates, single_edit_certificates, self.problem.classes)
         if self._clip is None:
             return label_vote
@@ -438,13 +438,14 @@ def vote_certificates(
     )
     steps = np.stack([count_grid_steps(member.ks, member.certified) for member in members])
     members_per_edit = RELATIONS[relation].touches  # how many members one edit can change
-    # Prices say how many edits each class costs, where certificates know more than the distance.
-    # The vote needs them of all members or of none.
+    # Prices say for each class how many edits it takes at least until a member predicts it. The
+    # vote can use them only if all members have them.
     member_prices = [certificates.prices for certificates in single_edit_members]
     known_prices = [prices for prices in member_prices if prices is not None]
     prices = None
     if len(known_prices) == len(single_edit_members):
         prices = np.stack(known_prices, axis=1)
+    # The vote's distance in edits, and in steps of the grid of k, which may have gaps.
     by_distance = certified_vote(
         labels, edit_distances, classes, touches=members_per_edit, prices=prices
     )
@@ -472,13 +473,14 @@ def fit_members(
         Each member's model and a digest of what it was trained on, in the order of ``indices``.
     """
     dataset = problem.dataset
-    # Member processes get no records but those of their own shard.
+    # ``bare`` is the dataset without records: a worker process gets only its own member's records.
     train_member = partial(
         _fit_member, problem.with_dataset(dataset.bare), training_environment(problem)
     )
 
     def report_member(done: int) -> None:
-        on_progress(Progress(done, len(indices), done, len(indices)))
+        """Report that ``done`` members have been trained."""
+        on_progress(Progress(step=done, steps=len(indices), done=done, total=len(indices)))
 
     return train_members(
         train_member,
