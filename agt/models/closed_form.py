@@ -209,7 +209,7 @@ class ClosedFormModel(ModelDefaults):
             features: [n, ...] the queries, scaled as the training records were.
 
         Returns:
-            [n, w] in the training's precision, each row of norm at most 1.
+            [n, w] in the training's precision, each row of l2 norm at most 1.
         """
         return self.features(features, self.settings.training.dtype)
 
@@ -223,7 +223,8 @@ class ClosedFormModel(ModelDefaults):
             features: [m, ...] the records' features, as the dataset scales them.
 
         Returns:
-            [m, w], an array or what can be sliced like one; each row has a norm of at most 1.
+            [m, w], an array or an object that can be sliced like one. Each row has an l2 norm of at
+            most 1.
         """
         settings = self.settings
         return self.features.phi_of_records(

@@ -165,11 +165,11 @@ def inverse_root(matrix: np.ndarray, power: float, ridge: float, fault: str) -> 
 def choose_landmarks(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
     """Choose distinct public rows as landmarks: those whose keyed hashes are smallest.
 
-    The result does not depend on the order of the rows, nor on how often a row occurs (Lemma 6 of
+    Landmarks are the points at which a Gaussian kernel is evaluated to make features. The result does not depend on the order of the rows, nor on how often a row occurs (Lemma 6 of
     docs/proofs/features.md).
 
     Args:
-        rows: [n, width] public rows, integers as float64.
+        rows: [n, width] rows that the user declared public, integers as float64.
         count: the number of landmarks.
         seed: the public key of the hash; another seed chooses other rows.
 
@@ -261,7 +261,10 @@ def landmark_root(
 
 @dataclass(frozen=True, eq=False)
 class FeatureMap:
-    """A public map phi from records to vectors of norm at most 1, with its public matrices.
+    """A public map phi from records to vectors of l2 norm at most 1, with its public matrices.
+
+    Nothing in the map depends on private records, only on settings and rows that are declared
+    public.
 
     Formal guarantees
         * Every row of phi has a norm of at most 1, rounding included (Lemma 1 of
@@ -297,6 +300,7 @@ class FeatureMap:
             if name == "projection" and self.config.map == "landmarks":
                 # A landmark is a row of norm 1 in units of 2^-22, up to rounding.
                 exponent = ROW_FRACTION_BITS + 1
+            # Products are exact for integer entries and columns of norm below 2^exponent.
             longest = float(np.linalg.norm(matrix, axis=0).max())
             is_integer = bool((matrix == np.rint(matrix)).all())
             if not (is_integer and longest < 2.0**exponent):  # a NaN passes neither comparison
@@ -369,7 +373,7 @@ class FeatureMap:
         They depend only on the settings and the width, so a map without matrices has them too.
         """
         config = self.config
-        count = config.count or 0
+        count = config.count or 0  # of ReLU directions or landmarks
         shapes = {}
         if config.whiten:
             shapes["whitening"] = (self.width, self.width)
@@ -445,11 +449,11 @@ class FeatureMap:
                 float64.
 
         Returns:
-            [n, outputs], each row of norm at most 1. The last coordinate is the bias.
+            [n, outputs], each row of l2 norm at most 1. The last coordinate is the bias.
 
         Raises:
-            ConfigError: the records' width is not the map's.
-            UnsoundError: a row is not finite, or longer than 1.
+            ConfigError: a record has another number of features than the map expects.
+            UnsoundError: a row of the result is not finite, or its norm exceeds 1.
         """
         width = int(np.prod(x.shape[1:]))
         if width != self.width:
@@ -481,15 +485,16 @@ class FeatureMap:
             memory_mb: the memory that phi may take, in MiB.
 
         Returns:
-            [n, outputs], an array or what can be sliced like one; each row has a norm of at most 1,
-            and the last coordinate is the bias.
+            [n, outputs], an array or an object that can be sliced like one. Each row has an l2 norm
+            of at most 1, and the last coordinate is the bias.
 
         Raises:
-            ConfigError: the records' width is not the map's.
-            UnsoundError: a row is not finite, or longer than 1.
+            ConfigError: a record has another number of features than the map expects.
+            UnsoundError: a row of the result is not finite, or its norm exceeds 1.
         """
         size = len(x) * self.outputs * np.dtype(dtype).itemsize
         if size > memory_mb * 2**20 and self.only_normalises:
+            # An object that looks like an array and computes the rows of a slice when it is read.
             return as_array(Mapped(x, partial(self, dtype=dtype)))
         return self(x, dtype)
 
@@ -629,9 +634,10 @@ def _public_rows(config: FeaturesConfig, dataset: Dataset) -> np.ndarray:
 
 
 def _public_fact(config: FeaturesConfig) -> Fact:
-    """Return the fact that the user declared the rows of the map's matrices to be public.
+    """Return the fact that the user declared public the rows from which the map was made.
 
-    Its code says what the rows are used for: whitening, landmarks, or both.
+    The fact's code (the key of its sentence) says what the rows were used for: whitening, landmarks
+    or both. Without whitening, only landmarks use them.
     """
     code = "whitening_rows_public"
     if config.map == "landmarks":
@@ -642,7 +648,7 @@ def _public_fact(config: FeaturesConfig) -> Fact:
 def _whitening_matrix(
     rows: np.ndarray, config: FeaturesConfig, chunk_rows: int = _CHUNK_ROWS
 ) -> np.ndarray:
-    """Return the whitening matrix of public rows, scaled and rounded to integers.
+    """Return the whitening matrix of rows that the user declared public, rounded to integers.
 
     It is proportional to (C + ridge * mean variance * identity)^(-whiten / 2) for the covariance C
     of the rows, scaled to norm 1. ``whiten`` = 1 makes all directions equally spread.
@@ -670,7 +676,7 @@ def _whitening_matrix(
 
 
 def _covariance(rows: np.ndarray, chunk_rows: int) -> np.ndarray:
-    """Return the covariance of public rows, each scaled to norm 1 and rounded to 18 fraction bits.
+    """Return the covariance of rows, each scaled to l2 norm 1 and rounded to 18 fraction bits.
 
     It has the same bits in any order of the rows, because all sums are sums of integers and so
     exact (Lemma 5 of docs/proofs/features.md).

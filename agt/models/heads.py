@@ -62,7 +62,8 @@ class HeadBuilder(Protocol):
             training: has the loss, the seed of the initial parameters and their dtype.
 
         Raises:
-            ConfigError: the head cannot be built, or no bound rule covers it.
+            ConfigError: the network cannot be built, or a layer has no bound rule (the code that
+                propagates interval bounds through it).
         """
 
 
@@ -84,7 +85,7 @@ class HeadConfig:
     encoder: object | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError if an encoder was given; subclasses decide for themselves."""
+        """Raise ValueError if this class, not a subclass, was given an encoder."""
         if type(self) is HeadConfig and self.encoder is not None:
             raise ValueError(
                 "encoder: this head cannot have an encoder: give model=small_cnn, and the "
