@@ -64,6 +64,7 @@ class Settings:
         """
         pick_device(self.compute)  # raises if the device is not there
         relation = RELATIONS[self.relation.name]
+        # Raises if one edit could move records between the batches or the members of an ensemble.
         relation.check_dealing(self.training.batch.count, self.ensemble.members)
         self.certificate.check(self)
         # Raises if k edits, at the largest k, can change more rows than sums are proved for.
@@ -90,10 +91,10 @@ class Problem:
 
     Raises:
         ConfigError: the ensemble votes by margins and there are not two classes; there are more
-            classes than the kind of certificate supports; record ids depend on labels although
-            edits change labels, or do not although edits change records; or one unit (such as a
-            person) may have several rows, no column names the unit of a row, and an ensemble would
-            divide them among its members.
+            classes than the kind of certificate supports; record ids are computed from labels but
+            edits change labels, or ids ignore labels but edits remove or add records; or an
+            ensemble could divide the rows of one unit (such as a person) among its members, because
+            no column names the unit of a row.
     """
 
     dataset: Dataset
@@ -103,6 +104,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         """Raise ConfigError unless the dataset and the settings fit each other."""
+        # Record ids must be computed without labels exactly where edits change labels.
         RELATIONS[self.settings.relation.name].check_ids(self.dataset.label_free)
         check_units_named(self.settings, self.dataset.train)
         self.settings.certificate.check_classes(self.classes)
@@ -139,12 +141,12 @@ class Problem:
             settings.relation.unit_rows,
         )
         return TrainingSetup(
-            self.classes,
-            training,
-            settings.relation,
-            settings.kgrid,
-            settings.compute,
-            declared_size,
+            classes=self.classes,
+            training=training,
+            relation=settings.relation,
+            kgrid=settings.kgrid,
+            compute=settings.compute,
+            declared_size=declared_size,
         )
 
     @property

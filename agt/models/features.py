@@ -165,7 +165,8 @@ def inverse_root(matrix: np.ndarray, power: float, ridge: float, fault: str) -> 
 def choose_landmarks(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
     """Choose distinct public rows as landmarks: those whose keyed hashes are smallest.
 
-    Landmarks are the points at which a Gaussian kernel is evaluated to make features. The result does not depend on the order of the rows, nor on how often a row occurs (Lemma 6 of
+    Landmarks are the points at which a Gaussian kernel is evaluated to make features. The result
+    does not depend on the order of the rows, nor on how often a row occurs (Lemma 6 of
     docs/proofs/features.md).
 
     Args:
