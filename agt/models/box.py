@@ -54,7 +54,7 @@ class BoxModel(ModelDefaults):
 
     Attributes:
         head: the layers; the parameters stored in them are not used.
-        box: the nominal parameters (those that training on the data itself gave), and for each k a
+        box: the nominal parameters (the result of training on the data itself), and for each k a
             lower and an upper bound on every parameter.
         plan: which records were in which batch of training.
     """
@@ -147,7 +147,7 @@ class BoxModel(ModelDefaults):
             pass
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """Return the labels that the nominal parameters (those of training) give to queries.
+        """Return the labels that the trained network gives to queries.
 
         Args:
             features: [n, ...] the queries.
@@ -163,7 +163,7 @@ class BoxModel(ModelDefaults):
         return gathered(self._for_blocks(features, predict_block), len(features))
 
     def margins(self, features: np.ndarray) -> np.ndarray:
-        """Return the signed margins that the nominal parameters (those of training) give.
+        """Return the signed margins of queries under the trained network.
 
         Args:
             features: [n, ...] the queries.
@@ -225,7 +225,10 @@ class BoxModel(ModelDefaults):
         return compute_envelope(self.head, self.problem.setup, self._select_box(ks), features)
 
     def _select_box(self, ks: tuple[int, ...] | None) -> Box:
-        """Return the parameters with their bounds at some values of k; None: at all of them."""
+        """Return the trained parameters with their bounds for the given numbers of edits ``ks``.
+
+        If ``ks`` is None, the bounds are those for every k of the grid.
+        """
         return self.box if ks is None else self.box.select_ks(ks)
 
     def _network(self) -> Network:
@@ -248,7 +251,7 @@ class BoxModel(ModelDefaults):
         dtype = self.settings.training.dtype
 
         def compute_rows(rows: slice) -> T:
-            # A copy, because features may be read-only and PyTorch warns about such arrays.
+            # A copy, because features may be read-only, about which PyTorch warns.
             block = np.array(features[rows], order="C")
             queries = torch.from_numpy(block).to(getattr(torch, dtype))
             return compute(check_queries(queries, dtype))
@@ -344,16 +347,16 @@ def assess_problem(problem: Problem, plan: BatchPlan | None = None) -> tuple[Con
 
 
 def copy_initial_parameters(head: nn.Sequential, initial: Mapping[str, Tensor]) -> bool:
-    """Copy initial parameters into the linear and convolutional layers of a head, if all fit.
+    """Copy initial parameters into the linear and convolutional layers of a network, if all fit.
 
     Args:
-        head: the layers, whose parameters are overwritten in place.
+        head: the network, whose parameters are overwritten in place.
         initial: ``weight.0``, ``bias.0``, ``weight.1``, ... -> the parameters of the first linear
             or convolutional layer, of the second, and so on.
 
     Returns:
         True if the parameters were copied. False if ``initial`` lacks a name, has another name or
-        has a tensor of another shape; the head is then unchanged.
+        has a tensor of another shape; the network is then unchanged.
     """
     layers = [layer for layer in head if isinstance(layer, nn.Linear | nn.Conv2d)]
     parameters: dict[str, Tensor] = {}
@@ -372,10 +375,10 @@ def copy_initial_parameters(head: nn.Sequential, initial: Mapping[str, Tensor]) 
 
 
 def build_starting_head(problem: Problem) -> nn.Sequential:
-    """Return the layers of the head, with the parameters from which training starts.
+    """Return a new network, with the parameters from which training starts.
 
-    They start from ``problem.initial`` if names and shapes fit the layers, else from the parameters
-    that ``training.seed`` draws.
+    The parameters are ``problem.initial`` if their names and shapes fit the layers. If not, they are
+    the random parameters that ``training.seed`` draws.
     """
     head = _build_head(problem)
     # Leaves the drawn parameters in place where the initial ones do not fit.
@@ -384,7 +387,7 @@ def build_starting_head(problem: Problem) -> nn.Sequential:
 
 
 def _build_head(problem: Problem) -> nn.Sequential:
-    """Return the layers of the head, with the random parameters that ``training.seed`` draws."""
+    """Return a new network, with the random parameters that ``training.seed`` draws."""
     record_shape = problem.dataset.train.features.shape[1:]
     settings = problem.settings
     return settings.model.build(record_shape, problem.classes, settings.training)

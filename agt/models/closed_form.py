@@ -120,7 +120,8 @@ class ClosedFormKind(CertificateKind):
     def covers_changed_labels(self) -> bool:
         """Return whether certificates cover edits that change the label of a record.
 
-        Such edits are those of ``relation=flip``. False here; a kind that covers them overrides it.
+        The neighbour relation ``flip`` makes such edits. The default is False; a kind whose proofs
+        cover them overrides this method.
         """
         return False
 
@@ -191,7 +192,11 @@ class ClosedFormModel(ModelDefaults):
 
     @property
     def training(self) -> TrainingConfig:
-        """The settings of its training, with numbers in place of those left to the recipe."""
+        """The settings that the model was trained with; each has a number.
+
+        A setting that the user left at "recipe" (a default computed from public numbers) is
+        resolved here.
+        """
         raise NotImplementedError
 
     @property
@@ -323,8 +328,8 @@ class ClosedFormModel(ModelDefaults):
         Args:
             features: [n, ...] the queries.
             ks: the numbers of edits for which the result lists whether each label is certified; the
-                stable distances in the result then end at the last of them. None: those of the
-                settings' grid, with stable distances that may exceed it.
+                stable distances in the result then end at the last of them. None: use the grid of
+                the settings, and return stable distances that may exceed it.
             on_progress: called after every block of queries.
 
         Returns:

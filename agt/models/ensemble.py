@@ -116,7 +116,7 @@ class EnsembleModel(ModelDefaults):
 
         Raises:
             ConfigError: a file is missing, or is not what was written.
-            UnsoundError: recorded values are not those that the settings imply.
+            UnsoundError: a recorded value differs from the one that the settings imply.
         """
         all_members = range(problem.settings.ensemble.members)
         return cls(problem, tuple(load_members(problem, reader, all_members)))
@@ -506,7 +506,7 @@ def load_members(problem: Problem, reader: FileReader, indices: Sequence[int]) -
 
     Raises:
         ConfigError: a file is missing, or is not what was written.
-        UnsoundError: recorded values are not those that the settings imply.
+        UnsoundError: a recorded value differs from the one that the settings imply.
     """
     dataset = problem.dataset
     ensemble = problem.settings.ensemble
@@ -529,9 +529,10 @@ def load_members(problem: Problem, reader: FileReader, indices: Sequence[int]) -
 
 
 def training_environment(problem: Problem) -> dict[str, object]:
-    """Return all that the bits of a model trained now depend on, beside settings and records.
+    """Return what the bits of a trained model depend on beside settings and records.
 
-    Two trainings with equal settings, records and environments give the same bits.
+    A training in this process with the same settings and records gives the same bits as an earlier
+    one if both have the same environment.
 
     Args:
         problem: has the settings of compute and the kind of certificate.

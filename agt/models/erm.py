@@ -52,7 +52,7 @@ class ErmKind(LinearKind):
     def unread_settings(self) -> Mapping[str, UnreadReason]:
         """The settings that have no effect on training: dotted name -> the reason.
 
-        Beside those of every closed form they are the number of epochs and the learning rates,
+        Every closed form has some. Here the number of epochs and the learning rates are added,
         because the minimum does not depend on the steps that lead to it.
         """
         return {**super().unread_settings, **UNREAD_OF_MINIMISERS}

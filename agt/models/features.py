@@ -163,7 +163,7 @@ def inverse_root(matrix: np.ndarray, power: float, ridge: float, fault: str) -> 
 
 
 def choose_landmarks(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Choose distinct public rows as landmarks: those whose keyed hashes are smallest.
+    """Choose distinct public rows as landmarks: the ones with the smallest keyed hashes.
 
     Landmarks are the points at which a Gaussian kernel is evaluated to make features. The result
     does not depend on the order of the rows, nor on how often a row occurs (Lemma 6 of

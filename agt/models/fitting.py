@@ -50,7 +50,7 @@ def fit(
 def _fit(problem: Problem, on_progress: OnProgress, checkpoints: Checkpoints) -> Model:
     """Train a model or an ensemble, after a check that all processes have the same inputs.
 
-    The arguments and errors are those of ``fit``.
+    Arguments, result and errors are as for ``fit``.
     """
     if group().size > 1:
         group().agree(_training_inputs(problem))  # raises ConfigError where processes differ
@@ -90,7 +90,7 @@ def load(problem: Problem, reader: FileReader) -> Model:
 
     Raises:
         ConfigError: a file is missing, or is not what was written.
-        UnsoundError: recorded values are not those that the settings imply.
+        UnsoundError: a recorded value differs from the one that the settings imply.
     """
     if problem.settings.ensembled:
         return EnsembleModel.load(problem, reader)

@@ -290,7 +290,7 @@ class CertificateKind:
 
         Raises:
             ConfigError: a file is missing, or is not what was written.
-            UnsoundError: recorded values are not those that the settings imply.
+            UnsoundError: a recorded value differs from the one that the settings imply.
         """
         raise NotImplementedError
 
