@@ -377,8 +377,8 @@ def copy_initial_parameters(head: nn.Sequential, initial: Mapping[str, Tensor]) 
 def build_starting_head(problem: Problem) -> nn.Sequential:
     """Return a new network, with the parameters from which training starts.
 
-    The parameters are ``problem.initial`` if their names and shapes fit the layers. If not, they are
-    the random parameters that ``training.seed`` draws.
+    The parameters are ``problem.initial`` if their names and shapes fit the layers. If they do not
+    fit, the parameters are the random ones that ``training.seed`` draws.
     """
     head = _build_head(problem)
     # Leaves the drawn parameters in place where the initial ones do not fit.

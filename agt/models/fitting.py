@@ -50,7 +50,13 @@ def fit(
 def _fit(problem: Problem, on_progress: OnProgress, checkpoints: Checkpoints) -> Model:
     """Train a model or an ensemble, after a check that all processes have the same inputs.
 
-    Arguments, result and errors are as for ``fit``.
+    Args:
+        problem: the records and the settings, the same in every process of a distributed job.
+        on_progress: receives the progress.
+        checkpoints: where training resumes from, and where it saves its state.
+
+    Raises:
+        ConfigError: another process has other data, settings or software.
     """
     if group().size > 1:
         group().agree(_training_inputs(problem))  # raises ConfigError where processes differ

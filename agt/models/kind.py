@@ -239,8 +239,9 @@ class CertificateKind:
     ) -> TrainingConfig:
         """Return the training settings with a number in place of every "recipe".
 
-        A user can leave a setting at "recipe", a default computed from public numbers. This method
-        serves kinds without such defaults: it returns the settings as they are, or raises.
+        A user can leave a setting at "recipe", a default computed from public numbers. The method
+        of this base class is for kinds without these defaults: it returns the settings unchanged,
+        or raises if one of them is "recipe".
 
         Args:
             training: the settings as configured.
