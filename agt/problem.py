@@ -133,12 +133,10 @@ class Problem:
         """
         settings = self.settings
         declared_size = self.dataset.declared_size
+        # Without a declared size the number of records is used, which is not a public constant.
+        size = declared_size or self.record_count
         training = settings.certificate.resolve(
-            settings.training,
-            self.classes,
-            # Without a declared size the count of records is used, which is not public.
-            declared_size or self.record_count,
-            settings.relation.unit_rows,
+            settings.training, self.classes, size, settings.relation.unit_rows
         )
         return TrainingSetup(
             classes=self.classes,

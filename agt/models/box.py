@@ -262,9 +262,9 @@ class BoxModel(ModelDefaults):
 def assess_boxes(
     dataset: Dataset, setup: TrainingSetup, plan: BatchPlan, choices: Fact
 ) -> tuple[Condition, ...]:
-    """Assess the seven conditions of a privacy guarantee for a network trained with bounds.
+    """Return the conditions of a privacy guarantee, with evidence, for a network with bounds.
 
-    The conditions are those of docs/method.md, section 3: a dense grid of k, records that are
+    The seven conditions are defined in docs/method.md, section 3: a dense grid of k, records that are
     selected independently, public constants, nested bounds, public preprocessing and choices,
     rounding that is accounted for, and a symmetric neighbour relation.
 
@@ -275,7 +275,7 @@ def assess_boxes(
         choices: the fact that says what data the settings were chosen on.
 
     Returns:
-        Conditions a to g in this order, each with the facts that it rests on.
+        Conditions a to g in this order, each with the facts for or against it.
     """
     facts = box_facts(setup.relation, setup.kgrid, setup.training.product, setup.training.dtype)
     return assess(
@@ -320,9 +320,10 @@ def box_facts(
 
 
 def assess_problem(problem: Problem, plan: BatchPlan | None = None) -> tuple[Condition, ...]:
-    """Assess the seven conditions of a privacy guarantee (docs/method.md, section 3) for a network.
+    """Return the conditions of a privacy guarantee, with evidence, for a network with bounds.
 
-    No training is needed, because the conditions depend only on the data's evidence and settings.
+    They are the seven conditions of docs/method.md, section 3. They depend only on settings and on
+    the evidence that the dataset has, so the network need not be trained.
 
     Args:
         problem: the data and the settings.
@@ -330,7 +331,7 @@ def assess_problem(problem: Problem, plan: BatchPlan | None = None) -> tuple[Con
             ensemble needs a plan of its own, for its part of the records.
 
     Returns:
-        Conditions a to g in this order, each with the facts that it rests on.
+        Conditions a to g in this order, each with the facts for or against it.
     """
     settings = problem.settings
     if plan is None:

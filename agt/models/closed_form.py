@@ -243,6 +243,7 @@ class ClosedFormModel(ModelDefaults):
             dataset: the data, of which only the rows that are declared public are read.
         """
         config = self.settings.certificate.features
+        # The map that the dataset's public rows make; ``self.features`` may have been read back.
         expected = FeatureMap.from_dataset(config, dataset).matrices
         matrices = self.features.matrices
         if expected.keys() != matrices.keys():

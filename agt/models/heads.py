@@ -283,7 +283,8 @@ class CustomNetwork:
             network: the network. It is copied, so later changes do not affect the result.
 
         Raises:
-            ConfigError: no bound rule covers the network, or it cannot be copied.
+            ConfigError: a layer has no bound rule (the code that propagates interval bounds through
+                it), or the network cannot be copied.
         """
         # Checked before copying, because a copy loses hooks on tensors, which must be refused.
         _require_plain_layers(network, "the network given")
@@ -427,7 +428,8 @@ def from_layers(layers: LayerList) -> nn.Sequential:
         The network, with new random parameters that the caller has to replace.
 
     Raises:
-        ConfigError: no bound rule covers a layer of this type.
+        ConfigError: a type of layer has no bound rule (the code that propagates interval bounds
+            through it), so it is unknown here.
     """
     types = {rule_layer.__name__: rule_layer for rule_layer in RULES}
     network = nn.Sequential()
@@ -466,8 +468,9 @@ def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
         origin: where the network comes from, for messages.
 
     Raises:
-        ConfigError: it is no ``nn.Sequential``, has a layer without a bound rule, or has one of the
-            features above. The message names the layer or parameter.
+        ConfigError: it is no ``nn.Sequential``, has a layer without a bound rule (the code that
+            propagates interval bounds through it), or has one of the features above. The message
+            names the layer or parameter.
     """
     if type(network) is not nn.Sequential:
         raise ConfigError(
