@@ -264,8 +264,8 @@ def assess_boxes(
 ) -> tuple[Condition, ...]:
     """Return the conditions of a privacy guarantee, with evidence, for a network with bounds.
 
-    The seven conditions are defined in docs/method.md, section 3: a dense grid of k, records that are
-    selected independently, public constants, nested bounds, public preprocessing and choices,
+    The seven conditions are defined in docs/method.md, section 3: a dense grid of k, records that
+    are selected independently, public constants, nested bounds, public preprocessing and choices,
     rounding that is accounted for, and a symmetric neighbour relation.
 
     Args:
