@@ -59,7 +59,7 @@ def describe(problem: Problem) -> dict[str, Any]:
 
 
 def describe_dataset(problem: Problem) -> dict[str, Any]:
-    """Return what is public about a problem's dataset as JSON values; no record is included.
+    """Return a description of a problem's dataset as JSON values, without its records.
 
     ``read_dataset`` reads it back.
 
@@ -152,7 +152,7 @@ def read_dataset(
         preprocessing=evidence_from_json(node["preprocessing"]),
         size=None if size is None else fact_of(size),
         label_free=node.get("label_free") is True,
-        shard=True,
+        shard=True,  # only such a dataset, one member's part of the data, may be empty
     )
     return dataset, records
 

@@ -126,7 +126,7 @@ def integer_matrix(matrix: np.ndarray) -> np.ndarray:
 def inverse_root(matrix: np.ndarray, power: float, ridge: float, fault: str) -> np.ndarray:
     """Return a negative power of a symmetric matrix, regularised, scaled and rounded to integers.
 
-    It is (matrix + ridge * mean eigenvalue * identity)^(-power / 2) times a public power of two.
+    It is (matrix + ridge * mean eigenvalue * identity)^(-power / 2), times a power of two.
     Another machine may return other integers, so a run stores its own. The processes of a
     distributed job all return the first one's (Lemma 5 of docs/proofs/features.md).
 
@@ -158,6 +158,7 @@ def inverse_root(matrix: np.ndarray, power: float, ridge: float, fault: str) -> 
                     fault=fault,
                 )
             )
+        # A function of a symmetric matrix applies to its eigenvalues.
         powers = values ** (-power / 2)
         return group().sent(integer_matrix((vectors * powers) @ vectors.T))
 
@@ -394,7 +395,8 @@ class FeatureMap:
         """Return a map with the same settings and other matrices.
 
         Args:
-            matrices: name -> matrix, with the names and shapes of ``shapes``.
+            matrices: name -> matrix, with the names and shapes of ``shapes``. A map without one of
+                them cannot be applied.
 
         Raises:
             UnsoundError: a matrix entry is no integer, or a column is too long for exact products.
@@ -562,8 +564,9 @@ class FeatureMap:
             rows: [n, width] float64.
 
         Returns:
-            The rows times the whitening matrix, or as they are if the map does not whiten; and the
-            norm below which ``normalise_rows`` gives a row less than the full length.
+            The rows times the whitening matrix, or unchanged if the map does not whiten; and the
+            radius for ``normalise_rows``, which gives a row of a norm below it less than the full
+            length (0: no row).
         """
         radius = self.config.radius or 0.0
         if self.whitening is None:
@@ -652,11 +655,12 @@ def _whitening_matrix(
     """Return the whitening matrix of rows that the user declared public, rounded to integers.
 
     It is proportional to (C + ridge * mean variance * identity)^(-whiten / 2) for the covariance C
-    of the rows, scaled to norm 1. ``whiten`` = 1 makes all directions equally spread.
+    of the rows, each scaled to norm 1. After full whitening all directions have equal variance.
 
     Args:
         rows: [n, width] public rows.
-        config: ``whiten`` and ``ridge``.
+        config: ``whiten``, the power of whitening from 0 (none) to 1 (full); and ``ridge``, the
+            number added to each variance, as a share of the mean variance.
         chunk_rows: how many rows are read at once, at most ``_CHUNK_ROWS``. It affects the memory,
             but not the result.
 
