@@ -395,8 +395,7 @@ class FeatureMap:
         """Return a map with the same settings and other matrices.
 
         Args:
-            matrices: name -> matrix, with the names and shapes of ``shapes``. A map without one of
-                them cannot be applied.
+            matrices: name -> matrix; all names of ``shapes``, with their shapes.
 
         Raises:
             UnsoundError: a matrix entry is no integer, or a column is too long for exact products.
