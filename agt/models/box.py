@@ -84,7 +84,7 @@ class BoxModel(ModelDefaults):
     def conditions(self) -> tuple[Condition, ...]:
         """The seven conditions of a privacy guarantee, each with the evidence for or against it.
 
-        They are conditions a to g of docs/method.md, section 3, in this order.
+        They are conditions a to g of docs/method.md, in this order.
         """
         return assess_problem(self.problem, self.plan)
 
@@ -264,9 +264,9 @@ def assess_boxes(
 ) -> tuple[Condition, ...]:
     """Return the conditions of a privacy guarantee, with evidence, for a network with bounds.
 
-    The seven conditions are defined in docs/method.md, section 3: a dense grid of k, records that
-    are selected independently, public constants, nested bounds, public preprocessing and choices,
-    rounding that is accounted for, and a symmetric neighbour relation.
+    The seven conditions are defined in docs/method.md: a dense grid of k, records that are selected
+    independently, public constants, nested bounds, public preprocessing and choices, rounding that
+    is accounted for, and a symmetric neighbour relation.
 
     Args:
         dataset: the data, with the evidence about its selection and preprocessing.
@@ -322,8 +322,8 @@ def box_facts(
 def assess_problem(problem: Problem, plan: BatchPlan | None = None) -> tuple[Condition, ...]:
     """Return the conditions of a privacy guarantee, with evidence, for a network with bounds.
 
-    They are the seven conditions of docs/method.md, section 3. They depend only on settings and on
-    the evidence that the dataset has, so the network need not be trained.
+    They are the seven conditions of docs/method.md. They depend only on settings and on the
+    evidence that the dataset has, so the network need not be trained.
 
     Args:
         problem: the data and the settings.
@@ -450,8 +450,8 @@ class BoxKind(CertificateKind):
 
     For each number of edits k, training carries lower and upper bounds on each parameter (a box)
     by interval arithmetic. They contain the parameters of every training within k edits of the
-    data. It covers every supported layer, and every neighbour relation that edits records
-    (docs/method.md, sections 1 to 3).
+    data (docs/method.md). This kind covers networks of every supported layer, and neighbour
+    relations that remove, add or move records.
     """
 
     name: Literal["box"] = "box"

@@ -73,7 +73,7 @@ def describe_dataset(problem: Problem) -> dict[str, Any]:
         "declared_size": dataset.declared_size,  # a public number of records, or None
         # The exact number of records is private, so it is stored only if no size was declared.
         "records": None if dataset.declared_size is not None else problem.member_record_counts,
-        # Evidence for conditions b, e and c of a guarantee (docs/method.md, section 3).
+        # Evidence for conditions b, e and c of a guarantee (docs/method.md).
         "selection": asdict(dataset.selection),
         "preprocessing": asdict(dataset.preprocessing),
         "size": None if dataset.size is None else asdict(dataset.size),

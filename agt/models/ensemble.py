@@ -1,6 +1,6 @@
 """Ensembles of models that are trained on disjoint parts of the data and answer by certified vote.
 
-The vote is over the members' labels or over their margins (docs/method.md, section 4). Beside its
+The vote is over the members' labels or over their margins (docs/proofs/votes.md). Beside its
 model, each member's folder has ``shard.json``: a digest of the member's records (its shard), and
 what else its bits depend on. It allows retraining only some members later (docs/proofs/sisa.md).
 """
@@ -162,8 +162,8 @@ class EnsembleModel(ModelDefaults):
     def conditions(self) -> tuple[Condition, ...]:
         """The seven conditions of a privacy guarantee, each with the evidence for or against it.
 
-        They are conditions a to g of docs/method.md, section 3, in this order: those of the first
-        member, with facts about the vote added to conditions b and c.
+        They are conditions a to g of docs/method.md, in this order: those of the first member, with
+        facts about the vote added to conditions b and c.
         """
         # Condition b (records are selected independently): which member a record trains depends on
         # the record's own id only.

@@ -103,9 +103,9 @@ class ErmKind(LinearKind):
             trained: the trained head, with its settings and its sensitivity.
 
         Returns:
-            The fact that the configuration states the loss function as public constants
-            (condition c of docs/method.md, section 3), and the fact why one edit moves the weights
-            by no more than the sensitivity (condition d).
+            The fact that the configuration states the loss and its constants (condition c of
+            docs/method.md: constants are public), and the fact why one edit moves the weights by no
+            more than the sensitivity (condition d: bounds of neighbours are nested).
         """
         strength = trained.training.weight_decay
         constants = stated_constants(

@@ -426,8 +426,8 @@ class FeatureMap:
     def facts(self) -> tuple[Fact, ...]:
         """The facts that say from which public values the map was made.
 
-        They are evidence for condition e of a privacy guarantee: preprocessing is public
-        (docs/method.md, section 3).
+        They are evidence for condition e of a privacy guarantee (docs/method.md): preprocessing and
+        settings use public data only.
         """
         config = self.config
         count = config.count or 0

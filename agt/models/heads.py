@@ -47,7 +47,8 @@ class HeadBuilder(Protocol):
     def facts(self) -> tuple[Fact, ...]:
         """The facts that say why the initial parameters are public; none if a seed draws them.
 
-        They are evidence for condition e of a privacy guarantee (docs/method.md, section 3).
+        They are evidence for condition e of a privacy guarantee (docs/method.md): preprocessing and
+        settings use public data only.
         """
 
     def build(
@@ -303,7 +304,8 @@ class CustomNetwork:
     def facts(self) -> tuple[Fact, ...]:
         """The fact that the user declares the initial parameters public; code cannot check it.
 
-        It is evidence for condition e of a privacy guarantee (docs/method.md, section 3).
+        It is evidence for condition e of a privacy guarantee (docs/method.md): preprocessing and
+        settings use public data only.
         """
         return (declared("initial_parameters_public", network=self.origin),)
 

@@ -344,9 +344,9 @@ class CertificateKind:
             trained: the trained head, with its settings and its sensitivity.
 
         Returns:
-            The fact that the configuration states public constants (condition c of docs/method.md,
-            section 3), and the fact why one edit of the data moves the weights by no more than the
-            sensitivity (condition d).
+            The fact that the configuration states all constants (condition c of docs/method.md:
+            constants are public), and the fact why one edit of the data moves the weights by no
+            more than the sensitivity (condition d: bounds of neighbours are nested).
         """
         raise NotImplementedError
 
