@@ -1029,7 +1029,7 @@ def _check_network_settings(
         certificate: the kind of certificate, which knows what is needed.
         given: the training settings that were given, by name.
     """
-    missing = [f"{name}=" for name in certificate.missing_training(head, given)]
+    missing = [f"{name}=" for name in certificate.missing_training_settings(head, given)]
     if missing:
         raise ConfigError(
             "network: no default settings serve a network, so use a linear head (network=()), or "

@@ -269,8 +269,8 @@ class TrainingConfig:
 
     ``lr``, ``epochs``, ``weight_decay`` and ``batch.count`` of a linear head may be ``recipe``:
     computed from public constants once the data is declared (training/strength.py). They are listed
-    in ``by_recipe``, and until then stand at 1, or at 0 for the decay; ``Recipe`` refuses settings
-    that are still open.
+    in ``by_recipe``, and until then stand at 1, or at 0 for the decay; ``TrainingSetup`` refuses
+    settings that are still open.
 
     Attributes:
         clip: gamma, the elementwise clip level of each record's gradient.

@@ -332,7 +332,7 @@ class StretchedDistance(LinearModel):
 
     times: float
 
-    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
+    def certify_phi(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
         """As if a record moved it by so much less."""
         sensitivity = self.trained.sensitivity
         less = {name: getattr(sensitivity, name) / self.times for name in ("rho", "rounding")}
@@ -351,7 +351,7 @@ class CountingProblem(Problem):
     @property
     def plan(self) -> BatchPlan:
         """From the records at hand."""
-        plan, count = super().plan, self.trained_on
+        plan, count = super().plan, self.record_count
         return (
             replace(plan, key=f"{plan.key}{count}")
             if self.dealt

@@ -297,7 +297,7 @@ class ObjectivePerturbation(WeightsMechanism):
         loss = head.trained.loss
         relation = head.settings.relation
         refused = f"mechanism={cls.name}"
-        head.settings.certificate.check_tilted(cls.name)
+        head.settings.certificate.check_objective_perturbation(cls.name)
         if loss.kind != "binary":
             raise ConfigError(
                 Message(
@@ -409,7 +409,7 @@ def build_problem(head: LinearModel, constants: ProblemConstants) -> TiltedErm:
     """
     rows = ObjectivePerturbation.training_rows(head)
     records = head.problem.dataset.train.take(rows)
-    features = head.over(records.features)
+    features = head.phi_of_records(records.features)
     return TiltedErm.from_labels(features, records.labels, constants.strength, constants.clamp)
 
 

@@ -309,7 +309,7 @@ class NoisyStatistics(GaussianWeights):
 
         It is raised, too, where the records are not there.
         """
-        head.settings.certificate.check_solved_anew(cls.name)
+        head.settings.certificate.check_statistics_perturbation(cls.name)
         max_records = head.plan.n_max * head.plan.count
         if max_records > _MAX_RECORDS:
             raise ConfigError(
@@ -358,7 +358,7 @@ class NoisyStatistics(GaussianWeights):
         records = head.problem.dataset.train.take(rows)
         return RecordSums(
             partial(self._narrow, head),
-            head.over(records.features),
+            head.phi_of_records(records.features),
             records.labels,
             head.problem.classes,
         )

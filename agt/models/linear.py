@@ -195,7 +195,7 @@ class LinearModel(ClosedFormModel):
             constants=constants,
             step=("every step non-expansive", movement),
             rounding=proved("sums_in_float64", share=rounding_share),
-            features=self.features.public,
+            features=self.features.facts,
         )
 
     @property
@@ -357,7 +357,7 @@ class LinearKind(ClosedFormKind):
         if features is None:
             features = FeatureMap.from_dataset(self.features, problem.dataset)
         setting = LinearSetting.from_training_setup(
-            problem.setup, problem.trained_on, features.outputs
+            problem.setup, problem.record_count, features.outputs
         )
         sensitivity = self.sensitivity(setting)
         zero = torch.zeros((), dtype=torch.float64)

@@ -361,7 +361,7 @@ class Portable:
             ConfigError: the class of the dataset cannot be imported, or is not trusted.
         """
         formula = getattr(self.queries(), "formula", None)
-        if formula is None or not self.features.plain:
+        if formula is None or not self.features.only_normalises:
             return {}
         return formula()
 

@@ -214,7 +214,7 @@ class VotesModel(Votes):
         """
         stated = proved("members_stated")
         exact = proved("sums_of_integers")
-        return {"b": (), "c": (stated,), "e": self.features.public, "f": (exact,)}
+        return {"b": (), "c": (stated,), "e": self.features.facts, "f": (exact,)}
 
     @property
     def metrics(self) -> dict[str, float | int | str]:

@@ -193,7 +193,7 @@ class Votes(ClosedFormModel):
     def plan(self) -> BatchPlan:
         """The plan of a single batch with all records, which reports show; no member reads it."""
         return BatchPlan.from_settings(
-            BatchConfig(count=1), 1, self.problem.dataset.declared_size, self.problem.trained_on
+            BatchConfig(count=1), 1, self.problem.dataset.declared_size, self.problem.record_count
         )
 
     @property

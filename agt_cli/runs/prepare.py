@@ -352,7 +352,7 @@ def fit(
     one.
     """
     problem = prepared.problem(settings)
-    if settings.certificate.starts_elsewhere(problem):
+    if settings.certificate.ignores_initial_parameters(problem):
         console.note(
             "the shape of the head differs from that of the encoder's base model, so "
             "training starts from random parameters"
@@ -462,7 +462,9 @@ def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords 
         source = node["source"]
         named = source["unit"] is not None if "unit" in source else node.get("units") is True
         dataset, records = read_dataset({**node, "units": named}, node["name"])
-        run = RunWithoutRecords(Problem(dataset, settings, records=records), dict(source), None)
+        run = RunWithoutRecords(
+            Problem(dataset, settings, stored_record_counts=records), dict(source), None
+        )
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(
             f"run={finished.folder}: {SOURCE_FILE} cannot be read ({error}): train again"

@@ -67,7 +67,7 @@ class Candidate:
                 "the features of public rows depend on private records: "
                 f"{dataset.preprocessing.missing}"
             )
-        return cls(replace(model, problem=model.problem.on(dataset.bare)), rows)
+        return cls(replace(model, problem=model.problem.with_dataset(dataset.bare)), rows)
 
     def scores(self, folds: int, k: int, release: GaussianDP) -> np.ndarray:
         """[folds, 3] each fold's ``SCORES``.

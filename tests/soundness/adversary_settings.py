@@ -17,7 +17,7 @@ from agt.data.ids import content_ids
 from agt.data.records import Records
 from agt.facts import evidence, proved
 from agt.models.box import BoxKind
-from agt.models.ensemble import vote
+from agt.models.ensemble import vote_certificates
 from agt.models.erm import ErmKind
 from agt.models.features import FeatureMap
 from agt.models.kind import CertificateKind
@@ -250,7 +250,7 @@ class Fitted:
             self._certify(self._by_edit(m), f, x)
             for m, f in zip(self.members, self.maps, strict=True)
         ]
-        return vote(each, single, self.setting.case.classes)
+        return vote_certificates(each, single, self.setting.case.classes)
 
     def _by_edit(self, member: Trained) -> Trained:
         """A linear head that counts single edits, as ``LinearModel.counting_single_edits``."""

@@ -288,7 +288,7 @@ def test_ids_that_may_hold_labels_are_refused() -> None:
     model, _ = fitted(8, 2, 1)
     bare = replace(model.problem.dataset, label_free=False)
     with pytest.raises(ConfigError, match=r"dataset\.label_free=true"):
-        model.problem.on(bare)
+        model.problem.with_dataset(bare)
 
 
 def test_ids_without_labels_are_refused_where_no_label_flips() -> None:
@@ -306,7 +306,7 @@ def test_ids_without_labels_are_refused_where_no_label_flips() -> None:
     for relation in ("add_remove", "substitute", "remove"):
         model = agt.fit(x, y, declared=Declared(classes=(0, 1), size=6), relation=relation).model
         with pytest.raises(ConfigError, match=r"dataset\.label_free=true .*relation=flip"):
-            model.problem.on(replace(model.problem.dataset, label_free=True))
+            model.problem.with_dataset(replace(model.problem.dataset, label_free=True))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from agt.data.records import Records
 from agt.mechanisms.argmax import GaussianArgmax, NoisyArgmax
 from agt.mechanisms.labelling import Labelling
 from agt.mechanisms.planning import QueryEvidence
-from agt.models.ensemble import EnsembleModel, vote
+from agt.models.ensemble import EnsembleModel, vote_certificates
 from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
@@ -411,7 +411,10 @@ def of_every_set(model: EnsembleModel) -> tuple[np.ndarray, np.ndarray, np.ndarr
         each, edits = (
             [stacked(made, h, dealt[h], queries, one) for h in range(3)] for one in (False, True)
         )
-        known = [vote(each, edits, model.problem.classes), vote(each, each, model.problem.classes)]
+        known = [
+            vote_certificates(each, edits, model.problem.classes),
+            vote_certificates(each, each, model.problem.classes),
+        ]
     for code in np.random.default_rng(0).integers(0, 2 ** (3 * EACH), 4):
         some = retrained(
             model.problem, everybody.take((code >> (EACH * (2 - home) + place) & 1) == 1)
