@@ -252,7 +252,7 @@ class LinearModel(ClosedFormModel):
         """Return the logits [n, J] float64 of queries with public features ``phi`` [n, w]."""
         return logits_of(self.trained.weight, phi)
 
-    def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
+    def certify_phi(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
         """Return the labels of queries, and how many edits of the records cannot change them.
 
         For a member of an ensemble with more than two classes, the certificates also hold the
@@ -388,7 +388,7 @@ class LinearKind(ClosedFormKind):
             checkpoints: where training saves its state, and resumes if it was interrupted.
         """
         # The feature map's values replace the features; labels, ids and units stay.
-        with_public_features = records.seen_as(head.over(records.features))
+        with_public_features = records.seen_as(head.phi_of_records(records.features))
         trained = self.train(head.problem.setup, with_public_features, on_progress, checkpoints)
         return replace(head, trained=trained)
 
@@ -410,7 +410,7 @@ class LinearKind(ClosedFormKind):
         head.check_constants(reader)
         return head
 
-    def check_solved_anew(self, mechanism: str) -> None:
+    def check_statistics_perturbation(self, mechanism: str) -> None:
         """Accept every mechanism, without an effect.
 
         A kind that refuses raises ConfigError here. Of a head without noise of its own, a release

@@ -407,7 +407,7 @@ class OwnVotesModel(Votes):
         )
         stated = proved("learner_stated")
         integers = proved("votes_are_integers")
-        map_facts = () if self._takes_raw_features else self.features.public
+        map_facts = () if self._takes_raw_features else self.features.facts
         return {"b": (is_function,), "c": (stated,), "e": map_facts, "f": (integers,)}
 
     @property
@@ -456,13 +456,13 @@ class OwnVotesKind(VotingKind):
             )
 
     @classmethod
-    def reads(cls, node: Mapping[str, Any]) -> bool:
+    def is_described_by(cls, node: Mapping[str, Any]) -> bool:
         """Return whether settings describe votes by a learner of the user's own.
 
         Args:
             node: the settings of a certificate by name, in which such a learner is a mapping.
         """
-        return super().reads(node) and isinstance(node.get("learner"), Mapping)
+        return super().is_described_by(node) and isinstance(node.get("learner"), Mapping)
 
     @property
     def unread_settings(self) -> Mapping[str, UnreadReason]:

@@ -356,7 +356,7 @@ def build_removal_problem(
     # ``RemovalProblem`` reads only the number of outputs of this loss, and computes its own bounds.
     loss = removal_loss(_output_count(problem.classes), smoothness=1.0, derivative_bound=1.0)
     # A minimiser has no epochs. With 1 the plan describes one pass over the records.
-    plan = replace(setup.plan(problem.trained_on), epochs=1)
+    plan = replace(setup.plan(problem.record_count), epochs=1)
     setting = LinearSetting(
         loss=loss,
         width=features.outputs,
@@ -382,7 +382,7 @@ def training_rows(problem: Problem, features: FeatureMap) -> tuple[np.ndarray, n
     setup = problem.setup
     check_unit_rows(records.units, setup.relation.unit_rows)
     # Called because it refuses a batch of more than n_max records: the only batch has all of them.
-    next(replace(setup.plan(problem.trained_on), epochs=1).batches(records.units))
+    next(replace(setup.plan(problem.record_count), epochs=1).batches(records.units))
     return features(records.features, setup.training.dtype), records.labels
 
 
@@ -485,7 +485,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         """True if the noise of the training stays after removals: a random term in the loss."""
         return self.masking == "loss"
 
-    def check_own(self, settings: Settings) -> None:
+    def check_own_settings(self, settings: Settings) -> None:
         """Raise ConfigError for an ensemble, or if the objective is not strongly convex.
 
         Args:
@@ -548,7 +548,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         model.check_constants(reader)
         return model
 
-    def check_solved_anew(self, mechanism: str) -> None:
+    def check_statistics_perturbation(self, mechanism: str) -> None:
         """Raise ConfigError: no mechanism may train this head from noisy sums, as it has own noise.
 
         Args:

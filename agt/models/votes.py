@@ -544,14 +544,14 @@ class VotesKind(VotingKind):
     strength: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.1
 
     @classmethod
-    def reads(cls, node: Mapping[str, Any]) -> bool:
+    def is_described_by(cls, node: Mapping[str, Any]) -> bool:
         """Return whether settings describe votes by one of agt's learners, ``ridge`` for example.
 
         Args:
             node: the settings of a certificate by name. A learner of the user's own is a mapping
                 there, and is read by ``OwnVotesKind``.
         """
-        return super().reads(node) and not isinstance(node.get("learner"), Mapping)
+        return super().is_described_by(node) and not isinstance(node.get("learner"), Mapping)
 
     def covers_changed_labels(self) -> bool:
         """Return whether the proofs cover edits of labels: they do for ridge regressions."""

@@ -81,7 +81,7 @@ class VotingKind(ClosedFormKind):
             return 1
         return usual_members(size, caution)
 
-    def check_own(self, settings: Settings) -> None:
+    def check_own_settings(self, settings: Settings) -> None:
         """Raise ConfigError unless there are several members that vote by their labels.
 
         Under ``relation=flip`` (labels change) one member is allowed, too.
