@@ -48,14 +48,14 @@ class Network:
     Attributes:
         rules: one for each layer, in order; the last one is linear.
         loss: the gradient of the loss in the (collapsed) logits.
-        two_class: whether the last layer's two rows are replaced by their difference.
+        uses_logit_difference: whether the last layer's two rows are replaced by their difference.
         products: the interval products in use.
         outputs: the number of logits after collapsing: 1, or the number of classes.
     """
 
     rules: tuple[LayerRule, ...]
     loss: Loss
-    two_class: bool
+    uses_logit_difference: bool
     products: Products
     outputs: int
 
@@ -100,11 +100,6 @@ class Network:
     def last(self) -> LinearRule:
         """Return the rule of the last layer."""
         return cast(LinearRule, self.rules[-1])
-
-    @property
-    def first(self) -> TrainedLayerRule:
-        """Return the rule of the first trained layer, whose input no parameter changes."""
-        return cast(TrainedLayerRule, self.rules[self._first_trained_index])
 
     @property
     def _first_trained_index(self) -> int:
@@ -170,7 +165,7 @@ class Network:
     def logits(self, x: Tensor, point: Point) -> Tensor:
         """Return the network's outputs, [n, ...] -> [n, outputs of the last layer in ``point``].
 
-        Nothing is collapsed here: pass ``collapse_point(point)`` for the difference of two classes.
+        For the logit difference of two classes, pass ``convert_to_logit_difference(point)``.
         """
         for rule in self.rules:
             x = rule.nominal(x, point)
@@ -182,7 +177,9 @@ class Network:
         A tie of two classes, or a logit equal to ``loss.threshold``, gives class 0, and is never
         certified.
         """
-        return labels_of(self.logits(x, self.collapse_point(point)) - self.loss.threshold)
+        return labels_of(
+            self.logits(x, self.convert_to_logit_difference(point)) - self.loss.threshold
+        )
 
     def nominal_factors(
         self, x: Tensor, labels: Tensor, point: Point, scale: float = 1.0
@@ -192,13 +189,13 @@ class Network:
         Args:
             x: [n, ...].
             labels: int64 [n].
-            point: the parameters, not collapsed.
+            point: the parameters, with both rows of the last layer.
             scale: what the loss gradient is multiplied by.
 
         Yields:
             The layer's name, the scaled gradient in its output and its input, both [n, ...].
         """
-        point = self.collapse_point(point)
+        point = self.convert_to_logit_difference(point)
         inputs = [x]
         for rule in self.rules:
             inputs.append(rule.nominal(inputs[-1], point))
@@ -211,7 +208,9 @@ class Network:
 
     def bound_logits(self, x: Tensor, box: Intervals, rounding: Rounding) -> Interval:
         """Bound the logits, or their difference for two classes, [n, ...] -> [K, n, outputs]."""
-        return self._bound_layers(self.rules, x, self.collapse(box), rounding)[-1]
+        return self._bound_layers(
+            self.rules, x, self.convert_box_to_logit_difference(box), rounding
+        )[-1]
 
     def bound_hidden(self, x: Tensor, box: Intervals, rounding: Rounding) -> Interval:
         """Bound the last layer's input, [n, ...] -> [K or 1, n, in]."""
@@ -305,11 +304,11 @@ class Network:
         Args:
             x: records [n, ...], or bounds on them [K, n, ...].
             labels: int64 [n].
-            box: bounds on the parameters, not collapsed.
+            box: bounds on the parameters, with both rows of the last layer.
             rounding: the widening for each of the K distances.
             scale: what the loss gradient is multiplied by; positive.
         """
-        box = self.collapse(box)
+        box = self.convert_box_to_logit_difference(box)
         inputs = self._bound_layers(self.rules, x, box, rounding)
         d = self.loss.bound(inputs.pop(), labels, rounding)
         # One rounding, as in the nominal pass, so that it is monotone as computed.
@@ -336,27 +335,29 @@ class Network:
             values.append(rule.bound(values[-1], box, rounding, self.products))
         return values
 
-    def collapse_point(self, point: Point) -> Point:
+    def convert_to_logit_difference(self, point: Point) -> Point:
         """Return parameters in which the last layer's two rows are replaced by row 1 - row 0.
 
         Unless the network is one of two classes with two outputs, they are returned as they are.
         """
-        if not self.two_class:
+        if not self.uses_logit_difference:
             return point
         differences = {name: point[name][1:] - point[name][:1] for name in self._last_parameters}
         return {**point, **differences}
 
-    def collapse(self, box: Intervals) -> Intervals:
-        """Return bounds on ``collapse_point`` of all parameters in a box.
+    def convert_box_to_logit_difference(self, box: Intervals) -> Intervals:
+        """Return bounds on ``convert_to_logit_difference`` of all parameters in a box.
 
         The difference of two bounds is one rounding, so it is monotone as computed.
         """
-        if not self.two_class:
+        if not self.uses_logit_difference:
             return box
         differences = {name: box[name][:, 1:] - box[name][:, :1] for name in self._last_parameters}
         return {**box, **differences}
 
-    def expand_difference(self, name: str, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+    def expand_gradient_to_both_rows(
+        self, name: str, lower: Tensor, upper: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return bounds on a parameter's gradient from those on its collapsed gradient.
 
         Args:
@@ -364,7 +365,7 @@ class Network:
             lower, upper: [K, 1, ...] for a parameter of a collapsed last layer, in which the rows
                 of the result are (-delta, +delta); any other gradient is returned as it is.
         """
-        if not self.two_class or name not in self._last_parameters:
+        if not self.uses_logit_difference or name not in self._last_parameters:
             return lower, upper
         return torch.cat([-upper, lower], dim=1), torch.cat([-lower, upper], dim=1)
 

@@ -310,7 +310,7 @@ class TrainingRun:
                 for parameter, d_factor, x_factor in gradients:
                     fragment_sum = self.kernel.nominal_sum(d_factor, x_factor)[None]
                     # Of two classes the sum is of one row, and the other row's is its negative.
-                    expanded, _ = self.network.expand_difference(
+                    expanded, _ = self.network.expand_gradient_to_both_rows(
                         parameter, fragment_sum, fragment_sum
                     )
                     sums[parameter] += expanded.reshape(sums[parameter].shape)
@@ -377,7 +377,7 @@ class TrainingRun:
         """
         for (parameter, d, inputs), selectable in record_bounds:
             ends = self.kernel.bound_sum(d, inputs, self.training.product)
-            low, high = self.network.expand_difference(parameter, *ends)
+            low, high = self.network.expand_gradient_to_both_rows(parameter, *ends)
             lower[parameter] += low.reshape(lower[parameter].shape)
             upper[parameter] += high.reshape(upper[parameter].shape)
             if selector:
@@ -427,7 +427,7 @@ class TrainingRun:
         counts = self._selected_counts(part, batch, eligible)
         capped = self.relation.caps_at_zero
         selectors = {}
-        for name, parameter in self.network.collapse_point(self.point).items():
+        for name, parameter in self.network.convert_to_logit_difference(self.point).items():
             shape = self.relation.selection_shape(parameter)
             selectors[name] = self.kernel.extremes(counts, shape, capped, self.training.product)
         return selectors
@@ -465,10 +465,10 @@ class TrainingRun:
         lower = torch.cat(lower_parts)
         upper = torch.cat(upper_parts)
         lower, upper = self.relation.decode_selected_sums(lower, upper, counted_here)
-        parameter = self.network.collapse_point(self.point)[name]
+        parameter = self.network.convert_to_logit_difference(self.point)[name]
         lower = lower.reshape(-1, *parameter.shape)
         upper = upper.reshape(-1, *parameter.shape)
-        return self.network.expand_difference(name, lower, upper)
+        return self.network.expand_gradient_to_both_rows(name, lower, upper)
 
     # -- the update --------------------------------------------------------------------------------
 

@@ -278,7 +278,7 @@ def factors(
             }
             for k in range(2):
                 point = {name: value[k] for name, value in draws.items()}
-                computed = network.logits(x, network.collapse_point(point))
+                computed = network.logits(x, network.convert_to_logit_difference(point))
                 outside += _beyond(logits[k], computed)
                 for bound, (_, d, inputs) in zip(
                     bounds, network.nominal_factors(x, y, point), strict=True

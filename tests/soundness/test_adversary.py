@@ -250,7 +250,7 @@ def warm_start(patch: pytest.MonkeyPatch) -> None:
             self.__dict__.setdefault("warm", {}),
         )
         found = {}
-        for name, p in self.network.collapse_point(self.point).items():
+        for name, p in self.network.convert_to_logit_difference(self.point).items():
             found[name] = WarmExtremes(
                 counts, tuple(p.shape), self.relation.caps_at_zero, self.training.product
             )

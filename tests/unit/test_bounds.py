@@ -384,10 +384,10 @@ def test_the_two_class_head_is_never_looser_than_two_logits() -> None:
 def test_expand_is_the_gradient_in_both_rows() -> None:
     _, _, network, _, _ = setting("cross_entropy", 2, (5,))
     lower, upper = torch.tensor([[[-1, 2]]]), torch.tensor([[[3, 5]]])
-    low, high = network.expand_difference("2.weight", lower, upper)
+    low, high = network.expand_gradient_to_both_rows("2.weight", lower, upper)
     assert low.tolist() == [[[-3, -5], [-1, 2]]]
     assert high.tolist() == [[[1, -2], [3, 5]]]
-    assert network.expand_difference("0.weight", lower, upper) == (lower, upper)
+    assert network.expand_gradient_to_both_rows("0.weight", lower, upper) == (lower, upper)
 
 
 def test_prediction_of_a_tie_is_class_0() -> None:
