@@ -59,7 +59,7 @@ class Settings:
     def __post_init__(self) -> None:
         pick_device(self.compute)
         relation = RELATIONS[self.relation.name]
-        relation.check_dealing(self.training.batch.count, self.ensemble.members)
+        relation.check_batches_and_shards(self.training.batch.count, self.ensemble.members)
         self.certificate.check(self)
         relation.rows_at_stake(self.kgrid.ks, self.relation.unit_rows)
 

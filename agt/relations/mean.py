@@ -45,7 +45,7 @@ class MeanRelation(Relation):
             clip: gamma, the elementwise clip level.
         """
 
-    def check_batches(self, n_max: int) -> None:
+    def check_batch_size(self, n_max: int) -> None:
         """Refuse batches whose means are not proved to compare exactly."""
         if n_max > EXACT_ROWS:
             raise ConfigError(

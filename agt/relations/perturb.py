@@ -53,7 +53,7 @@ class Perturb(Relation):
             "with other features as a replaced one"
         )
 
-    def check_dealing(self, batches: int, members: int) -> None:
+    def check_batches_and_shards(self, batches: int, members: int) -> None:
         """Refuse several batches or members, among which a moved record could change its place.
 
         Its id, by which it is placed, may be a hash of its features (Lemma 8 of

@@ -260,7 +260,7 @@ class Relation:
                 )
             )
 
-    def check_dealing(self, batches: int, members: int) -> None:
+    def check_batches_and_shards(self, batches: int, members: int) -> None:
         """Refuse batches and shards that an edit could move a record among.
 
         Lemma 1 of docs/proofs/relations.md counts the members that one k changes for edits of one
@@ -281,7 +281,7 @@ class Relation:
                 )
             )
 
-    def check_batches(self, n_max: int) -> None:
+    def check_batch_size(self, n_max: int) -> None:
         """Refuse batches of up to ``n_max`` records, if the bounds are not proved for such."""
 
     def check_noise(self) -> None:

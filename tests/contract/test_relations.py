@@ -402,6 +402,6 @@ def test_several_units_on_one_side_of_an_edit_are_refused_in_ensembles() -> None
     class RemoveTwo(Remove):
         edits = (RelationEdit(removed=2, added=0), RelationEdit(removed=1, added=0))
 
-    RemoveTwo().check_dealing(batches=3, members=1)
+    RemoveTwo().check_batches_and_shards(batches=3, members=1)
     with pytest.raises(ConfigError, match=r"ensemble\.members=2"):
-        RemoveTwo().check_dealing(batches=1, members=2)
+        RemoveTwo().check_batches_and_shards(batches=1, members=2)
