@@ -167,7 +167,7 @@ class EnsembleModel(ModelDefaults):
     @property
     def _touches(self) -> int:
         """How many members one k of the relation can change."""
-        return RELATIONS[self.settings.relation.name].touches
+        return RELATIONS[self.settings.relation.name].members_changed_per_edit
 
     def check(self, features: np.ndarray) -> None:
         """Raise where queries [n, ...] are not what the members take; raises as a member does."""
@@ -324,7 +324,7 @@ def vote(members: list[Certificates], edits: list[Certificates], classes: int) -
     distances = np.stack([certificates.stable_distance for certificates in members])
     edit_distances = np.stack([certificates.stable_distance for certificates in edits])
     steps = np.stack([count_grid_steps(member.ks, member.certified) for member in members])
-    touches = RELATIONS[relation].touches
+    touches = RELATIONS[relation].members_changed_per_edit
     member_prices = [certificates.prices for certificates in edits]
     known_prices = [prices for prices in member_prices if prices is not None]
     prices = None

@@ -201,7 +201,7 @@ class LinearModel(ClosedFormModel):
         changes, and a single edit changes ``unit_rows`` of them.
         """
         relation = self.settings.relation
-        if RELATIONS[relation.name].touches == 1:
+        if RELATIONS[relation.name].members_changed_per_edit == 1:
             return self
         sensitivity = replace(self.trained.sensitivity, rows=relation.unit_rows)
         return replace(self, trained=replace(self.trained, sensitivity=sensitivity))

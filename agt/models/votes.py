@@ -427,7 +427,7 @@ class FlipModel(VotesModel):
         cheapest = [*map(cheapest_other_class, member_prices, labels)]
         distances = np.stack(cheapest) - 1
         prices = np.stack(member_prices, axis=1)  # [C, T, n]
-        touches = RELATIONS[self.settings.relation.name].touches
+        touches = RELATIONS[self.settings.relation.name].members_changed_per_edit
         vote = certified_vote(labels, distances, classes, touches=touches, prices=prices)
         return labels, distances, vote
 

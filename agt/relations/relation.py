@@ -65,8 +65,8 @@ class Relation:
           edits can make of this one (docs/proofs/relations.md).
         - Bounds of a neighbour for k - 1 lie within the bounds for k, unless
           ``reason_not_nested`` says why they do not.
-        - One k changes at most ``touches`` batches of an epoch, and as many members of an
-          ensemble (Lemma 1 of docs/proofs/relations.md).
+        - One edit changes at most ``members_changed_per_edit`` batches of an epoch, and as many
+          members of an ensemble (Lemma 1 of docs/proofs/relations.md).
 
     Attributes:
         name: the relation's name in the configuration.
@@ -123,12 +123,12 @@ class Relation:
         return any(edit.added for edit in self.edits)
 
     @property
-    def units_changed_per_k(self) -> int:
+    def units_changed_per_edit(self) -> int:
         """Return how many units one k removes and adds, counted together; 0 if records stay."""
         return max((edit.removed + edit.added for edit in self.edits), default=0)
 
     @property
-    def touches(self) -> int:
+    def members_changed_per_edit(self) -> int:
         """Return how many batches of an epoch, or members of an ensemble, one k can change.
 
         It is 1 where records stay, because they stay in their batch and shard.
@@ -137,7 +137,7 @@ class Relation:
         return max((edit.removed + edit.added for edit in self.edits), default=1)
 
     @property
-    def is_one_unit_either_way(self) -> bool:
+    def is_one_unit_added_or_removed(self) -> bool:
         """Return whether one k removes one unit or adds one, and does nothing else."""
         return set(self.edits) == {Edit(removed=1, added=0), Edit(removed=0, added=1)}
 
@@ -232,7 +232,7 @@ class Relation:
 
     def check_closed_form(self) -> None:
         """Refuse linear heads with certificates in closed form, where no sensitivity is proved."""
-        self.rows_moved(1)  # raises if no number of moved records is proved
+        self.gradients_changed_per_edit(1)  # raises if no number of moved records is proved
 
     def check_head(self, counts_label_flips: bool, unit_rows: int) -> None:
         """Refuse a certificate for heads that does not say what the relation's edits do to them.
@@ -292,7 +292,7 @@ class Relation:
 
     # What one k does to a sum of gradients.
 
-    def rows_moved(self, unit_rows: int, gradient_norm: float | None = None) -> int:
+    def gradients_changed_per_edit(self, unit_rows: int, gradient_norm: float | None = None) -> int:
         """Return by how many records' gradients, at most, one k moves a sum of gradients.
 
         Args:
@@ -304,7 +304,7 @@ class Relation:
             ConfigError: no such number is proved.
         """
         self.check_edits_whole_records()
-        return self.units_changed_per_k * unit_rows
+        return self.units_changed_per_edit * unit_rows
 
     def step_sensitivity(
         self, clip: float, parameters: int, normalizer: float, unit_rows: int = 1
@@ -320,7 +320,7 @@ class Relation:
         Raises:
             ConfigError: the direction is no sum divided by a public constant.
         """
-        rows = self.rows_moved(unit_rows)
+        rows = self.gradients_changed_per_edit(unit_rows)
         # A clipped gradient has entries of at most clip, hence at most this l2 norm for each row.
         return rows * clip * math.sqrt(parameters) / normalizer
 

@@ -205,8 +205,8 @@ def test_one_edit_touches_as_many_batches_and_members_as_it_says(name: str) -> N
             after = np.append(np.delete(units, leaving), [f"new{i}" for i in arriving])
             for one, two in zip(before, places(after), strict=True):
                 touched.add(sum(a != b for a, b in zip(one, two, strict=True)))
-    assert max(touched) == RELATIONS[name].touches
-    assert max(gone + come for gone, come in pairs) == RELATIONS[name].units_changed_per_k
+    assert max(touched) == RELATIONS[name].members_changed_per_edit
+    assert max(gone + come for gone, come in pairs) == RELATIONS[name].units_changed_per_edit
 
 
 @relations
@@ -235,7 +235,7 @@ def test_one_unit_moves_a_step_by_its_sensitivity_and_not_farther(name: str) -> 
                 )
                 farthest = max(farthest, abs(here - there))
     assert farthest == pytest.approx(rule.step_sensitivity(0.3, 1, NORMALIZER), rel=1e-12)
-    assert rows_moved(RelationConfig(rule.name, unit_rows=3)) == 3 * rule.units_changed_per_k
+    assert rows_moved(RelationConfig(rule.name, unit_rows=3)) == 3 * rule.units_changed_per_edit
     assert rule.step_sensitivity(0.3, 16, NORMALIZER, 3) == pytest.approx(
         3 * 4 * farthest, rel=1e-12
     )
