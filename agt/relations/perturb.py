@@ -143,8 +143,8 @@ def encode_deviations(unmoved: Gradient, moved: Gradient, product: str) -> Itera
     Yields:
         [K, records, parameters], some records after others.
     """
-    unmoved_chunks = gradient_bounds_in_blocks(unmoved.d, unmoved.x, product)
-    moved_chunks = gradient_bounds_in_blocks(moved.d, moved.x, product)
+    unmoved_chunks = gradient_bounds_in_blocks(unmoved.left_factor, unmoved.right_factor, product)
+    moved_chunks = gradient_bounds_in_blocks(moved.left_factor, moved.right_factor, product)
     for inner, outer in zip(unmoved_chunks, moved_chunks, strict=True):
         # Lemma 8 of docs/proofs/relations.md: max(u' - u, 0) above, max(l - l', 0) below.
         below = _in_pairs_of_quanta(inner.lower - outer.lower)

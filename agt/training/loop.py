@@ -382,7 +382,7 @@ class TrainingRun:
             upper[parameter] += high.reshape(upper[parameter].shape)
             if selector:
                 for gradient in selectable:
-                    selector[parameter].update(gradient.d, gradient.x)
+                    selector[parameter].update(gradient.left_factor, gradient.right_factor)
 
     def _record_bounds(
         self, x: Tensor, y: Tensor, part: slice

@@ -283,8 +283,8 @@ def factors(
                 for bound, (_, d, inputs) in zip(
                     bounds, network.nominal_factors(x, y, point), strict=True
                 ):
-                    outside += _beyond(bound.d[k], d) + _beyond(
-                        bound.x[min(k, bound.x.shape[0] - 1)], inputs
+                    outside += _beyond(bound.output_gradient[k], d) + _beyond(
+                        bound.inputs[min(k, bound.inputs.shape[0] - 1)], inputs
                     )
     return outside
 
