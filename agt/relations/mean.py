@@ -4,7 +4,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, NoReturn
 
 from agt.errors import ConfigError
-from agt.relations.relation import BoundSums, Relation, divide_quanta, one_for_each_k
+from agt.relations.relation import BoundSums, Relation, divide_quanta, add_parameter_axes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -80,15 +80,15 @@ class MeanRelation(Relation):
         # paper_privacy replaces its bounds for such r and reads no selection.
         return max(batch - 1, 0)
 
-    def direction(
+    def bound_direction(
         self, sums: BoundSums, rows: "Tensor", batch: int, normalizer: float, clip: float
     ) -> tuple["Tensor", "Tensor"]:
         """Return bounds on the mean gradient of every batch that k edits can make of this one.
 
-        Args and Returns are those of ``Relation.direction``; ``normalizer`` is not used.
+        Args and Returns are those of ``Relation.bound_direction``; ``normalizer`` is not used.
         """
-        rows_of_k = one_for_each_k(rows, sums.lower)
-        numerator_lower, numerator_upper = self.numerators(sums, rows_of_k)
+        rows_of_k = add_parameter_axes(rows, sums.lower)
+        numerator_lower, numerator_upper = self.bound_edited_sum(sums, rows_of_k)
         # A divisor of 0 or less occurs only where the batch can be emptied; its quotient is
         # replaced, or taken as the mean of the one record that is left, which divides by 1.
         divisor = self.divisor(rows_of_k, batch).clamp(min=1).double()

@@ -11,7 +11,7 @@ from agt.bounds.layer_rule import Gradient
 from agt.errors import ConfigError
 from agt.kernels.reference import gradient_bounds_in_blocks
 from agt.messages import Message
-from agt.relations.relation import BoundsOfRecords, Relation, one_for_each_k
+from agt.relations.relation import BoundsOfRecords, Relation, add_parameter_axes
 from agt.settings import QUANTA
 
 
@@ -171,9 +171,9 @@ def decode_deviations(
 
     Returns:
         ([K, ...] the lower deviations' sum, [K, ...] minus the upper deviations' sum), in quanta:
-        what ``Relation.numerators`` takes away.
+        what ``Relation.bound_edited_sum`` takes away.
     """
-    offset = QUANTA * one_for_each_k(counts, greatest_lower)
+    offset = QUANTA * add_parameter_axes(counts, greatest_lower)
     lower_deviations = 2 * (greatest_lower + offset)
     minus_upper_deviations = 2 * (least_upper - offset)
     return lower_deviations, minus_upper_deviations

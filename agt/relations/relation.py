@@ -61,7 +61,7 @@ class Relation:
     text, and overrides a bound, a check or an answer where it differs.
 
     Formal guarantees, which every relation owes:
-        - The bounds that ``direction`` returns contain the descent direction of every batch that k
+        - The bounds that ``bound_direction`` returns contain the descent direction of every batch that k
           edits can make of this one (docs/proofs/relations.md).
         - Bounds of a neighbour for k - 1 lie within the bounds for k, unless
           ``reason_not_nested`` says why they do not.
@@ -326,7 +326,7 @@ class Relation:
 
     # The bounds of a batch.
 
-    def count_eligible(self, public: np.ndarray) -> int:
+    def count_selectable(self, public: np.ndarray) -> int:
         """Return how many records of a batch a selection may take, private records coming first.
 
         Args:
@@ -378,7 +378,7 @@ class Relation:
     def decode_selected_sums(
         self, greatest_lower: "Tensor", least_upper: "Tensor", counts: "Tensor"
     ) -> tuple["Tensor", "Tensor"]:
-        """Return the sums that ``numerators`` takes away, given sums over selected values.
+        """Return the sums that ``bound_edited_sum`` takes away, given sums over selected values.
 
         A relation whose ``record_bounds`` encodes the values for the selection decodes them here.
 
@@ -389,7 +389,7 @@ class Relation:
         """
         return greatest_lower, least_upper
 
-    def numerators(self, sums: BoundSums, rows: "Tensor") -> tuple["Tensor", "Tensor"]:
+    def bound_edited_sum(self, sums: BoundSums, rows: "Tensor") -> tuple["Tensor", "Tensor"]:
         """Return the least and the greatest sum of any batch that k edits can make of this one.
 
         Args:
@@ -412,7 +412,7 @@ class Relation:
             upper = upper + rows * QUANTA
         return lower, upper
 
-    def direction(
+    def bound_direction(
         self, sums: BoundSums, rows: "Tensor", batch: int, normalizer: float, clip: float
     ) -> tuple["Tensor", "Tensor"]:
         """Return bounds on the descent direction of every batch that k edits can make of this one.
@@ -427,8 +427,8 @@ class Relation:
         Returns:
             (lower, upper), each [K, ...] float64.
         """
-        rows_of_k = one_for_each_k(rows, sums.lower)
-        numerator_lower, numerator_upper = self.numerators(sums, rows_of_k)
+        rows_of_k = add_parameter_axes(rows, sums.lower)
+        numerator_lower, numerator_upper = self.bound_edited_sum(sums, rows_of_k)
         divisor = rows_of_k.double().fill_(normalizer)
         lower = divide_quanta(numerator_lower, divisor, clip)
         upper = divide_quanta(numerator_upper, divisor, clip)
@@ -439,7 +439,7 @@ class Relation:
     ) -> "Tensor":
         """Return the descent direction of the batch itself.
 
-        The operations are those of ``direction``, in the same order, so that the result lies
+        The operations are those of ``bound_direction``, in the same order, so that the result lies
         between its bounds (Lemma 12 of docs/proofs/relations.md).
 
         Args:
@@ -455,7 +455,7 @@ class Relation:
         return divide_quanta(total, divisor, clip)
 
 
-def one_for_each_k(values: "Tensor", like: "Tensor") -> "Tensor":
+def add_parameter_axes(values: "Tensor", like: "Tensor") -> "Tensor":
     """Return values [K] as [K, 1, ..., 1], to be broadcast against ``like`` [K, ...]."""
     parameter_dimensions = like.dim() - 1
     return values.view(-1, *[1] * parameter_dimensions)

@@ -278,7 +278,7 @@ class TrainingRun:
         if public.any():
             # Private records first, so that a selection over private records is a prefix.
             rows = np.concatenate([rows[~public], rows[public]])
-        eligible = self.relation.count_eligible(public)
+        eligible = self.relation.count_selectable(public)
         # Lemma 3 of docs/proofs/training.md: boxes and point take the same step.
         moved_groups = []
         for group in self.groups:
@@ -481,7 +481,7 @@ class TrainingRun:
         rows_at_stake = self.rows_at_stake[group]
         moved = {}
         for name, bounds in select_ks(self.bounds, group).items():
-            low, high = self.relation.direction(
+            low, high = self.relation.bound_direction(
                 sums[name], rows_at_stake, sgd_step.batch_size, normalizer, clip
             )
             # The least parameters take the greatest direction: Lemma 2 of docs/proofs/training.md.

@@ -55,7 +55,7 @@ def direction(
 ) -> tuple[float, float]:
     """The rule's bounds for one parameter."""
     batch, (r,) = len(bounds), rule.rows_at_stake([k], 1)
-    count = rule.count_selected(r, batch, rule.count_eligible(~np.array(private, dtype=bool)))
+    count = rule.count_selected(r, batch, rule.count_selectable(~np.array(private, dtype=bool)))
     chosen = [b for b, p in zip(bounds, private, strict=True) if p or not rule.private_only]
     low, high = sorted((b[0] for b in chosen), reverse=True), sorted(b[1] for b in chosen)
     if rule.caps_at_zero:
@@ -63,7 +63,7 @@ def direction(
     parts = ([b[0] for b in bounds], [b[1] for b in bounds], low[:count], high[:count])
     total = [torch.tensor([[sum(values) * UNIT]]) for values in parts]
     sums = BoundSums(*total) if rule.selects else BoundSums(*total[:2])
-    lower, upper = rule.direction(sums, torch.tensor([r]), batch, NORMALIZER, clip)
+    lower, upper = rule.bound_direction(sums, torch.tensor([r]), batch, NORMALIZER, clip)
     return lower.item(), upper.item()
 
 
@@ -288,7 +288,7 @@ def test_k_0_is_the_nominal_direction(name: str) -> None:
         total = torch.tensor([[int(rng.integers(-batch * QUANTA, batch * QUANTA + 1))]])
         none = torch.zeros_like(total)
         sums = BoundSums(total, total, none, none) if relation.selects else BoundSums(total, total)
-        low, high = relation.direction(sums, torch.tensor([0]), batch, normalizer, clip)
+        low, high = relation.bound_direction(sums, torch.tensor([0]), batch, normalizer, clip)
         nominal = relation.nominal_direction(total[0], batch, normalizer, clip)
         assert nominal.dtype == low.dtype == torch.float64
         assert low.item() == nominal.item() == high.item()
@@ -336,7 +336,8 @@ def test_the_largest_sums_that_are_let_through_stay_in_range(name: str, r: int) 
             )
         )
         low, high = (
-            end.item() for end in rule.direction(sums, torch.tensor([r]), batch, 1.0, float(QUANTA))
+            end.item()
+            for end in rule.bound_direction(sums, torch.tensor([r]), batch, 1.0, float(QUANTA))
         )
         more = r * QUANTA if rule.adds else 0
         greatest, least = extremes if rule.selects else (0, 0)

@@ -67,7 +67,7 @@ def test_the_rule_is_the_extreme_over_every_set_of_records(kernel: str, r: int) 
         for each in encode_deviations(*private, "exact"):
             chosen.update(each.left_factor, each.right_factor)
         sums = [torch.from_numpy(end.sum(axis=1)) for end in (least, greatest)]
-        lower, upper = RULE.direction(
+        lower, upper = RULE.bound_direction(
             BoundSums(*sums, *decode_deviations(*chosen.result(), counts)),
             torch.tensor([r]),
             5,
