@@ -90,7 +90,7 @@ class ElementwiseRule:
         return cls(name, activation)
 
     def nominal(self, inputs: Tensor, point: Point) -> Tensor:
-        """Return s(inputs), clamped to the range of s, in the shape of inputs.
+        """Return the activation s(inputs), clamped to the range of s, in the shape of inputs.
 
         The clamp keeps a rounded value within the range, to which bounds are clamped as well.
         ``point`` is not used, because the layer has no parameters.
@@ -98,9 +98,10 @@ class ElementwiseRule:
         return self.activation.value(inputs).clamp(*self.activation.value_range)
 
     def nominal_backward(self, output_gradient: Tensor, inputs: Tensor, point: Point) -> Tensor:
-        """Return output_gradient * s'(inputs), with s' clamped to its range.
+        """Return the loss gradient in the input, output_gradient * s'(inputs).
 
-        The clamp keeps a rounded derivative within the range, to which bounds are clamped as well.
+        The derivative s' of the activation is clamped to its range. This keeps a rounded derivative
+        within the range, to which bounds are clamped as well.
         ``point`` is not used, because the layer has no parameters.
         """
         slope = self.activation.slope(inputs).clamp(*self.activation.slope_range)
@@ -109,9 +110,16 @@ class ElementwiseRule:
     def bound(
         self, inputs: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
-        """Bound s over intervals of its argument, [K or 1, n, width] -> [K, n, width].
+        """Bound the activation function s over intervals of its argument.
 
-        The bounds cover the error of the computed function. ``box`` and ``products`` are not used.
+        Args:
+            inputs: bounds on the layer's input, [K or 1, n, width].
+            box: not used, because the layer has no parameters.
+            rounding: the widening for each k, which covers the error of the computed s.
+            products: not used.
+
+        Returns:
+            [K, n, width].
         """
         s = self.activation
         # Lemma 2 of docs/proofs/activations.md: margin * u, times 1 + |argument| for an unbounded
@@ -130,7 +138,7 @@ class ElementwiseRule:
         rounding: Rounding,
         products: Products,
     ) -> Interval:
-        """Bound output_gradient * s'(inputs) over intervals of both.
+        """Bound the loss gradient in the input, output_gradient * s'(inputs), for intervals.
 
         Args:
             output_gradient: bounds on the loss gradient in the layer's output, [K, n, width].
@@ -339,7 +347,11 @@ class ReluRule:
     def bound(
         self, inputs: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
-        """Bound max(inputs, 0), in the shape of inputs; only ``inputs`` is used."""
+        """Bound max(inputs, 0) over intervals of the input, in the shape of inputs.
+
+        Only ``inputs`` is used: ReLU has no parameters, and its values are exact.
+        """
+        # ReLU is nondecreasing, so the images of the ends are the bounds, in order and finite.
         return Interval.unchecked(inputs.lower.clamp(min=0), inputs.upper.clamp(min=0))
 
     def bound_backward(

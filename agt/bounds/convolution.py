@@ -90,6 +90,7 @@ class ConvRule:
         Returns:
             [n, out, H', W'].
         """
+        # For each group, a matrix with one row per output times the patches as columns.
         output = self._group_weight(point[f"{self.name}.weight"]) @ self._unfold(inputs)
         if self.bias:
             output = output + point[f"{self.name}.bias"].view(self.groups, -1, 1)
@@ -138,7 +139,7 @@ class ConvRule:
 
         Args:
             inputs: bounds on the images, [K or 1, n, channels, H, W].
-            box: bounds on the parameters, by name.
+            box: bounds on the parameters, by name, [K, *parameter shape].
             rounding: the widening by which bounds cover floating-point error, for each k.
             products: the interval matrix products to use.
 
@@ -184,7 +185,7 @@ class ConvRule:
             output_gradient: bounds on the loss gradient in the output, [K, n, out, H', W'].
             inputs: bounds on the input, [K or 1, n, channels, H, W], of which only the shape is
                 used.
-            box: bounds on the parameters, by name.
+            box: bounds on the parameters, by name, [K, *parameter shape].
             rounding: the widening by which bounds cover floating-point error, for each k.
             products: the interval matrix products to use.
 
@@ -337,7 +338,14 @@ class ConvRule:
         return image.contiguous()
 
     def _group_outputs(self, output_gradient: Tensor) -> Tensor:
-        """Return [..., out, H', W'] as [..., groups, out / groups, positions], a reshape."""
+        """Return output gradients as one matrix for each group, by a reshape.
+
+        Args:
+            output_gradient: [..., out, H', W'].
+
+        Returns:
+            [..., groups, out / groups, positions], where positions is H' W'.
+        """
         outputs_of_group = self.shape[0] // self.groups
         positions = prod(output_gradient.shape[-2:])
         return output_gradient.reshape(
@@ -345,7 +353,7 @@ class ConvRule:
         )
 
     def _group_weight(self, weight: Tensor) -> Tensor:
-        """Return a weight as one matrix for each group, a reshape.
+        """Return a weight as one matrix for each group, by a reshape.
 
         Args:
             weight: [..., out, channels / groups, rows, columns].

@@ -45,7 +45,17 @@ class LinearRule:
     def bound(
         self, inputs: Interval, box: Intervals, rounding: Rounding, products: Products
     ) -> Interval:
-        """Bound inputs @ weight.T + bias, rounding included, [K or 1, n, in] -> [K, n, out]."""
+        """Bound inputs @ weight.T + bias over all inputs and parameters in their intervals.
+
+        Args:
+            inputs: bounds on the layer's input, [K or 1, n, in].
+            box: bounds on the parameters, by name, [K, *parameter shape].
+            rounding: the widening by which bounds cover floating-point error, for each k.
+            products: the interval matrix products to use.
+
+        Returns:
+            [K, n, out].
+        """
         return rounding.widen(
             self.unwidened_bounds(inputs, box, products), self.output_error(inputs, box, rounding)
         )
@@ -55,7 +65,7 @@ class LinearRule:
 
         Args:
             inputs: bounds on the layer's input, [K or 1, n, in].
-            box: bounds on the parameters, by name.
+            box: bounds on the parameters, by name, [K, *parameter shape].
             products: the interval matrix products to use.
 
         Returns:
@@ -75,7 +85,7 @@ class LinearRule:
 
         Args:
             inputs: bounds on the layer's input, [K or 1, n, in].
-            box: bounds on the parameters, by name.
+            box: bounds on the parameters, by name, [K, *parameter shape].
             rounding: the widening for each k, which knows the precision.
         """
         bias = box[f"{self.name}.bias"] if self.bias else None
@@ -89,12 +99,21 @@ class LinearRule:
         rounding: Rounding,
         products: Products,
     ) -> Interval:
-        """Bound the gradient in the input, output_gradient @ weight, [K, n, out] -> [K, n, in].
+        """Bound the loss gradient in the input, output_gradient @ weight.
 
-        The bounds cover floating-point error. ``inputs`` is not used: the layer is linear.
+        Args:
+            output_gradient: bounds on the loss gradient in the layer's output, [K, n, out].
+            inputs: not used, because the layer is linear.
+            box: bounds on the parameters, by name, [K, *parameter shape].
+            rounding: the widening by which bounds cover floating-point error, for each k.
+            products: the interval matrix products to use.
+
+        Returns:
+            [K, n, in].
         """
         weight = box[f"{self.name}.weight"]
-        # The product multiplies by a transposed matrix, and here the weight itself is wanted.
+        # ``backward`` multiplies by the transpose of its matrix, and here the factor is the weight
+        # itself.
         transposed = Interval.unchecked(weight.lower.mT, weight.upper.mT)
         error_bound = rounding.dot_error(output_gradient, weight)
         return rounding.widen(products.backward(output_gradient, transposed), error_bound)

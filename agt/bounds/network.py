@@ -223,9 +223,9 @@ class Network:
             x: records, [n, ...].
             point: the parameter values, by name.
         """
-        return labels_of(
-            self.logits(x, self.convert_to_logit_difference(point)) - self.loss.threshold
-        )
+        logits = self.logits(x, self.convert_to_logit_difference(point))
+        # With one logit, ``labels_of`` compares it with 0; with several, it takes the argmax.
+        return labels_of(logits - self.loss.threshold)
 
     def nominal_factors(
         self, x: Tensor, labels: Tensor, point: Point, scale: float = 1.0
@@ -238,7 +238,8 @@ class Network:
         Args:
             x: records, [n, ...].
             labels: int64 [n], class indices.
-            point: the parameter values, by name, with both rows of the last layer.
+            point: the parameter values as trained, by name; the method converts them to the logit
+                difference where the network uses it.
             scale: a positive number that the loss gradient is multiplied by.
 
         Yields:
@@ -263,7 +264,9 @@ class Network:
 
         Args:
             x: records, [n, ...].
-            box: bounds on the parameters, by name, with both rows of the last layer.
+            box: bounds on the parameters as trained, by name, [K, *parameter shape], one slice for
+                each distance k (number of edits of the training data). The method converts them to
+                the logit difference where the network uses it.
             rounding: the widening by which bounds cover floating-point error, for each k.
 
         Returns:
@@ -277,7 +280,8 @@ class Network:
 
         Args:
             x: records, [n, ...].
-            box: bounds on the parameters, by name.
+            box: bounds on the parameters, by name, [K, *parameter shape], one slice for each
+                distance k (number of edits of the training data).
             rounding: the widening by which bounds cover floating-point error, for each k.
 
         Returns:
@@ -288,16 +292,18 @@ class Network:
     def bound_margins(
         self, hidden: Interval, labels: Tensor, box: Intervals, rounding: Rounding
     ) -> Interval:
-        """Bound each record's margins f_label - f_c over every other class c, for several classes.
+        """Bound by how much the logit of each record's label exceeds that of every other class.
 
-        A label is certified where all of its margins are positive. The network must have one
-        output for each class. Every pair of classes is bounded for every record, so the running
-        time does not depend on the labels.
+        These margins are f_label - f_c, where f_c is the logit of class c. A label is certified
+        where all of its margins are positive. The network must have one output for each class.
+        Every pair of classes is bounded for every record, so the running time does not depend on
+        the labels.
 
         Args:
             hidden: bounds on the last layer's input, [K or 1, n, in].
             labels: int64 [n], the class index of each record, as a rule its predicted class.
-            box: bounds on the parameters, by name.
+            box: bounds on the parameters, by name, [K, *parameter shape], one slice for each
+                distance k (number of edits of the training data).
             rounding: the widening by which bounds cover floating-point error, for each k.
 
         Returns:
@@ -335,18 +341,20 @@ class Network:
     def _bound_differences(
         self, hidden: Interval, box: Intervals, first: Tensor, second: Tensor
     ) -> tuple[Bounds, Intervals]:
-        """Bound the logit differences f_i - f_j of pairs of classes, without floating-point error.
+        """Bound the logit differences f_i - f_j of pairs of classes, as in exact arithmetic.
 
         Args:
             hidden: bounds on the last layer's input, [K or 1, n, in].
-            box: bounds on the parameters, by name.
+            box: bounds on the parameters, by name, [K, *parameter shape], one slice for each
+                distance k (number of edits of the training data).
             first: int64 [pairs], the class i of each pair.
             second: int64 [pairs], the class j of each pair.
 
         Returns:
-            (lower, upper), each [K, n, pairs], which the caller widens; and parameter name -> the
-            largest absolute value in each pair's difference of rows, for ``output_error``: for the
-            weight [K, pairs, 1], for the bias [K, pairs].
+            (lower, upper), each [K, n, pairs], which the caller widens for floating-point error;
+            and parameter name -> the largest absolute value within the bounds of each pair's
+            difference of rows, from which the error follows: [K, pairs, 1] for the weight, and
+            [K, pairs] for the bias.
         """
         ends = list[Bounds]()
         largest_parts = list[Intervals]()
@@ -383,7 +391,9 @@ class Network:
         Args:
             x: records [n, ...], or bounds on them [K, n, ...].
             labels: int64 [n], class indices.
-            box: bounds on the parameters, by name, with both rows of the last layer.
+            box: bounds on the parameters as trained, by name, [K, *parameter shape], one slice for
+                each distance k (number of edits of the training data). The method converts them to
+                the logit difference where the network uses it.
             rounding: the widening by which bounds cover floating-point error, for each k.
             scale: a positive number that the loss gradient is multiplied by.
         """
@@ -440,11 +450,16 @@ class Network:
     def convert_to_logit_difference(self, point: Point) -> Point:
         """Return parameters with which the network outputs the logit difference f_1 - f_0.
 
-        The two rows of the last layer's weight and bias are replaced by row 1 - row 0, of length 1.
-        Parameters of a network that does not use the logit difference are returned unchanged.
+        f_0 and f_1 are the logits of two classes. The two rows of the last layer's weight and bias
+        are replaced by their difference, row 1 - row 0. Parameters of a network that does not use
+        the logit difference are returned unchanged.
 
         Args:
-            point: the parameter values, by name, with both rows of the last layer.
+            point: the parameter values as trained, by name; with the logit difference, the last
+                layer's weight is [2, in] and its bias [2].
+
+        Returns:
+            The parameter values by name; the last layer's weight is then [1, in] and its bias [1].
         """
         if not self.uses_logit_difference:
             return point
@@ -454,11 +469,17 @@ class Network:
     def convert_box_to_logit_difference(self, box: Intervals) -> Intervals:
         """Return parameter bounds with which the network bounds the logit difference f_1 - f_0.
 
-        They contain ``convert_to_logit_difference(point)`` of every point in the box. A difference
-        of two bounds is a single rounded operation and hence monotone, so nothing is widened.
+        f_0 and f_1 are the logits of two classes. The result contains
+        ``convert_to_logit_difference(point)`` for every point in the box. A difference of two
+        bounds is a single rounded operation and hence monotone, so nothing is widened. Bounds of a
+        network that does not use the logit difference are returned unchanged.
 
         Args:
-            box: bounds on the parameters, by name, with both rows of the last layer.
+            box: bounds on the parameters as trained, by name, [K, *parameter shape], one slice for
+                each distance k (number of edits of the training data).
+
+        Returns:
+            Bounds by name; on the last layer's weight they are then [K, 1, in], on its bias [K, 1].
         """
         if not self.uses_logit_difference:
             return box
@@ -468,13 +489,14 @@ class Network:
     def expand_gradient_to_both_rows(
         self, name: str, lower: Tensor, upper: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return bounds on a parameter's gradient from bounds in the logit-difference form.
+        """Return bounds on the gradient in both rows of the last layer, given those in one row.
 
-        The loss depends on row 1 - row 0 of the last layer only. So if the gradient in this
-        difference is g, the gradient in the two rows is (-g, +g).
+        A network of two classes may be computed with one row, row 1 - row 0, whose output is the
+        logit difference. If the gradient in this row is g, then the gradient in the two rows of the
+        trained parameter is (-g, +g).
 
         Args:
-            name: the parameter's name.
+            name: the parameter's name; only those of the last layer are expanded.
             lower: lower bounds on the gradient; [K, 1, ...] for a parameter of the last layer.
             upper: upper bounds, of the same shape.
 

@@ -98,7 +98,10 @@ class MeanRelation(Relation):
         )
 
     def count_selected(self, rows: int, batch: int, eligible: int) -> int:
-        """Return how many of a batch's most extreme bounds are selected for each parameter.
+        """Return how many records of a batch are selected for each parameter.
+
+        To bound a mean after r records are removed, training selects for each scalar parameter the
+        r records with the greatest lower bounds, and the r with the least upper ones.
 
         Args:
             rows: r, how many records of the batch k edits can remove.

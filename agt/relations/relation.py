@@ -115,7 +115,7 @@ class Relation:
 
     @property
     def symmetric(self) -> bool:
-        """Return whether the relation is symmetric: each edit can be undone by one other edit.
+        """Return whether the relation is symmetric: each edit of a dataset is undone by one edit.
 
         Differential privacy needs a symmetric relation, so no mechanism may use the certificates of
         one that is not.
@@ -125,30 +125,34 @@ class Relation:
 
     @property
     def edits_whole_records(self) -> bool:
-        """Return whether edits remove or add whole records, instead of changing a part of them."""
+        """Return whether edits of a dataset remove or add whole records.
+
+        The edits of other relations change the labels or the features of records that stay.
+        """
         return bool(self.edits)
 
     @property
     def adds(self) -> bool:
-        """Return whether some edit adds records."""
+        """Return whether some edit of a dataset adds records."""
         return any(edit.added for edit in self.edits)
 
     @property
     def units_changed_per_edit(self) -> int:
-        """Return how many units one edit removes and adds at most, both counted together.
+        """Return how many units one edit of a dataset removes and adds at most, counted together.
 
-        It is 0 if edits change labels or features and leave all records in the dataset.
+        A unit is all records of one person, or a single record. The number is 0 if edits change
+        labels or features and leave all records in the dataset.
         """
         return max((edit.removed + edit.added for edit in self.edits), default=0)
 
     @property
     def members_changed_per_edit(self) -> int:
-        """Return how many members of an ensemble one edit can change at most.
+        """Return how many members of an ensemble one edit of the training data changes at most.
 
-        It is also how many batches of an epoch one edit can change. Each unit that is removed or
-        added lies in one batch and in one member's shard (its part of the training records). An
-        edit that changes labels or features leaves the records in their batch and shard, so it
-        changes 1.
+        It is also how many batches of an epoch one edit changes at most. Each unit (all records of
+        one person) that is removed or added lies in one batch and in one member's shard (its part
+        of the training records). An edit that changes labels or features leaves the records in
+        their batch and shard, so it changes 1.
         """
         # Lemma 1 of docs/proofs/relations.md: a record's batch and shard depend on nothing but the
         # id of its own unit, so the records of other units stay where they are.
@@ -156,7 +160,10 @@ class Relation:
 
     @property
     def is_one_unit_added_or_removed(self) -> bool:
-        """Return whether one edit either removes exactly one unit or adds exactly one unit."""
+        """Return whether one edit either removes exactly one unit or adds exactly one unit.
+
+        A unit is all records of one person, or a single record.
+        """
         return set(self.edits) == {Edit(removed=1, added=0), Edit(removed=0, added=1)}
 
     @property
@@ -165,10 +172,11 @@ class Relation:
         return Edit(removed=1, added=0) in self.edits
 
     def rows_at_stake(self, ks: Sequence[int], unit_rows: int) -> list[int]:
-        """Return for each k how many records of one batch k edits can remove, or add, at most.
+        """Return for each k how many records of one batch k edits can remove at most.
 
-        This number is called r in docs/proofs/relations.md. It bounds removed records and added
-        records separately: an edit that replaces a unit counts its rows once.
+        It is also how many records k edits can add to one batch, or change in it, at most. The
+        number is called r in docs/proofs/relations.md. Removed and added records are counted
+        separately, so an edit that replaces one unit by another counts ``unit_rows`` once.
 
         Args:
             ks: the K distances of the grid.
@@ -205,7 +213,9 @@ class Relation:
     def describe_ball(
         self, unit_rows: int = 1, radius: float | None = None, k: int | None = None
     ) -> str:
-        """Return a text that says which datasets are within k edits, without a full stop.
+        """Return a text that says which datasets are within k edits of a given one, for reports.
+
+        The text is a clause without a full stop.
 
         Args:
             unit_rows: the public cap on how many records one unit has.
@@ -219,7 +229,9 @@ class Relation:
         return self.ball_template.format(many=units, radius=radius_text, k=k_text)
 
     def describe_edit(self, unit_rows: int) -> str:
-        """Return a text that says by what one edit two datasets differ, without a full stop.
+        """Return a text that says what one edit of a dataset is, for reports.
+
+        The text is a clause without a full stop.
 
         Args:
             unit_rows: the public cap on how many records one unit has.
@@ -260,16 +272,17 @@ class Relation:
     def check_edits_whole_records(self) -> None:
         """Raise ConfigError unless the relation's edits remove or add whole records.
 
-        For uses that are not proved for edits that change labels or features.
+        Code calls it whose guarantee is not proved for edits that change the labels or features of
+        records that stay in the dataset.
 
         Raises:
-            ConfigError: edits change labels or features (``whole_records_error``).
+            ConfigError: edits change labels or features; the error is ``whole_records_error()``.
         """
         if not self.edits_whole_records:
             raise self.whole_records_error()
 
     def check_boxes(self, public: np.ndarray) -> None:
-        """Raise ConfigError if parameter boxes (interval bounds) are not proved for the relation.
+        """Raise ConfigError if interval bounds on parameters (boxes) are not proved for the data.
 
         The base class accepts every dataset.
 
@@ -278,7 +291,9 @@ class Relation:
         """
 
     def check_closed_form(self) -> None:
-        """Raise ConfigError if the relation has no sensitivity for linear heads in closed form.
+        """Raise ConfigError if linear heads cannot be certified in closed form under the relation.
+
+        Closed forms start from a sensitivity: how far one edit moves a sum of gradients.
 
         Raises:
             ConfigError: it is not proved by how many gradients one edit changes a sum.
@@ -286,9 +301,9 @@ class Relation:
         self.gradients_changed_per_edit(1)  # called only because it raises
 
     def check_head(self, counts_label_flips: bool, unit_rows: int) -> None:
-        """Raise ConfigError if a certificate of heads does not cover the relation's edits.
+        """Raise ConfigError if a certificate of a head does not cover the relation's edits.
 
-        The base class accepts every certificate.
+        A head is the part of the model that is trained. The base class accepts every certificate.
 
         Args:
             counts_label_flips: whether the certificate is proved for labels that change.
@@ -412,8 +427,9 @@ class Relation:
     def count_selectable(self, public: np.ndarray) -> int:
         """Return how many records of a batch edits may remove or change.
 
-        Callers order a batch so that its private records come first. The result is then the length
-        of the prefix from which the most extreme bounds are selected.
+        These are all records, or only those that are not public. Callers order a batch so that its
+        private records come first, so the result is the length of the prefix from which training
+        selects the records with the greatest and the least gradient bounds.
 
         Args:
             public: [b] bool, which records of the batch are declared public.
@@ -423,7 +439,10 @@ class Relation:
         return len(public)
 
     def count_selected(self, rows: int, batch: int, eligible: int) -> int:
-        """Return how many of a batch's most extreme bounds are selected for each parameter.
+        """Return how many records of a batch are selected for each parameter.
+
+        To bound a sum of gradients after r records are removed, training selects for each scalar
+        parameter the r records with the greatest lower bounds, and the r with the least upper ones.
 
         Args:
             rows: r, how many records of the batch k edits can remove or change.
@@ -436,7 +455,7 @@ class Relation:
         return min(rows, eligible) if self.selects else 0
 
     def selection_shape(self, parameter: "Tensor") -> tuple[int, ...]:
-        """Return the shape in which the kernels select the most extreme bounds of a parameter.
+        """Return the shape in which the kernels select a parameter's greatest and least bounds.
 
         The kernels take vectors and matrices. A parameter with more axes is flattened to a vector.
 
@@ -455,7 +474,10 @@ class Relation:
         radius: float | None,
         product: str,
     ) -> Iterator[tuple["Gradient", Iterable["Gradient"]]]:
-        """Yield bounds on records' gradients, and the values from which extremes are selected.
+        """Yield bounds on records' gradients, and the values from which a selection is made.
+
+        To bound a sum of gradients after r records are edited, training selects for each scalar
+        parameter the r greatest lower and the r least upper values among the records.
 
         Args:
             bounds_of: a function from features [n, ...], or bounds on them, to bounds on the
@@ -475,10 +497,12 @@ class Relation:
     def decode_selected_sums(
         self, greatest_lower: "Tensor", least_upper: "Tensor", counts: "Tensor"
     ) -> tuple["Tensor", "Tensor"]:
-        """Return the sums of selected bounds, from the sums of the values that were selected.
+        """Return what edits can take from a batch's sum of gradients, given the selected values.
 
-        The base class selects the bounds themselves, so it returns the sums as they are. A relation
-        whose ``record_bounds`` encodes other values decodes their sums here.
+        For each scalar parameter, the r greatest lower and the r least upper values among the
+        records were selected and summed. The base class selects gradient bounds themselves, so it
+        returns their sums unchanged. A relation whose ``record_bounds`` yields encoded values
+        decodes their sums here.
 
         Args:
             greatest_lower: [K, ...] int64, the sums of the selected lower values.
@@ -524,10 +548,11 @@ class Relation:
     ) -> tuple["Tensor", "Tensor"]:
         """Return bounds on the descent direction of every batch that k edits can make of this one.
 
-        The descent direction is the batch's sum of clipped gradients divided by B.
+        The descent direction is the batch's sum of clipped gradients divided by B. Sums are
+        integers, in quanta of gamma / 2^30.
 
         Args:
-            sums: the sums of bounds over the batch as it is, in quanta of gamma / 2^30.
+            sums: the sums of bounds over the batch as it is.
             rows: [K] int64, r for each k: how many records k edits can remove, or add.
             batch: b, the number of records of the batch; not used by the base class.
             normalizer: B, the public constant that sums are divided by.
@@ -549,7 +574,8 @@ class Relation:
         """Return the descent direction of the batch as it is, its sum of gradients divided by B.
 
         Args:
-            total: [...] int64, the sum of the records' clipped gradients, in quanta.
+            total: [...] int64, the sum of the records' clipped gradients, in quanta of
+                gamma / 2^30.
             batch: b, the number of records of the batch; not used by the base class.
             normalizer: B, the public constant that sums are divided by.
             clip: gamma, the elementwise clip level of a record's gradient.
@@ -578,7 +604,9 @@ def add_parameter_axes(values: "Tensor", like: "Tensor") -> "Tensor":
 
 
 def divide_quanta(total: "Tensor", divisor: "Tensor", clip: float) -> "Tensor":
-    """Return sums of quanta, divided and converted to the unit of gradients, as float64.
+    """Return integer sums of gradients, divided by a divisor, in floating point.
+
+    Gradients are summed as integers. One integer step, a quantum, is clip / 2^30.
 
     Args:
         total: [K, ...] or [...] int64, sums in quanta of clip / 2^30.
