@@ -90,8 +90,8 @@ class Network:
         if not isinstance(last, nn.Linear):
             raise ConfigError("model: the last layer must be linear")
         outputs = last.out_features
-        gradient = find_loss(loss, classes)
-        needed = 1 if gradient.one_output else classes
+        logit_loss = find_loss(loss, classes)
+        needed = 1 if logit_loss.one_output else classes
         if outputs != needed:
             expected = "one output" if needed == 1 else f"{needed} outputs"
             raise ConfigError(
@@ -102,15 +102,17 @@ class Network:
                     outputs=outputs,
                 )
             )
-        if classes == 2 and gradient.difference is not None:
+        if classes == 2 and logit_loss.difference is not None:
             return cls(
                 rules,
-                gradient.difference,
+                logit_loss.difference,
                 uses_logit_difference=True,
                 products=products,
                 outputs=1,
             )
-        return cls(rules, gradient, uses_logit_difference=False, products=products, outputs=outputs)
+        return cls(
+            rules, logit_loss, uses_logit_difference=False, products=products, outputs=outputs
+        )
 
     @property
     def last(self) -> LinearRule:
@@ -162,7 +164,7 @@ class Network:
     def _trace(
         self, shape: Sequence[int], point: Point, record: str
     ) -> Iterator[tuple[LayerRule, Tensor, Tensor]]:
-        """Pass one record of zeros through the network, and yield each layer with its shapes.
+        """Pass one record of zeros through the network, and yield what each layer takes and gives.
 
         Args:
             shape: the shape of one record.
@@ -180,7 +182,9 @@ class Network:
         x = torch.zeros((1, *shape), dtype=parameter.dtype, device=parameter.device)
         for index, rule in enumerate(self.rules):
             # Only linear layers are checked here; layers for images check their inputs themselves.
-            width = point[f"{rule.name}.weight"].shape[-1] if isinstance(rule, LinearRule) else None
+            width = None
+            if isinstance(rule, LinearRule):
+                width = point[f"{rule.name}.weight"].shape[-1]
             if width is not None and x.shape[1:] != (width,):
                 images = "" if x.dim() == 2 else ", in a row: put nn.Flatten() in front"
                 # After the first layer with parameters the layers do not fit each other; before,
@@ -206,7 +210,7 @@ class Network:
                 ``convert_to_logit_difference(point)``; otherwise both logits are returned.
 
         Returns:
-            [n, rows of the last layer's weight in ``point``].
+            [n, number of logits], which is 1 for the logit difference.
         """
         for rule in self.rules:
             x = rule.nominal(x, point)
@@ -270,7 +274,7 @@ class Network:
             rounding: the widening by which bounds cover floating-point error, for each k.
 
         Returns:
-            [K, n, ``outputs``].
+            [K, n, number of logits]; the number is 1 for the logit difference.
         """
         box = self.convert_box_to_logit_difference(box)
         return self._bound_layers(self.rules, x, box, rounding)[-1]

@@ -62,8 +62,8 @@ class AvgPoolRule:
             layer: the layer, of which only the settings are read.
 
         Raises:
-            ConfigError: ``ceil_mode`` or ``divisor_override`` is set, which no proof covers; or
-                sizes, strides or padding are such that PyTorch would refuse them, too.
+            ConfigError: ``ceil_mode`` or ``divisor_override`` is set, which no proof covers; a size
+                or stride is below 1; or the padding is negative or more than half of the size.
         """
         for setting, supported in (("ceil_mode", False), ("divisor_override", None)):
             value = getattr(layer, setting)

@@ -10,7 +10,7 @@ from agt.relations.relation import Relation
 
 
 class Flip(Relation):
-    """Neighbours have other labels on up to k records, and are otherwise the same records.
+    """Neighbours have the same records, of which up to k have another label.
 
     One edit gives one record another label; its features stay.
 

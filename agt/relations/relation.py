@@ -264,16 +264,20 @@ class Relation:
     def whole_records_error(self) -> ConfigError:
         """Return the error for a use that is proved only where edits remove or add whole records.
 
-        A relation whose edits change labels or features overrides this method, and its message says
-        which uses remain. No other relation needs it.
+        A relation whose edits change labels or features overrides this method. Its message says
+        which uses the relation has.
+
+        Raises:
+            NotImplementedError: the relation's edits remove or add whole records, so no use of it
+                has this error.
         """
         raise NotImplementedError(f"{type(self).__name__} edits whole records")
 
-    def check_edits_whole_records(self) -> None:
+    def check_edits_are_whole_records(self) -> None:
         """Raise ConfigError unless the relation's edits remove or add whole records.
 
-        Code calls it whose guarantee is not proved for edits that change the labels or features of
-        records that stay in the dataset.
+        The check is for guarantees that are not proved for edits that change the labels or features
+        of records.
 
         Raises:
             ConfigError: edits change labels or features; the error is ``whole_records_error()``.
@@ -313,7 +317,7 @@ class Relation:
     def check_ids(self, label_free: bool) -> None:
         """Raise ConfigError if an edit of one record could change the id of another record.
 
-        Batches, shards and splits depend on ids, so such an edit would move other records.
+        Batches, shards and splits depend on ids, so the edit would then move the other record.
 
         Args:
             label_free: whether ids and hashed splits are made from features without labels.
@@ -385,10 +389,10 @@ class Relation:
     def gradients_changed_per_edit(
         self, unit_rows: int, derivative_bound: float | None = None
     ) -> int:
-        """Return how many records' gradients one edit removes from and adds to a sum at most.
+        """Return how many records' gradients one edit removes from or adds to a sum, at most.
 
-        One edit therefore moves the sum by at most this number times the bound on the norm of one
-        record's gradient.
+        Removed and added records are counted together. One edit therefore moves the sum by at most
+        this number times the bound on the norm of one record's gradient.
 
         Args:
             unit_rows: the public cap on how many records one unit has.
@@ -397,15 +401,18 @@ class Relation:
                 records. The base class does not use it.
 
         Raises:
-            ConfigError: no such number is proved for the relation.
+            ConfigError: edits change labels or features of records, for which this is not proved.
         """
-        self.check_edits_whole_records()
+        self.check_edits_are_whole_records()
         return self.units_changed_per_edit * unit_rows
 
     def step_sensitivity(
         self, clip: float, parameters: int, normalizer: float, unit_rows: int = 1
     ) -> float:
-        """Return the l2 sensitivity of one descent direction: how far one edit moves it at most.
+        """Return the l2 sensitivity of the descent direction of one step of SGD.
+
+        The sensitivity is how far one edit of the data can move the direction, in the l2 norm. The
+        direction is the batch's sum of clipped gradients divided by B.
 
         Args:
             clip: gamma, the elementwise clip level of a record's gradient.
