@@ -47,7 +47,7 @@ class MeanRelation(Relation):
     def bounds_of_emptied_batch(
         self, lower: "Tensor", upper: "Tensor", clip: float
     ) -> tuple["Tensor", "Tensor"]:
-        """Return bounds on the mean where edits can remove every record of the batch (r >= b).
+        """Return bounds on the mean where edits can remove every record of the batch.
 
         Args:
             lower: [K, ...] float64, lower bounds on the mean over at least one remaining record.
@@ -59,7 +59,7 @@ class MeanRelation(Relation):
         """
 
     def check_batch_size(self, n_max: int) -> None:
-        """Raise ConfigError if batches are so large that their means may compare wrongly.
+        """Raise ConfigError if batches are so large that rounding could reorder two means.
 
         Args:
             n_max: the public cap on the number of records of a batch; at most ``EXACT_ROWS``.

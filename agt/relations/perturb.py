@@ -19,8 +19,8 @@ class Perturb(Relation):
     """Neighbours have other features on up to k private units, each within a public radius.
 
     One edit changes the features of one private unit, each feature by at most the setting
-    ``relation.radius``. Such a record is called moved here, and the intervals that its features may
-    reach are called its ball.
+    ``relation.radius``. A record whose features change is called moved here, and the intervals that
+    its features may reach are called its ball.
 
     Formal guarantees:
         - The greatest sum of a batch is U + top_r(max(u' - u, 0)), divided by the public constant
@@ -107,7 +107,11 @@ class Perturb(Relation):
         radius: float | None,
         product: str,
     ) -> Iterator[tuple[Gradient, Iterable[Gradient]]]:
-        """Yield bounds on the gradients of records as they are, and how far moved ones exceed them.
+        """Yield bounds on records' gradients, and how far moved features may exceed them.
+
+        To bound a sum of gradients after the features of r records moved, training selects for each
+        scalar parameter the r records with the largest deviations. A deviation is how far the bound
+        over all features within the radius exceeds the bound at the given features.
 
         Args:
             bounds_of: a function from features [n, ...], or bounds on them, to bounds on the
@@ -118,8 +122,8 @@ class Perturb(Relation):
             product: the name of the interval product, as in ``TrainingConfig.product``.
 
         Yields:
-            For each parameter (bounds on the gradients at the given features, the encoded
-            deviations that a selection takes, from ``encode_deviations``).
+            For each parameter (bounds on the gradients at the given features, the deviations to
+            select from, as ``encode_deviations`` encodes them).
         """
         assert radius is not None  # RelationConfig refuses this relation without a radius
         unmoved_gradients = bounds_of(features)
@@ -131,6 +135,9 @@ class Perturb(Relation):
         self, greatest_lower: Tensor, least_upper: Tensor, counts: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return the sums of the selected deviations, from the sums of their encoded values.
+
+        A deviation is how far a bound on a record's gradient moves outwards if the record's
+        features may move within the radius.
 
         Args:
             greatest_lower: [K, ...] int64, the sums of the selected encoded lower deviations.
@@ -144,7 +151,7 @@ class Perturb(Relation):
 
 
 def bound_moved_features(features: Tensor, radius: float, ks: int) -> Interval:
-    """Return the intervals that moved features may reach, as the network reads them.
+    """Return the intervals within the radius of the given features, as the network reads them.
 
     Args:
         features: [n, ...] features, finite, in the precision of the run.
@@ -170,7 +177,7 @@ def bound_moved_features(features: Tensor, radius: float, ks: int) -> Interval:
 
 
 def encode_deviations(unmoved: Gradient, moved: Gradient, product: str) -> Iterator[Gradient]:
-    """Yield how far the gradient bounds of moved records exceed those of unmoved ones, encoded.
+    """Yield, encoded, how far gradient bounds for moved features exceed those for given features.
 
     A lower deviation is how far the lower bound falls below the unmoved one, an upper deviation how
     far the upper bound rises above it. Each is halved and rounded up to a whole number v of quanta,
