@@ -55,7 +55,7 @@ def linear_point(x: Tensor, weights: Interval) -> Bounds:
         weights: bounds on the matrix, [K, out, in].
 
     Returns:
-        (lower, upper), each [K, n, out].
+        (lower, upper), each [K, n, out], before widening for floating-point error.
     """
     middle, radius = _midpoint_radius(weights)
     centre = _times_transposed(x, middle)
@@ -67,8 +67,9 @@ def linear_nonnegative(x: Interval, weights: Interval) -> Bounds:
     """Bound x @ weights.T for interval vectors x >= 0 and an interval matrix, tightly.
 
     Where the lower bound of a weight is positive, the smallest product has the lower bound of x;
-    where it is negative, the upper bound of x. The largest product depends on the weight's upper
-    bound in the same way (Lemma 2 of docs/proofs/products.md). Four matrix products suffice.
+    where it is negative, the upper bound of x. The largest product has the upper bound of x where
+    the weight's upper bound is positive, and the lower bound of x where it is negative (Lemma 2 of
+    docs/proofs/products.md). Four matrix products suffice.
 
     Args:
         x: bounds on the vectors, [K or 1, n, in], with x.lower >= 0. For a negative x the result
@@ -76,7 +77,7 @@ def linear_nonnegative(x: Interval, weights: Interval) -> Bounds:
         weights: bounds on the matrix, [K, out, in].
 
     Returns:
-        (lower, upper), each [K, n, out].
+        (lower, upper), each [K, n, out], before widening for floating-point error.
     """
     lower = _times_transposed(x.lower, weights.lower.clamp(min=0)).add_(
         _times_transposed(x.upper, weights.lower.clamp(max=0))
@@ -100,7 +101,8 @@ def linear_corners(x: Interval, weights: Interval) -> Bounds:
             each record. Leading axes broadcast.
 
     Returns:
-        (lower, upper), each [K, n, out], or [K, n, ..., rows, out].
+        (lower, upper), each [K, n, out], or [K, n, ..., rows, out], before widening for
+        floating-point error.
     """
     terms = weights.shape[-1]
     # torch.broadcast_shapes would import SymPy, which takes most of a second.
@@ -125,7 +127,7 @@ def linear_rump(x: Interval, weights: Interval) -> Bounds:
         weights: bounds on the matrix, [K, out, in].
 
     Returns:
-        (lower, upper), each [K, n, out].
+        (lower, upper), each [K, n, out], before widening for floating-point error.
     """
     x_middle, x_radius = _midpoint_radius(x)
     w_middle, w_radius = _midpoint_radius(weights)
@@ -193,7 +195,7 @@ class Products:
                 network and not from the values, or the running time would depend on the data.
 
         Returns:
-            (lower, upper), each [K, n, out].
+            (lower, upper), each [K, n, out], before widening for floating-point error.
         """
         if x.is_point:
             multiply_point = self.point or linear_point
@@ -213,7 +215,7 @@ class Products:
             weights: bounds on the matrix, [K, out, in].
 
         Returns:
-            (lower, upper), each [K, n, out].
+            (lower, upper), each [K, n, out], before widening for floating-point error.
         """
         multiply = self.interval or self.corners
         return multiply(gradient, weights)
