@@ -65,7 +65,7 @@ class Settings:
         pick_device(self.compute)  # raises if the device is not there
         relation = RELATIONS[self.relation.name]
         # Raises if one edit could move records between the batches or the members of an ensemble.
-        relation.check_dealing(self.training.batch.count, self.ensemble.members)
+        relation.check_batches_and_shards(self.training.batch.count, self.ensemble.members)
         self.certificate.check(self)
         # Raises if k edits, at the largest k, can change more rows than sums are proved for.
         relation.rows_at_stake(self.kgrid.ks, self.relation.unit_rows)

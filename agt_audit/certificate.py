@@ -314,7 +314,8 @@ class VotesBounds(Bounds):
         counts = count_votes(labels, model.problem.classes)
         winner, turned = counts.argmax(axis=0), np.zeros(len(queries), dtype=bool)
         votes = np.minimum(
-            ks * RELATIONS[model.settings.relation.name].touches, counts[winner, rows]
+            ks * RELATIONS[model.settings.relation.name].members_changed_per_edit,
+            counts[winner, rows],
         )
         for rival in range(len(counts)):
             moved = counts.copy()
@@ -327,7 +328,10 @@ class VotesBounds(Bounds):
     def shares(mine: VotesModel, theirs: VotesModel, k: int) -> Shares | None:
         """As ``BoxBounds.shares``: how many members changed, of those that k may change."""
         changed = int((mine.weight != theirs.weight).flatten(1).any(dim=1).sum())
-        return {"weight": changed / max(k * RELATIONS[mine.settings.relation.name].touches, 1e-9)}
+        return {
+            "weight": changed
+            / max(k * RELATIONS[mine.settings.relation.name].members_changed_per_edit, 1e-9)
+        }
 
 
 class FlipBounds(VotesBounds):

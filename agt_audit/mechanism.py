@@ -649,7 +649,10 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
         count: at most so many.
     """
     problem = model.problem
-    records, replaces = problem.dataset.train, RELATIONS[problem.settings.relation.name].touches > 1
+    records, replaces = (
+        problem.dataset.train,
+        RELATIONS[problem.settings.relation.name].members_changed_per_edit > 1,
+    )
     scores, seen = influences(model, records, queries), set[str]()
     for row, query in enumerate(queries[: -(-count // (1 if replaces else 2))]):
         places = np.argsort(-scores[min(row, len(scores) - 1)], kind="stable")

@@ -291,7 +291,7 @@ def edited(problem: Problem, records: Records, row: int) -> Records:
     """
     gone = records.units == records.units[row]
     rest = without(records, gone)
-    if RELATIONS[problem.settings.relation.name].touches == 1:
+    if RELATIONS[problem.settings.relation.name].members_changed_per_edit == 1:
         return rest
     ensemble = problem.settings.ensemble
     home = int(shards(records.units[[row]], ensemble)[0])
@@ -796,7 +796,7 @@ class _Audit:
         cannot be read.
         """
         finished, settings = self.opened.trained.finished, self.settings
-        if RELATIONS[settings.relation.name].touches > 1:
+        if RELATIONS[settings.relation.name].members_changed_per_edit > 1:
             return self._trained(base, edited(self.opened.kept.problem, records, row))
         gone, unit = gone_of(finished), records.units[row]
         try:

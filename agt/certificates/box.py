@@ -190,7 +190,7 @@ def compute_envelope(
 
     def bound_chunk(rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         queries = boxed.load_queries(features[rows])
-        logits = network.logits(queries, network.collapse_point(boxed.point))
+        logits = network.logits(queries, network.convert_to_logit_difference(boxed.point))
         margin = logits[:, 0] - network.loss.threshold
         # A NaN counts as -infinite, which no finite bounds contain; infinite bounds do.
         margin = margin.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)

@@ -57,7 +57,8 @@ def margin_vote(members: Sequence[Envelope], clip: float, *, touches: int) -> Vo
     Args:
         members: the members' envelopes, of the same queries and values of k.
         clip: a public constant, the margin beyond which no member counts for more.
-        touches: m, how many members one k of the relation can change (``Relation.touches``).
+        touches: m, how many members one edit of the relation can change
+            (``Relation.members_changed_per_edit``).
 
     Raises:
         ConfigError: there are no members, or they differ in their values of k.

@@ -56,7 +56,8 @@ def certified_vote(
         labels: [T, n] integers 0..C-1, each member's label of each query.
         distances: [T, n] integers >= 0, each member's stable distances.
         classes: C.
-        touches: m, how many members one k of the relation can change (``Relation.touches``).
+        touches: m, how many members one edit of the relation can change
+            (``Relation.members_changed_per_edit``).
         prices: [C, T, n] integers, the numbers of edits without which no member answers each
             class: 0 for its own label, at least ``distances + 1`` for every other class and
             exactly that for one; None: ``distances + 1`` for every other class.
@@ -104,7 +105,8 @@ def plain_vote(counts: np.ndarray, *, touches: int) -> Vote:
 
     Args:
         counts: [C, n] int64, the votes for each class; at least one vote for each query.
-        touches: m, how many members one k of the relation can change (``Relation.touches``).
+        touches: m, how many members one edit of the relation can change
+            (``Relation.members_changed_per_edit``).
     """
     classes = np.arange(len(counts))[:, None]
     winner = counts.argmax(axis=0)

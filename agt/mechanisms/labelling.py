@@ -102,7 +102,7 @@ class Labelling:
                 )
             )
         voting = _voting(settings.ensemble, mechanism, accounting, classes)
-        mechanism = mechanism.covering(RELATIONS[settings.relation.name].touches)
+        mechanism = mechanism.covering(RELATIONS[settings.relation.name].members_changed_per_edit)
         conditions = model.conditions if conditions is None else conditions
         granted = claim(
             conditions,

@@ -123,7 +123,7 @@ class Measurement:
         """
         # Lemma 1 of docs/proofs/measurement.md
         counts_of_a_row = 1 + 2 * number_columns + text_columns
-        changed_units = RELATIONS[self.relation.name].units_changed_per_k
+        changed_units = RELATIONS[self.relation.name].units_changed_per_edit
         sensitivity = self.relation.unit_rows * math.sqrt(changed_units * counts_of_a_row)
         mu = weights_budget(self.eps, self.delta / 2).mu
         return sensitivity / mu * (1 + 8 * UNIT)

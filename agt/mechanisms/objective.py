@@ -309,7 +309,7 @@ class ObjectivePerturbation(WeightsMechanism):
                     kind=loss.kind,
                 )
             )
-        is_one_unit = RELATIONS[relation.name].is_one_unit_either_way
+        is_one_unit = RELATIONS[relation.name].is_one_unit_added_or_removed
         if not is_one_unit or relation.unit_rows != 1:
             raise ConfigError(
                 Message(

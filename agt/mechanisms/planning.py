@@ -84,7 +84,7 @@ class QueryEvidence:
             classes,
             certificates.tally,
             certificates.plurality,
-            RELATIONS[certificates.relation].touches,
+            RELATIONS[certificates.relation].members_changed_per_edit,
         )
 
     @property

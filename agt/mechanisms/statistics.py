@@ -276,7 +276,7 @@ def sum_sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
     # Lemma 2 of docs/proofs/statistics.md for add_remove (one unit changes), Lemma 3 of
     # docs/proofs/statistics.md for substitute (two units change)
     rows = relation.unit_rows
-    moved = RELATIONS[relation.name].units_changed_per_k
+    moved = RELATIONS[relation.name].units_changed_per_edit
     return rows * moved, rows * math.sqrt(moved), rows * moved
 
 

@@ -207,7 +207,7 @@ class EnsembleModel(ModelDefaults):
 
         It is 2 if an edit replaces a record, because the old and the new one may be in two shards.
         """
-        return RELATIONS[self.settings.relation.name].touches
+        return RELATIONS[self.settings.relation.name].members_changed_per_edit
 
     def check(self, features: np.ndarray) -> None:
         """Raise an error if the members cannot be applied to queries.
@@ -437,7 +437,9 @@ def vote_certificates(
         [certificates.stable_distance for certificates in single_edit_members]
     )
     steps = np.stack([count_grid_steps(member.ks, member.certified) for member in members])
-    members_per_edit = RELATIONS[relation].touches  # how many members one edit can change
+    members_per_edit = RELATIONS[
+        relation
+    ].members_changed_per_edit  # how many members one edit can change
     # Prices say for each class how many edits it takes at least until a member predicts it. The
     # vote can use them only if all members have them.
     member_prices = [certificates.prices for certificates in single_edit_members]

@@ -243,7 +243,9 @@ class LinearModel(ClosedFormModel):
         on the relation only through the number of rows that one edit changes.
         """
         relation = self.settings.relation
-        if RELATIONS[relation.name].touches == 1:  # one edit changes one unit already
+        if (
+            RELATIONS[relation.name].members_changed_per_edit == 1
+        ):  # one edit changes one unit already
             return self
         sensitivity = replace(self.trained.sensitivity, rows=relation.unit_rows)
         return replace(self, trained=replace(self.trained, sensitivity=sensitivity))

@@ -506,7 +506,7 @@ class FlipModel(VotesModel):
         distances = np.stack(cheapest) - 1  # one flip fewer cannot change the member's label
         prices = np.stack(flips_of_members, axis=1)  # [C, T, n]
         # The number of members whose shards one edit can change.
-        touches = RELATIONS[self.settings.relation.name].touches
+        touches = RELATIONS[self.settings.relation.name].members_changed_per_edit
         vote = certified_vote(labels, distances, classes, touches=touches, prices=prices)
         return labels, distances, vote
 

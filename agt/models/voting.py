@@ -206,7 +206,7 @@ class Votes(ClosedFormModel):
         dataset = self.problem.dataset
         facts = self.member_facts
         # The number of members whose shards one edit can change.
-        touches = RELATIONS[settings.relation.name].touches
+        touches = RELATIONS[settings.relation.name].members_changed_per_edit
         in_shards = shards_fact(settings.ensemble.members, touches)
         votes_change = proved("vote_changes")
         if touches != 1:
@@ -297,7 +297,9 @@ class Votes(ClosedFormModel):
         parts = group().shared(count, ROWS, labels_of_rows, row_reporter(on_progress, count))
         labels = np.concatenate(list(parts), axis=1)
         # touches: the number of members whose shards one edit can change.
-        vote = plain_vote(count_votes(labels, classes), touches=RELATIONS[relation].touches)
+        vote = plain_vote(
+            count_votes(labels, classes), touches=RELATIONS[relation].members_changed_per_edit
+        )
         if ks is not None:
             certified = np.array([vote.distance >= k for k in ks])
             return Certificates(ks, relation, vote.prediction, certified)

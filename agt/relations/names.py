@@ -1,4 +1,4 @@
-"""The names of the neighbour relations, each with what settings must know about it.
+"""The names of the neighbour relations, each with the facts that settings need.
 
 A relation is an entry here and a module of this package with the entry's name, whose ``RELATION``
 is an instance of its class. Nothing is imported here, because settings, help and a shell's
@@ -12,8 +12,9 @@ class RelationEntry(NamedTuple):
     """What settings know about a relation before its module is imported.
 
     Attributes:
-        summary: one line for lists of options.
-        takes_radius: the relation needs ``relation.radius``, which every other relation refuses.
+        summary: one line about the relation for lists of options.
+        takes_radius: True if the setting ``relation.radius`` must be given; every other relation
+            refuses it.
     """
 
     summary: str

@@ -278,7 +278,7 @@ class TrainingRun:
         if public.any():
             # Private records first, so that a selection over private records is a prefix.
             rows = np.concatenate([rows[~public], rows[public]])
-        eligible = self.relation.count_eligible(public)
+        eligible = self.relation.count_selectable(public)
         # Lemma 3 of docs/proofs/training.md: boxes and point take the same step.
         moved_groups = []
         for group in self.groups:
@@ -310,7 +310,7 @@ class TrainingRun:
                 for parameter, d_factor, x_factor in gradients:
                     fragment_sum = self.kernel.nominal_sum(d_factor, x_factor)[None]
                     # Of two classes the sum is of one row, and the other row's is its negative.
-                    expanded, _ = self.network.expand_difference(
+                    expanded, _ = self.network.expand_gradient_to_both_rows(
                         parameter, fragment_sum, fragment_sum
                     )
                     sums[parameter] += expanded.reshape(sums[parameter].shape)
@@ -377,12 +377,12 @@ class TrainingRun:
         """
         for (parameter, d, inputs), selectable in record_bounds:
             ends = self.kernel.bound_sum(d, inputs, self.training.product)
-            low, high = self.network.expand_difference(parameter, *ends)
+            low, high = self.network.expand_gradient_to_both_rows(parameter, *ends)
             lower[parameter] += low.reshape(lower[parameter].shape)
             upper[parameter] += high.reshape(upper[parameter].shape)
             if selector:
                 for gradient in selectable:
-                    selector[parameter].update(gradient.d, gradient.x)
+                    selector[parameter].update(gradient.left_factor, gradient.right_factor)
 
     def _record_bounds(
         self, x: Tensor, y: Tensor, part: slice
@@ -427,7 +427,7 @@ class TrainingRun:
         counts = self._selected_counts(part, batch, eligible)
         capped = self.relation.caps_at_zero
         selectors = {}
-        for name, parameter in self.network.collapse_point(self.point).items():
+        for name, parameter in self.network.convert_to_logit_difference(self.point).items():
             shape = self.relation.selection_shape(parameter)
             selectors[name] = self.kernel.extremes(counts, shape, capped, self.training.product)
         return selectors
@@ -465,10 +465,10 @@ class TrainingRun:
         lower = torch.cat(lower_parts)
         upper = torch.cat(upper_parts)
         lower, upper = self.relation.decode_selected_sums(lower, upper, counted_here)
-        parameter = self.network.collapse_point(self.point)[name]
+        parameter = self.network.convert_to_logit_difference(self.point)[name]
         lower = lower.reshape(-1, *parameter.shape)
         upper = upper.reshape(-1, *parameter.shape)
-        return self.network.expand_difference(name, lower, upper)
+        return self.network.expand_gradient_to_both_rows(name, lower, upper)
 
     # -- the update --------------------------------------------------------------------------------
 
@@ -481,7 +481,7 @@ class TrainingRun:
         rows_at_stake = self.rows_at_stake[group]
         moved = {}
         for name, bounds in select_ks(self.bounds, group).items():
-            low, high = self.relation.direction(
+            low, high = self.relation.bound_direction(
                 sums[name], rows_at_stake, sgd_step.batch_size, normalizer, clip
             )
             # The least parameters take the greatest direction: Lemma 2 of docs/proofs/training.md.

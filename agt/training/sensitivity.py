@@ -218,7 +218,7 @@ def rows_moved(relation: RelationConfig, loss: LinearLoss | None = None) -> int:
     """
     derivative_bound = None if loss is None else loss.derivative_bound
     rule = RELATIONS[relation.name]
-    return rule.rows_moved(relation.unit_rows, derivative_bound)
+    return rule.gradients_changed_per_edit(relation.unit_rows, derivative_bound)
 
 
 def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:

@@ -209,7 +209,7 @@ def check_sizes(setup: TrainingSetup, plan: BatchPlan, parameters: int) -> None:
                 n_max=plan.n_max,
             )
         )
-    RELATIONS[setup.relation.name].check_batches(plan.n_max)
+    RELATIONS[setup.relation.name].check_batch_size(plan.n_max)
     # Boxes, sums and directions, and with momentum buffers: of each a lower and an upper side.
     tensors = 10 if setup.training.momentum else 8
     needed_bytes = 8 * tensors * parameters * ks

@@ -165,7 +165,7 @@ def _released(record: Run, units: int) -> Iterator[Verdict]:
         return
     claim = read_claim(record.read(CLAIM))
     about = group(claim.guarantee, units)
-    one_sided = RELATIONS[claim.relation.name].is_one_unit_either_way
+    one_sided = RELATIONS[claim.relation.name].is_one_unit_added_or_removed
     if claim.publishable and one_sided and about is not None:
         yield claim.releases, True, _group_remarks(claim, about, units)
         return
@@ -176,7 +176,7 @@ def _void(claim: Claim, units: int) -> Remark:
     """Why a release that does not stand is void."""
     if not claim.publishable:
         return Remark("simulated" if claim.simulated else "not_proved")
-    if not RELATIONS[claim.relation.name].is_one_unit_either_way:
+    if not RELATIONS[claim.relation.name].is_one_unit_added_or_removed:
         return Remark("relation_two_sided", {"relation": claim.relation.name})
     return Remark("no_bound_for_group", {"mechanism": claim.mechanism, "units": units})
 

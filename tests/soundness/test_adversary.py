@@ -250,7 +250,7 @@ def warm_start(patch: pytest.MonkeyPatch) -> None:
             self.__dict__.setdefault("warm", {}),
         )
         found = {}
-        for name, p in self.network.collapse_point(self.point).items():
+        for name, p in self.network.convert_to_logit_difference(self.point).items():
             found[name] = WarmExtremes(
                 counts, tuple(p.shape), self.relation.caps_at_zero, self.training.product
             )
@@ -294,8 +294,8 @@ def clipped_at_each_position(patch: pytest.MonkeyPatch) -> None:
     def gradients(
         self: ConvRule, d: Interval, x: Interval, rounding: Rounding, how: Products
     ) -> Iterator[Gradient]:
-        patches = x.rearranged(self._patches_of_each_k)
-        pairs = d.rearranged(self._rows)[..., :, None, :], patches[..., None, :, :]
+        patches = x.rearranged(self._unfold_each_k)
+        pairs = d.rearranged(self._group_outputs)[..., :, None, :], patches[..., None, :, :]
         ends = [share.clamp(-QUANTA, QUANTA).sum(dim=-1).flatten(2) for share in corners(*pairs)]
         yield Gradient(f"{self.name}.weight", Interval(*ends), None)
         yield Gradient(

@@ -63,11 +63,11 @@ def test_the_rule_is_the_extreme_over_every_set_of_records(kernel: str, r: int) 
         )
         counts = torch.tensor([RULE.count_selected(r, 5, 3)])  # the last two records are public
         chosen = load_kernel(kernel).extremes(counts, (2,), False, "exact")
-        private = [Gradient("p", each.d[:, :3], None) for each in (near, far)]
+        private = [Gradient("p", each.left_factor[:, :3], None) for each in (near, far)]
         for each in encode_deviations(*private, "exact"):
-            chosen.update(each.d, each.x)
+            chosen.update(each.left_factor, each.right_factor)
         sums = [torch.from_numpy(end.sum(axis=1)) for end in (least, greatest)]
-        lower, upper = RULE.direction(
+        lower, upper = RULE.bound_direction(
             BoundSums(*sums, *decode_deviations(*chosen.result(), counts)),
             torch.tensor([r]),
             5,

@@ -313,7 +313,7 @@ def test_votes_of_three_classes_are_released_with_noise_on_counts_that_covers_th
     assert (evidence.tally.argmax(axis=1) == evidence.labels).all()
     for mechanism in (NoisyArgmax(eps=20.0, classes=3), GaussianArgmax(mu=10.0, classes=3)):
         labelling = Labelling.judged(model, mechanism)
-        assert labelling.mechanism.moves == RELATIONS[relation].touches  # type: ignore[attr-defined]
+        assert labelling.mechanism.moves == RELATIONS[relation].members_changed_per_edit  # type: ignore[attr-defined]
         assert str(mechanism.guarantee) in labelling.claim.text
         assert f"for {relation} neighbours" in labelling.claim.text
         expected = evidence.expected_accuracy(mechanism)
