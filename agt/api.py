@@ -68,7 +68,7 @@ from agt.settings import (
     validate,
 )
 from agt.store import Folder, NewFolder, as_json, read_digest
-from agt.training.checkpoint import NOWHERE, checkpoint_folder
+from agt.training.checkpoint import NO_CHECKPOINTS, checkpoint_folder
 from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import OnProgress, Progress
 from agt.unlearning.promise import Promise, Removal
@@ -428,7 +428,7 @@ class Fitted:
         problem.dataset.check_unchanged()
         earlier = (*self.earlier, problem.dataset.digest)
         left = replace(
-            self, model=fit_model(rest, _silent, NOWHERE), recorded=None, earlier=earlier
+            self, model=fit_model(rest, _silent, NO_CHECKPOINTS), recorded=None, earlier=earlier
         )
         count = int(gone.sum())
         facts = {
@@ -739,7 +739,7 @@ def _doubts(model: Fitted) -> Iterator[str]:
 def _kept(problem: Problem, on_progress: OnProgress, folder: str | Path | None) -> Model:
     """The model, trained with what training has reached kept in a folder, if one is given."""
     if folder is None or group().rank:  # of several processes the first keeps them for all
-        return fit_model(problem, on_progress, NOWHERE)
+        return fit_model(problem, on_progress, NO_CHECKPOINTS)
     about = {**describe(problem), **training_environment(problem), "data": problem.dataset.digest}
     with checkpoint_folder(
         Path(folder), about, problem.settings.compute.checkpoint_seconds

@@ -28,7 +28,7 @@ from agt.api import Fitted
 from agt.distributed import Group, group, together
 from agt.errors import AgtError, ConfigError
 from agt.models.fitting import fit
-from agt.training.checkpoint import CheckpointState, Nowhere
+from agt.training.checkpoint import CheckpointState, NoCheckpoints
 from agt.training.noise import NoiseConfig
 
 SIZES = (2, 3)
@@ -56,7 +56,7 @@ class Files:
 
 
 @dataclass
-class Kept(Nowhere):
+class Kept(NoCheckpoints):
     """Checkpoints in memory: the state after some step, where somebody has one."""
 
     state: CheckpointState | None = None

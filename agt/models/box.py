@@ -32,7 +32,7 @@ from agt.relations import RELATIONS
 from agt.settings import KGridConfig, RelationConfig, schema
 from agt.store import as_json
 from agt.training.batches import BatchPlan
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import Noise, OnProgress, train
 from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noise
 from agt.training.setup import TrainingSetup
@@ -405,7 +405,7 @@ class BoxKind(CertificateKind):
         self,
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> BoxModel:
         """Train a network with bounds for every k.
 

@@ -31,7 +31,7 @@ from agt.provenance import surroundings
 from agt.relations import RELATIONS
 from agt.store import as_json
 from agt.training.batches import BatchPlan
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.ensemble import member_folder, shards, train_members
 from agt.training.loop import OnProgress, Progress
 from agt.training.setup import TrainingSetup
@@ -86,7 +86,7 @@ class EnsembleModel(ModelDefaults):
         cls,
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "EnsembleModel":
         """Train all members; arguments and errors are those of ``fit_members``."""
         all_members = range(problem.settings.ensemble.members)
@@ -341,7 +341,7 @@ def fit_members(
     problem: Problem,
     indices: Sequence[int],
     on_progress: OnProgress = lambda progress: None,
-    checkpoints: Checkpoints = NOWHERE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> list[tuple[Model, ShardRecord]]:
     """Train some members of an ensemble, in several processes at once.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from agt.errors import AgtError, ConfigError
 from agt.messages import Message
 from agt.settings import FeaturesConfig, TrainingConfig
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress
@@ -230,7 +230,7 @@ class CertificateKind:
         self,
         problem: "Problem",
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "Model":
         """Train one model on all records of a problem.
 
@@ -281,7 +281,7 @@ class CertificateKind:
         head: "LinearModel",
         records: "Records",
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "LinearModel":
         """Train a linear head on other records.
 

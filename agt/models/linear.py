@@ -32,7 +32,7 @@ from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.settings import TrainingConfig
 from agt.training.batches import BatchPlan
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.linear import LinearTrained
 from agt.training.loop import OnProgress
 from agt.training.sensitivity import LinearSetting, Sensitivity
@@ -63,7 +63,7 @@ class LinearModel(ClosedFormModel):
         self,
         records: Records,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "LinearModel":
         """Return this head trained on other records.
 
@@ -277,7 +277,7 @@ class LinearKind(ClosedFormKind):
         self,
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> LinearModel:
         """Train the head on the public features of a problem's records.
 
@@ -314,7 +314,7 @@ class LinearKind(ClosedFormKind):
         head: LinearModel,
         records: Records,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> LinearModel:
         """Train a head on other records.
 

@@ -41,7 +41,7 @@ from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem
 from agt.settings import FeaturesConfig, schema
 from agt.store import as_json
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.learners import (
     COMPARED_QUERIES,
     RETRAINED_MEMBERS,
@@ -94,7 +94,7 @@ class OwnVotesModel(Votes):
         config: "OwnVotesKind",
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> Self:
         """Train every member, and train some again in a fresh process to compare their labels.
 
@@ -142,7 +142,7 @@ class OwnVotesModel(Votes):
         self,
         records: Records,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> Self:
         """Return the model with each member trained on its shard of other records, and no votes.
 
@@ -409,7 +409,7 @@ class OwnVotesKind(VotingKind):
         self,
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> OwnVotesModel:
         """Train every member; raises as ``OwnVotesModel.fit``."""
         return OwnVotesModel.fit(self, problem, on_progress, checkpoints)

@@ -100,7 +100,7 @@ class Checkpoints(Protocol):
         """
 
 
-class Nowhere(Checkpoints):
+class NoCheckpoints(Checkpoints):
     """No checkpoints: nothing is saved, and every training begins at the beginning."""
 
     def part(self, name: str) -> Self:
@@ -118,7 +118,7 @@ class Nowhere(Checkpoints):
         return draw()
 
 
-NOWHERE = Nowhere()
+NO_CHECKPOINTS = NoCheckpoints()
 
 
 @dataclass(frozen=True)

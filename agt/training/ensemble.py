@@ -17,7 +17,7 @@ from agt.data.ids import keyed_hash
 from agt.data.records import Records
 from agt.distributed import group
 from agt.settings import ComputeConfig, accepting_removed, schema
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.setup import TrainingSetup
 
 RECORDS_PER_MEMBER = 100  # by the recipe
@@ -135,7 +135,7 @@ def train_members(
     records: Records,
     config: EnsembleConfig,
     on_done: Callable[[int], None] = lambda done: None,
-    checkpoints: Checkpoints = NOWHERE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
     indices: Sequence[int] | None = None,
 ) -> list[T]:
     """Train each member on its shard, several members at once where the machine has the cores.

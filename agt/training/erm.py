@@ -19,7 +19,7 @@ from agt.numeric import COVER, UNIT, next_up
 from agt.settings import TrainingConfig
 from agt.training.acceleration import ITERATIONS_FACTOR, accelerated_step
 from agt.training.batches import check_unit_rows
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.linear import REPORT_STEPS, LinearTrained, gradient_sum
 from agt.training.loop import OnProgress, Progress
 from agt.training.sensitivity import (
@@ -126,7 +126,7 @@ def train_erm(
     records: Records,
     tolerance: float,
     on_progress: OnProgress = lambda progress: None,
-    checkpoints: Checkpoints = NOWHERE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> LinearTrained:
     """Minimise the regularised loss by Nesterov's accelerated gradient descent from 0.
 

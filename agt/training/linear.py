@@ -22,7 +22,7 @@ from agt.distributed import group, spans
 from agt.errors import UnsoundError
 from agt.settings import TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import OnProgress, Progress
 from agt.training.sensitivity import (
     LinearLoss,
@@ -73,7 +73,7 @@ def train_linear(
     records: Records,
     average: int = 1,
     on_progress: OnProgress = lambda progress: None,
-    checkpoints: Checkpoints = NOWHERE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> LinearTrained:
     """Train a linear head by plain SGD from 0.
 

@@ -31,7 +31,7 @@ from agt.relations import RELATIONS
 from agt.relations.relation import BoundSums
 from agt.settings import QUANTA
 from agt.training.batches import check_unit_rows
-from agt.training.checkpoint import NOWHERE, Checkpoints, CheckpointState, Tensors
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints, CheckpointState, Tensors
 from agt.training.selections import selected_sums
 from agt.training.setup import TrainingSetup
 from agt.training.sgd import BufferKey, Sgd, descend, learning_rate
@@ -83,7 +83,7 @@ def train(
     on_progress: OnProgress = lambda progress: None,
     noise: Noise | None = None,
     on_epoch: Callable[[int, Box], None] | None = None,
-    checkpoints: Checkpoints = NOWHERE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> Box:
     """Train a head, with bounds on every neighbour's parameters for every k of the grid.
 

@@ -32,7 +32,7 @@ from agt.numeric import (
     step_of,
 )
 from agt.settings import FeaturesConfig, Positive, schema
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import OnProgress, Progress
 from agt.training.objective import ComputedGradient, Objective, gram, gram_rounding
 from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity, rows_moved
@@ -421,7 +421,7 @@ def removal_budget(config: RemovalConfig, strength: float) -> float | None:
     return hidden * strength / COVER - config.tolerance
 
 
-def draw_seed(config: RemovalConfig, checkpoints: Checkpoints = NOWHERE) -> int:
+def draw_seed(config: RemovalConfig, checkpoints: Checkpoints = NO_CHECKPOINTS) -> int:
     """Return the seed of a run's b: the configured one (a simulation), or a fresh secret one.
 
     A fresh seed is stored with the run's checkpoints, so that a run that continues has the same b.
@@ -432,7 +432,7 @@ def draw_seed(config: RemovalConfig, checkpoints: Checkpoints = NOWHERE) -> int:
 
 
 def draw_tilt(
-    config: RemovalConfig, shape: tuple[int, int], checkpoints: Checkpoints = NOWHERE
+    config: RemovalConfig, shape: tuple[int, int], checkpoints: Checkpoints = NO_CHECKPOINTS
 ) -> np.ndarray:
     """Draw b, the random linear term of the loss.
 
@@ -456,7 +456,7 @@ def minimise(
     features: np.ndarray,
     targets: np.ndarray,
     on_progress: OnProgress = lambda progress: None,
-    checkpoints: Checkpoints = NOWHERE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
     start: np.ndarray | None = None,
 ) -> RemovalState:
     """Minimise L_b by Newton's method with a line search.

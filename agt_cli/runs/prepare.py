@@ -48,7 +48,7 @@ from agt.settings import (
     validate,
 )
 from agt.store import as_json, file_sha256, home, locate, parse_json
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import OnProgress
 from agt.training.noise import noise_config
@@ -346,7 +346,7 @@ def prepared_by_all(settings: RunSettings, config: Mapping[str, Any], console: C
 
 
 def fit(
-    prepared: Prepared, settings: Settings, console: Console, checkpoints: Checkpoints = NOWHERE
+    prepared: Prepared, settings: Settings, console: Console, checkpoints: Checkpoints = NO_CHECKPOINTS
 ) -> Model:
     """Train, with progress; go on from checkpoints, if there are any; with the team, if there is
     one.

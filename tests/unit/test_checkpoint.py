@@ -22,7 +22,7 @@ from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.store import Lock
 from agt.training import checkpoint
-from agt.training.checkpoint import NOWHERE, CheckpointFolder, Checkpoints, open_checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, CheckpointFolder, Checkpoints, open_checkpoints
 from agt.training.ensemble import EnsembleConfig, train_members
 from agt.training.erm import train_erm
 from agt.training.linear import train_linear
@@ -143,7 +143,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 @pytest.mark.parametrize("name", KINDS)
 def test_killed_after_any_step_it_ends_with_the_same_bits(tmp_path: Path, name: str) -> None:
     kind = KINDS[name]
-    whole = kind(NOWHERE, silent)
+    whole = kind(NO_CHECKPOINTS, silent)
     for step in range(1, 7):
         assert same(resumed(kind, tmp_path / str(step), step), whole), step
     assert same(resumed(kind, tmp_path / "often", 1, 2, 2, 5), whole)
@@ -151,7 +151,7 @@ def test_killed_after_any_step_it_ends_with_the_same_bits(tmp_path: Path, name: 
 
 def test_it_goes_on_and_does_not_begin_anew(tmp_path: Path) -> None:
     kind, steps, done = KINDS["momentum"], list[int](), list[int]()
-    kind(NOWHERE, lambda at: done.append(at.done))
+    kind(NO_CHECKPOINTS, lambda at: done.append(at.done))
     whole = done[-1]
     with pytest.raises(Killed):
         kind(Dying(opened(tmp_path / "c"), 4), silent)
@@ -209,7 +209,7 @@ def test_a_checkpoint_that_forgets_something_is_caught(
 
     monkeypatch.setattr(CheckpointFolder, "offer", offered)
     with suppress(UnsoundError):  # some do not even hold together
-        assert not same(resumed(KINDS[kind], tmp_path, 4), KINDS[kind](NOWHERE, silent))
+        assert not same(resumed(KINDS[kind], tmp_path, 4), KINDS[kind](NO_CHECKPOINTS, silent))
 
 
 def test_everything_that_a_run_holds_is_contiguous() -> None:
