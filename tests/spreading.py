@@ -62,11 +62,11 @@ class Kept(NoCheckpoints):
     state: CheckpointState | None = None
     offered: dict[int, CheckpointState] = field(default_factory=dict)
 
-    def last(self) -> CheckpointState | None:  # type: ignore[override]
+    def last_state(self) -> CheckpointState | None:  # type: ignore[override]
         return self.state
 
-    def offer(
-        self, step: int, tensors: Callable[[], dict[str, torch.Tensor]], last: bool = False
+    def save_if_due(
+        self, step: int, tensors: Callable[[], dict[str, torch.Tensor]], is_last_step: bool = False
     ) -> None:
         self.offered[step] = CheckpointState(
             step, {name: tensor.clone() for name, tensor in tensors().items()}

@@ -74,19 +74,21 @@ class Checkpoints(Protocol):
     def part(self, name: str) -> "Checkpoints":
         """Return the checkpoints of one of several trainings, which may be in another process."""
 
-    def last(self) -> CheckpointState | None:
+    def last_state(self) -> CheckpointState | None:
         """Return the last state of an earlier attempt; None: begin at the beginning.
 
         A training calls this once, before anything else.
         """
 
-    def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
+    def save_if_due(
+        self, step: int, tensors: Callable[[], Tensors], is_last_step: bool = False
+    ) -> None:
         """Save the state after a step, if it is time to.
 
         Args:
             step: how many steps were taken.
             tensors: returns the state's tensors; it is called only if they are needed.
-            last: whether this was the last step.
+            is_last_step: whether this was the last step.
         """
 
     def draw_once(self, name: str, draw: Callable[[], int]) -> int:
@@ -107,10 +109,12 @@ class NoCheckpoints(Checkpoints):
         """Return itself."""
         return self
 
-    def last(self) -> None:
+    def last_state(self) -> None:
         """Return None: there is no earlier attempt."""
 
-    def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
+    def save_if_due(
+        self, step: int, tensors: Callable[[], Tensors], is_last_step: bool = False
+    ) -> None:
         """Save nothing."""
 
     def draw_once(self, name: str, draw: Callable[[], int]) -> int:
@@ -140,17 +144,19 @@ class SharedCheckpoints(Checkpoints):
         """Return the shared checkpoints of one of several trainings."""
         return SharedCheckpoints(self.group, self.first.part(name))
 
-    def last(self) -> CheckpointState | None:
+    def last_state(self) -> CheckpointState | None:
         """Return the state that the first process reads, in tensors of each process's own."""
-        state = self.group.sent(self.first.last() if self._is_first else None)
+        state = self.group.sent(self.first.last_state() if self._is_first else None)
         if state is None:
             return None
         return CheckpointState(state.step, independent_copies(state.tensors))
 
-    def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
+    def save_if_due(
+        self, step: int, tensors: Callable[[], Tensors], is_last_step: bool = False
+    ) -> None:
         """Save the state, if this is the first process and it is time to."""
         if self._is_first:
-            self.first.offer(step, tensors, last)
+            self.first.save_if_due(step, tensors, is_last_step)
 
     def draw_once(self, name: str, draw: Callable[[], int]) -> int:
         """Return the number that the first process drew."""
@@ -192,7 +198,7 @@ class CheckpointFolder(Checkpoints):
         """Return the checkpoints in a subfolder."""
         return replace(self, folder=self.folder / name)
 
-    def last(self) -> CheckpointState | None:
+    def last_state(self) -> CheckpointState | None:
         """Return the last state in the folder; None: there is none.
 
         Raises:
@@ -202,14 +208,16 @@ class CheckpointFolder(Checkpoints):
         paths = _state_paths(self.folder)
         return _read_state(paths[-1], self.run) if paths else None
 
-    def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
+    def save_if_due(
+        self, step: int, tensors: Callable[[], Tensors], is_last_step: bool = False
+    ) -> None:
         """Save the state, if it is time to; a full disk is a warning, and training continues."""
         if os.getpid() != self.owner != os.getppid():
             # This is a worker whose run was killed. Another run may have taken over the folder,
             # and no process waits for this one.
             os._exit(1)
         begin = time.monotonic()
-        if not self._is_due(begin - self._since, tensors, last):
+        if not self._is_due(begin - self._since, tensors, is_last_step):
             return
         try:
             self._write(step, tensors())
@@ -247,17 +255,17 @@ class CheckpointFolder(Checkpoints):
                 "new run, which is a release of its own"
             ) from None
 
-    def _is_due(self, elapsed: float, tensors: Callable[[], Tensors], last: bool) -> bool:
+    def _is_due(self, elapsed: float, tensors: Callable[[], Tensors], is_last_step: bool) -> bool:
         """Return whether it is time for a checkpoint.
 
         Args:
             elapsed: seconds since the last checkpoint, or the beginning.
-            tensors: as in ``offer``; before the first checkpoint, for their size.
-            last: whether there are no more steps.
+            tensors: as in ``save_if_due``; before the first checkpoint, for their size.
+            is_last_step: whether there are no more steps.
         """
         if self.every is not None:
-            return self.every > 0 and (last or elapsed >= self.every)
-        if elapsed < MIN_PAUSE_SECONDS and not last:
+            return self.every > 0 and (is_last_step or elapsed >= self.every)
+        if elapsed < MIN_PAUSE_SECONDS and not is_last_step:
             return False
         if self._checkpoint_seconds is None:
             size = sum(tensor.nbytes for tensor in tensors().values())

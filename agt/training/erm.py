@@ -162,7 +162,7 @@ def train_erm(
     y = x
     expected_steps = iterations_to_tolerance(setting, tolerance)
     steps_done = 0
-    state = checkpoints.last()
+    state = checkpoints.last_state()
     if state:
         x = state.tensors["x"]
         y = state.tensors["y"]
@@ -173,10 +173,10 @@ def train_erm(
         is_solved = norm_per_problem(loss, gradient) <= goal
         # The bound on rounding holds within the radius only.
         if is_solved and norm_per_problem(loss, y) <= sensitivity.radius:
-            checkpoints.offer(step, partial(dict, x=x, y=y), last=True)
+            checkpoints.save_if_due(step, partial(dict, x=x, y=y), is_last_step=True)
             return LinearTrained(y, loss, plan, sensitivity, setup.training)
         x, y = accelerated_step(x, y, gradient, smoothness, strength)
-        checkpoints.offer(step + 1, partial(dict, x=x, y=y))
+        checkpoints.save_if_due(step + 1, partial(dict, x=x, y=y))
         if step % REPORT_STEPS == 0:
             shown_step = min(step + 1, expected_steps)
             on_progress(Progress(shown_step, expected_steps, shown_step, expected_steps))

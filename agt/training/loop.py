@@ -117,7 +117,7 @@ def train(
     """
     run = TrainingRun(head, setup, records, on_progress, noise)
     with torch.no_grad():
-        state = checkpoints.last()
+        state = checkpoints.last_state()
         batches = run.plan.batches(records.units)
         if state:
             run.restore(state, islice(batches, state.step))
@@ -126,7 +126,7 @@ def train(
         for rows in batches:
             run.step(rows)
             is_finished = run.steps_taken == run.plan.steps
-            checkpoints.offer(run.steps_taken, run.tensors, last=is_finished)
+            checkpoints.save_if_due(run.steps_taken, run.tensors, is_last_step=is_finished)
             epoch, step_of_epoch = divmod(run.steps_taken, run.plan.count)
             if on_epoch and step_of_epoch == 0:
                 on_epoch(epoch, run.result())

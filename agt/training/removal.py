@@ -486,7 +486,7 @@ def minimise(
     values_at = partial(objective.values, features=features, targets=targets, tilt=tilt)
     weight = np.zeros_like(tilt) if start is None else start.astype(np.float64)
     steps_done = 0
-    state = checkpoints.last()
+    state = checkpoints.last_state()
     if state:
         weight = state.tensors["weight"].numpy()
         steps_done = state.step
@@ -501,7 +501,7 @@ def minimise(
         direction = group().sent(solve_newton_step(factors, gradient.value))
         weight = _line_search(values_at, weight, gradient.value, direction)
         steps_done = step + 1
-        checkpoints.offer(steps_done, partial(dict, weight=torch.from_numpy(weight)))
+        checkpoints.save_if_due(steps_done, partial(dict, weight=torch.from_numpy(weight)))
         on_progress(Progress(steps_done, NEWTON_STEPS, steps_done, NEWTON_STEPS))
     weight, gradient = _polish(gradient_at, factors, weight, gradient)
     # Lemma 1 of docs/proofs/removal.md

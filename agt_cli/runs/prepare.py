@@ -346,7 +346,10 @@ def prepared_by_all(settings: RunSettings, config: Mapping[str, Any], console: C
 
 
 def fit(
-    prepared: Prepared, settings: Settings, console: Console, checkpoints: Checkpoints = NO_CHECKPOINTS
+    prepared: Prepared,
+    settings: Settings,
+    console: Console,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> Model:
     """Train, with progress; go on from checkpoints, if there are any; with the team, if there is
     one.
