@@ -17,7 +17,7 @@ from agt.models.kind import CertificateKind
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.ensemble import EnsembleConfig, assign_shards
 from agt.training.learners import Learner
 from agt.training.noise import NoiseConfig
 from agt.training.setup import TrainingSetup
@@ -158,7 +158,7 @@ class Problem:
             return self.records
         if ensemble.members == 1:
             return self.trained_on
-        shard_of_record = shards(self.dataset.train.units, ensemble)
+        shard_of_record = assign_shards(self.dataset.train.units, ensemble)
         records_by_member = np.bincount(shard_of_record, minlength=ensemble.members)
         return tuple(records_by_member.tolist())
 

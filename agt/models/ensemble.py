@@ -32,7 +32,7 @@ from agt.relations import RELATIONS
 from agt.store import as_json
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
-from agt.training.ensemble import member_folder, shards, train_members
+from agt.training.ensemble import assign_shards, member_folder, train_members
 from agt.training.loop import OnProgress, Progress
 from agt.training.setup import TrainingSetup
 
@@ -388,7 +388,7 @@ def load_members(problem: Problem, reader: FileReader, indices: Sequence[int]) -
     """
     dataset = problem.dataset
     ensemble = problem.settings.ensemble
-    shard_of_rows = shards(dataset.train.units, ensemble)
+    shard_of_rows = assign_shards(dataset.train.units, ensemble)
     member_size = None
     if dataset.declared_size is not None:
         member_size = dataset.declared_size / ensemble.members

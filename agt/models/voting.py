@@ -30,7 +30,7 @@ from agt.problem import Settings
 from agt.relations import RELATIONS
 from agt.settings import BatchConfig, TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
-from agt.training.ensemble import EnsembleConfig, shards, usual_members
+from agt.training.ensemble import EnsembleConfig, assign_shards, usual_members
 from agt.training.loop import OnProgress, row_reporter
 
 CONSTANTS = "votes.json"
@@ -144,7 +144,7 @@ class Votes(ClosedFormModel):
         # This is no generator, so that it raises at the call and not at the first shard.
         check_unit_rows(records.units, self.settings.relation.unit_rows)
         ensemble = self.settings.ensemble
-        shard_of_rows = shards(records.units, ensemble)
+        shard_of_rows = assign_shards(records.units, ensemble)
         rows_by_shard = np.lexsort((records.ids, shard_of_rows))
         shard_starts = np.arange(ensemble.members + 1)
         bounds = np.searchsorted(shard_of_rows[rows_by_shard], shard_starts)

@@ -89,7 +89,7 @@ class MemberTraining(Protocol[T]):
         """Train a member on its shard."""
 
 
-def shards(units: np.ndarray, config: EnsembleConfig) -> np.ndarray:
+def assign_shards(units: np.ndarray, config: EnsembleConfig) -> np.ndarray:
     """Return the shard of each record, [n] int64 in 0..members-1.
 
     Args:
@@ -116,7 +116,7 @@ def member_records(
     """
     if indices is None:
         indices = range(config.members)
-    shard_of_rows = shards(records.units, config)
+    shard_of_rows = assign_shards(records.units, config)
     unordered = [records.take(shard_of_rows == index) for index in indices]
     ordered = [shard.take(np.argsort(shard.ids, kind="stable")) for shard in unordered]
     return [replace(shard, features=aligned_copy(shard.features)) for shard in ordered]
