@@ -49,9 +49,9 @@ from agt.training.learners import (
     Member,
     Shard,
     check_retrained,
+    copy_for_fresh_process,
     member_seed,
     single_threaded,
-    unused_copy,
 )
 from agt.training.loop import OnProgress, Progress
 
@@ -113,7 +113,7 @@ class OwnVotesModel(Votes):
         untrained = cls.untrained(config, problem, features)
         learner = untrained._learner
         # Copied before training, so that nothing the learner remembers of it reaches the copy.
-        unused_learner = unused_copy(learner)
+        unused_learner = copy_for_fresh_process(learner)
         width = untrained.phi(records.features[:0]).shape[1]
         learner.check(width, problem.classes)
         model = untrained.retrained(records, on_progress, checkpoints)

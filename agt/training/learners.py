@@ -295,7 +295,7 @@ def labels_one_by_one(learner: Learner, shards: Sequence[Shard], rows: np.ndarra
     return labels
 
 
-def unused_copy(learner: Learner) -> Learner:
+def copy_for_fresh_process(learner: Learner) -> Learner:
     """Return a copy as a fresh process gets it, without what trainings leave behind in this one.
 
     Raises:
