@@ -36,7 +36,7 @@ from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import Noise, OnProgress, train
 from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noise
 from agt.training.setup import TrainingSetup
-from agt.training.strength import refuse_recipe
+from agt.training.strength import check_no_recipe_settings
 
 GIVEN_THE_DRAW = proved("given_the_draw")
 """The fact of condition d where the bounds hold for the noise that was drawn."""
@@ -386,7 +386,7 @@ class BoxKind(CertificateKind):
             ConfigError: a setting is left to the recipe, the relation is one of labels alone, or
                 there is noise in an ensemble or under a relation of removals.
         """
-        refuse_recipe(settings.training, self.name)
+        check_no_recipe_settings(settings.training, self.name)
         relation = RELATIONS[settings.relation.name]
         relation.check_head(counts_label_flips=False, unit_rows=settings.relation.unit_rows)
         if settings.noise is None:

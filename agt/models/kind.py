@@ -17,7 +17,7 @@ from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress
-from agt.training.strength import refuse_recipe
+from agt.training.strength import check_no_recipe_settings
 from agt.unlearning.sentences import Remark
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class CertificateKind:
         Raises:
             ConfigError: a setting is left to the recipe, which has no value for this kind.
         """
-        refuse_recipe(training, self.name)
+        check_no_recipe_settings(training, self.name)
         return training
 
     # Training.

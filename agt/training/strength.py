@@ -43,7 +43,7 @@ def recipe_strength(size: float, classes: int, caution: float = 1.0) -> float:
     return caution * min(for_few_records, for_many_records) / heads
 
 
-def refuse_recipe(training: TrainingConfig, certificate: str) -> None:
+def check_no_recipe_settings(training: TrainingConfig, certificate: str) -> None:
     """Refuse settings that are left to the recipe, for a certificate that has none.
 
     Raises:
