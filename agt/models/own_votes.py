@@ -115,7 +115,7 @@ class OwnVotesModel(Votes):
         # Copied before training, so that nothing the learner remembers of it reaches the copy.
         unused_learner = copy_for_fresh_process(learner)
         width = untrained.phi(records.features[:0]).shape[1]
-        learner.check(width, problem.classes)
+        learner.try_on_random_rows(width, problem.classes)
         model = untrained.retrained(records, on_progress, checkpoints)
         model._compare_with_retrained(unused_learner, records)
         return model

@@ -221,7 +221,7 @@ class Learner:
         except (Exception, SystemExit):
             return Member(FIRST_CLASS, raised=True)
 
-    def check(self, width: int, classes: int) -> None:
+    def try_on_random_rows(self, width: int, classes: int) -> None:
         """Try the learner on made-up rows, which are public: an error there is no shard's.
 
         Args:
