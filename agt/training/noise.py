@@ -94,7 +94,7 @@ def plan_noise(config: NoiseConfig, sensitivity: float, epochs: int) -> NoisePla
     return NoisePlan(sensitivity=sensitivity, sigma=sigma, epochs=epochs)
 
 
-def noise_config(node: object) -> NoiseConfig | None:
+def read_noise_config(node: object) -> NoiseConfig | None:
     """Return the settings under the key ``noise``.
 
     Args:
