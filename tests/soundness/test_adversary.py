@@ -267,14 +267,14 @@ def gamma_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def noise_that_knows_the_data(patch: pytest.MonkeyPatch) -> None:
     """A draw scaled by how many records there are: no longer the same for every neighbour."""
-    whole = TrainingRun._noisy
+    whole = TrainingRun._add_noise
 
     def noisy(self: TrainingRun, name: str, direction: Tensor, drawn: dict[str, Tensor]) -> Tensor:
         return whole(
             self, name, direction, {n: z * len(self.records) / 12 for n, z in drawn.items()}
         )
 
-    patch.setattr(TrainingRun, "_noisy", noisy)
+    patch.setattr(TrainingRun, "_add_noise", noisy)
 
 
 def batches_by_index(patch: pytest.MonkeyPatch) -> None:
