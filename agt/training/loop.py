@@ -180,7 +180,9 @@ class TrainingRun:
         on_progress: OnProgress = lambda progress: None,
         noise: Noise | None = None,
     ) -> None:
-        """Prepare a run, whose bounds at the start are the initial parameters for every k.
+        """Prepare a run: check that settings, records and memory fit, and start at the given head.
+
+        For every k both ends of the bounds are the initial parameters.
 
         Args:
             head: layers and initial parameters; it is not changed.
@@ -233,7 +235,10 @@ class TrainingRun:
         self.work_done = 0
 
     def result(self) -> Box:
-        """Return the current parameters and their bounds for every k, on the CPU."""
+        """Return the current parameters and the bounds on those of all neighbours, on the CPU.
+
+        The bounds for k hold for the parameters on every dataset within k edits of the records.
+        """
         return Box(self.ks, self.point, self.bounds).to(torch.device("cpu"), self.dtype)
 
     def tensors(self) -> Tensors:
@@ -281,7 +286,10 @@ class TrainingRun:
     # -- one step ----------------------------------------------------------------------------------
 
     def step(self, rows: np.ndarray) -> None:
-        """Take one SGD step on a batch: for the nominal parameters and for the bounds of every k.
+        """Take one SGD step on a batch, for the parameters and for the bounds on them.
+
+        The nominal parameters (``point``) take the ordinary step. The bounds (``bounds``) for each
+        k take a step that covers all batches which k edits of the dataset can make of this one.
 
         Args:
             rows: [b] int64, the indices of the batch's records in increasing order; b may be 0.
@@ -304,11 +312,11 @@ class TrainingRun:
         nominal_sums = self.nominal_sums(rows)
         public = self.records.public[rows]
         if public.any():
-            # Private records come first, so that those which an edit can remove are a prefix.
+            # Private records come first, so that those which an edit can change are a prefix.
             rows = np.concatenate([rows[~public], rows[public]])
         eligible = self.relation.count_eligible(public)  # the length of that prefix
-        # Lemma 3 of docs/proofs/training.md: bounds that contain the parameters of all neighbours
-        # before the step do so after it, because bounds and nominal parameters take the same step.
+        # Lemma 3 of docs/proofs/training.md: bounds that contain the parameters of all datasets
+        # within k edits before the step contain them after it.
         groups_after_step = []
         for group in self.groups:
             bound_sums = self.bound_sums(rows, eligible, group)
@@ -321,19 +329,22 @@ class TrainingRun:
     def nominal_sums(self, rows: np.ndarray) -> Tensors:
         """Return the sum of a batch's clipped gradients at the nominal parameters.
 
+        The nominal parameters are those of ordinary training (``point``). Gradients are rounded to
+        multiples of clip / 2^30, so that their sums are exact integers in any order.
+
         Args:
             rows: [b] int64, the indices of the batch's records.
 
         Returns:
-            Parameter name -> int64 of the parameter's shape, in units of clip / 2^30. Gradients are
-            rounded to this unit, so sums are exact in any order. If several processes share the
-            training, each returns the sum over the whole batch.
+            Parameter name -> int64 of the parameter's shape, in units of clip / 2^30. If several
+            processes share the training, each returns the sum over the whole batch.
         """
         sums: Tensors = {
             name: torch.zeros_like(parameter, dtype=torch.int64)
             for name, parameter in self.point.items()
         }
         for _, features, labels in self.stream.fragments(rows):
+            # ``_scale`` converts the loss gradient to units of clip / 2^30.
             factors = self.network.nominal_factors(features, labels, self.point, self._scale)
             for layer, output_gradient, inputs in factors:
                 rule = self.network.trained_rule(layer)
@@ -351,16 +362,16 @@ class TrainingRun:
         return sums
 
     def bound_sums(self, rows: np.ndarray, eligible: int, group: slice) -> dict[str, BoundSums]:
-        """Return the sums over a batch of lower and upper bounds on the clipped gradients.
+        """Return the sums over a batch of lower and of upper bounds on the clipped gradients.
 
-        The bounds hold for all parameters within the current bounds of k. For relations whose edits
-        remove records, the sums over the most extreme bounds (those of the records whose removal
-        changes the sum most) are returned as well.
+        For each k (number of edits of the dataset) the bounds on a gradient hold for all parameters
+        within the current bounds for k. If edits remove records, the sums of the most extreme
+        bounds are returned as well: they bound how much the removal of records changes the sums.
 
         Args:
-            rows: [b] int64, the indices of the batch's records, with the records that an edit can
-                remove first.
-            eligible: the number of records in ``rows`` that an edit can remove.
+            rows: [b] int64, the indices of the batch's records. Those that an edit can remove or
+                change come first.
+            eligible: the number of records that an edit can remove or change.
             group: the slice of the grid of k for which the sums are computed.
 
         Returns:
@@ -370,7 +381,7 @@ class TrainingRun:
         group_bounds = select_ks(self.bounds, group)
         lower = _integer_zeros(group_bounds)
         upper = _integer_zeros(group_bounds)
-        parts = self.stream.parts(group)
+        parts = self.stream.parts(group)  # slices for which the tensors of a fragment fit memory
         selectors = [self._selectors(part, len(rows), eligible) for part in parts]
         ks = group.stop - group.start
         work_before = self.work_done
@@ -409,8 +420,10 @@ class TrainingRun:
     ) -> None:
         """Add the bounds on a fragment's gradients to the sums and to the selections, in place.
 
+        A fragment is a part of a batch.
+
         Args:
-            record_bounds: the bounds for each parameter, as ``_record_bounds`` yields them.
+            record_bounds: for each parameter, the bounds to add, and the bounds to select from.
             lower: parameter name -> int64 [K, ...], the sums of lower bounds so far.
             upper: parameter name -> int64 [K, ...], the sums of upper bounds so far.
             selector: parameter name -> the selection of the most extreme bounds so far; empty: the
@@ -431,14 +444,16 @@ class TrainingRun:
     ) -> Iterator[tuple[Gradient, Iterable[Gradient]]]:
         """Return an iterator over the parameters, with bounds on the records' gradients in each.
 
+        The relation decides which bounds are needed; some relations move the records' features.
+
         Args:
-            features: [n, ...], the features of a fragment of the batch.
+            features: [n, ...], the features of a fragment (a part of a batch).
             labels: [n] int64.
-            part: the slice of the grid of k for which bounds are computed.
+            part: the slice of the grid of k (numbers of edits) for which bounds are computed.
 
         Returns:
-            Pairs of the bounds to add up, and the bounds from which the most extreme are selected;
-            the relation decides what these are.
+            An iterator over pairs: the bounds to add up, and the bounds from which the most extreme
+            ones are selected.
         """
         bounds_of = partial(self._gradient_bounds, labels=labels, part=part)
         ks = part.stop - part.start
@@ -451,7 +466,8 @@ class TrainingRun:
     ) -> Iterator[Gradient]:
         """Yield bounds on the records' unclipped gradients, for one parameter after another.
 
-        The bounds hold for all parameters within the current bounds of each k.
+        For each k (number of edits of the dataset) they hold for all parameters within the current
+        bounds for k. They are in units of clip / 2^30 (``_scale``).
 
         Args:
             features: [n, ...], or bounds on them of shape [K or 1, n, ...].
@@ -466,10 +482,13 @@ class TrainingRun:
     def _selectors(self, part: slice, batch: int, eligible: int) -> dict[str, Extremes]:
         """Return, for each parameter, an empty selection for its most extreme gradient bounds.
 
+        A selection collects, at each k, the least upper and the greatest lower bounds on the
+        gradients of a batch's records. Their sums bound what removing records does to the sum.
+
         Args:
-            part: the slice of the grid of k for which bounds are selected.
+            part: the slice of the grid of k (numbers of edits) for which bounds are selected.
             batch: b, the number of records in the batch.
-            eligible: the number of records in the batch that an edit can remove.
+            eligible: the number of records in the batch that an edit can remove or change.
 
         Returns:
             Parameter name -> selection; an empty dictionary if the relation needs no selection.
@@ -479,18 +498,21 @@ class TrainingRun:
         counts = self._selected_counts(part, batch, eligible)
         capped = self.relation.caps_at_zero
         selectors = {}
+        # For two classes the selection is made on the difference of the last layer's two rows.
         for name, parameter in self.network.collapse_point(self.point).items():
             shape = self.relation.selection_shape(parameter)
             selectors[name] = self.kernel.extremes(counts, shape, capped, self.training.product)
         return selectors
 
     def _selected_counts(self, part: slice, batch: int, eligible: int) -> Tensor:
-        """Return for each k the number of bounds that are selected of each parameter.
+        """Return how many gradient bounds of a batch are selected at each k, for each parameter.
+
+        It is at most the number of rows that k edits of the dataset can remove.
 
         Args:
             part: the slice of the grid of k.
             batch: b, the number of records in the batch.
-            eligible: the number of records in the batch that an edit can remove.
+            eligible: the number of records in the batch that an edit can remove or change.
 
         Returns:
             [k of the part] int64.
@@ -504,14 +526,14 @@ class TrainingRun:
     def _selected_sums(
         self, name: str, selectors: list[dict[str, Extremes]], counts: list[Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Return one parameter's sums over the selected, most extreme gradient bounds.
+        """Return the sums of the most extreme gradient bounds of a batch, for one parameter.
 
-        If several processes share the training, the sums over the whole batch are the results of
-        all processes added up.
+        If several processes share the training, the results of all processes add up to the sums
+        over the whole batch.
 
         Args:
             name: the parameter's name.
-            selectors: for each part of the group of k, the selections by parameter name.
+            selectors: for each part of the group of k, parameter name -> the selection.
             counts: for each part of the group, [K] int64, the number of selected bounds at each k.
 
         Returns:
@@ -541,11 +563,11 @@ class TrainingRun:
     def _step_box(
         self, group: slice, sums: dict[str, BoundSums], sgd_step: SgdStep
     ) -> dict[str, Interval]:
-        """Return the bounds on all parameters after an SGD step, for a group of k.
+        """Return the bounds on all parameters after an SGD step, for some values of k.
 
         Args:
-            group: the slice of the grid of k.
-            sums: parameter name -> the sums of gradient bounds over the batch, for this group.
+            group: the slice of the grid of k (numbers of edits of the dataset).
+            sums: parameter name -> the sums of gradient bounds over the batch, for this slice.
             sgd_step: batch size, learning rate and noise of the step.
 
         Returns:
@@ -572,7 +594,7 @@ class TrainingRun:
         return bounds_after_step
 
     def _step_point(self, sums: Tensors, sgd_step: SgdStep) -> Tensors:
-        """Return the nominal parameters after an SGD step.
+        """Return the nominal parameters (those of ordinary training) after an SGD step.
 
         Args:
             sums: parameter name -> int64, the sum of the batch's clipped gradients in units of
@@ -634,7 +656,10 @@ class TrainingRun:
         return QUANTA / self.training.clip
 
     def _report(self) -> None:
-        """Call ``on_progress`` with the steps and the work that are finished so far."""
+        """Call ``on_progress`` with the steps and the work that are finished so far.
+
+        The unit of work is one record at one k in one epoch.
+        """
         work_of_epoch = len(self.records) * len(self.ks)
         work = self.plan.epochs * work_of_epoch
         self.on_progress(Progress(self.steps_taken, self.plan.steps, self.work_done, work))
