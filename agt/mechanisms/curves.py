@@ -106,8 +106,10 @@ def _sample(delta_at: Callable[[float], float]) -> Curve:
             not increase with eps, apart from rounding.
     """
     limit = delta_at(1e300)  # the limit for large eps, which may be above 0
+    # The curve ends where delta is within 1e-12, or within a thousandth, of its limit.
     end_delta = limit + max(_END_DELTA, limit / 1e3)
-    # Doubling finds an eps beyond the end of the curve, and bisection then finds the end.
+    # Doubling finds an eps beyond the end of the curve, and bisection then finds the end. The
+    # doubling stops at 1e12, far above any usual eps.
     beyond_end = 1.0
     while delta_at(beyond_end) > end_delta and beyond_end < 1e12:
         beyond_end *= 2

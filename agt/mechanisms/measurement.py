@@ -185,7 +185,8 @@ class Measurement:
             lists[column] = tuple(word for word, count in noised.items() if count > threshold)
         rows = np.array([float(values.rows)])
         (noisy_rows,) = add_noise(rows).tolist()
-        # Raised by two standard deviations, because a size that is too small is worse.
+        # Two standard deviations are added, because a declared size that is too small makes
+        # training refuse large batches. The noise leaves no more than three digits of meaning.
         size = int(float(f"{noisy_rows + 2 * sigma:.3g}"))
         return TableConstants(ranges, lists, max(1, size))
 

@@ -69,8 +69,9 @@ class BatchPlan:
         """Return the plan of batches, with defaults for settings that are None.
 
         Args:
-            config: the batch settings. The default normaliser B is the dataset's size divided by
-                the number of batches; the default cap ``n_max`` is 1.1 B + 6 sqrt(B), rounded up.
+            config: the batch settings. The default normaliser B, the divisor of a batch's gradient
+                sum, is the dataset's size divided by the number of batches. The default ``n_max``,
+                the cap on a batch's records, is 1.1 B + 6 sqrt(B), rounded up.
             epochs: the number of passes over the data.
             declared_size: the public size of the dataset; None: none was declared.
             records: the actual number of records, used as the size if none was declared. The

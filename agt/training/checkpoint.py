@@ -148,8 +148,8 @@ class SharedCheckpoints(Checkpoints):
 
     Attributes:
         group: the processes.
-        first: the first process's checkpoints. Other processes have a value here, too, but never
-            use it.
+        first: the first process's checkpoints. Other processes have a value here, too, but do not
+            read or write with it.
     """
 
     group: Group
@@ -354,7 +354,8 @@ class CheckpointFolder(Checkpoints):
         Raises:
             OSError: the file cannot be written.
         """
-        # Old files go first, so that the new one finds space. One place is left for the new file.
+        # Old files are removed first, so that the new one finds space on the disk. The latest
+        # STORED_STATES - 1 files stay.
         older_states = _state_paths(self.folder)[: 1 - STORED_STATES]
         for path in older_states:
             path.unlink(missing_ok=True)

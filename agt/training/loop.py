@@ -89,7 +89,8 @@ def train(
 ) -> Box:
     """Train a head by SGD, and bound its parameters on all datasets within k edits, for every k.
 
-    One edit removes, adds or replaces a record, depending on the relation in ``setup``.
+    One edit removes, adds, replaces or changes the records of one unit (whose data they are); which
+    of these it does depends on the relation in ``setup``.
 
     Formal guarantees
         * The box (elementwise bounds) for k contains the parameters that the same call computes on
@@ -349,7 +350,8 @@ class TrainingRun:
             for layer, output_gradient, inputs in factors:
                 rule = self.network.trained_rule(layer)
                 gradients = rule.nominal_gradients(output_gradient.double(), inputs.double())
-                # A record's gradient is the outer product of two factors.
+                # A record's gradient is the outer product of two factors. If the second one is
+                # None, the first one is the gradient.
                 for parameter, output_factor, input_factor in gradients:
                     fragment_sum = self.kernel.nominal_sum(output_factor, input_factor)[None]
                     # For two classes the last layer is computed as one row, the difference of its
@@ -365,8 +367,8 @@ class TrainingRun:
         """Return the sums over a batch of lower and of upper bounds on the clipped gradients.
 
         For each k (number of edits of the dataset) the bounds on a gradient hold for all parameters
-        within the current bounds for k. If edits remove records, the sums of the most extreme
-        bounds are returned as well: they bound how much the removal of records changes the sums.
+        within the current bounds for k. If edits remove or change records, the sums of the most
+        extreme bounds are returned as well: they bound how much such edits change the sums.
 
         Args:
             rows: [b] int64, the indices of the batch's records. Those that an edit can remove or
@@ -483,7 +485,7 @@ class TrainingRun:
         """Return, for each parameter, an empty selection for its most extreme gradient bounds.
 
         A selection collects, at each k, the least upper and the greatest lower bounds on the
-        gradients of a batch's records. Their sums bound what removing records does to the sum.
+        gradients of a batch's records. Their sums bound what edits of records do to the total sum.
 
         Args:
             part: the slice of the grid of k (numbers of edits) for which bounds are selected.
@@ -507,7 +509,7 @@ class TrainingRun:
     def _selected_counts(self, part: slice, batch: int, eligible: int) -> Tensor:
         """Return how many gradient bounds of a batch are selected at each k, for each parameter.
 
-        It is at most the number of rows that k edits of the dataset can remove.
+        It is at most the number of rows that k edits of the dataset can remove or change.
 
         Args:
             part: the slice of the grid of k.

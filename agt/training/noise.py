@@ -43,7 +43,10 @@ class NoiseConfig:
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError if weights are to be released only inside the box: it is not private."""
+        """Raise ValueError if ``release`` is ``inside_box``, which is not private.
+
+        It would release the weights only if they lie within the certified bounds (the box).
+        """
         if self.release == "inside_box":
             raise ValueError(
                 "release=inside_box is not private, because whether the weights lie in the box "

@@ -112,6 +112,7 @@ def resolve_sgd(
         return training
     records = _public_records(training, size)
     strength = recipe_strength(records, classes, training.caution)
+    # A configured normaliser times the count is the number of records, so the count stays then.
     count = training.batch.count
     if "batch.count" in training.by_recipe and training.batch.normalizer is None:
         count = _recipe_batches(records, unit_rows)
