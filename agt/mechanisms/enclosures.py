@@ -44,8 +44,8 @@ def exp_lower(x: Decimal) -> Decimal:
     Args:
         x: any finite number.
     """
-    # In every context ``decimal`` rounds exp to the nearest number, so the next one below is a
-    # lower bound.
+    # ``decimal`` rounds exp to the nearest number whatever the context's rounding is, so the next
+    # number below is a lower bound.
     return ROUND_DOWN.next_minus(ROUND_DOWN.exp(x))
 
 
@@ -95,6 +95,7 @@ def _bound_series(v: Decimal, square_low: Decimal, square_high: Decimal) -> tupl
     while True:
         odd += 2
         divisor = Decimal(odd)
+        # Each term is the one before times v^2 / odd.
         term_low = ROUND_DOWN.divide(ROUND_DOWN.multiply(term_low, square_low), divisor)
         term_high = ROUND_UP.divide(ROUND_UP.multiply(term_high, square_high), divisor)
         sum_low = ROUND_DOWN.add(sum_low, term_low)

@@ -93,7 +93,7 @@ class SmoothLaplace(_ApproximateMechanism):
 
     def __post_init__(self) -> None:
         """Raise ConfigError if eps is so large that the guarantee is not proved."""
-        super().__post_init__()
+        super().__post_init__()  # checks the number of classes
         # Lemma 2 of docs/proofs/published.md proves the guarantee for beta <= 1.25, where beta =
         # eps / (2 ln(2 / delta)).
         largest_eps = 2.5 * math.log(2 / self.delta)

@@ -54,7 +54,10 @@ class EnsembleConfig:
     _earlier = accepting_removed(slices=1)
 
     def __post_init__(self) -> None:
-        """Raise ValueError unless margin_clip is given exactly for margins of several members."""
+        """Raise ValueError if ``margin_clip`` or the number of members does not fit the vote.
+
+        vote=margins needs a ``margin_clip`` and several members; vote=labels takes no clip.
+        """
         if (self.vote == "margins") != (self.margin_clip is not None):
             raise ValueError(
                 "vote=margins needs margin_clip, a public constant at which each member's margin "

@@ -580,6 +580,7 @@ class TrainingRun:
         """
         normalizer = self.plan.normalizer
         clip = self.training.clip
+        # For each k, the most rows of one batch that k edits can remove, or can add.
         rows_at_stake = self.rows_at_stake[group]
         bounds_after_step = {}
         for name, bounds in select_ks(self.bounds, group).items():

@@ -35,9 +35,10 @@ class TrainingSetup:
     declared_size: float | None = None
 
     def __post_init__(self) -> None:
-        """Raise UnsoundError if a setting was left to the recipe, the default settings.
+        """Raise UnsoundError if a training setting still has the value ``recipe``.
 
-        The caller replaces these by numbers first (training/strength.py).
+        The value stands for a default that is computed from public constants. The caller replaces
+        it by a number first (training/strength.py).
         """
         if self.training.by_recipe:
             raise UnsoundError(

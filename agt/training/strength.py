@@ -49,10 +49,12 @@ def recipe_strength(size: float, classes: int, caution: float = 1.0) -> float:
 
 
 def check_no_recipe_settings(training: TrainingConfig, certificate: str) -> None:
-    """Raise ConfigError if a setting is ``recipe``, for a certificate that has no such defaults.
+    """Raise ConfigError if a setting has the value ``recipe``, for a certificate without a recipe.
+
+    The recipe is the defaults of linear heads, which are computed from public constants.
 
     Args:
-        training: the training settings; ``by_recipe`` has the names of those left to the recipe.
+        training: the training settings; ``by_recipe`` has the names of those with this value.
         certificate: the name of the certificate, for the message.
     """
     if training.by_recipe:
@@ -152,7 +154,9 @@ def _recipe_batches(records: float, unit_rows: int) -> int:
 
 
 def with_numbers(training: TrainingConfig, numbers: Mapping[str, Any]) -> TrainingConfig:
-    """Return settings in which numbers replace all settings that were left to the recipe.
+    """Return training settings in which given numbers replace those left to the recipe.
+
+    The recipe is the defaults that are computed from public constants.
 
     Args:
         training: the settings; ``by_recipe`` has the names of those left to the recipe.
@@ -194,7 +198,7 @@ def _sgd_numbers(
     The epochs are the least with which the rates can reach the sum.
 
     Args:
-        training: the settings; ``by_recipe`` has the names of those left to the recipe.
+        training: the settings; ``by_recipe`` has the names of those that defaults replace.
         smoothness: a bound on the second derivative of the loss in the logit.
         rate_sum: the sum of the learning rates of all steps. It is not used if the epochs are
             configured; the default rate is then the largest safe one.
@@ -202,8 +206,8 @@ def _sgd_numbers(
         count: the number of batches of an epoch.
 
     Returns:
-        "weight_decay", "lr", "epochs" and "batch.count" -> number; the caller takes those that are
-        left to the recipe.
+        "weight_decay", "lr", "epochs" and "batch.count" -> number. The caller takes those that
+        ``by_recipe`` lists.
     """
     normalizer = training.batch.normalizer or records / count
     n_max = training.batch.n_max or default_n_max(normalizer)
