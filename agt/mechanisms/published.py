@@ -63,7 +63,8 @@ class SmoothCauchy(PureMechanism):
         sensitivity, and 6 S / eps is the scale of the Cauchy noise.
 
         Args:
-            distance: float64 of any shape, at least 0: L, the stable distance of each query.
+            distance: float64 of any shape, at least 0: L, the stable distance of each query (the
+                number of edits of the dataset up to which its label provably stays the same).
         """
         # Lemma 1 of docs/proofs/published.md: with this probability labels are eps-DP.
         smooth_sensitivity = np.exp(-self.eps / 6 * distance)
@@ -116,7 +117,8 @@ class SmoothLaplace(_ApproximateMechanism):
         sensitivity, and 2 S / eps is the scale of the Laplace noise.
 
         Args:
-            distance: float64 of any shape, at least 0: L, the stable distance of each query.
+            distance: float64 of any shape, at least 0: L, the stable distance of each query (the
+                number of edits of the dataset up to which its label provably stays the same).
         """
         # At large distances 1 / S overflows to infinity and the probability is 0, as intended. The
         # table from which labels are drawn has a positive least probability.
@@ -149,10 +151,11 @@ class ProposeTestRelease(_ApproximateMechanism):
         probability 1/2.
 
         Args:
-            distance: float64 of any shape, at least 0: L, the stable distance of each query.
+            distance: float64 of any shape, at least 0: L, the stable distance of each query (the
+                number of edits of the dataset up to which its label provably stays the same).
         """
-        # Lemma 3 of docs/proofs/published.md. The test fails if Laplace noise of scale 1 is at most
-        # eps times (threshold - L).
+        # Lemma 3 of docs/proofs/published.md. The test fails if L + noise / eps is at most
+        # ln(1 / (2 delta)) / eps, for Laplace noise of scale 1.
         failure_bound = -math.log(2 * self.delta) - self.eps * distance
         with np.errstate(over="ignore", under="ignore"):
             # The distribution function of Laplace noise, for arguments below and above 0.
@@ -208,6 +211,8 @@ class ExponentialMechanism(PureMechanism):
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         """Return the probability that another label is released: (C - 1) / (C - 1 + exp(eps / 2)).
 
+        C is the number of classes.
+
         Args:
             distance: float64 of any shape. Only the shape is used: the probability is the same at
                 every stable distance.
@@ -235,8 +240,11 @@ class InverseSensitivity(PureMechanism):
     def _flip(self, distance: np.ndarray) -> np.ndarray:
         """Return the probability of another label, (C - 1) / (C - 1 + exp(eps (L + 1) / 2)).
 
+        C is the number of classes.
+
         Args:
-            distance: float64 of any shape, at least 0: L, the stable distance of each query.
+            distance: float64 of any shape, at least 0: L, the stable distance of each query (the
+                number of edits of the dataset up to which its label provably stays the same).
         """
         # Lemma 5 of docs/proofs/published.md: one edit changes a score by at most 1.
         advantage = self.eps / 2 * (distance + 1)

@@ -400,7 +400,8 @@ def open_checkpoints(
         write_atomic(path, content)
     run = sha256(path.read_bytes()).hexdigest()
     file_seconds = max(time.perf_counter() - begin, _MIN_FILE_SECONDS)
-    remove_parts(folder)
+    remove_parts(folder)  # files that a killed process left half written
+    # Damaged states are removed here, so that ``last_state`` then returns an earlier one.
     for state_path in sorted(folder.rglob("step=*.safetensors")):
         try:
             _read_state(state_path, run)

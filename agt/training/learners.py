@@ -254,7 +254,7 @@ class Learner:
             return Member(FIRST_CLASS, raised=True)
 
     def try_on_random_rows(self, width: int, classes: int) -> None:
-        """Train the learner on random rows, and raise ConfigError if it fails or mislabels them.
+        """Train the learner on random rows, and raise ConfigError if it fails on them.
 
         The rows do not depend on private data, so an error message here reveals nothing. Errors on
         the private shards are not shown: there the member answers class 0 instead.

@@ -68,7 +68,7 @@ def row_reporter(on_progress: OnProgress, rows: int, ks: int = 1) -> Callable[[i
     Args:
         on_progress: the callback that receives the ``Progress``.
         rows: the number of rows of the whole piece of work; each row counts as one step.
-        ks: the number of values of k for which each row is processed.
+        ks: the number of values of k (numbers of edits) for which each row is processed.
     """
 
     def report(done: int) -> None:
