@@ -479,7 +479,8 @@ def _check_same_run(path: Path, about: Mapping[str, Any]) -> None:
         recorded = store.unseal(path.read_bytes())
     except ValueError as error:
         raise ConfigError(f"{path} is damaged ({error}). Start a new run") from None
-    # "sha256" is the file's checksum of itself, which ``unseal`` has checked and removed.
+    # "sha256" is the checksum that a file contains of itself. ``unseal`` has checked it, and
+    # removed it from ``recorded``.
     for key in sorted({*recorded, *about} - {"sha256"}):
         if recorded.get(key) != about.get(key):
             raise ConfigError(

@@ -10,7 +10,7 @@ _EXCHANGED_NUMBERS = 1 << 24  # the most numbers that a process sends at once, t
 
 
 def selected_sums(group: Group, extremes: Extremes, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sums over the most extreme gradient bounds in a batch that processes share.
+    """Return this process's part of the sums over a shared batch's most extreme gradient bounds.
 
     Each process has collected the most extreme bounds of its own records. The scalar parameters are
     divided among the processes: a process receives the bounds on its parameters from all others,
