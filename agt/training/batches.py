@@ -1,4 +1,4 @@
-"""The plan of batches: its public constants, and the batch of each record (method.md 3b and 3c)."""
+"""The plan of batches: public constants, and the batch of each record (reference.md 3b and 3c)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

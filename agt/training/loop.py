@@ -1,8 +1,8 @@
 """Abstract gradient training: SGD with interval bounds on the parameters of neighbouring datasets.
 
 A neighbour for k is a dataset that differs from the training data by at most k edits. ``train`` is
-Algorithm 1 of 000 and 001 (method.md section 1). The nominal pass (the ordinary training) and the
-data traffic are done once for all k. Records stream through in fragments, so that no tensor of
+Algorithm 1 of 000 and 001 (reference.md section 1). The nominal pass (the ordinary training) and
+the data traffic are done once for all k. Records stream through in fragments, so that no tensor of
 (batch x parameters) is ever made.
 """
 

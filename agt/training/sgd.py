@@ -1,7 +1,7 @@
 """SGD with momentum, Nesterov steps, decoupled weight decay and a learning-rate schedule.
 
 The same code updates the nominal parameters (those of ordinary training) and the ends of the bounds
-on them (method.md sections 1 and 2).
+on them (reference.md sections 1 and 2).
 """
 
 from dataclasses import dataclass, field
