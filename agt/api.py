@@ -68,7 +68,7 @@ from agt.settings import (
     validate,
 )
 from agt.store import Folder, NewFolder, as_json, read_digest
-from agt.training.checkpoint import NOWHERE, checkpoint_folder
+from agt.training.checkpoint import NO_CHECKPOINTS, checkpoint_folder
 from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress, Progress
@@ -503,7 +503,7 @@ class Fitted:
         remaining = without(problem.dataset, is_removed, problem.dataset.preprocessing)
         problem.dataset.check_unchanged()
         earlier = (*self.earlier, problem.dataset.digest)
-        model = fit_model(replace(problem, dataset=remaining), _ignore_progress, NOWHERE)
+        model = fit_model(replace(problem, dataset=remaining), _ignore_progress, NO_CHECKPOINTS)
         fitted = replace(self, model=model, recorded=None, earlier=earlier)
         removed_count = int(is_removed.sum())
         remaining_count = len(train) - removed_count
@@ -914,7 +914,7 @@ def _train(problem: Problem, on_progress: OnProgress, folder: str | Path | None)
     """
     # If several processes train together, the first one saves the state for all.
     if folder is None or group().rank:
-        return fit_model(problem, on_progress, NOWHERE)
+        return fit_model(problem, on_progress, NO_CHECKPOINTS)
     # The checkpoints of another training, or of another version or machine, must not be used.
     description = {
         **describe(problem),

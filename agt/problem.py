@@ -17,7 +17,7 @@ from agt.models.kind import CertificateKind
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.ensemble import EnsembleConfig, assign_shards
 from agt.training.learners import Learner
 from agt.training.noise import NoiseConfig
 from agt.training.setup import TrainingSetup
@@ -170,7 +170,7 @@ class Problem:
         if ensemble.members == 1:
             return self.record_count
         # A public hash of the record's unit decides which member's records it belongs to.
-        shard_of_record = shards(self.dataset.train.units, ensemble)
+        shard_of_record = assign_shards(self.dataset.train.units, ensemble)
         records_by_member = np.bincount(shard_of_record, minlength=ensemble.members)
         return tuple(records_by_member.tolist())
 

@@ -36,7 +36,7 @@ from agt.models.votes import FlipModel, VotesModel
 from agt.relations import RELATIONS
 from agt.settings import MOST_ROWS, schema
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import shards
+from agt.training.ensemble import assign_shards
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.neighbours import (
     Edited,
@@ -841,8 +841,8 @@ class Auditor:
         if not self.problem.settings.ensembled:
             return {0: ks_apart(edit, self.relation)}
         ensemble = self.problem.settings.ensemble
-        gone = shards(edit.base.units[edit.gone], ensemble)
-        comers = [(int(shards(each.units[:1], ensemble)[0]), each) for each in edit.come]
+        gone = assign_shards(edit.base.units[edit.gone], ensemble)
+        comers = [(int(assign_shards(each.units[:1], ensemble)[0]), each) for each in edit.come]
         changed = {}
         for member in sorted({*gone.tolist(), *(home for home, _ in comers)}):
             come = tuple(each for home, each in comers if home == member)
@@ -1014,7 +1014,9 @@ class Auditor:
             )
             moved += sum(map(len, apart)) + common.size * (mine.steps != theirs.steps)
             sides = ((train.units, mine_at), (records.units, theirs_at))
-            here, there = (shards(units, problem.settings.ensemble)[rows] for units, rows in sides)
+            here, there = (
+                assign_shards(units, problem.settings.ensemble)[rows] for units, rows in sides
+            )
             moved += int((here != there).sum())
         differ = (
             f"{constants} of 4 plans have other constants, and {moved} records change their "

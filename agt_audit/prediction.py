@@ -65,7 +65,7 @@ from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.release import ReleaseTerms
 from agt.settings import ComputeConfig, schema, validate
-from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.ensemble import EnsembleConfig, assign_shards
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import LabellingPair, between_roots, check_audited, influences
@@ -294,7 +294,7 @@ def edited(problem: Problem, records: Records, row: int) -> Records:
     if RELATIONS[problem.settings.relation.name].members_changed_per_edit == 1:
         return rest
     ensemble = problem.settings.ensemble
-    home = int(shards(records.units[[row]], ensemble)[0])
+    home = int(assign_shards(records.units[[row]], ensemble)[0])
     label = (int(records.labels[row]) + 1) % problem.classes
     place = (home + 1) % ensemble.members
     return with_added(rest, newcomer(records, records.features[[row]], label, place, ensemble))
@@ -325,7 +325,7 @@ def names_into(shard: int, ensemble: EnsembleConfig, hashes: bool = False) -> It
         tried = [f"replacing-{turn * NAMES_AT_ONCE + each}" for each in range(NAMES_AT_ONCE)]
         if hashes:
             tried = [blake2b(each.encode(), digest_size=16).hexdigest() for each in tried]
-        home = shards(np.array(tried), ensemble)
+        home = assign_shards(np.array(tried), ensemble)
         yield from (each for each, at in zip(tried, home.tolist(), strict=True) if at == shard)
 
 
@@ -341,7 +341,7 @@ def deciding_records(model: Model, records: Records, queries: np.ndarray, most: 
     members = (
         model.member_models if model.problem.settings.ensembled else (model,) * ensemble.members
     )
-    margins, home = model.member_margins(queries), shards(records.units, ensemble)
+    margins, home = model.member_margins(queries), assign_shards(records.units, ensemble)
     deciding = _deciding(margins, model.problem.classes)
     least = np.where(deciding, np.stack([_distance_to_change(each) for each in margins]), np.inf)
     made = list[int]()

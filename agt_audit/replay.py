@@ -339,14 +339,14 @@ class ReplayedTraining(TrainingRun):
         )
         self.source, self.sigma, self.nominal = source, trainer.plan.sigma, False
 
-    def _descended(
+    def _after_step(
         self, key: BufferKey, parameter: Tensor, direction: Tensor, sgd_step: SgdStep
     ) -> Tensor:
         self.nominal = key[0] == "nominal"
-        return super()._descended(key, parameter, direction, sgd_step)
+        return super()._after_step(key, parameter, direction, sgd_step)
 
-    def _noisy(self, name: str, direction: Tensor, noise: Tensors) -> Tensor:
-        sample = partial(super()._noisy, name, direction, noise)
+    def _add_noise(self, name: str, direction: Tensor, noise: Tensors) -> Tensor:
+        sample = partial(super()._add_noise, name, direction, noise)
         if not self.nominal:  # ends of boxes are not released
             return sample()
         draw = Draw(

@@ -65,7 +65,7 @@ from agt.models.fitting import fit, load
 from agt.models.model import Model
 from agt.numeric import SystemRandomness, noisy
 from agt.settings import schema
-from agt.training.ensemble import shards
+from agt.training.ensemble import assign_shards
 from agt.unlearning.promise import MethodName, Promise
 from agt.unlearning.sentences import Remark
 from agt_audit.estimates import Claimed, Mistakes, TestedClaim, chosen as chosen_event
@@ -686,7 +686,7 @@ class ForgetSets:
         some = self.train.features[self.free[:MAX_LOOKED_AT]]
         vote = model.predict(some)
         dissent = (labels_of(model.member_margins(some)) != vote).mean(axis=1)
-        home = shards(self.train.units[left], model.settings.ensemble)
+        home = assign_shards(self.train.units[left], model.settings.ensemble)
         return left[home == int(np.argmax(dissent))][:count]
 
 

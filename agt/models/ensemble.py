@@ -30,8 +30,8 @@ from agt.provenance import surroundings
 from agt.relations import RELATIONS
 from agt.store import as_json
 from agt.training.batches import BatchPlan
-from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.ensemble import member_folder, shards, train_members
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
+from agt.training.ensemble import assign_shards, member_folder, train_members
 from agt.training.loop import OnProgress, Progress
 from agt.training.setup import TrainingSetup
 
@@ -89,7 +89,7 @@ class EnsembleModel(ModelDefaults):
         cls,
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "EnsembleModel":
         """Train all members of an ensemble.
 
@@ -461,7 +461,7 @@ def fit_members(
     problem: Problem,
     indices: Sequence[int],
     on_progress: OnProgress = lambda progress: None,
-    checkpoints: Checkpoints = NOWHERE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> list[tuple[Model, ShardRecord]]:
     """Train some members of an ensemble, in several processes at once.
 
@@ -512,7 +512,10 @@ def load_members(problem: Problem, reader: FileReader, indices: Sequence[int]) -
     """
     dataset = problem.dataset
     ensemble = problem.settings.ensemble
-    shard_of_rows = shards(dataset.train.units, ensemble)  # the member that each record trains
+    # Which member each record trains.
+    shard_of_rows = assign_shards(
+        dataset.train.units, ensemble
+    )  # the member that each record trains
     member_size = None
     if dataset.declared_size is not None:
         # A public number, in contrast to the count of the member's own records.

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from agt.errors import AgtError, ConfigError
 from agt.messages import Message
 from agt.settings import FeaturesConfig, TrainingConfig
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress
-from agt.training.strength import refuse_recipe
+from agt.training.strength import check_no_recipe_settings
 from agt.unlearning.sentences import Remark
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class CertificateKind:
         Raises:
             ConfigError: a setting was left at "recipe", which has no value for this kind.
         """
-        refuse_recipe(training, self.name)
+        check_no_recipe_settings(training, self.name)
         return training
 
     # Training.
@@ -261,7 +261,7 @@ class CertificateKind:
         self,
         problem: "Problem",
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "Model":
         """Train one model on all records of a problem; every kind implements it.
 
@@ -317,7 +317,7 @@ class CertificateKind:
         head: "LinearModel",
         records: "Records",
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "LinearModel":
         """Train a linear head on the given records, with the settings and features of another head.
 

@@ -36,7 +36,7 @@ from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.settings import TrainingConfig
 from agt.training.batches import BatchPlan
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.linear import LinearTrained
 from agt.training.loop import OnProgress
 from agt.training.sensitivity import LinearSetting, Sensitivity
@@ -68,7 +68,7 @@ class LinearModel(ClosedFormModel):
         self,
         records: Records,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "LinearModel":
         """Return a head that is trained on other records with the same settings and feature map.
 
@@ -327,7 +327,7 @@ class LinearKind(ClosedFormKind):
         self,
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> LinearModel:
         """Train a linear head on the public features of a problem's training records.
 
@@ -378,7 +378,7 @@ class LinearKind(ClosedFormKind):
         head: LinearModel,
         records: Records,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> LinearModel:
         """Train a linear head on other records with a head's settings and feature map.
 

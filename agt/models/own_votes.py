@@ -41,7 +41,7 @@ from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem
 from agt.settings import FeaturesConfig, schema
 from agt.store import as_json
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.learners import (
     COMPARED_QUERIES,
     RETRAINED_MEMBERS,
@@ -49,9 +49,9 @@ from agt.training.learners import (
     Member,
     Shard,
     check_retrained,
+    copy_for_fresh_process,
     member_seed,
     single_threaded,
-    unused_copy,
 )
 from agt.training.loop import OnProgress, Progress
 
@@ -101,7 +101,7 @@ class OwnVotesModel(Votes):
         config: "OwnVotesKind",
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> Self:
         """Train all members, then train the last few again to test that the learner repeats itself.
 
@@ -124,10 +124,10 @@ class OwnVotesModel(Votes):
         untrained = cls.untrained(config, problem, features)
         learner = untrained._learner
         # Copied before the training, so that the copy has no state that training leaves behind.
-        unused_learner = unused_copy(learner)
+        unused_learner = copy_for_fresh_process(learner)
         width = untrained.phi(records.features[:0]).shape[1]
         # An error on made-up rows depends on no record, so it may stop the training here.
-        learner.check(width, problem.classes)
+        learner.try_on_random_rows(width, problem.classes)
         model = untrained.retrained(records, on_progress, checkpoints)
         model._compare_with_retrained(unused_learner, records)
         return model
@@ -161,7 +161,7 @@ class OwnVotesModel(Votes):
         self,
         records: Records,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> Self:
         """Return the model whose members are trained on the shards of other records.
 
@@ -496,7 +496,7 @@ class OwnVotesKind(VotingKind):
         self,
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> OwnVotesModel:
         """Train all members, and train the last few again to test that the learner repeats itself.
 

@@ -41,7 +41,7 @@ from agt.settings import schema
 from agt.store import as_json
 from agt.templates import upward
 from agt.training.batches import check_unit_rows
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.erm import check_minimiser_settings
 from agt.training.linear import LinearTrained
 from agt.training.loop import OnProgress
@@ -507,7 +507,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         self,
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> RemovalModel:
         """Train a head: minimise the regularised loss on the public features, with noise.
 

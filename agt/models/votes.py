@@ -57,7 +57,7 @@ from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.settings import FeaturesConfig, schema
 from agt.store import as_json
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.learners import Learner
 from agt.training.loop import OnProgress, Progress, row_reporter
@@ -112,7 +112,7 @@ class VotesModel(Votes):
         self,
         records: Records,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> Self:
         """Return the model whose members are trained on the shards of other records.
 
@@ -276,7 +276,7 @@ class FlipModel(VotesModel):
         self,
         records: Records,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> Self:
         """Return the model whose members are trained on the shards of other records.
 
@@ -579,7 +579,7 @@ class VotesKind(VotingKind):
         self,
         problem: Problem,
         on_progress: OnProgress = lambda progress: None,
-        checkpoints: Checkpoints = NOWHERE,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> VotesModel:
         """Train each member on the records of its own shard.
 

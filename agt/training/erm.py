@@ -19,7 +19,7 @@ from agt.numeric import COVER, UNIT, next_up
 from agt.settings import TrainingConfig
 from agt.training.acceleration import ITERATIONS_FACTOR, accelerated_step
 from agt.training.batches import check_unit_rows
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.linear import REPORT_STEPS, LinearTrained, gradient_sum
 from agt.training.loop import OnProgress, Progress
 from agt.training.sensitivity import (
@@ -126,7 +126,7 @@ def train_erm(
     records: Records,
     tolerance: float,
     on_progress: OnProgress = lambda progress: None,
-    checkpoints: Checkpoints = NOWHERE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> LinearTrained:
     """Minimise the regularised loss by Nesterov's accelerated gradient descent from 0.
 
@@ -162,7 +162,7 @@ def train_erm(
     y = x
     expected_steps = iterations_to_tolerance(setting, tolerance)
     steps_done = 0
-    state = checkpoints.last()
+    state = checkpoints.last_state()
     if state:
         x = state.tensors["x"]
         y = state.tensors["y"]
@@ -173,10 +173,10 @@ def train_erm(
         is_solved = norm_per_problem(loss, gradient) <= goal
         # The bound on rounding holds within the radius only.
         if is_solved and norm_per_problem(loss, y) <= sensitivity.radius:
-            checkpoints.offer(step, partial(dict, x=x, y=y), last=True)
+            checkpoints.save_if_due(step, partial(dict, x=x, y=y), is_last_step=True)
             return LinearTrained(y, loss, plan, sensitivity, setup.training)
         x, y = accelerated_step(x, y, gradient, smoothness, strength)
-        checkpoints.offer(step + 1, partial(dict, x=x, y=y))
+        checkpoints.save_if_due(step + 1, partial(dict, x=x, y=y))
         if step % REPORT_STEPS == 0:
             shown_step = min(step + 1, expected_steps)
             on_progress(Progress(shown_step, expected_steps, shown_step, expected_steps))

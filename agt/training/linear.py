@@ -22,7 +22,7 @@ from agt.distributed import group, spans
 from agt.errors import UnsoundError
 from agt.settings import TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import OnProgress, Progress
 from agt.training.sensitivity import (
     LinearLoss,
@@ -73,7 +73,7 @@ def train_linear(
     records: Records,
     average: int = 1,
     on_progress: OnProgress = lambda progress: None,
-    checkpoints: Checkpoints = NOWHERE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> LinearTrained:
     """Train a linear head by plain SGD from 0.
 
@@ -106,7 +106,7 @@ def train_linear(
     theta = torch.zeros((loss.outputs, width), dtype=torch.float64)
     iterate_sum = torch.zeros_like(theta)
     steps_done = 0
-    state = checkpoints.last()
+    state = checkpoints.last_state()
     if state:
         theta = state.tensors["theta"]
         iterate_sum = state.tensors["total"]
@@ -122,7 +122,9 @@ def train_linear(
             iterate_sum += theta
         steps_done = step + 1
         is_last = steps_done == plan.steps
-        checkpoints.offer(steps_done, partial(dict, theta=theta, total=iterate_sum), last=is_last)
+        checkpoints.save_if_due(
+            steps_done, partial(dict, theta=theta, total=iterate_sum), is_last_step=is_last
+        )
         if step % REPORT_STEPS == 0 or is_last:
             on_progress(Progress(steps_done, plan.steps, steps_done, plan.steps))
     weight = iterate_sum / average

@@ -32,7 +32,7 @@ from agt.numeric import (
     step_of,
 )
 from agt.settings import FeaturesConfig, Positive, schema
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import OnProgress, Progress
 from agt.training.objective import ComputedGradient, Objective, gram, gram_rounding
 from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity, rows_moved
@@ -421,7 +421,7 @@ def removal_budget(config: RemovalConfig, strength: float) -> float | None:
     return hidden * strength / COVER - config.tolerance
 
 
-def draw_seed(config: RemovalConfig, checkpoints: Checkpoints = NOWHERE) -> int:
+def draw_seed(config: RemovalConfig, checkpoints: Checkpoints = NO_CHECKPOINTS) -> int:
     """Return the seed of a run's b: the configured one (a simulation), or a fresh secret one.
 
     A fresh seed is stored with the run's checkpoints, so that a run that continues has the same b.
@@ -432,7 +432,7 @@ def draw_seed(config: RemovalConfig, checkpoints: Checkpoints = NOWHERE) -> int:
 
 
 def draw_tilt(
-    config: RemovalConfig, shape: tuple[int, int], checkpoints: Checkpoints = NOWHERE
+    config: RemovalConfig, shape: tuple[int, int], checkpoints: Checkpoints = NO_CHECKPOINTS
 ) -> np.ndarray:
     """Draw b, the random linear term of the loss.
 
@@ -456,7 +456,7 @@ def minimise(
     features: np.ndarray,
     targets: np.ndarray,
     on_progress: OnProgress = lambda progress: None,
-    checkpoints: Checkpoints = NOWHERE,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
     start: np.ndarray | None = None,
 ) -> RemovalState:
     """Minimise L_b by Newton's method with a line search.
@@ -486,7 +486,7 @@ def minimise(
     values_at = partial(objective.values, features=features, targets=targets, tilt=tilt)
     weight = np.zeros_like(tilt) if start is None else start.astype(np.float64)
     steps_done = 0
-    state = checkpoints.last()
+    state = checkpoints.last_state()
     if state:
         weight = state.tensors["weight"].numpy()
         steps_done = state.step
@@ -501,7 +501,7 @@ def minimise(
         direction = group().sent(solve_newton_step(factors, gradient.value))
         weight = _line_search(values_at, weight, gradient.value, direction)
         steps_done = step + 1
-        checkpoints.offer(steps_done, partial(dict, weight=torch.from_numpy(weight)))
+        checkpoints.save_if_due(steps_done, partial(dict, weight=torch.from_numpy(weight)))
         on_progress(Progress(steps_done, NEWTON_STEPS, steps_done, NEWTON_STEPS))
     weight, gradient = _polish(gradient_at, factors, weight, gradient)
     # Lemma 1 of docs/proofs/removal.md

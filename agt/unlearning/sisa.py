@@ -247,7 +247,7 @@ def availability(
     Args:
         distances: [T, n], as in ``answerable``.
         labels: [T, n], as in ``answerable``.
-        shard_of_units: [units] the member of each unit (``training.ensemble.shards``).
+        shard_of_units: [units] the member of each unit (``training.ensemble.assign_shards``).
         requests: numbers of waiting requests, each at most the number of units. The requests of a
             draw are of different units, chosen uniformly.
         rng: draws the units.

@@ -48,10 +48,10 @@ from agt.settings import (
     validate,
 )
 from agt.store import as_json, file_sha256, home, locate, parse_json
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import OnProgress
-from agt.training.noise import noise_config
+from agt.training.noise import read_noise_config
 from agt_cli.choices import choices_fact, still_chosen
 from agt_cli.configuration import only_keys
 from agt_cli.process import current_team
@@ -184,7 +184,11 @@ def settings_parts(config: Mapping[str, Any]) -> dict[str, Any]:
         name: validate(cls, config.get(name), name) for name, cls in PARTS.items()
     }
     parts["certificate"] = _certificate(config.get("certificate"))
-    return {**parts, "noise": noise_config(config.get("noise")), "choices": choices_fact(config)}
+    return {
+        **parts,
+        "noise": read_noise_config(config.get("noise")),
+        "choices": choices_fact(config),
+    }
 
 
 def _certificate(node: object) -> CertificateKind:
@@ -346,7 +350,10 @@ def prepared_by_all(settings: RunSettings, config: Mapping[str, Any], console: C
 
 
 def fit(
-    prepared: Prepared, settings: Settings, console: Console, checkpoints: Checkpoints = NOWHERE
+    prepared: Prepared,
+    settings: Settings,
+    console: Console,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> Model:
     """Train, with progress; go on from checkpoints, if there are any; with the team, if there is
     one.

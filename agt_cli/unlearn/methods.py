@@ -68,7 +68,7 @@ from agt.models.kind import CannotRemove
 from agt.models.kinds import KINDS, certificate_config
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, validate
-from agt.training.ensemble import shards
+from agt.training.ensemble import assign_shards
 from agt.unlearning.newton import DRAWN_ANEW
 from agt.unlearning.promise import MethodName, Promise, Removal
 from agt.unlearning.sentences import Remark, sentences
@@ -378,7 +378,7 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     units, ensemble, members = np.unique(job.erased.units), job.settings.ensemble, None
     # how many each member was trained on; else some are gone
     if ensemble.members > 1 and len(units) == job.units:
-        members = np.bincount(shards(units, ensemble), minlength=ensemble.members).tolist()
+        members = np.bincount(assign_shards(units, ensemble), minlength=ensemble.members).tolist()
     record.write(WAITING_FILE, json.dumps({"units": job.units, "members": members}).encode())
     noted = _noted(job, model.max_distance)
     if model.max_distance < job.units:

@@ -24,7 +24,7 @@ from agt.relations.relation import BoundSums, Edit as RelationEdit, Relation
 from agt.relations.remove import Remove
 from agt.settings import MOST_ROWS, QUANTA, RelationConfig, RelationName, validate
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.ensemble import EnsembleConfig, assign_shards
 from agt.training.loop import TrainingRun
 from agt.training.sensitivity import rows_moved
 from agt_cli import config_files
@@ -186,7 +186,7 @@ def test_one_edit_touches_as_many_batches_and_members_as_it_says(name: str) -> N
     def places(chosen: np.ndarray) -> list[list[set[str]]]:
         """The batches of each epoch, and the shards: which units each holds."""
         rows = list(plan.batches(chosen))
-        home = shards(chosen, ensemble)
+        home = assign_shards(chosen, ensemble)
         epochs = [[set(chosen[b].tolist()) for b in rows[e * 4 : e * 4 + 4]] for e in range(3)]
         return [*epochs, [set(chosen[home == shard].tolist()) for shard in range(4)]]
 

@@ -34,7 +34,7 @@ from agt.relations.add_remove import AddRemove
 from agt.settings import QUANTA, FeaturesConfig, TrainingConfig
 from agt.training import ensemble, linear, sensitivity
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.ensemble import EnsembleConfig, assign_shards
 from agt.training.loop import TrainingRun
 from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity
 
@@ -202,7 +202,7 @@ def shards_in_any_order(patch: pytest.MonkeyPatch) -> None:
     """
 
     def parts(records: Records, config: EnsembleConfig, which: object = None) -> list[Records]:
-        home = shards(records.units, config)
+        home = assign_shards(records.units, config)
         return [records.take(home == index) for index in range(config.members)]
 
     patch.setattr(ensemble, "member_records", parts)
@@ -267,14 +267,14 @@ def gamma_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def noise_that_knows_the_data(patch: pytest.MonkeyPatch) -> None:
     """A draw scaled by how many records there are: no longer the same for every neighbour."""
-    whole = TrainingRun._noisy
+    whole = TrainingRun._add_noise
 
     def noisy(self: TrainingRun, name: str, direction: Tensor, drawn: dict[str, Tensor]) -> Tensor:
         return whole(
             self, name, direction, {n: z * len(self.records) / 12 for n, z in drawn.items()}
         )
 
-    patch.setattr(TrainingRun, "_noisy", noisy)
+    patch.setattr(TrainingRun, "_add_noise", noisy)
 
 
 def batches_by_index(patch: pytest.MonkeyPatch) -> None:

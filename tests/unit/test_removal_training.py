@@ -184,12 +184,12 @@ def test_a_run_that_is_resumed_after_its_last_step_says_that_the_tolerance_was_n
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Kept:
-        def last(self) -> Any:
+        def last_state(self) -> Any:
             return SimpleNamespace(
                 step=2, tensors={"weight": torch.zeros(1, 3, dtype=torch.float64)}
             )
 
-        def offer(self, *args: Any) -> None: ...
+        def save_if_due(self, *args: Any) -> None: ...
 
     model = fit(SQUARES)
     monkeypatch.setattr(removal, "NEWTON_STEPS", 2)

@@ -23,7 +23,7 @@ from agt.settings import BatchConfig, default_n_max
 from agt.training import ensemble, spectral, tilted_erm
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import Checkpoints
-from agt.training.ensemble import EnsembleConfig, member_records, shards, train_members
+from agt.training.ensemble import EnsembleConfig, assign_shards, member_records, train_members
 from agt.training.setup import TrainingSetup
 from agt.training.sgd import Sgd, descend, learning_rate
 from agt.training.spectral import largest_eigenvalue, prove_eigenvalue_bound
@@ -163,7 +163,7 @@ def summary(
 
 def test_every_record_has_one_shard_and_units_stay_together() -> None:
     units = np.array([f"unit{i // 3}" for i in range(300)])
-    home = shards(units, SEVEN)
+    home = assign_shards(units, SEVEN)
     assert home.min() >= 0
     assert len(np.unique(home)) == 7
     for unit in np.unique(units):
@@ -172,16 +172,16 @@ def test_every_record_has_one_shard_and_units_stay_together() -> None:
 
 def test_a_record_gone_changes_one_shard_alone() -> None:
     units = np.array([f"unit{i}" for i in range(200)])
-    home = shards(units, SEVEN)
+    home = assign_shards(units, SEVEN)
     for gone in (0, 57, 199):
         kept = np.arange(200) != gone
-        assert np.array_equal(shards(units[kept], SEVEN), home[kept])
+        assert np.array_equal(assign_shards(units[kept], SEVEN), home[kept])
 
 
 def test_another_key_deals_otherwise() -> None:
     units = np.array([f"unit{i}" for i in range(200)])
     one, other = (EnsembleConfig(members=7, key=key) for key in ("agt", "other"))
-    assert (shards(units, one) != shards(units, other)).any()
+    assert (assign_shards(units, one) != assign_shards(units, other)).any()
 
 
 @pytest.mark.parametrize("threads", [1, 2], ids=["one process", "two processes"])
@@ -197,7 +197,7 @@ def test_members_get_their_shards_in_order(threads: int) -> None:
         SEVEN,
         done.append,
     )
-    home = shards(records.units, SEVEN)
+    home = assign_shards(records.units, SEVEN)
     assert [ids for ids, _ in given] == [
         sorted(records.ids[home == shard].tolist()) for shard in range(7)
     ]
