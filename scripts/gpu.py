@@ -145,7 +145,9 @@ def compile_kernels(dry: bool, seconds: float) -> Rows:
 def all_of(kernel: Any, d: Any, x: Any, capped: bool, product: str, counts: list[int]) -> list[Any]:
     """A kernel's sums and selections of rows that come in two parts."""
     shape = (d.shape[2],) if x is None else (d.shape[2], x.shape[2])
-    extremes = kernel.extremes(torch.tensor(counts, device=d.lower.device), shape, capped, product)
+    extremes = kernel.start_selection(
+        torch.tensor(counts, device=d.lower.device), shape, capped, product
+    )
     for part in (slice(0, d.shape[1] // 3), slice(d.shape[1] // 3, None)):
         extremes.update(d[:, part], None if x is None else x[:, part])
     return [*kernel.bound_sum(d, x, product), *extremes.result()]

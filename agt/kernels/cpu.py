@@ -17,7 +17,7 @@ from agt.bounds.products import (
     relu_backward,
 )
 from agt.kernels import cpu_compiled
-from agt.kernels.reference import EMPTY_SLOT, Extremes, ReferenceKernel
+from agt.kernels.reference import EMPTY_SLOT, BoundSelection, ReferenceKernel
 
 _FEWEST_VECTORISED = 16  # inputs, or outputs: fewer are not worth vectorising over
 _TILE_BYTES = 1 << 18  # a tile of x stays in a core's second-level cache
@@ -104,11 +104,11 @@ class CpuKernel(ReferenceKernel):
         low, high = (torch.from_numpy(total).view(ks, outputs, inputs) for total in sums)
         return low, high
 
-    def extremes(
+    def start_selection(
         self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str
-    ) -> Extremes:
+    ) -> BoundSelection:
         """Start a selection of the most extreme bounds of each number of a parameter."""
-        return CpuExtremes(counts, shape, capped, product == "rump")
+        return CpuSelection(counts, shape, capped, product == "rump")
 
     def products(self, product: str) -> Products:
         """Return the interval products of this name, with the faster ones of this kernel."""
@@ -214,11 +214,11 @@ class CpuKernel(ReferenceKernel):
 
 
 @dataclass
-class CpuExtremes:
+class CpuSelection:
     """The selection of the CPU kernel; it takes 8 c bytes for each number and k.
 
     Attributes:
-        counts, shape, capped: as for ``ReferenceKernel.extremes``.
+        counts, shape, capped: as for ``ReferenceKernel.start_selection``.
         rump: whether products are in midpoint-radius form.
     """
 
@@ -240,7 +240,7 @@ class CpuExtremes:
         self._smallest_upper = np.empty(size, dtype=np.int32)
 
     def update(self, d: Interval, x: Interval | None) -> None:
-        """Add the records of one fragment, as ``Extremes.update``."""
+        """Add the records of one fragment, as ``BoundSelection.update``."""
         point = x is None or x.is_point  # both products of a point are the same
         x_lower = np.ones((1, 1, d.shape[1])) if x is None else _array(x.lower.mT)
         x_upper = x_lower if x is None or x.is_point else _array(x.upper.mT)
@@ -260,7 +260,7 @@ class CpuExtremes:
         )
 
     def selected_values(self) -> tuple[Tensor, Tensor]:
-        """Return the selected bounds so far, as ``Extremes.selected_values``."""
+        """Return the selected bounds so far, as ``BoundSelection.selected_values``."""
         shape = (len(self.counts), *self.shape, self._smallest_upper.shape[2])
         free = ~self._used
         for values in (self._largest_lower, self._smallest_upper):
@@ -275,7 +275,7 @@ class CpuExtremes:
         return np.arange(self._smallest_upper.shape[2]) < self._held[..., None]
 
     def result(self) -> tuple[Tensor, Tensor]:
-        """Return the sums of the selected bounds, as ``Extremes.result``."""
+        """Return the sums of the selected bounds, as ``BoundSelection.result``."""
         used = self._used
         shape = (len(self.counts), *self.shape)
         negated_lower = np.where(used, self._largest_lower, 0).sum(axis=2, dtype=np.int64)

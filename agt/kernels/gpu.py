@@ -20,8 +20,8 @@ from agt.kernels.gpu_gradient import (
     input_kind,
     program_tile,
 )
-from agt.kernels.gpu_selection import GpuExtremes, slots_for
-from agt.kernels.reference import Extremes, ReferenceKernel
+from agt.kernels.gpu_selection import GpuSelection, slots_for
+from agt.kernels.reference import BoundSelection, ReferenceKernel
 
 _PROGRAM_LANES = 1024  # numbers of a parameter for each program
 _PROGRAM_INPUTS = 256  # inputs of them, at most
@@ -106,11 +106,11 @@ class GpuKernel(ReferenceKernel):
         )  # fmt: skip
         return low, high
 
-    def extremes(
+    def start_selection(
         self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str
-    ) -> Extremes:
+    ) -> BoundSelection:
         """Start a selection of the most extreme bounds of each number of a parameter."""
-        return GpuExtremes(counts, shape, capped, product)
+        return GpuSelection(counts, shape, capped, product)
 
     def selection_bytes(self, rows: int) -> int:
         """Return the memory of a selection of ``rows`` bounds, for one number and one k."""

@@ -212,11 +212,11 @@ def result_kernel(  # type: ignore[no-untyped-def]
 
 
 @dataclass
-class GpuExtremes:
+class GpuSelection:
     """The selection of the GPU kernel; it takes 16 c bytes for each number and k.
 
     Attributes:
-        counts, shape, capped, product: as for ``ReferenceKernel.extremes``.
+        counts, shape, capped, product: as for ``ReferenceKernel.start_selection``.
     """
 
     counts: Tensor
@@ -242,7 +242,7 @@ class GpuExtremes:
         self._thresholds = torch.full_like(self._held, QUANTA + 1)
 
     def update(self, d: Interval, x: Interval | None) -> None:
-        """Add the records of one fragment, as ``Extremes.update``."""
+        """Add the records of one fragment, as ``BoundSelection.update``."""
         factors, x_stride = contiguous_factors(d, x)
         grid, sizes, tile = self._launch_settings()
         outputs, width, parameters, ks, slots_of_a_side = sizes
@@ -255,7 +255,7 @@ class GpuExtremes:
         )  # fmt: skip
 
     def selected_values(self) -> tuple[Tensor, Tensor]:
-        """Return the selected bounds so far, as ``Extremes.selected_values``."""
+        """Return the selected bounds so far, as ``BoundSelection.selected_values``."""
         shape = (2, len(self.counts), *self.shape, int(self.counts.max()))
         selected = torch.full(shape, EMPTY_SLOT, dtype=torch.int32, device=self.counts.device)
         slots_of_k = (t.tolist() for t in (self.counts, self._first_slots, self._slot_counts))
@@ -268,7 +268,7 @@ class GpuExtremes:
         return selected[1], selected[0]
 
     def result(self) -> tuple[Tensor, Tensor]:
-        """Return the sums of the selected bounds, as ``Extremes.result``."""
+        """Return the sums of the selected bounds, as ``BoundSelection.result``."""
         sums = self._new((2, len(self.counts), *self.shape), torch.int64)
         grid, sizes, tile = self._launch_settings()
         result_kernel[grid](

@@ -21,7 +21,7 @@ RUMP_ROUNDINGS = 64  # in units of eps |d| |x|; Lemma 3 of docs/proofs/sums.md
 _BOUNDS_BLOCK_NUMBERS = 1 << 21  # of a [K, records, out, in] block of bounds
 
 
-class Extremes(Protocol):
+class BoundSelection(Protocol):
     """A selection of the most extreme bounds of each parameter, over all records of a batch.
 
     It selects the c least upper bounds and the c greatest lower bounds, with c for each k.
@@ -162,9 +162,9 @@ class ReferenceKernel:
             upper += bounds.upper.to(torch.int64).sum(dim=1)
         return lower, upper
 
-    def extremes(
+    def start_selection(
         self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str
-    ) -> Extremes:
+    ) -> BoundSelection:
         """Start a selection of the most extreme bounds of each number of a parameter.
 
         Args:
@@ -173,7 +173,7 @@ class ReferenceKernel:
             capped: whether to select from min(upper bound, 0) and max(lower bound, 0) instead.
             product: as for ``bound_sum``.
         """
-        return ReferenceExtremes(counts, shape, capped, product)
+        return ReferenceSelection(counts, shape, capped, product)
 
     def selection_bytes(self, rows: int) -> int:
         """Return the memory of a selection of ``rows`` bounds, for one number and one k."""
@@ -192,11 +192,11 @@ class ReferenceKernel:
 
 
 @dataclass
-class ReferenceExtremes:
+class ReferenceSelection:
     """The selection of the reference kernel, which stores all selected values.
 
     Attributes:
-        counts, shape, capped, product: as for ``ReferenceKernel.extremes``.
+        counts, shape, capped, product: as for ``ReferenceKernel.start_selection``.
     """
 
     counts: Tensor
@@ -208,7 +208,7 @@ class ReferenceExtremes:
     _largest_lower: list[Tensor] = field(default_factory=list)
 
     def update(self, d: Interval, x: Interval | None) -> None:
-        """Add the records of one fragment, as ``Extremes.update``."""
+        """Add the records of one fragment, as ``BoundSelection.update``."""
         for bounds in gradient_bounds_in_blocks(d, x, self.product):
             lower = bounds.lower.to(torch.int64)
             upper = bounds.upper.to(torch.int64)
@@ -235,7 +235,7 @@ class ReferenceExtremes:
         return values.topk(count, dim=0, largest=largest, sorted=False).values
 
     def selected_values(self) -> tuple[Tensor, Tensor]:
-        """Return the selected bounds so far, as ``Extremes.selected_values``."""
+        """Return the selected bounds so far, as ``BoundSelection.selected_values``."""
         shape = (2, len(self.counts), *self.shape, int(self.counts.max()))
         values = torch.full(shape, EMPTY_SLOT, dtype=torch.int32, device=self.counts.device)
         selected = zip(self._largest_lower, self._smallest_upper, strict=True)
@@ -245,7 +245,7 @@ class ReferenceExtremes:
         return values[0], values[1]
 
     def result(self) -> tuple[Tensor, Tensor]:
-        """Return the sums of the selected bounds, as ``Extremes.result``."""
+        """Return the sums of the selected bounds, as ``BoundSelection.result``."""
         if not self._smallest_upper:  # no record came
             shape = (len(self.counts), *self.shape)
             zeros = torch.zeros(shape, dtype=torch.int64, device=self.counts.device)

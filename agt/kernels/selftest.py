@@ -64,7 +64,7 @@ def _select(
 ) -> tuple[Tensor, Tensor]:
     """Return the sums of a selection from two fragments, so that stored values meet new ones."""
     shape = (3,) if x is None else (3, x.shape[2])
-    extremes = kernel.extremes(probe.counts, shape, capped, product)
+    extremes = kernel.start_selection(probe.counts, shape, capped, product)
     for fragment in (slice(0, 3), slice(3, None)):
         extremes.update(probe.d[:, fragment], None if x is None else x[:, fragment])
     return extremes.result()

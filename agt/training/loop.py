@@ -24,7 +24,7 @@ from agt.bounds.rounding import Rounding
 from agt.data.records import Records
 from agt.distributed import group as processes
 from agt.errors import ConfigError
-from agt.kernels.reference import Extremes
+from agt.kernels.reference import BoundSelection
 from agt.kernels.select import pick_device, pick_kernel
 from agt.messages import Message
 from agt.relations import RELATIONS
@@ -365,7 +365,7 @@ class TrainingRun:
         record_bounds: Iterable[tuple[Gradient, Iterable[Gradient]]],
         lower: Tensors,
         upper: Tensors,
-        selector: dict[str, Extremes],
+        selector: dict[str, BoundSelection],
     ) -> None:
         """Add the bounds on a fragment's gradients to their sums and to a selection.
 
@@ -411,7 +411,7 @@ class TrainingRun:
         for factors in self.network.factors(x, y, bounds, rounding, self._scale):
             yield from self.network.gradients(factors, rounding)
 
-    def _selectors(self, part: slice, batch: int, eligible: int) -> dict[str, Extremes]:
+    def _selectors(self, part: slice, batch: int, eligible: int) -> dict[str, BoundSelection]:
         """Return for each parameter what collects its most extreme bounds.
 
         Args:
@@ -429,7 +429,9 @@ class TrainingRun:
         selectors = {}
         for name, parameter in self.network.collapse_point(self.point).items():
             shape = self.relation.selection_shape(parameter)
-            selectors[name] = self.kernel.extremes(counts, shape, capped, self.training.product)
+            selectors[name] = self.kernel.start_selection(
+                counts, shape, capped, self.training.product
+            )
         return selectors
 
     def _selected_counts(self, part: slice, batch: int, eligible: int) -> Tensor:
@@ -441,7 +443,7 @@ class TrainingRun:
         return rows_at_stake.new_tensor(counts)
 
     def _selected_sums(
-        self, name: str, selectors: list[dict[str, Extremes]], counts: list[Tensor]
+        self, name: str, selectors: list[dict[str, BoundSelection]], counts: list[Tensor]
     ) -> tuple[Tensor, Tensor]:
         """Return this process's part of the sums over the selected records.
 

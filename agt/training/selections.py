@@ -4,18 +4,18 @@ import torch
 from torch import Tensor
 
 from agt.distributed import Group
-from agt.kernels.reference import EMPTY_SLOT, Extremes
+from agt.kernels.reference import EMPTY_SLOT, BoundSelection
 
 _EXCHANGED_NUMBERS = 1 << 24  # how many numbers processes exchange at once
 
 
-def selected_sums(group: Group, extremes: Extremes, counts: Tensor) -> tuple[Tensor, Tensor]:
+def selected_sums(group: Group, extremes: BoundSelection, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Return this process's part of the sums over the most extreme bounds of all processes.
 
     Each process selects for its own share of the parameters, so that every number is sent once.
 
     Formal guarantees
-        * The parts add up, over all processes, to what ``Extremes.result`` would give if one
+        * The parts add up, over all processes, to what ``BoundSelection.result`` would give if one
           process had taken in all records (Lemma 7 of docs/proofs/training.md).
         * The result of a process that is alone is ``extremes.result()``.
 

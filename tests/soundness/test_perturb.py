@@ -62,7 +62,7 @@ def test_the_rule_is_the_extreme_over_every_set_of_records(kernel: str, r: int) 
             for ends in ((least, greatest), (least + low, greatest + high))
         )
         counts = torch.tensor([RULE.count_selected(r, 5, 3)])  # the last two records are public
-        chosen = load_kernel(kernel).extremes(counts, (2,), False, "exact")
+        chosen = load_kernel(kernel).start_selection(counts, (2,), False, "exact")
         private = [Gradient("p", each.d[:, :3], None) for each in (near, far)]
         for each in encode_deviations(*private, "exact"):
             chosen.update(each.d, each.x)
