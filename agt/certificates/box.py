@@ -44,7 +44,7 @@ class Certificates:
         relation: the neighbour relation, which says what one k counts.
         prediction: [n] int64, the labels of the model itself.
         certified: [K, n] bool, whether the label is constant within k edits.
-        prices: [C, n] int64, what each class costs in a vote (``certified_vote``); None: only the
+        edits_to_win: [C, n] int64, what each class costs in a vote (``certified_vote``); None: only the
             stable distance is known.
     """
 
@@ -52,7 +52,7 @@ class Certificates:
     relation: RelationName
     prediction: np.ndarray
     certified: np.ndarray
-    prices: np.ndarray | None = field(default=None, kw_only=True)
+    edits_to_win: np.ndarray | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
         return (

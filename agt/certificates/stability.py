@@ -88,19 +88,19 @@ class ClosedFormCertificates(Certificates):
         prediction = np.empty(rows, np.int64)
         certified_at_zero = np.empty(rows, bool)
         distance = np.empty(rows, np.int64)
-        prices: list[np.ndarray] = []
+        edits_to_win: list[np.ndarray] = []
         start = 0
         for chunk in chunks:
             end = start + len(chunk.distance)
             prediction[start:end] = chunk.prediction
             distance[start:end] = chunk.distance
             certified_at_zero[start:end] = cast(LazyFlags, chunk.certified).certified_at_zero
-            if chunk.prices is not None:
-                prices.append(chunk.prices)
+            if chunk.edits_to_win is not None:
+                edits_to_win.append(chunk.edits_to_win)
             start = end
-        all_prices = np.concatenate(prices, axis=1) if prices else None
+        all_edits_to_win = np.concatenate(edits_to_win, axis=1) if edits_to_win else None
         return cls.from_distances(
-            chunk.ks, chunk.relation, prediction, certified_at_zero, distance, all_prices
+            chunk.ks, chunk.relation, prediction, certified_at_zero, distance, all_edits_to_win
         )
 
     @classmethod
@@ -111,7 +111,7 @@ class ClosedFormCertificates(Certificates):
         prediction: np.ndarray,
         certified_at_zero: np.ndarray,
         distance: np.ndarray,
-        prices: np.ndarray | None = None,
+        edits_to_win: np.ndarray | None = None,
     ) -> "ClosedFormCertificates":
         """Return the certificates of one head's queries with these stable distances.
 
@@ -121,10 +121,10 @@ class ClosedFormCertificates(Certificates):
             prediction: [n] int64, the labels of the head itself.
             certified_at_zero: [n] bool, whether each query is certified at k = 0.
             distance: [n] int64, the stable distances.
-            prices: [C, n] int64, what each class costs in a vote; None: not known.
+            edits_to_win: [C, n] int64, what each class costs in a vote; None: not known.
         """
         certified = cast(np.ndarray, LazyFlags(ks, certified_at_zero, distance))
-        return cls(ks, relation, prediction, certified, distance, prices=prices)
+        return cls(ks, relation, prediction, certified, distance, edits_to_win=edits_to_win)
 
     @property
     def stable_distance(self) -> np.ndarray:
@@ -138,7 +138,7 @@ def certify_linear(
     relation: RelationName,
     ks: tuple[int, ...],
     *,
-    with_prices: bool = False,
+    with_edits_to_win: bool = False,
 ) -> ClosedFormCertificates:
     """Return the stable distances of queries under a linear head.
 
@@ -147,7 +147,7 @@ def certify_linear(
         phi: [n, w] the queries' public features, of norm at most 1.
         relation: the neighbour relation that the bound is about.
         ks: [K] the values of k to tabulate.
-        with_prices: also return what each class costs in a vote, for more than two classes.
+        with_edits_to_win: also return what each class costs in a vote, for more than two classes.
 
     Raises:
         UnsoundError: a logit is NaN or infinite.
@@ -166,13 +166,15 @@ def certify_linear(
     distance = np.maximum(moves_to_threshold - 1, 0)
     distance = np.minimum(distance, MAX_STABLE_DISTANCE).astype(np.int64)
     certified_at_zero = margin > move_at_zero
-    prices = _class_prices(logits, prediction, move_of_one_k) if with_prices else None
+    edits_to_win = (
+        _count_edits_to_win(logits, prediction, move_of_one_k) if with_edits_to_win else None
+    )
     return ClosedFormCertificates.from_distances(
-        ks, relation, prediction, certified_at_zero, distance, prices
+        ks, relation, prediction, certified_at_zero, distance, edits_to_win
     )
 
 
-def _class_prices(
+def _count_edits_to_win(
     logits: np.ndarray, prediction: np.ndarray, move_of_one_k: np.ndarray
 ) -> np.ndarray:
     """Return how many edits each class needs at least to be answered, [C, n] int64.
@@ -187,10 +189,10 @@ def _class_prices(
     """
     lead_of_greatest = logits.max(axis=1) - logits.T
     moves = np.ceil(lead_of_greatest / move_of_one_k)
-    prices: np.ndarray = np.clip(moves, 1, MAX_STABLE_DISTANCE + 1).astype(np.int64)
+    edits_to_win: np.ndarray = np.clip(moves, 1, MAX_STABLE_DISTANCE + 1).astype(np.int64)
     queries = np.arange(len(prediction))
-    prices[prediction, queries] = 0
-    return prices
+    edits_to_win[prediction, queries] = 0
+    return edits_to_win
 
 
 def compute_linear_envelope(

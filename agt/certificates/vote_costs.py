@@ -19,7 +19,7 @@ def count_votes(labels: np.ndarray, classes: int) -> np.ndarray:
 
 
 def cost_to_change_winner(
-    labels: np.ndarray, costs: np.ndarray, classes: int, prices: np.ndarray | None
+    labels: np.ndarray, costs: np.ndarray, classes: int, edits_to_win: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the winner of each vote, and the least cost of votes that another class wins.
 
@@ -30,7 +30,7 @@ def cost_to_change_winner(
         labels: [T, n] int64 0..C-1, each member's label of each query.
         costs: [T, n] int64 >= 1, what it costs to turn a member to any other class.
         classes: C.
-        prices: [C, T, n] integers, what it costs to turn a member to each class, at least
+        edits_to_win: [C, T, n] integers, what it costs to turn a member to each class, at least
             ``costs`` and equal to it for one other class; None: ``costs``.
 
     Returns:
@@ -44,7 +44,7 @@ def cost_to_change_winner(
     for rival in range(classes):
         # Ties go to the smaller class, so a smaller winner has to lose one vote more.
         gap = votes_of_winner - counts[rival] + (winner < rival)
-        joining_cost = costs if prices is None else prices[rival]
+        joining_cost = costs if edits_to_win is None else edits_to_win[rival]
         votes_for_winner = labels == winner
         votes_for_third = (labels != winner) & (labels != rival)
         cost = _cost_to_close_gap(costs, joining_cost, votes_for_winner, votes_for_third, gap)

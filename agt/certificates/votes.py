@@ -1,7 +1,7 @@
 """Votes of labels: the class that most members of an ensemble answer, with its stable distance.
 
 Members are trained on disjoint shards, so one record is in one shard. ``certified_vote`` uses the
-members' own stable distances or prices; ``plain_vote`` knows only that each member is a function of
+members' own stable distances or edits_to_win; ``plain_vote`` knows only that each member is a function of
 its shard.
 """
 
@@ -48,7 +48,7 @@ def certified_vote(
     classes: int = 2,
     *,
     touches: int,
-    prices: np.ndarray | None = None,
+    edits_to_win: np.ndarray | None = None,
 ) -> Vote:
     """Return the plurality vote of members with its stable distance.
 
@@ -57,7 +57,7 @@ def certified_vote(
         distances: [T, n] integers >= 0, each member's stable distances.
         classes: C.
         touches: m, how many members one k of the relation can change (``Relation.touches``).
-        prices: [C, T, n] integers, the numbers of edits without which no member answers each
+        edits_to_win: [C, T, n] integers, the numbers of edits without which no member answers each
             class: 0 for its own label, at least ``distances + 1`` for every other class and
             exactly that for one; None: ``distances + 1`` for every other class.
 
@@ -68,30 +68,30 @@ def certified_vote(
         - No ``distance`` edits of the training data change the winner (Lemma 2 of
           docs/proofs/votes.md).
         - Distances change by at most 1 between neighbours, and are 0 on both sides where winners
-          differ (Lemma 3 of docs/proofs/votes.md); with single edits counted by the prices as well
+          differ (Lemma 3 of docs/proofs/votes.md); with single edits counted by the edits_to_win as well
           (Lemma 5 of docs/proofs/votes.md).
         - Distances in steps of a grid are 1-Lipschitz likewise (Lemma 4 of docs/proofs/votes.md).
     """
     if touches < 1:
         raise ConfigError(f"ensemble: touches={touches}: one k changes at least one member")
     labels, distances = check_members(labels, distances, classes)
-    if prices is not None and (
-        prices.shape != (classes, *labels.shape) or prices.dtype.kind not in "iu"
+    if edits_to_win is not None and (
+        edits_to_win.shape != (classes, *labels.shape) or edits_to_win.dtype.kind not in "iu"
     ):
         raise ConfigError(
-            f"ensemble: prices {prices.shape} must be integers [classes, members, queries]"
+            f"ensemble: edits_to_win {edits_to_win.shape} must be integers [classes, members, queries]"
         )
     members, queries = labels.shape
     queries_at_once = max(1, LABELS_AT_ONCE // members)
     chunks = []
     for start in range(0, max(queries, 1), queries_at_once):
         chunk = slice(start, start + queries_at_once)
-        chunk_prices = None if prices is None else prices[:, :, chunk]
+        chunk_edits_to_win = None if edits_to_win is None else edits_to_win[:, :, chunk]
         # One edit more than a member withstands may turn its label (Lemma 1 of
         # docs/proofs/votes.md).
         costs = distances[:, chunk] + 1
         chunk_labels = labels[:, chunk]
-        winner, cost = cost_to_change_winner(chunk_labels, costs, classes, chunk_prices)
+        winner, cost = cost_to_change_winner(chunk_labels, costs, classes, chunk_edits_to_win)
         chunks.append(_vote_of_cost(winner, cost, touches))
     return Vote.concatenate(chunks)
 

@@ -325,12 +325,14 @@ def vote(members: list[Certificates], edits: list[Certificates], classes: int) -
     edit_distances = np.stack([certificates.stable_distance for certificates in edits])
     steps = np.stack([count_grid_steps(member.ks, member.certified) for member in members])
     touches = RELATIONS[relation].touches
-    member_prices = [certificates.prices for certificates in edits]
+    member_prices = [certificates.edits_to_win for certificates in edits]
     known_prices = [prices for prices in member_prices if prices is not None]
     prices = None
     if len(known_prices) == len(edits):  # of some members alone they are of no use
         prices = np.stack(known_prices, axis=1)
-    by_distance = certified_vote(labels, edit_distances, classes, touches=touches, prices=prices)
+    by_distance = certified_vote(
+        labels, edit_distances, classes, touches=touches, edits_to_win=prices
+    )
     by_steps = certified_vote(labels, steps, classes, touches=touches)
     return VoteCertificates.from_members(
         relation, by_distance, by_steps, labels, distances, classes

@@ -216,9 +216,9 @@ class LinearModel(ClosedFormModel):
         Of a member of an ensemble of more than two classes, they hold what each other class costs
         as well, which the ensemble's vote needs.
         """
-        with_prices = self.settings.ensembled and self.problem.classes > 2
+        with_edits_to_win = self.settings.ensembled and self.problem.classes > 2
         relation = self.settings.relation.name
-        return certify_linear(self.trained, phi, relation, ks, with_prices=with_prices)
+        return certify_linear(self.trained, phi, relation, ks, with_edits_to_win=with_edits_to_win)
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """Return bounds on the margin of two classes at each k from 1 to ``MAX_MARGIN_EDITS``.

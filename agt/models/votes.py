@@ -428,7 +428,7 @@ class FlipModel(VotesModel):
         distances = np.stack(cheapest) - 1
         prices = np.stack(member_prices, axis=1)  # [C, T, n]
         touches = RELATIONS[self.settings.relation.name].touches
-        vote = certified_vote(labels, distances, classes, touches=touches, prices=prices)
+        vote = certified_vote(labels, distances, classes, touches=touches, edits_to_win=prices)
         return labels, distances, vote
 
 
