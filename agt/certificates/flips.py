@@ -6,7 +6,7 @@ import numpy as np
 def count_flips_to_beat(
     label_influence: np.ndarray,
     labels: np.ndarray,
-    beaten: np.ndarray,
+    class_to_beat: np.ndarray,
     classes: int,
     unreachable: int,
 ) -> np.ndarray:
@@ -19,7 +19,7 @@ def count_flips_to_beat(
         label_influence: [m, n] float64 integers, by how much each record's label moves the score
             of each query.
         labels: [n] the records' labels.
-        beaten: [m] for each query, the class that is to be beaten.
+        class_to_beat: [m] for each query, the class that is to be beaten.
         classes: C.
         unreachable: the count where no labels make the class win; a public number above n.
 
@@ -29,10 +29,10 @@ def count_flips_to_beat(
           with one label, and is 1 on both sides if the answer changes (Lemma 3 of
           docs/proofs/flips.md).
     """
-    flips_of_class = np.zeros((classes, len(beaten)), dtype=np.int64)
+    flips_of_class = np.zeros((classes, len(class_to_beat)), dtype=np.int64)
     for rival in range(classes):
-        queries = np.flatnonzero(beaten != rival)
-        winner = beaten[queries, None]
+        queries = np.flatnonzero(class_to_beat != rival)
+        winner = class_to_beat[queries, None]
         influence = label_influence[queries]
         # All sums are exact in float64 (Lemma 4 of docs/proofs/flips.md).
         # What each record adds to the lead of the winner over the rival.
@@ -51,28 +51,28 @@ def count_flips_to_beat(
     return flips_of_class
 
 
-def cheapest_other_class(prices: np.ndarray, answers: np.ndarray) -> np.ndarray:
+def fewest_edits_to_change(edits_to_win: np.ndarray, answers: np.ndarray) -> np.ndarray:
     """Return the least price of another class than the answer, [m] int64.
 
-    Less 1 it is the stable distance, where prices count flips (Lemma 2 of docs/proofs/flips.md).
+    Less 1 it is the stable distance, where edits_to_win count flips (Lemma 2 of docs/proofs/flips.md).
 
     Args:
-        prices: [C, m] int64.
+        edits_to_win: [C, m] int64.
         answers: [m] the answered class of each query.
     """
-    classes = np.arange(len(prices))[:, None]
+    classes = np.arange(len(edits_to_win))[:, None]
     never = np.iinfo(np.int64).max
-    prices_of_others = np.where(classes == answers, never, prices)
-    return prices_of_others.min(axis=0)
+    edits_to_other_class = np.where(classes == answers, never, edits_to_win)
+    return edits_to_other_class.min(axis=0)
 
 
-def count_flips_to_answer(
+def count_flips_to_win(
     label_influence: np.ndarray, labels: np.ndarray, classes: int, unreachable: int
 ) -> np.ndarray:
     """Count the label flips without which each class is not answered, [C, m] int64.
 
     It is the greatest number of flips that a class needs to beat any other one. Unlike the flips to
-    beat the answer it moves by at most 1 for each flip, as a vote's prices must (Lemma 5 of
+    beat the answer it moves by at most 1 for each flip, as a vote's edits_to_win must (Lemma 5 of
     docs/proofs/flips.md). The answered class has 0.
 
     Args:
@@ -84,7 +84,9 @@ def count_flips_to_answer(
     """
     queries = len(label_influence)
     flips = [
-        count_flips_to_beat(label_influence, labels, np.full(queries, beaten), classes, unreachable)
-        for beaten in range(classes)
+        count_flips_to_beat(
+            label_influence, labels, np.full(queries, class_to_beat), classes, unreachable
+        )
+        for class_to_beat in range(classes)
     ]
     return np.max(flips, axis=0)

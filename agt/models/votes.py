@@ -28,7 +28,7 @@ from torch import Tensor
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
-from agt.certificates.flips import cheapest_other_class, count_flips_to_answer, count_flips_to_beat
+from agt.certificates.flips import count_flips_to_beat, count_flips_to_win, fewest_edits_to_change
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.certificates.votes import Vote, certified_vote
 from agt.data.arrays import ROWS
@@ -422,9 +422,9 @@ class FlipModel(VotesModel):
             if beating_suffices:
                 price = count_flips_to_beat(influence, member.labels, answers, classes, never)
             else:
-                price = count_flips_to_answer(influence, member.labels, classes, never)
+                price = count_flips_to_win(influence, member.labels, classes, never)
             member_prices.append(price)
-        cheapest = [*map(cheapest_other_class, member_prices, labels)]
+        cheapest = [*map(fewest_edits_to_change, member_prices, labels)]
         distances = np.stack(cheapest) - 1
         prices = np.stack(member_prices, axis=1)  # [C, T, n]
         touches = RELATIONS[self.settings.relation.name].touches
