@@ -95,9 +95,9 @@ def _corner_bounds(p, q, a, b, rump):  # type: ignore[no-untyped-def]
     return min(min(c1, c2), min(c3, c4)), max(max(c1, c2), max(c3, c4))
 
 
-# Sums of gradients. A record whose output gradient is 0 adds 0 to every sum (Lemma 5 of
-# docs/proofs/sums.md) and is left out: behind a ReLU that is about half of them. The others are
-# listed, and taken by fours. All of this is only faster; the sums of integers stay the same.
+# Sums of gradients. By Lemma 5 of docs/proofs/sums.md a record whose output gradient is 0 adds 0 to
+# every sum. It is left out: behind a ReLU that is about half of the records. The others are listed,
+# and taken by fours. All of this is only faster; the sums of integers stay the same.
 
 
 @njit
