@@ -1,8 +1,8 @@
 """Votes of labels: the class that most members of an ensemble answer, with its stable distance.
 
 Members are trained on disjoint shards, so one record is in one shard. ``certified_vote`` uses the
-members' own stable distances or edits_to_win; ``plain_vote`` knows only that each member is a function of
-its shard.
+members' own stable distances or edits_to_win; ``plain_vote`` knows only that each member is a
+function of its shard.
 """
 
 from collections.abc import Sequence
@@ -68,8 +68,8 @@ def certified_vote(
         - No ``distance`` edits of the training data change the winner (Lemma 2 of
           docs/proofs/votes.md).
         - Distances change by at most 1 between neighbours, and are 0 on both sides where winners
-          differ (Lemma 3 of docs/proofs/votes.md); with single edits counted by the edits_to_win as well
-          (Lemma 5 of docs/proofs/votes.md).
+          differ (Lemma 3 of docs/proofs/votes.md); with single edits counted by the edits_to_win as
+          well (Lemma 5 of docs/proofs/votes.md).
         - Distances in steps of a grid are 1-Lipschitz likewise (Lemma 4 of docs/proofs/votes.md).
     """
     if touches < 1:
@@ -79,7 +79,8 @@ def certified_vote(
         edits_to_win.shape != (classes, *labels.shape) or edits_to_win.dtype.kind not in "iu"
     ):
         raise ConfigError(
-            f"ensemble: edits_to_win {edits_to_win.shape} must be integers [classes, members, queries]"
+            f"ensemble: edits_to_win {edits_to_win.shape} must be integers "
+            "[classes, members, queries]"
         )
     members, queries = labels.shape
     queries_at_once = max(1, LABELS_AT_ONCE // members)
