@@ -85,8 +85,8 @@ class ClosedFormCertificates(Certificates):
     The grid ``ks`` and the flags ``certified`` are what tables and curves show.
 
     Attributes:
-        distance: [n] int64, the stable distances (the largest k such that k edits of the data leave
-            the label unchanged), which may exceed the end of the grid.
+        distance: [n] int64, the stable distances: how many edits of the data are proved to leave
+            each label unchanged. They may exceed the end of the grid.
     """
 
     distance: np.ndarray
