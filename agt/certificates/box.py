@@ -150,9 +150,11 @@ def certify(
     features: np.ndarray,
     on_progress: OnProgress = lambda progress: None,
 ) -> Certificates:
-    """Return for which k of a box the label of each query is certified.
+    """Return the label of each query, and for which numbers of edits k it is certified.
 
-    The operations and their shapes depend on public numbers only, not on the boxes, the labels or
+    It is certified at k if every training within k edits of the training data gives it. What one
+    edit is (for example a record added or removed) depends on the setup's neighbour relation. The
+    operations and their shapes depend on public numbers only, not on the boxes, the labels or
     the certificates (Lemma 6 of docs/proofs/boxes.md).
 
     Args:

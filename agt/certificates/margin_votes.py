@@ -124,9 +124,9 @@ def _remaining_margins(
 
 @njit(cache=True)
 def _count_withstood_edits(remaining, needed, max_edits, edits):  # type: ignore[no-untyped-def]
-    """Write to ``edits`` how many edits each query's label survives.
+    """Write to ``edits`` how many edits of the training data each query's label survives.
 
-    The edits may be spread over the shards in any way.
+    The edits may be spread over the members' shards (their parts of the data) in any way.
 
     Args:
         remaining: [n, T, J] int32, the least margin in favour of the label that 0, 1, ..., J - 2
@@ -149,7 +149,8 @@ def _count_withstood_edits(remaining, needed, max_edits, edits):  # type: ignore
 def _count_edits_up_to(remaining, needed, max_edits):  # type: ignore[no-untyped-def]
     """Return how many edits, at most ``max_edits``, cannot change one query's label.
 
-    The edits may be spread over the shards in any way. The result is -1 if the sum of margins is
+    The edits may be spread over the members' shards (their parts of the training data) in any way.
+    The result is -1 if the sum of margins is
     too small without any edit.
 
     Args:

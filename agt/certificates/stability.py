@@ -118,6 +118,7 @@ class ClosedFormCertificates(Certificates):
             if chunk.edits_to_win is not None:
                 edits_to_win.append(chunk.edits_to_win)
             start = end
+        # ``chunk`` is the last one; all of them have the same grid and relation.
         all_edits_to_win = np.concatenate(edits_to_win, axis=1) if edits_to_win else None
         return cls.from_distances(
             chunk.ks, chunk.relation, prediction, certified_at_zero, distance, all_edits_to_win
@@ -300,6 +301,8 @@ def _bound_margin_moves(
         exact_move = loss.margin_factor * parameters_move * norms * round_up
         return (exact_move + 2 * error) * round_up
 
+    # The parameters of two trainings differ by at most ``per_k`` after one edit, and by at most
+    # ``rounding`` on the same records, in l2 norm.
     between_neighbours = bound_move(sensitivity.per_k)
     on_same_records = bound_move(sensitivity.rounding)
     return between_neighbours, on_same_records

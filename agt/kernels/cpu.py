@@ -38,8 +38,8 @@ class CpuKernel(ReferenceKernel):
         """Return the sum over records of their clipped gradients, in quanta (clip level / 2^30).
 
         Args:
-            output_gradient: [n, out] gradients of the loss in the layer's output, times
-                QUANTA / clip level.
+            output_gradient: [n, out] gradients of the loss in the layer's output, in quanta (units
+                of clip level / 2^30).
             inputs: [n, in] the layer's inputs; None for a bias.
 
         Returns:
@@ -66,7 +66,7 @@ class CpuKernel(ReferenceKernel):
 
         Args:
             output_gradient: [K, n, out] bounds on the gradients of the loss in the layer's output,
-                for K numbers of edits, times QUANTA / clip level.
+                for K numbers of edits, in quanta (units of clip level / 2^30).
             inputs: [K or 1, n, in] bounds on the layer's inputs; None for a bias.
             product: how two intervals are multiplied: "exact" (the four corners) or "rump"
                 (midpoint and radius, which is wider).
@@ -138,29 +138,52 @@ class CpuKernel(ReferenceKernel):
         ks, _, outputs = output_gradient.shape
         width = inputs.shape[2]
         threads = get_num_threads()
-        gradients = _array(output_gradient.lower), _array(output_gradient.upper)
-        sums = [np.zeros((ks * outputs, width), np.int64) for _ in range(2)]
+        gradient_lower = _array(output_gradient.lower)
+        gradient_upper = _array(output_gradient.upper)
+        low = np.zeros((ks * outputs, width), np.int64)
+        high = np.zeros((ks * outputs, width), np.int64)
         if inputs.is_point:
             point = inputs.lower[0]
             cpu_compiled.sum_point(
-                *gradients, _array(point), _inf_norms(point), _tile_records(width), threads, *sums
+                gradient_lower,
+                gradient_upper,
+                _array(point),
+                _inf_norms(point),
+                _tile_records(width),
+                threads,
+                low,
+                high,
             )
         elif rump or outputs < _FEWEST_VECTORISED or float(inputs.lower.min()) < 0:
             # ``rump`` changes the result. Without it this function and the next one return the same
             # numbers, but the next one needs inputs >= 0, and pays only for many outputs.
-            ends = _array(inputs.lower), _array(inputs.upper)
             cpu_compiled.sum_interval(
-                *gradients, *ends, rump, _tile_records(2 * width), threads, *sums
+                gradient_lower,
+                gradient_upper,
+                _array(inputs.lower),
+                _array(inputs.upper),
+                rump,
+                _tile_records(2 * width),
+                threads,
+                low,
+                high,
             )
         else:
             # Inputs >= 0, as behind a ReLU, need half as many products.
             both = torch.cat((inputs.lower, inputs.upper), dim=1)
             norms = _array(both.amax(dim=-1))
             cpu_compiled.sum_nonnegative(
-                *gradients, both.numpy(), norms, _tile_records(2 * width), threads, *sums
+                gradient_lower,
+                gradient_upper,
+                both.numpy(),
+                norms,
+                _tile_records(2 * width),
+                threads,
+                low,
+                high,
             )
-        low, high = (torch.from_numpy(total).view(ks, outputs, width) for total in sums)
-        return low, high
+        shape = (ks, outputs, width)
+        return torch.from_numpy(low).view(shape), torch.from_numpy(high).view(shape)
 
     def start_selection(
         self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str
@@ -367,16 +390,18 @@ class CpuSelection:
 
         Args:
             output_gradient: [K, n, out] bounds on the gradients of the loss in the layer's output,
-                times QUANTA / clip level.
+                in quanta (units of clip level / 2^30).
             inputs: [K or 1, n, in] bounds on the layer's inputs; None for a bias.
         """
-        is_point = inputs is None or inputs.is_point
         if inputs is None:
             # A bias is the weight of an input that is always 1.
+            is_point = True
             inputs_lower = np.ones((1, 1, output_gradient.shape[1]))
+            inputs_upper = inputs_lower
         else:
+            is_point = inputs.is_point
             inputs_lower = _array(inputs.lower.mT)
-        inputs_upper = inputs_lower if inputs is None or is_point else _array(inputs.upper.mT)
+            inputs_upper = inputs_lower if is_point else _array(inputs.upper.mT)
         cpu_compiled.select_extremes(
             _rows(output_gradient.lower),
             _rows(output_gradient.upper),

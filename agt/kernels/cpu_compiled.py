@@ -309,9 +309,9 @@ def sum_nominal(output_gradient, inputs, norms, tile, threads, total):  # type: 
 
 
 @njit(parallel=True, cache=True)
-def sum_nonnegative(
+def sum_nonnegative(  # type: ignore[no-untyped-def]
     gradient_lower, gradient_upper, inputs, norms, tile, threads, sum_lower, sum_upper
-):  # type: ignore[no-untyped-def]
+):
     """Add all records' quantised gradient bounds to sums, for intervals of inputs >= 0.
 
     The smallest product is p times an end of the input: the lower end if p >= 0, else the upper
@@ -352,9 +352,9 @@ def sum_nonnegative(
 
 
 @njit(parallel=True, cache=True)
-def sum_over_outputs(
+def sum_over_outputs(  # type: ignore[no-untyped-def]
     gradient_lower, gradient_upper, inputs, norms, tile, threads, sum_lower, sum_upper
-):  # type: ignore[no-untyped-def]
+):
     """Add all records' quantised gradient bounds to sums, vectorised over outputs.
 
     The sums are those of ``sum_point``. This order of loops is faster for few inputs.

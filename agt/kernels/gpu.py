@@ -43,7 +43,7 @@ def sum_kernel(  # type: ignore[no-untyped-def]
 
     Args:
         gradient_lower, gradient_upper: float64 [K, n, out], bounds on the gradients of the loss in
-            the layer's output, times QUANTA / clip level.
+            the layer's output, in quanta (units of clip level / 2^30).
         inputs_lower, inputs_upper: float64 [K or 1, n, in], bounds on the layer's inputs; not read
             for a bias.
         sum_lower, sum_upper: int64 [K, out, in], the sums in quanta (clip level / 2^30); updated.
@@ -100,7 +100,7 @@ class GpuKernel(ReferenceKernel):
 
         Args:
             output_gradient: [K, n, out] bounds on the gradients of the loss in the layer's output,
-                for K numbers of edits, times QUANTA / clip level.
+                for K numbers of edits, in quanta (units of clip level / 2^30).
             inputs: [K or 1, n, in] bounds on the layer's inputs; None for a bias.
             product: how two intervals are multiplied: "exact" (the four corners) or "rump"
                 (midpoint and radius, which is wider).

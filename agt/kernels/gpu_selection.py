@@ -35,10 +35,12 @@ _ABOVE_ALL = tl.constexpr(QUANTA + 1)  # above every value
 
 
 def slots_for(count: int) -> int:
-    """Return how many values an entry has room for, on each of its two sides.
+    """Return how many slots (int32 numbers in memory) an entry of a parameter has on one side.
 
-    It is ``count`` for the selected values and as many spare slots, at least the records between
-    two checks and at most ``_MAX_SPARE_SLOTS``. More spare slots mean fewer reductions.
+    A side is the selection of upper bounds, or that of lower bounds. ``count`` slots are for the
+    selected values. About as many are spare, for bounds that may turn out not to be among the
+    selected ones: at least the records between two checks of how many are left. More spare slots
+    save time, as the values of an entry are reduced to ``count`` less often.
 
     Args:
         count: how many values are selected.
@@ -102,9 +104,9 @@ def _find_level(slots, held, count, step, TILE_OUTPUTS: tl.constexpr, TILE_INPUT
 
 
 @triton.jit
-def _keep_smallest(
+def _keep_smallest(  # type: ignore[no-untyped-def]
     slots, held, threshold, count, step, TILE_OUTPUTS: tl.constexpr, TILE_INPUTS: tl.constexpr
-):  # type: ignore[no-untyped-def]
+):
     """Reduce each entry with more than ``count`` values to the ``count`` smallest, in its slots.
 
     Entries with at most ``count`` values stay as they are. A reduced entry's threshold falls to the
@@ -162,7 +164,7 @@ def update_kernel(  # type: ignore[no-untyped-def]
 
     Args:
         gradient_lower, gradient_upper: float64 [K, n, out], bounds on the gradients of the loss in
-            the layer's output, times QUANTA / clip level.
+            the layer's output, in quanta (units of clip level / 2^30).
         inputs_lower, inputs_upper: float64 [K or 1, n, in], bounds on the layer's inputs; not read
             for a bias.
         values: int32 [2, slots_of_one_side, out, in], the slots; those of one k begin at index
@@ -316,7 +318,7 @@ class GpuSelection:
 
         Args:
             output_gradient: [K, n, out] bounds on the gradients of the loss in the layer's output,
-                times QUANTA / clip level.
+                in quanta (units of clip level / 2^30).
             inputs: [K or 1, n, in] bounds on the layer's inputs; None for a bias.
         """
         factors, inputs_stride = contiguous_factors(output_gradient, inputs)
@@ -339,13 +341,20 @@ class GpuSelection:
         """
         shape = (2, len(self.counts), *self.shape, int(self.counts.max()))
         selected = torch.full(shape, EMPTY_SLOT, dtype=torch.int32, device=self.counts.device)
-        slots_of_k = (t.tolist() for t in (self.counts, self._first_slots, self._slot_counts))
-        for k, (count, first, size) in enumerate(zip(*slots_of_k, strict=True)):
+        slots_of_ks = zip(
+            self.counts.tolist(),
+            self._first_slots.tolist(),
+            self._slot_counts.tolist(),
+            strict=True,
+        )
+        for k_index, (count, first, size) in enumerate(slots_of_ks):
             for side in (0, 1):
                 values = self._values[side, first : first + size].movedim(0, -1)
-                is_held = torch.arange(size, device=values.device) < self._held[side, k][..., None]
+                is_held = (
+                    torch.arange(size, device=values.device) < self._held[side, k_index][..., None]
+                )
                 smallest = torch.where(is_held, values, EMPTY_SLOT).topk(count, largest=False)
-                selected[side, k, ..., :count] = smallest.values
+                selected[side, k_index, ..., :count] = smallest.values
         return selected[1], selected[0]
 
     def result(self) -> tuple[Tensor, Tensor]:
@@ -376,8 +385,8 @@ class GpuSelection:
         """
         outputs = self.shape[0]
         width = self.shape[1] if len(self.shape) > 1 else 1
-        out, inputs = program_tile(outputs, width, _PROGRAM_LANES, _PROGRAM_INPUTS)
+        tile_outputs, tile_inputs = program_tile(outputs, width, _PROGRAM_LANES, _PROGRAM_INPUTS)
         ks = len(self.counts)
-        grid = (2 * ks, triton.cdiv(outputs, out), triton.cdiv(width, inputs))
+        grid = (2 * ks, triton.cdiv(outputs, tile_outputs), triton.cdiv(width, tile_inputs))
         sizes = [outputs, width, outputs * width, ks, self._slots_of_one_side]
-        return grid, sizes, {"TILE_OUTPUTS": out, "TILE_INPUTS": inputs}
+        return grid, sizes, {"TILE_OUTPUTS": tile_outputs, "TILE_INPUTS": tile_inputs}

@@ -34,7 +34,7 @@ class BoundSelection(Protocol):
 
         Args:
             output_gradient: [K, n, out] bounds on the gradients of the loss in the layer's output,
-                times QUANTA / clip level.
+                in quanta (units of clip level / 2^30).
             inputs: [K or 1, n, in] bounds on the layer's inputs; None for a bias.
         """
 
@@ -72,7 +72,7 @@ def gradient_bounds(output_gradient: Interval, inputs: Interval | None, product:
 
     Args:
         output_gradient: [K, n, out] bounds on the gradients of the loss in the layer's output,
-            times QUANTA / clip level, so that one quantum (clip level / 2^30) is 1.
+            in quanta (units of clip level / 2^30).
         inputs: [K or 1, n, in] bounds on the layer's inputs; None for a bias, whose gradient is
             ``output_gradient`` itself.
         product: how two intervals are multiplied: "exact" (smallest and largest of the four corner
@@ -173,17 +173,18 @@ class ReferenceKernel:
         """Return the sum over records of their clipped gradients, in quanta (clip level / 2^30).
 
         Args:
-            output_gradient: [n, out] gradients of the loss in the layer's output, times
-                QUANTA / clip level.
+            output_gradient: [n, out] gradients of the loss in the layer's output, in quanta (units
+                of clip level / 2^30).
             inputs: [n, in] the layer's inputs; None for a bias.
 
         Returns:
             int64 [out, in], or [out] for a bias.
         """
-        point = Interval.point(output_gradient[None])
-        return self.bound_sum(
-            point, None if inputs is None else Interval.point(inputs[None]), "exact"
-        )[0][0]
+        # Nominal values are intervals of width 0 for one k; both sums are then the same.
+        gradient_point = Interval.point(output_gradient[None])
+        inputs_point = None if inputs is None else Interval.point(inputs[None])
+        lower, _ = self.bound_sum(gradient_point, inputs_point, "exact")
+        return lower[0]
 
     def bound_sum(
         self, output_gradient: Interval, inputs: Interval | None, product: str
@@ -192,7 +193,7 @@ class ReferenceKernel:
 
         Args:
             output_gradient: [K, n, out] bounds on the gradients of the loss in the layer's output,
-                for K numbers of edits, times QUANTA / clip level.
+                for K numbers of edits, in quanta (units of clip level / 2^30).
             inputs: [K or 1, n, in] bounds on the layer's inputs; None for a bias.
             product: how two intervals are multiplied: "exact" (the four corners) or "rump"
                 (midpoint and radius, which is wider).
@@ -230,8 +231,10 @@ class ReferenceKernel:
     def selection_bytes(self, rows: int) -> int:
         """Return the bytes that a selection takes for one entry of a parameter and one k.
 
+        Batches are planned with it, so that selections fit into the working memory.
+
         Args:
-            rows: c, how many upper bounds and how many lower bounds are selected.
+            rows: how many upper bounds and how many lower bounds are selected.
         """
         # A row is two int64 numbers, a lower and an upper bound; one row is spare.
         return 16 * (rows + 1)
@@ -279,7 +282,7 @@ class ReferenceSelection:
 
         Args:
             output_gradient: [K, n, out] bounds on the gradients of the loss in the layer's output,
-                times QUANTA / clip level.
+                in quanta (units of clip level / 2^30).
             inputs: [K or 1, n, in] bounds on the layer's inputs; None for a bias.
         """
         for bounds in gradient_bounds_in_blocks(output_gradient, inputs, self.product):

@@ -101,7 +101,10 @@ def _select(
 
 
 def _widen(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor]:
-    """Return the ends of an interval that the kernel widened by a slack for each record."""
+    """Return the ends of an interval that the kernel widened by a slack for each record.
+
+    This is a case of the kernel's self-test, with the inputs of ``probe``.
+    """
     # Copies, because ``widen_by`` overwrites its arguments.
     slack = probe.interval.upper[..., :1].abs()
     widened = kernel.widen_by(probe.interval.lower.clone(), probe.interval.upper.clone(), slack)
@@ -109,7 +112,10 @@ def _widen(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor]:
 
 
 def _relu_backward(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor]:
-    """Return bounds on the gradients in front of a ReLU whose inputs have either sign."""
+    """Return bounds on the gradients in front of a ReLU whose inputs have either sign.
+
+    This is a case of the kernel's self-test, with the inputs of ``probe``.
+    """
     # The same numbers serve as gradients and, in another order, as inputs. Contiguous ones let the
     # CPU kernel use its compiled function, which overwrites the gradients.
     reversed_records = probe.interval.rearranged(lambda end: end.flip(1).contiguous())
@@ -117,7 +123,10 @@ def _relu_backward(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tenso
 
 
 def _point_product(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor]:
-    """Return bounds on the product of known inputs (points) and an interval matrix."""
+    """Return bounds on the product of known inputs (points) and an interval matrix.
+
+    This is a case of the kernel's self-test, with the inputs of ``probe``.
+    """
     multiply = kernel.products("exact").point or linear_point
     return multiply(probe.narrow.lower, probe.point_weights)
 
@@ -126,6 +135,7 @@ def _corner_product(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, ...]
     """Return bounds on the products of intervals of inputs and interval matrices.
 
     One product has 5 inputs. The other has 18, some of them of one sign, some of either, some 0.
+    This is a case of the kernel's self-test, with the inputs of ``probe``.
     """
     products = kernel.products("exact")
     inputs = probe.wide.lower
@@ -139,7 +149,10 @@ def _corner_product(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, ...]
 
 
 def _nonnegative_product(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor]:
-    """Return bounds on the product of an interval of inputs >= 0 and an interval matrix."""
+    """Return bounds on the product of an interval of inputs >= 0 and an interval matrix.
+
+    This is a case of the kernel's self-test, with the inputs of ``probe``.
+    """
     inputs = probe.wide.lower.clamp(min=0)
     products = kernel.products("exact")
     return products.forward(Interval(inputs, inputs * 1.5), probe.square_weights, nonnegative=True)
@@ -149,6 +162,7 @@ def _nonnegative_sum(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Ten
     """Return the sums of gradient bounds for inputs >= 0, as behind a ReLU.
 
     Some of the output gradients are 0, which the CPU kernel leaves out. Others exceed the clip.
+    This is a case of the kernel's self-test, with the inputs of ``probe``.
     """
     inputs = probe.wide.lower.clamp(min=0)
     size = probe.square_weights[:, :7].lower * (QUANTA / 8)
