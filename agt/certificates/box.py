@@ -85,9 +85,10 @@ class Certificates:
 
     @property
     def stable_distance(self) -> np.ndarray:
-        """Return the largest k up to which every value of the grid is certified, [n] int64.
+        """Return how many edits are proved to leave each label unchanged, [n] int64.
 
-        It is 0 if not even the first value of the grid is certified.
+        It is the largest k up to which every value of the grid is certified, and 0 if not even the
+        first value is.
         """
         # Element i is the distance if the first i values of the grid are certified.
         distance_of_index = np.array([0, *self.ks], dtype=np.int64)

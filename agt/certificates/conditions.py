@@ -134,6 +134,7 @@ def upgrade_json(node: Mapping[str, Any]) -> dict[str, Any]:
     """
     upgraded = dict(node)
     upgraded.pop("why", None)  # a text that was made of the facts, and is made again
+    # A fact with a "why" was recorded as text.
     upgraded["facts"] = [with_code(fact) if "why" in fact else fact for fact in node["facts"]]
     return upgraded
 

@@ -60,7 +60,7 @@ class Envelope:
         """Return the envelope for every k = 1, 2, ..., also between the values of its grid.
 
         A k that the grid skips gets the bounds of the next larger k of the grid. They hold there
-        too, because every dataset within k edits is within more edits (Lemma 5 of
+        too, because a dataset within k edits is also within any larger number of edits (Lemma 5 of
         docs/proofs/boxes.md).
 
         Args:

@@ -146,6 +146,7 @@ class ClosedFormCertificates(Certificates):
             edits_to_win: [C, n] int64, for each class a number of edits that it needs at least to
                 become the answer; None: not known.
         """
+        # NumPy treats these flags as an array of bool [K, n].
         certified = cast(np.ndarray, LazyFlags(ks, certified_at_zero, distance))
         return cls(ks, relation, prediction, certified, distance, edits_to_win=edits_to_win)
 
@@ -209,8 +210,9 @@ def _count_edits_to_win(
 
     A class needs k edits for the greatest logit's lead over it to vanish:
         k * move_of_one_edit >= max(logits) - logits[class].
-    The predicted class needs 0, every other class at least 1 and at most ``MAX_STABLE_DISTANCE`` +
-    1 (Lemma 4 of docs/proofs/linear_distances.md).
+    The predicted class needs 0, every other class at least 1 (Lemma 4 of
+    docs/proofs/linear_distances.md). Counts above the largest stable distance are capped at
+    ``MAX_STABLE_DISTANCE + 1``.
 
     Args:
         logits: [n, C] float64.

@@ -190,12 +190,14 @@ class CpuKernel(ReferenceKernel):
     ) -> BoundSelection:
         """Return an empty selection of the most extreme bounds of each entry of a parameter.
 
+        For each k it selects the c smallest upper bounds and the c largest lower bounds of a
+        batch's records, whose sums bound what c records can contribute to the batch's gradient.
+
         Args:
-            counts: int [K], how many upper and how many lower bounds to select for each number of
-                edits k; at most the number of records to come.
+            counts: int [K], c for each number of edits k; at most the number of records to come.
             shape: the parameter's shape, (out, in) or (out,).
-            capped: whether to select from min(upper bound, 0) and max(lower bound, 0) instead of
-                the bounds.
+            capped: True to select from min(upper bound, 0) and max(lower bound, 0), so that the
+                results are extreme sums over at most c records instead of exactly c.
             product: "exact" or "rump", how two intervals are multiplied.
         """
         return CpuSelection(counts, shape, capped, product == "rump")
@@ -386,7 +388,7 @@ class CpuSelection:
         self._smallest_upper = np.empty(size, dtype=np.int32)
 
     def update(self, output_gradient: Interval, inputs: Interval | None) -> None:
-        """Add the gradient bounds of one fragment's records to the selection.
+        """Add the gradient bounds of some more records of the batch to the selection.
 
         Args:
             output_gradient: [K, n, out] bounds on the gradients of the loss in the layer's output,

@@ -97,7 +97,7 @@ def _corner_bounds(p, q, a, b, rump):  # type: ignore[no-untyped-def]
 
 # Sums of gradients. By Lemma 5 of docs/proofs/sums.md a record whose output gradient is 0 adds 0 to
 # every sum. It is left out: behind a ReLU that is about half of the records. The others are listed,
-# and taken by fours. All of this is only faster; the sums of integers stay the same.
+# and taken by fours. All of this only saves time; the sums of integers stay the same.
 
 
 @njit
@@ -388,7 +388,7 @@ def sum_over_outputs(  # type: ignore[no-untyped-def]
                         if v >= 0
                         else (gradient_upper[k, s], gradient_lower[k, s])
                     )
-                    if abs(v) * norms[k, s] <= _CLIP:  # nothing to clip: only faster
+                    if abs(v) * norms[k, s] <= _CLIP:  # nothing to clip, which saves time
                         for j in range(outputs):
                             out_low[j] += _to_quanta(v * smallest[j])
                             out_high[j] += _to_quanta(v * largest[j])
@@ -724,7 +724,7 @@ def _value_of_rank(values, count, rank):  # type: ignore[no-untyped-def]
         for s in range(full):
             below += np.int32(values[s] <= pivot)
         if below == rank:
-            # The answer is the largest value up to the pivot. Stopping here is only faster.
+            # The answer is the largest value up to the pivot. Stopping here only saves time.
             largest = _BELOW_ALL
             for s in range(full):
                 largest = max(largest, values[s] if values[s] <= pivot else _BELOW_ALL)
@@ -811,8 +811,8 @@ def _append_below(values, n, threshold, pool, total, minima, hits):  # type: ign
 def _merge_smallest(values, n, count, selected, held, pool, sample, minima, hits):  # type: ignore[no-untyped-def]
     """Merge new values into a selection of the ``count`` smallest values so far.
 
-    Most new values are above a threshold and are skipped. The threshold is only faster: whatever it
-    is, the selection is exact (Lemma 7 of docs/proofs/selections.md).
+    Most new values are above a threshold and are skipped. The threshold only saves time: whatever
+    it is, the selection is exact (Lemma 7 of docs/proofs/selections.md).
 
     Args:
         values: int32 [at least n], the new values.
@@ -865,7 +865,7 @@ def select_extremes(  # type: ignore[no-untyped-def]
     gradient_lower, gradient_upper, inputs_lower, inputs_upper, counts, outputs, is_point, capped,
     rump, held, largest_lower, smallest_upper,
 ):  # fmt: skip
-    """Merge one fragment's gradient bounds into the selections of all entries of a parameter.
+    """Merge the gradient bounds of more records into the selections of a parameter's entries.
 
     For each (k, output, input) the selections hold the c largest lower bounds and the c smallest
     upper bounds of all records so far, where c = counts[k]. Lower bounds are stored with the sign

@@ -140,12 +140,15 @@ class GpuKernel(ReferenceKernel):
     ) -> BoundSelection:
         """Return an empty selection of the most extreme bounds of each entry of a parameter.
 
+        For each k it selects the c smallest upper bounds and the c largest lower bounds of a
+        batch's records, whose sums bound what c records can contribute to the batch's gradient.
+
         Args:
-            counts: int64 [K] on the GPU, how many upper and how many lower bounds to select for
-                each number of edits k; at most the number of records to come.
+            counts: int64 [K] on the GPU, c for each number of edits k; at most the number of
+                records to come.
             shape: the parameter's shape, (out, in) or (out,).
-            capped: whether to select from min(upper bound, 0) and max(lower bound, 0) instead of
-                the bounds.
+            capped: True to select from min(upper bound, 0) and max(lower bound, 0), so that the
+                results are extreme sums over at most c records instead of exactly c.
             product: "exact" or "rump", how two intervals are multiplied.
         """
         return GpuSelection(counts, shape, capped, product)

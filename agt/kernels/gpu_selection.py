@@ -156,7 +156,7 @@ def update_kernel(  # type: ignore[no-untyped-def]
     INPUT_KIND: tl.constexpr, CAPPED: tl.constexpr,
     TILE_OUTPUTS: tl.constexpr, TILE_INPUTS: tl.constexpr,
 ):  # fmt: skip
-    """Add the gradient bounds of a fragment's records to one tile of the selections.
+    """Add the gradient bounds of some records to the selections of one tile of entries.
 
     A program handles one k, one side, and a tile of [TILE_OUTPUTS, TILE_INPUTS] entries of the
     parameter. Side 0 selects the smallest upper bounds. Side 1 selects the largest lower bounds, as
@@ -314,7 +314,7 @@ class GpuSelection:
         self._thresholds = torch.full_like(self._held, QUANTA + 1)
 
     def update(self, output_gradient: Interval, inputs: Interval | None) -> None:
-        """Add the gradient bounds of one fragment's records to the selection.
+        """Add the gradient bounds of some more records of the batch to the selection.
 
         Args:
             output_gradient: [K, n, out] bounds on the gradients of the loss in the layer's output,

@@ -24,13 +24,14 @@ _BOUNDS_BLOCK_NUMBERS = 1 << 21  # numbers of a [K, records, out, in] block of b
 class BoundSelection(Protocol):
     """A running selection of the most extreme gradient bounds of a batch (a streaming top-c).
 
-    Records come in fragments. For each number of edits k and each entry of a parameter, the
-    selection holds the c smallest upper bounds and the c largest lower bounds of the records so
-    far. c may differ from one k to the next. Bounds are integers, in quanta (clip level / 2^30).
+    Records come in fragments (parts of the batch). For each number of edits k and each entry of a
+    parameter, the selection holds the c smallest upper bounds and the c largest lower bounds of the
+    records so far. c may differ from one k to the next. Bounds are integers, in quanta (clip level
+    / 2^30).
     """
 
     def update(self, output_gradient: Interval, inputs: Interval | None) -> None:
-        """Add the gradient bounds of one fragment's records to the selection.
+        """Add the gradient bounds of some more records of the batch to the selection.
 
         Args:
             output_gradient: [K, n, out] bounds on the gradients of the loss in the layer's output,
@@ -218,12 +219,14 @@ class ReferenceKernel:
     ) -> BoundSelection:
         """Return an empty selection of the most extreme bounds of each entry of a parameter.
 
+        For each k it selects the c smallest upper bounds and the c largest lower bounds of a
+        batch's records, whose sums bound what c records can contribute to the batch's gradient.
+
         Args:
-            counts: int [K], c for each number of edits k: how many upper bounds and how many lower
-                bounds to select; at most the number of records to come.
+            counts: int [K], c for each number of edits k; at most the number of records to come.
             shape: the parameter's shape, (out, in) or (out,).
-            capped: whether to select from min(upper bound, 0) and max(lower bound, 0) instead of
-                the bounds.
+            capped: True to select from min(upper bound, 0) and max(lower bound, 0), so that the
+                results are extreme sums over at most c records instead of exactly c.
             product: "exact" or "rump", how two intervals are multiplied.
         """
         return ReferenceSelection(counts, shape, capped, product)
@@ -278,7 +281,7 @@ class ReferenceSelection:
     _largest_lower: list[Tensor] = field(default_factory=list)
 
     def update(self, output_gradient: Interval, inputs: Interval | None) -> None:
-        """Add the gradient bounds of one fragment's records to the selection.
+        """Add the gradient bounds of some more records of the batch to the selection.
 
         Args:
             output_gradient: [K, n, out] bounds on the gradients of the loss in the layer's output,
