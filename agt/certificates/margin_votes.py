@@ -113,20 +113,22 @@ def _remaining_margins(
     shape = (len(labels), len(members), rows + 2)
     remaining = np.full(shape, -MARGIN_QUANTA, dtype=np.int32)
     for index, member in enumerate(members):
-        least = np.vstack([member.margin, member.lower[:rows]])
-        greatest = np.vstack([member.margin, member.upper[:rows]])
-        remaining_of_one = quantise_margins(least, clip)
-        remaining_of_zero = -quantise_margins(greatest, clip)
-        remaining_of_label = np.where(labels, remaining_of_one, remaining_of_zero)
+        # Row j belongs to j edits; without an edit both bounds are the margin itself.
+        lower = np.vstack([member.margin, member.lower[:rows]])
+        upper = np.vstack([member.margin, member.upper[:rows]])
+        remaining_for_one = quantise_margins(lower, clip)
+        remaining_for_zero = -quantise_margins(upper, clip)
+        remaining_of_label = np.where(labels, remaining_for_one, remaining_for_zero)
         remaining[:, index, :-1] = remaining_of_label.T
     return remaining
 
 
 @njit(cache=True)
 def _count_withstood_edits(remaining, needed, max_edits, edits):  # type: ignore[no-untyped-def]
-    """Write to ``edits`` how many edits of the training data each query's label survives.
+    """Write to ``edits`` how many edits of shards each query's label survives.
 
-    The edits may be spread over the members' shards (their parts of the data) in any way.
+    A shard is one member's part of the training data; the edits may be spread over all shards in
+    any way.
 
     Args:
         remaining: [n, T, J] int32, the least margin in favour of the label that 0, 1, ..., J - 2
@@ -147,11 +149,10 @@ def _count_withstood_edits(remaining, needed, max_edits, edits):  # type: ignore
 
 @njit(cache=True)
 def _count_edits_up_to(remaining, needed, max_edits):  # type: ignore[no-untyped-def]
-    """Return how many edits, at most ``max_edits``, cannot change one query's label.
+    """Return how many edits of shards, at most ``max_edits``, cannot change one query's label.
 
-    The edits may be spread over the members' shards (their parts of the training data) in any way.
-    The result is -1 if the sum of margins is
-    too small without any edit.
+    A shard is one member's part of the training data; the edits may be spread over all shards in
+    any way. The result is -1 if the sum of margins is too small without any edit.
 
     Args:
         remaining: [T, J] int32, the least margin in favour of the label that 0, 1, ..., J - 2
