@@ -87,7 +87,7 @@ def margin_vote(members: Sequence[Envelope], clip: float, *, touches: int) -> Vo
     edits = np.empty(len(labels), dtype=np.int64)
     # A label of 1 needs a sum > 0, so at least 1. A label of 0 needs minus the sum to be at least
     # 0, because a tie gives 0. So the label itself is the sum that is needed on its side.
-    _count_withstood_edits(remaining, labels, MAX_MARGIN_EDITS, edits)
+    _count_survived_edits(remaining, labels, MAX_MARGIN_EDITS, edits)
     # k edits of the data are at most k * touches edits of shards.
     return Vote(labels, edits // touches, lipschitz=True)
 
@@ -124,7 +124,7 @@ def _remaining_margins(
 
 
 @njit(cache=True)
-def _count_withstood_edits(remaining, needed, max_edits, edits):  # type: ignore[no-untyped-def]
+def _count_survived_edits(remaining, needed, max_edits, edits):  # type: ignore[no-untyped-def]
     """Write to ``edits`` how many edits of shards each query's label survives.
 
     A shard is one member's part of the training data; the edits may be spread over all shards in

@@ -310,10 +310,11 @@ class CpuKernel(ReferenceKernel):
         return torch.from_numpy(low), torch.from_numpy(high)
 
     def relu_backward(self, output_gradient: Interval, inputs: Interval) -> Bounds:
-        """Return bounds on the gradients in front of a ReLU, from those behind it.
+        """Return bounds on the gradients in the input of a ReLU, from the gradients in its output.
 
-        ``output_gradient`` is overwritten if the compiled function can be used, so the caller must
-        not use it afterwards.
+        A gradient is multiplied by the derivative of ReLU: 1 where the input is positive, 0 where
+        it is not, and anything from 0 to 1 where its sign is unknown. ``output_gradient`` is
+        overwritten if the compiled function can be used, so the caller must not use it afterwards.
 
         Args:
             output_gradient: bounds on the gradient in the output of ReLU.
@@ -339,7 +340,7 @@ class CpuKernel(ReferenceKernel):
 
         Args:
             lower, upper: [..., width] bounds of one shape.
-            slack: nonnegative bounds on rounding errors, [..., 1] or broadcasting otherwise.
+            slack: nonnegative bounds on rounding errors, [..., 1] or any shape that broadcasts.
         """
         one_slack_a_row = slack.shape == (*lower.shape[:-1], 1)
         contiguous = lower.is_contiguous() and upper.is_contiguous()

@@ -1,7 +1,7 @@
 """What both GPU kernels do to one record: bounds on its gradient, rounded to whole quanta.
 
 Products and roundings are float64, as the reference kernel's. Whoever launches a kernel switches
-the fusing of products with additions off (``enable_fp_fusion=False``), since bounds would otherwise
+the fusing of products with additions off (``enable_fp_fusion=False``), because a fused bound would
 be rounded differently from the nominal gradient. Literals are powers of two, or three times one:
 exact in whatever precision Triton gives a literal. The proofs are in docs/proofs/sums.md.
 """
@@ -40,7 +40,7 @@ def _quantise(value):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def gradient_bounds(  # type: ignore[no-untyped-def]
-    gradient_lower, gradient_upper, inputs_lower, inputs_upper, j, i, turn,
+    gradient_lower, gradient_upper, inputs_lower, inputs_upper, j, i, sign,
     INPUT_KIND: tl.constexpr,
 ):  # fmt: skip
     """Return bounds on one record's gradient, each as whole quanta plus the bits of ``MAGIC``.
@@ -54,7 +54,7 @@ def gradient_bounds(  # type: ignore[no-untyped-def]
             not read for a bias, whose input is 1.
         j: [TILE_OUTPUTS], the indices of this program's outputs.
         i: [TILE_INPUTS], the indices of this program's inputs.
-        turn: 1.0, or -1.0 for bounds on the gradient with the sign reversed.
+        sign: 1.0, or -1.0 for bounds on the gradient with the sign reversed.
         INPUT_KIND: which product is computed, from ``input_kind``. "rump" gives wider bounds; the
             other kinds give the exact bounds, each by the fewest products that its inputs allow.
 
@@ -62,11 +62,11 @@ def gradient_bounds(  # type: ignore[no-untyped-def]
         (lower, upper), each int64 [TILE_OUTPUTS, TILE_INPUTS], or [TILE_OUTPUTS, 1] for a bias.
         Each exceeds the bound in quanta by ``MAGIC_BITS``.
     """
-    turned_lower = (turn * tl.load(gradient_lower + j))[:, None]
-    turned_upper = (turn * tl.load(gradient_upper + j))[:, None]
+    signed_lower = (sign * tl.load(gradient_lower + j))[:, None]
+    signed_upper = (sign * tl.load(gradient_upper + j))[:, None]
     # [p, q] bounds the output gradient, or the output gradient with the sign reversed.
-    p = tl.where(turn > 0, turned_lower, turned_upper)
-    q = tl.where(turn > 0, turned_upper, turned_lower)
+    p = tl.where(sign > 0, signed_lower, signed_upper)
+    q = tl.where(sign > 0, signed_upper, signed_lower)
     if INPUT_KIND == "one":
         return _quantise(p), _quantise(q)
     # [a, b] bounds the inputs.

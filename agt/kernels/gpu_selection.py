@@ -202,7 +202,7 @@ def update_kernel(  # type: ignore[no-untyped-def]
     threshold = tl.load(thresholds + state, mask=inside, other=_ABOVE_ALL)
     # 1 or -1: the largest lower bounds are the smallest upper bounds with the sign reversed, by
     # Lemma 1 of docs/proofs/selections.md.
-    turn = 1.0 - 2.0 * side.to(tl.float64)
+    sign = 1.0 - 2.0 * side.to(tl.float64)
     stop = tl.where(count > 0, n, 0)
     for start in range(0, stop, _RECORDS_BETWEEN_CHECKS):
         if tl.max(holding) > limit:
@@ -216,7 +216,7 @@ def update_kernel(  # type: ignore[no-untyped-def]
             v = gradient_bounds(
                 gradient_lower + gradient_offset, gradient_upper + gradient_offset,
                 inputs_lower + inputs_offset, inputs_upper + inputs_offset,
-                j, i, turn, INPUT_KIND,
+                j, i, sign, INPUT_KIND,
             )[1]  # fmt: skip
             # The low 32 bits are the bound in quanta (Lemma 4 of docs/proofs/sums.md).
             v = tl.broadcast_to(v.to(tl.int32), (TILE_OUTPUTS, TILE_INPUTS))

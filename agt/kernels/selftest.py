@@ -112,7 +112,7 @@ def _widen(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor]:
 
 
 def _relu_backward(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor]:
-    """Return bounds on the gradients in front of a ReLU whose inputs have either sign.
+    """Return bounds on the gradients in the input of a ReLU, which has numbers of either sign.
 
     This is a case of the kernel's self-test, with the inputs of ``probe``.
     """
@@ -223,7 +223,7 @@ def check_kernel(kernel: ReferenceKernel, device: str) -> None:
 
     Raises:
         UnsoundError: a number, a shape or a dtype differs. What is wrong with the kernel is then
-            unknown, and certificates depend on such sums.
+            unknown, and certificates depend on these sums.
         Exception: whatever compiling or launching the kernel raises.
     """
     reference = ReferenceKernel()
