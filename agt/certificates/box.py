@@ -363,7 +363,7 @@ def certify_labels(
             certified = (leads.lower > 0).all(dim=-1)
     # An overflow depends on private records, so an error would reveal a fact about them. The query
     # is not certified instead (Lemma 7 of docs/proofs/boxes.md).
-    if overflow.finite is None:
+    if overflow.finite is None:  # no interval was recorded
         return certified
     return certified & overflow.finite
 
@@ -389,7 +389,7 @@ def bound_binary_margins(
     threshold = network.loss.threshold
     lower = logits.lower[..., 0] - threshold
     upper = logits.upper[..., 0] - threshold
-    if overflow.finite is None:
+    if overflow.finite is None:  # no interval was recorded
         return lower, upper
     lower = torch.where(overflow.finite, lower, -torch.inf)
     upper = torch.where(overflow.finite, upper, torch.inf)

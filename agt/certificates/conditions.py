@@ -86,7 +86,7 @@ class Condition:
         return self.evidence.why
 
     def with_facts(self, *facts: Fact) -> "Condition":
-        """Return a condition with these facts added to the evidence."""
+        """Return a copy of the condition with these facts added to the evidence."""
         return replace(self, evidence=self.evidence.with_facts(*facts))
 
     def as_json(self) -> dict[str, Any]:
@@ -142,11 +142,12 @@ def upgrade_json(node: Mapping[str, Any]) -> dict[str, Any]:
 def weaker_conditions(
     recorded: Sequence[Condition], now: Sequence[Condition]
 ) -> tuple[Condition, ...]:
-    """Return, for each condition, the weaker of two assessments of one run.
+    """Return, for each condition of a privacy guarantee, the weaker of two assessments of one run.
 
-    A condition that was not held when the run was made must not become held later because a file
-    about the data was removed. If both assessments have the same standing, the declarations of both
-    are listed, so that a claim names every declaration that it depends on.
+    An assessment is proved, declared by a person, or not held. A condition that was not held when
+    the run was made must not become held later because a file about the data was removed. If both
+    assessments are the same, the declarations of both are listed, so that a claim names every
+    declaration that it depends on.
 
     Args:
         recorded: the conditions that were recorded when the run was made. A condition that is
@@ -166,8 +167,9 @@ def weaker_conditions(
 def _weaker_condition(earlier: Condition, now: Condition) -> Condition:
     """Return the weaker of two assessments of one condition.
 
-    If both have the same standing, it is the earlier one with the declarations (or unmet facts) of
-    the other added.
+    The standings are, from the strongest to the weakest: proved, declared by a person, not held. If
+    both assessments have the same standing, the result is the earlier one, with every fact of today
+    added that is not proved and not yet listed.
 
     Args:
         earlier: the assessment that was recorded.
@@ -175,7 +177,6 @@ def _weaker_condition(earlier: Condition, now: Condition) -> Condition:
     """
     if earlier.standing is not now.standing:
         return earlier if earlier.standing.is_weaker_than(now.standing) else now
-    # Proved facts of today add nothing to what was recorded.
     known = earlier.evidence.facts
     added = [
         fact
@@ -186,9 +187,10 @@ def _weaker_condition(earlier: Condition, now: Condition) -> Condition:
 
 
 def condition_counts(conditions: Sequence[Condition]) -> dict[str, int]:
-    """Return three counts, as a run's metrics: how many conditions hold, are declared, and exist.
+    """Return how many conditions hold, how many of these are only declared, and how many there are.
 
-    "conditions_held" includes those that are declared.
+    They are metrics of a run, with the names that its record has. "Declared" means that a person
+    stated it in the configuration and no code can check it.
     """
     declared_count = sum(condition.standing is Standing.DECLARED for condition in conditions)
     held = sum(condition.held for condition in conditions)
@@ -222,7 +224,7 @@ def assess(
     rounding: Fact,
     features: Sequence[Fact] = (),
 ) -> tuple[Condition, ...]:
-    """Assess the conditions a to g for one run, with the evidence for each.
+    """Return the conditions a to g of a privacy guarantee for one run, with the evidence for each.
 
     Args:
         dataset: what was trained on; it has the evidence about selection and preprocessing.
@@ -238,7 +240,7 @@ def assess(
         features: for condition e: the facts about a public feature map; none without one.
     """
     step_name, step_fact = step
-    hashed = proved("batches_by_hash")
+    hashed = proved("batches_by_hash")  # a record's batch depends on its own id only
     evidence_by_letter = {
         "a": evidence(every_k),
         "b": dataset.selection.with_facts(hashed),
@@ -254,7 +256,7 @@ def assess(
 def conditions_from(
     evidence_by_letter: Mapping[str, Evidence], step_name: str
 ) -> tuple[Condition, ...]:
-    """Return the conditions with this evidence, in its order.
+    """Return the conditions of a privacy guarantee with this evidence, in its order.
 
     Args:
         evidence_by_letter: "a" to "g" -> the evidence for the condition.
@@ -270,6 +272,8 @@ def conditions_from(
 
 def stated_constants(plan: BatchPlan, code: str, **values: Value) -> Fact:
     """Return the fact, as proved, that the configuration states certain public constants.
+
+    It is evidence for condition c (all constants of the training are public).
 
     Args:
         plan: the batches; the fact names their normaliser (the number that sums of gradients are
@@ -326,6 +330,9 @@ def shards_fact(members: int, touches: int) -> Fact:
 
 def symmetric_fact(relation: RelationConfig) -> Fact:
     """Return the fact, for condition g, whether a neighbour relation is symmetric.
+
+    It is if a dataset is one edit from each dataset that is one edit from it, as differential
+    privacy needs.
 
     Args:
         relation: the settings of the relation. ``radius`` is set if an edit may change a record's
