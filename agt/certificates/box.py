@@ -270,12 +270,13 @@ class _BoxedNetwork:
     def from_box(
         cls, head: nn.Sequential, setup: TrainingSetup, box: Box, features: np.ndarray
     ) -> "_BoxedNetwork":
-        """Return the network of a head, with its boxes divided to suit the queries.
+        """Return the network of a head, with its boxes divided into parts that fit into the memory.
 
         Args:
             head: the trained layers; only their structure is used.
-            setup: what the box was trained with.
-            box: the nominal parameters and their bounds for each k.
+            setup: what the box was trained with (loss, precision, device, working memory).
+            box: the nominal parameters (those of the training without edits), and for each k bounds
+                on the parameters of all trainings within k edits.
             features: [n, ...] the queries; only their shape is used.
 
         Raises:

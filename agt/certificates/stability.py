@@ -274,10 +274,10 @@ def _finite_logits(trained: LinearTrained, features: np.ndarray) -> np.ndarray:
 def _bound_margin_moves(
     trained: LinearTrained, features: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return by how much the computed margins of two trainings differ at most.
+    """Return how far apart the computed margins of a query can be under two trainings.
 
-    The bounds depend on public numbers and the query only (Lemma 1 of
-    docs/proofs/linear_distances.md).
+    A margin is a logit, or the difference of two. The bounds depend on public numbers and the query
+    only (Lemma 1 of docs/proofs/linear_distances.md).
 
     Args:
         trained: the head, with a bound on how far one edit of the data moves its parameters.

@@ -78,8 +78,8 @@ def _cost_to_close_gap(
     changes to the rival. A voter of a third class shrinks it by 1 if it changes to the rival.
 
     Args:
-        leaving_cost: [T, n] int64, the cost of changing each member's label to its cheapest other
-            class.
+        leaving_cost: [T, n] int64, the cost (in edits) of changing each member's label to its
+            cheapest other class.
         joining_cost: [T, n] int64, the cost of changing each member's label to the rival; at least
             ``leaving_cost``.
         votes_for_winner: [T, n] bool, which members answer the winner.
@@ -115,15 +115,16 @@ def _cost_to_close_gap(
 def _pair_costs(
     leaving_cost: np.ndarray, joining_cost: np.ndarray, in_pairs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least costs of j pairs that join the rival, for every j.
+    """Return the least costs at which j "pairs" change their votes to the rival, for every j.
 
-    A pair is a voter of the winner for whom joining the rival costs less than twice leaving for a
-    third class. In some cheapest solution at most one pair leaves for a third class, and all other
-    pairs that change join the rival (Lemma 7 of docs/proofs/votes.md).
+    The rival is the class that is to overtake the winner of a vote. A pair is a voter of the winner
+    for whom joining the rival costs less than twice leaving for a third class; by joining it
+    shrinks the lead by 2. In some cheapest solution at most one pair leaves for a third class, and
+    all other pairs that change join the rival (Lemma 7 of docs/proofs/votes.md).
 
     Args:
-        leaving_cost: [T, n] int64, the cost of changing each member's label to its cheapest other
-            class.
+        leaving_cost: [T, n] int64, the cost (in edits) of changing each member's label to its
+            cheapest other class.
         joining_cost: [T, n] int64, the cost of changing each member's label to the rival.
         in_pairs: [T, n] bool, which members are pairs.
 
