@@ -437,19 +437,18 @@ def vote_certificates(
         [certificates.stable_distance for certificates in single_edit_members]
     )
     steps = np.stack([count_grid_steps(member.ks, member.certified) for member in members])
-    members_per_edit = RELATIONS[
-        relation
-    ].members_changed_per_edit  # how many members one edit can change
-    # Prices say for each class how many edits it takes at least until a member predicts it. The
-    # vote can use them only if all members have them.
-    member_prices = [certificates.prices for certificates in single_edit_members]
-    known_prices = [prices for prices in member_prices if prices is not None]
-    prices = None
-    if len(known_prices) == len(single_edit_members):
-        prices = np.stack(known_prices, axis=1)
+    # How many members one edit can change.
+    members_per_edit = RELATIONS[relation].members_changed_per_edit
+    # For each class, how many edits a member needs at least to predict it. The vote can use these
+    # numbers only if all members have them.
+    member_edits_to_win = [certificates.edits_to_win for certificates in single_edit_members]
+    known_edits_to_win = [edits for edits in member_edits_to_win if edits is not None]
+    edits_to_win = None
+    if len(known_edits_to_win) == len(single_edit_members):
+        edits_to_win = np.stack(known_edits_to_win, axis=1)
     # The vote's distance in edits, and in steps of the grid of k, which may have gaps.
     by_distance = certified_vote(
-        labels, edit_distances, classes, touches=members_per_edit, prices=prices
+        labels, edit_distances, classes, touches=members_per_edit, edits_to_win=edits_to_win
     )
     by_steps = certified_vote(labels, steps, classes, touches=members_per_edit)
     return VoteCertificates.from_members(

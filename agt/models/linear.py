@@ -264,9 +264,9 @@ class LinearModel(ClosedFormModel):
             phi: [n, w] the values of the public feature map for the queries.
             ks: the numbers of edits at which ``certified`` of the result is tabulated.
         """
-        with_prices = self.settings.ensembled and self.problem.classes > 2
+        with_edits_to_win = self.settings.ensembled and self.problem.classes > 2
         relation = self.settings.relation.name
-        return certify_linear(self.trained, phi, relation, ks, with_prices=with_prices)
+        return certify_linear(self.trained, phi, relation, ks, with_edits_to_win=with_edits_to_win)
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """Return bounds on each query's margin of class 1 after k edits of the training records.

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
-from agt.certificates.flips import cheapest_other_class, count_flips_to_answer, count_flips_to_beat
+from agt.certificates.flips import count_flips_to_beat, count_flips_to_win, fewest_edits_to_change
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.certificates.votes import Vote, certified_vote
 from agt.data.arrays import ROWS
@@ -500,14 +500,16 @@ class FlipModel(VotesModel):
             if beating_suffices:
                 flips = count_flips_to_beat(influence, member.labels, answers, classes, impossible)
             else:
-                flips = count_flips_to_answer(influence, member.labels, classes, impossible)
+                flips = count_flips_to_win(influence, member.labels, classes, impossible)
             flips_of_members.append(flips)
-        cheapest = [*map(cheapest_other_class, flips_of_members, labels)]
+        cheapest = [*map(fewest_edits_to_change, flips_of_members, labels)]
         distances = np.stack(cheapest) - 1  # one flip fewer cannot change the member's label
-        prices = np.stack(flips_of_members, axis=1)  # [C, T, n]
+        flips_to_win = np.stack(flips_of_members, axis=1)  # [C, T, n]
         # The number of members whose shards one edit can change.
         touches = RELATIONS[self.settings.relation.name].members_changed_per_edit
-        vote = certified_vote(labels, distances, classes, touches=touches, prices=prices)
+        vote = certified_vote(
+            labels, distances, classes, touches=touches, edits_to_win=flips_to_win
+        )
         return labels, distances, vote
 
 

@@ -25,7 +25,7 @@ from agt.bounds.rounding import Rounding
 from agt.data.records import Records
 from agt.distributed import group as processes
 from agt.errors import ConfigError
-from agt.kernels.reference import Extremes
+from agt.kernels.reference import BoundSelection
 from agt.kernels.select import pick_device, pick_kernel
 from agt.messages import Message
 from agt.relations import RELATIONS
@@ -418,7 +418,7 @@ class TrainingRun:
         record_bounds: Iterable[tuple[Gradient, Iterable[Gradient]]],
         lower: Tensors,
         upper: Tensors,
-        selector: dict[str, Extremes],
+        selector: dict[str, BoundSelection],
     ) -> None:
         """Add the bounds on a fragment's gradients to the sums and to the selections, in place.
 
@@ -481,7 +481,7 @@ class TrainingRun:
         for factors in self.network.factors(features, labels, bounds, rounding, self._scale):
             yield from self.network.gradients(factors, rounding)
 
-    def _selectors(self, part: slice, batch: int, eligible: int) -> dict[str, Extremes]:
+    def _selectors(self, part: slice, batch: int, eligible: int) -> dict[str, BoundSelection]:
         """Return, for each parameter, an empty selection for its most extreme gradient bounds.
 
         A selection collects, at each k, the least upper and the greatest lower bounds on the
@@ -503,7 +503,9 @@ class TrainingRun:
         # For two classes the selection is made on the difference of the last layer's two rows.
         for name, parameter in self.network.convert_to_logit_difference(self.point).items():
             shape = self.relation.selection_shape(parameter)
-            selectors[name] = self.kernel.extremes(counts, shape, capped, self.training.product)
+            selectors[name] = self.kernel.start_selection(
+                counts, shape, capped, self.training.product
+            )
         return selectors
 
     def _selected_counts(self, part: slice, batch: int, eligible: int) -> Tensor:
@@ -526,7 +528,7 @@ class TrainingRun:
         return rows_at_stake.new_tensor(counts)
 
     def _selected_sums(
-        self, name: str, selectors: list[dict[str, Extremes]], counts: list[Tensor]
+        self, name: str, selectors: list[dict[str, BoundSelection]], counts: list[Tensor]
     ) -> tuple[Tensor, Tensor]:
         """Return the sums of the most extreme gradient bounds of a batch, for one parameter.
 

@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 
 from agt.distributed import Group
-from agt.kernels.reference import EMPTY_SLOT, Extremes
+from agt.kernels.reference import EMPTY_SLOT, BoundSelection
 
 _EXCHANGED_NUMBERS = 1 << 24  # the most numbers that a process sends at once, to bound its memory
 
 
-def selected_sums(group: Group, extremes: Extremes, counts: Tensor) -> tuple[Tensor, Tensor]:
+def selected_sums(group: Group, extremes: BoundSelection, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Return this process's part of the sums over a shared batch's most extreme gradient bounds.
 
     Each process has collected the most extreme bounds of its own records. The scalar parameters are

@@ -26,7 +26,7 @@ from agt.bounds.products import Products, corners
 from agt.bounds.rounding import Rounding
 from agt.certificates.votes import Vote, certified_vote
 from agt.data.records import Records
-from agt.kernels.reference import ReferenceExtremes
+from agt.kernels.reference import ReferenceSelection
 from agt.mechanisms.published import published_vote
 from agt.models import ensemble as ensemble_tasks
 from agt.models.stability import StabilityKind
@@ -208,7 +208,7 @@ def shards_in_any_order(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ensemble, "member_records", parts)
 
 
-class WarmExtremes(ReferenceExtremes):
+class WarmExtremes(ReferenceSelection):
     """c t - sum max(t - u, 0), with t from the step before instead of this step's c-th least:
     sound, and not nested.
     """

@@ -75,7 +75,7 @@ def priced(
 )
 def test_prices_of_each_class_against_every_vote_vector(members: int, classes: int) -> None:
     labels, distances, prices = priced(members, classes, 120, seed=members)
-    vote = certified_vote(labels, distances, classes, touches=1, prices=prices)
+    vote = certified_vote(labels, distances, classes, touches=1, edits_to_win=prices)
     every = np.array([*product(range(classes), repeat=members)])
     won = (every[..., None] == np.arange(classes)).sum(axis=1).argmax(axis=1)
     for q in range(labels.shape[1]):
@@ -104,8 +104,8 @@ def test_neighbours_of_priced_votes(touches: int) -> None:
     after = near.argmin(axis=0)
     assert ((near == 0).sum(axis=0) == 1).all()
     least = np.where(np.arange(classes)[:, None, None] == after, 99, near).min(axis=0) - 1
-    one = certified_vote(labels, distances, classes, touches=touches, prices=prices)
-    other = certified_vote(after, least, classes, touches=touches, prices=near)
+    one = certified_vote(labels, distances, classes, touches=touches, edits_to_win=prices)
+    other = certified_vote(after, least, classes, touches=touches, edits_to_win=near)
     turned = one.prediction != other.prediction
     assert turned.any()
     assert abs(one.distance - other.distance).max() == 1

@@ -444,9 +444,9 @@ def stacked(
         for what in ("prediction", "distance")
     )
     prices = None
-    if known[0].prices is not None:
-        prices = np.stack([c.prices for c in known], axis=1)[:, at].reshape(
-            len(known[0].prices), -1
+    if known[0].edits_to_win is not None:
+        prices = np.stack([c.edits_to_win for c in known], axis=1)[:, at].reshape(
+            len(known[0].edits_to_win), -1
         )
     return ClosedFormCertificates.from_distances(
         known[0].ks, "substitute", label, np.ones(len(label), dtype=bool), distance, prices
@@ -522,7 +522,7 @@ def test_prices_of_a_heads_classes_move_by_one(certificate: str) -> None:
         left = np.isin(shard.units, own[[mask >> at & 1 == 0 for at in range(EACH)]], invert=True)
         head = retrained(model.problem, shard.take(left)).members[0]
         known = head.certify(QUERIES)
-        prices = known.prices
+        prices = known.edits_to_win
         assert np.array_equal(prices == 0, np.arange(3)[:, None] == known.prediction)
         assert np.array_equal(np.sort(prices, axis=0)[1], known.stable_distance + 1)
         found.append(prices)
