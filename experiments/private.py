@@ -406,7 +406,7 @@ def sold(
                 f"mechanism={name} needs an ensemble's votes: give the teacher more members"
             )
         labels, seen = evidence.votes, evidence.tally
-    mechanism = afford(MECHANISMS[name], budget, evidence.classes, bounds).covering(
+    mechanism = afford(MECHANISMS[name], budget, evidence.classes, bounds).for_changed_votes(
         evidence.touches
     )
     return evidence.expected_accuracy(mechanism), lambda asked, draw: mechanism.release(

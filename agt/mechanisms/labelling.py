@@ -102,7 +102,7 @@ class Labelling:
                 )
             )
         voting = _voting(settings.ensemble, mechanism, accounting, classes)
-        mechanism = mechanism.covering(RELATIONS[settings.relation.name].touches)
+        mechanism = mechanism.for_changed_votes(RELATIONS[settings.relation.name].touches)
         conditions = model.conditions if conditions is None else conditions
         granted = claim(
             conditions,

@@ -119,7 +119,7 @@ class Mechanism:
         """
         return self.spends(**{name: getattr(self, name) for name in self.spends.parameter_names})
 
-    def covering(self, touches: int) -> Self:
+    def for_changed_votes(self, touches: int) -> Self:
         """Return a mechanism with this guarantee where one k changes the votes of several members.
 
         A stable distance has counted them already, so that most mechanisms return themselves.

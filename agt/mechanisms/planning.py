@@ -118,8 +118,8 @@ class QueryEvidence:
                     name=mechanism.name,
                 )
             )
-        covering = mechanism.covering(self.touches)
-        return covering.expected_accuracy(self.votes, self.tally, self.labels)
+        covering_mechanism = mechanism.for_changed_votes(self.touches)
+        return covering_mechanism.expected_accuracy(self.votes, self.tally, self.labels)
 
 
 @dataclass(frozen=True)
