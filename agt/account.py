@@ -279,7 +279,9 @@ class Ledger:
             guarantee: of each release, such as ``mechanism.guarantee``.
         """
         with self._opened(writing=False) as ledger:
-            return ledger.population.allowance.fitting(ledger.book.spent, guarantee, MAX_RELEASES)
+            return ledger.population.allowance.max_lot_size(
+                ledger.book.spent, guarantee, MAX_RELEASES
+            )
 
     @property
     def _head(self) -> Path | None:

@@ -270,7 +270,9 @@ class LedgerPayer:
         return self.ledger.account(reservation.debit, "answers" if one_by_one else counts)
 
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> int:
-        return self.ledger.population.allowance.fitting(self.ledger.book.spent, guarantee, maximum)
+        return self.ledger.population.allowance.max_lot_size(
+            self.ledger.book.spent, guarantee, maximum
+        )
 
     def _charge(self, charged: Charged) -> Charge:
         table = self.people.table

@@ -323,7 +323,7 @@ class GaussianArgmax(_NoisyVotes):
 
     @property
     def _sigma(self) -> float:
-        """The standard deviation of the noise on each count, rounded up (more noise is private, too)."""
+        """The standard deviation of the noise on each count, rounded up."""
         # Lemma 3 of docs/proofs/argmax.md: an edit moves at most m votes, each by a vector of
         # length sqrt(2), so the l2 sensitivity is at most m sqrt(2). The factor covers the four
         # roundings of this line and the one by which mu may differ from its printed decimal.
