@@ -40,7 +40,7 @@ from agt.facts import Fact
 from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.ledger.ledger import Exhausted
 from agt.ledger.payer import NoPayer
-from agt.mechanisms.claims import Accounting, Claim, Counting, neighbours_of
+from agt.mechanisms.claims import Accounting, Claim, Counting, describe_neighbours
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.description import describe, read_problem
@@ -173,7 +173,7 @@ class Fitted:
             f"agt.Fitted: {len(self.classes)} classes, {shape} features, {declared}\n"
             f"  model: certificate {settings.certificate.name}{voting}, k = "
             f"{grid_text(settings.kgrid.ks)}\n"
-            f"  relation: {neighbours_of(settings.relation)}\n"
+            f"  relation: {describe_neighbours(settings.relation)}\n"
             f"  {conditions_text(self.conditions)}"
         )
 
@@ -388,7 +388,7 @@ class Fitted:
                 )
 
     def _doubt(self, claim: Claim) -> None:
-        for line in claim.doubts(self.model.problem.dataset.declared_size):
+        for line in claim.owner_warnings(self.model.problem.dataset.declared_size):
             warnings.warn(line, Doubtful, stacklevel=3)
 
     @naming_settings(FIT_ARGUMENTS)

@@ -119,7 +119,7 @@ class Release(Generic[Drawn]):
     @property
     def reserved_claim(self) -> Claim:
         """The claim of what was reserved, with its totals, and who counts it."""
-        return self.claim.counted_by(self._account)
+        return self.claim.with_account(self._account)
 
     @property
     def _account(self) -> Account | Uncounted | None:
@@ -253,7 +253,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
     @property
     def reserved_claim(self) -> Claim:
         size = 0 if self.reservation is None else self.reservation.size
-        return self._claim_of(size).counted_by(self._account)
+        return self._claim_of(size).with_account(self._account)
 
     def _claim_of(self, labels: int) -> Claim:
         return claim_of_labels(self.claim, labels, self.terms.delta) if labels else self.claim

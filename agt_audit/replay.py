@@ -439,7 +439,7 @@ class ReplayedRelease:
         drawn: Any = release.draw()
         if isinstance(release, LabelRelease):
             drawn = gathered(drawn, len(queries))
-        return {"drawn": drawn, **plain_of(release.reserved_claim.written())}
+        return {"drawn": drawn, **plain_of(release.reserved_claim.for_file())}
 
 
 def _linear_term_problems(

@@ -235,7 +235,7 @@ class LedgerPayer:
         relation = claim.relation
         if relation.name != people.relation or relation.unit_rows < people.table.unit.rows:
             raise ConfigError(
-                f"ledger={self.name}: the release is for {claim.between}, but would be "
+                f"ledger={self.name}: the release is for {claim.neighbours}, but would be "
                 f"counted under relation={people.relation or 'none'} for "
                 f"{people.table.unit}: give the run's own people"
             )

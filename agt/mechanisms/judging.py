@@ -70,7 +70,7 @@ def claim(
         noisy: the model was trained with noise.
 
     Returns:
-        The claim of one release; ``Claim.counted_by`` puts it on an account.
+        The claim of one release; ``Claim.with_account`` puts it on an account.
 
     Raises:
         ConfigError: the relation's certificates are for something else or, under ``rigorous``, a

@@ -100,7 +100,7 @@ def _check_worth(request: PredictRequest, release: AnyRelease) -> None:
                     console.note(line)
             else:
                 objections += doubts
-        for line in release.wanted_claim.doubts(request.opened.dataset.declared_size):
+        for line in release.wanted_claim.owner_warnings(request.opened.dataset.declared_size):
             console.note(line)
     if objections:
         raise ConfigError(

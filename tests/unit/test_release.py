@@ -142,7 +142,7 @@ def test_conditions_may_be_weaker_than_the_model_s_own_and_paper_accounting_says
     ).wanted_claim
     assert claim.reasons == ("c",)
     assert not claim.proved
-    assert not set(claim.spent) & set(claim.lines()), "a total of what is not proved"
+    assert not set(claim.total_sentences) & set(claim.lines()), "a total of what is not proved"
     assert claim.answers == 4
     assert claim.totals, "what is drawn counts, proved or not"
 
@@ -151,7 +151,7 @@ def test_one_number() -> None:
     release = judged_number(Model(), QUERIES, CertifiedQuantile(eps=50.0))
     assert release.claim.output is Output.NUMBER
     assert release.claim.guarantee == PureDP(50.0)
-    (spent,) = release.claim.spent
+    (spent,) = release.claim.total_sentences
     assert "50-" in spent
     assert drawn_now(release) == 2, "two of the four are certified up to 2"
 
