@@ -308,7 +308,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         if not len(rows):
             return [self.questions.labels({})]
         queries = selected(self.features, rows)
-        drawn = self.labelling.drawn(queries, self.terms.randomness, on_progress)
+        drawn = self.labelling.draw_in_pieces(queries, self.terms.randomness, on_progress)
         if not self.questions.remembered and len(rows) == len(self.features):
             return drawn
         labels = gathered(drawn, len(rows)).tolist()
@@ -477,7 +477,7 @@ def judge(
     return LabelRelease.judged(model, features, mechanism, terms)
 
 
-def drawn_now(release: Release[Drawn]) -> Drawn:
+def reserve_and_draw(release: Release[Drawn]) -> Drawn:
     """Reserve a release and draw it: for programs that look at nothing in between."""
     release.reserve()
     return release.draw()

@@ -36,7 +36,7 @@ from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.totals import totals_of_labels
 from agt.mechanisms.weights import ReleaseWeights
 from agt.numeric import SeededRandomness
-from agt.release import LabelRelease, drawn_now
+from agt.release import LabelRelease, reserve_and_draw
 from agt.settings import RelationConfig
 
 HELD = tuple(
@@ -153,7 +153,7 @@ def test_one_number() -> None:
     assert release.claim.guarantee == PureDP(50.0)
     (spent,) = release.claim.total_sentences
     assert "50-" in spent
-    assert drawn_now(release) == 2, "two of the four are certified up to 2"
+    assert reserve_and_draw(release) == 2, "two of the four are certified up to 2"
 
 
 def test_weights_are_those_of_one_linear_head() -> None:
