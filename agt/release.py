@@ -320,7 +320,9 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         self, model: Model, evidence: QueryEvidence, features: np.ndarray
     ) -> float:
         kind = MECHANISMS[self.claim.mechanism]
-        return evidence.expected_accuracy(kind.of(self.claim.guarantee, evidence.classes))
+        return evidence.expected_accuracy(
+            kind.with_guarantee(self.claim.guarantee, evidence.classes)
+        )
 
 
 @dataclass(kw_only=True)

@@ -84,9 +84,9 @@ def claim(
         The claim of one release; ``Claim.with_account`` adds the ledger that counts it.
 
     Raises:
-        ConfigError: the relation's certificates allow no release (they cover only removals, say), or a
-            required condition does not hold and either accounting is "rigorous" or weights are
-            released.
+        ConfigError: the relation's certificates allow no release (they cover only removals, say).
+            Or a required condition does not hold, and accounting is "rigorous" or weights are to
+            be released.
 
     Formal guarantees
         - If ``proved`` of the claim is true, every required condition is proved or declared to

@@ -176,7 +176,7 @@ class Labelling:
     def evidence(
         self, features: np.ndarray, on_progress: OnProgress = lambda progress: None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the mechanism reads of each query, a nominal label and evidence; both private.
+        """Return what the mechanism reads of each query: a nominal label and evidence (private).
 
         The evidence is how many edits of the training data certainly leave the label unchanged. For
         a mechanism that counts an ensemble's votes it is the votes.

@@ -231,7 +231,7 @@ def afford(
         ConfigError: nothing fits (a Gaussian mechanism with delta = 0, say).
     """
     guarantee = _guarantee_per_query(mechanism.spends, budget, tuple(bounds))  # type: ignore[arg-type]
-    return mechanism.of(guarantee, classes)
+    return mechanism.with_guarantee(guarantee, classes)
 
 
 # Mechanisms of one kind share out a budget alike, and a search asks for the same ones again.

@@ -84,7 +84,7 @@ def measurement(config: Mapping[str, Any]) -> Measurement:
 
 def asked_of(record: Record) -> MechanismConfig:
     """The mechanism and the total that the settings of a release ask for."""
-    return MechanismConfig.of(
+    return MechanismConfig.from_settings(
         record.config["mechanism"], validate(TotalConfig, record.config.get("total"), "total")
     )
 

@@ -351,7 +351,9 @@ def test_a_table_covers_two_votes(kind: type[NoisyArgmax] | type[GaussianArgmax]
     noise at all.
     """
     loss = np.log if kind is _Silent else lambda p: -ndtri(1 - p)
-    mechanism = kind.of(PureDP(0.5) if kind is _Silent else GaussianDP(0.5)).for_changed_votes(2)
+    mechanism = kind.with_guarantee(
+        PureDP(0.5) if kind is _Silent else GaussianDP(0.5)
+    ).for_changed_votes(2)
     for odd in (0, 1):
         ones = [float(mechanism.exact_flip(gap)) for gap in range(odd, 40, 2)]  # of the wrong label
         assert max(loss(a) - loss(b) for a, b in zip(ones, ones[2:], strict=False)) <= 0.5 * (

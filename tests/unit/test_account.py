@@ -102,7 +102,7 @@ class TestDecimals:
         """Phi^-1(flip at L) falls by the decimal mu at most, from -mu/2 at least where labels
         differ.
         """
-        step, known = (2 if kind is GaussianArgmax else 1), kind.of(GaussianDP(mu))
+        step, known = (2 if kind is GaussianArgmax else 1), kind.with_guarantee(GaussianDP(mu))
         with mpmath.workdps(60):
             least = min(mpmath.mpf(repr(mu)), mpmath.mpf(mu))
             flips = [known.exact_flip(step * distance) for distance in range(8)]
