@@ -407,7 +407,7 @@ def sold(
             )
         labels, seen = evidence.votes, evidence.tally
     mechanism = afford(MECHANISMS[name], budget, evidence.classes, bounds).for_changed_votes(
-        evidence.touches
+        evidence.changed_votes
     )
     return evidence.expected_accuracy(mechanism), lambda asked, draw: mechanism.release(
         labels[asked], seen[asked], SeededRandomness(draw)

@@ -80,7 +80,7 @@ class RandomizedResponse(Mechanism):
 
     @property
     def _late_start(self) -> float:
-        """The flip probability at the distance ``_early_steps``, where the late recursion starts."""
+        """The flip probability at distance ``_early_steps``, where the late recursion starts."""
         if self._early_steps:
             return float(1 - self._right_after(self._early_steps))
         # w(0) = (C - 1) (1 - delta) / (C - 1 + e^eps), with both divided by e^eps

@@ -585,7 +585,7 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
     weights = singly = "not yet" if not held else "none at this budget"
     if not held and measures:
         weights = "once the constants that are not public are measured (below)"
-    useful, mechanism, (count, name) = False, "", planned.singly.get(eps, (0, ""))
+    useful, mechanism, (count, name) = False, "", planned.one_by_one.get(eps, (0, ""))
     if held and planned.weights:
         ((_, accuracy, mechanism),) = planned.weights
         useful = accuracy > max(evidence.majority, (evidence.accuracy + evidence.majority) / 2)
