@@ -324,14 +324,14 @@ class Fitted:
                 release = LabelRelease.judged(
                     self.model, queries, mechanism, replace(terms, payer=payer)
                 )
-                self._doubt(release.wanted_claim)
+                self._doubt(release.requested_claim)
                 reservation = release.reserve_all()
                 labels = gathered(release.draw(on_progress), len(queries))
                 claim = release.reserved_claim
-        if reservation.size < release.wanted:
+        if reservation.size < release.requested:
             raise Exhausted(
-                f"ledger={ledger}: {reservation.size} of {release.wanted} labels were paid for and "
-                "are remembered"
+                f"ledger={ledger}: {reservation.size} of {release.requested} labels were paid for "
+                "and are remembered"
             )
         return Published(self.classes[labels], claim, tuple(claim.lines()), release.simulated)
 

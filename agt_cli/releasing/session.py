@@ -183,7 +183,7 @@ class Session:
             self.counts["bad_lines"] += 1
             put_line({"id": id, "error": str(error), "code": ConfigError.exit_code})
             return
-        release = LabelRelease.asked(self.labelling, features, self.terms)
+        release = LabelRelease.from_labelling(self.labelling, features, self.terms)
         labels = self._draw(release)
         put_line({"id": id, **self._answer(several, release.questions, labels)})
 
