@@ -783,7 +783,7 @@ def load(
         columns = (
             None if node.get("columns") is None else validate(Columns, node["columns"], "columns")
         )
-        owner = DataOwner.read(
+        owner = DataOwner.from_json(
             node.get("owner", UNKNOWN_OWNER),
             problem.dataset,
             problem.settings.relation,
