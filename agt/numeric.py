@@ -67,7 +67,7 @@ def next_up(number: float) -> float:
     return math.nextafter(number, math.inf)
 
 
-def written(number: float) -> Decimal:
+def printed_decimal(number: float) -> Decimal:
     """The decimal that a number prints as, with the fewest digits that tell it from its
     neighbours: 0.1 is a tenth.
     """
@@ -330,10 +330,12 @@ class ObservedRandomness(ABC):
 
     @abstractmethod
     def answer(self, draw: Draw, sample: Callable[[Randomness], Answer]) -> Answer:
-        """Return what the draw gives. Args: as of ``answered``."""
+        """Return what the draw gives. Args: as of ``draw_observably``."""
 
 
-def answered(source: Randomness, draw: Draw, sample: Callable[[Randomness], Answer]) -> Answer:
+def draw_observably(
+    source: Randomness, draw: Draw, sample: Callable[[Randomness], Answer]
+) -> Answer:
     """Return ``sample(source)``, or what an audit that observes the source answers in its place.
 
     Every draw whose distribution depends on private data goes through this function.
@@ -379,7 +381,7 @@ def noisy(values: np.ndarray, sigma: float, source: Randomness) -> np.ndarray:
             values.shape
         )
 
-    return answered(source, Draw("gaussian", (sigma, values.shape), values), sample)
+    return draw_observably(source, Draw("gaussian", (sigma, values.shape), values), sample)
 
 
 class Uniform:

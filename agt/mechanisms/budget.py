@@ -26,7 +26,7 @@ from agt.mechanisms.enclosures import ROUND_DOWN
 from agt.mechanisms.gaussian_equivalent import squared_mu
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, delta_of_pure
 from agt.messages import Message
-from agt.numeric import bisect, midpoint, mills_delta, next_up, whole_midpoint, written
+from agt.numeric import bisect, midpoint, mills_delta, next_up, whole_midpoint, printed_decimal
 from agt.settings import STRICT
 
 # The default share of delta for leaks; a tenth costs Gaussian releases 1 % of their number.
@@ -124,8 +124,8 @@ class Lot:
         # releases of 0.1 cost 1, and not a little more.
         leak = Decimal(0)
         if isinstance(guarantee, ApproximateDP):
-            leak = _EXACT.multiply(self.size, written(guarantee.delta))
-        pure = _EXACT.multiply(self.size, written(guarantee.eps))
+            leak = _EXACT.multiply(self.size, printed_decimal(guarantee.delta))
+        pure = _EXACT.multiply(self.size, printed_decimal(guarantee.eps))
         square = Decimal(squared_mu(guarantee.eps, self.size))
         return Cost(pure, square, leak)
 
@@ -260,7 +260,7 @@ class Allowance:
         """
         # The share is fixed beforehand. A rule that spends one delta on leaks and Gaussian noise
         # as they come is not sound (docs/proofs/budget.md, "Why the leaks' share is fixed").
-        return ROUND_DOWN.multiply(written(self.delta), written(self.leaks))
+        return ROUND_DOWN.multiply(printed_decimal(self.delta), printed_decimal(self.leaks))
 
     @cached_property
     def mu_limit(self) -> float:
@@ -269,7 +269,7 @@ class Allowance:
         The rest of delta is the part that is not set aside for leaks. mu is rounded down, found by
         bisection (delta grows with mu), and 0 where no delta remains.
         """
-        remaining = ROUND_DOWN.subtract(written(self.delta), self.leak_limit)
+        remaining = ROUND_DOWN.subtract(printed_decimal(self.delta), self.leak_limit)
         delta = float(remaining)
         if Decimal(delta) > remaining:  # float rounded up, and delta must not grow
             delta = math.nextafter(delta, 0.0)
@@ -297,7 +297,7 @@ class Allowance:
         # joins Lemma 3 of docs/proofs/budget.md (the sum of mu^2), Lemma 4 of
         # docs/proofs/budget.md (the sum of eps) and Lemma 5 of docs/proofs/budget.md (leaks).
         return cost.leak <= self.leak_limit and (
-            cost.pure <= written(self.eps) or cost.square <= self.squared_mu_limit
+            cost.pure <= printed_decimal(self.eps) or cost.square <= self.squared_mu_limit
         )
 
     def admits(self, spent: Cost, lot: Lot) -> bool:

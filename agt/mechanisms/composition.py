@@ -30,7 +30,7 @@ from agt.mechanisms.guarantees import (
     PureDP,
 )
 from agt.messages import Message
-from agt.numeric import UP, bisect, midpoint, mills_delta, written
+from agt.numeric import UP, bisect, midpoint, mills_delta, printed_decimal
 from agt.settings import STRICT, NonNegative
 
 BoundName = Literal["basic", "advanced", "optimal", "gaussian"]
@@ -164,7 +164,7 @@ def per_query(
     own_deltas = []
     if kind is ApproximateDP:
         # delta is read as the decimal that it prints as, which is how a ledger counts it.
-        own_deltas = [float(written(delta) / (2 * queries))]
+        own_deltas = [float(printed_decimal(delta) / (2 * queries))]
 
     def guarantee_with(value: float) -> G:
         """Return a query's guarantee with this eps (or mu), and the fixed delta of its own."""

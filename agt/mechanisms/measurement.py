@@ -29,7 +29,7 @@ from agt.errors import ConfigError
 from agt.mechanisms.guarantees import ApproximateDP
 from agt.mechanisms.mechanism import Need
 from agt.mechanisms.weights import weights_budget
-from agt.numeric import UNIT, UP, Draw, Randomness, answered, noisy, step_of
+from agt.numeric import UNIT, UP, Draw, Randomness, draw_observably, noisy, step_of
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig
 
@@ -187,7 +187,7 @@ def noisy_counts(counts: Mapping[str, int], sigma: float, source: Randomness) ->
         values = noisy(exact, sigma, source)
         return dict(zip(counts, values.tolist(), strict=True))
 
-    return answered(source, Draw("gaussian", (sigma,), counts), sample)
+    return draw_observably(source, Draw("gaussian", (sigma,), counts), sample)
 
 
 def _measure_range(values: np.ndarray, sigma: float, add_noise: AddNoise) -> tuple[float, float]:

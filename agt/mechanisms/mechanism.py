@@ -29,7 +29,7 @@ from agt.mechanisms.guarantees import (
 from agt.mechanisms.output import Output
 from agt.mechanisms.tables import DRAW_BITS, DRAW_VALUES, ThresholdTable, rule_for_guarantee
 from agt.messages import Message
-from agt.numeric import Draw, Randomness, answered
+from agt.numeric import Draw, Randomness, draw_observably
 from agt.settings import keyword_schema, validate
 
 # Larger evidence counts as this much, so that tables are finite. The evidence of neighbouring
@@ -232,7 +232,7 @@ class Mechanism:
         # An audit may observe the draw: it is described by its distribution's name, its public
         # parameters and its private input.
         draw = Draw("labels", (self, max_evidence, len(labels)), (labels, evidence))
-        return answered(
+        return draw_observably(
             source, draw, lambda source: self._draw_labels(labels, evidence, table_end, source)
         )
 

@@ -19,7 +19,7 @@ from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.mechanism import Epsilon, Need
 from agt.mechanisms.output import Output
-from agt.numeric import Draw, Randomness, answered, written
+from agt.numeric import Draw, Randomness, draw_observably, printed_decimal
 from agt.settings import schema, validate
 
 
@@ -127,7 +127,7 @@ def noisy_integers(
         return [value + two_sided_geometric(eps, source, sensitivity) for value in values]
 
     draw = Draw("geometric", (eps, sensitivity, len(values)), values)
-    return answered(source, draw, sample)
+    return draw_observably(source, draw, sample)
 
 
 def two_sided_geometric(eps: float, source: Randomness, sensitivity: int = 1) -> int:
@@ -141,7 +141,7 @@ def two_sided_geometric(eps: float, source: Randomness, sensitivity: int = 1) ->
     """
     # Lemma 3 of docs/proofs/quantile.md: |Z| is floor((u + t v) / s), and a minus sign with 0 is
     # drawn anew
-    rate = min(Fraction(eps), Fraction(written(eps))) / sensitivity
+    rate = min(Fraction(eps), Fraction(printed_decimal(eps))) / sensitivity
     s = rate.numerator
     t = rate.denominator
     while True:

@@ -17,7 +17,7 @@ from threading import Lock
 
 from agt.mechanisms.enclosures import NORMAL_LEFT_END, ROUND_DOWN, ROUND_UP, bound_normal, exp_lower
 from agt.mechanisms.guarantees import GaussianDP, Guarantee
-from agt.numeric import written
+from agt.numeric import printed_decimal
 
 DRAW_BITS = 128  # of the uniform integer that is drawn for each label
 DRAW_VALUES = 1 << DRAW_BITS  # N of docs/proofs/tables.md
@@ -248,7 +248,7 @@ def _entry_from_quantile(least_quantile: Decimal, requested: int, cap: int) -> t
 
 def _lesser_decimal(number: float) -> Decimal:
     """Return the exact value of a double or the decimal that it prints as, whichever is less."""
-    return min(Decimal(number), written(number))
+    return min(Decimal(number), printed_decimal(number))
 
 
 def _scale(number: int) -> int:

@@ -26,7 +26,7 @@ from agt.mechanisms.planning import Budget, afford
 from agt.mechanisms.published import ProposeTestRelease
 from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.weights import ReleaseWeights
-from agt.numeric import mills_delta, written
+from agt.numeric import mills_delta, printed_decimal
 from agt.training.noise import NoiseConfig, plan_noise
 
 FRESH = Cost()
@@ -64,7 +64,7 @@ class TestDecimals:
     @pytest.mark.parametrize("delta", [0.0, 1e-9])
     def test_a_budget_of_n_releases_holds_n(self, eps: float, count: int, delta: float) -> None:
         """Also where doubles add up to more: ten times 0.1 is 1."""
-        allowance = Allowance(float(written(eps) * count), delta)
+        allowance = Allowance(float(printed_decimal(eps) * count), delta)
         once = allowance.max_lot_size(FRESH, PureDP(eps), 10**12)
         assert once >= count if delta else once == count
         if count <= 1000:
@@ -285,7 +285,9 @@ class TestFilter:
         """M's own delta and the leaks: within delta, exactly."""
         if allowance.mu_limit:
             gaussian = Fraction(mills_delta(allowance.eps, allowance.mu_limit))
-            assert gaussian + Fraction(allowance.leak_limit) <= Fraction(written(allowance.delta))
+            assert gaussian + Fraction(allowance.leak_limit) <= Fraction(
+                printed_decimal(allowance.delta)
+            )
 
     @pytest.mark.parametrize("kind", [PureDP, ApproximateDP, GaussianDP])
     @pytest.mark.parametrize(
