@@ -26,7 +26,7 @@ from agt.mechanisms.enclosures import ROUND_DOWN
 from agt.mechanisms.gaussian_equivalent import squared_mu
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, delta_of_pure
 from agt.messages import Message
-from agt.numeric import bisect, midpoint, mills_delta, next_up, whole_midpoint, printed_decimal
+from agt.numeric import bisect, midpoint, mills_delta, next_up, printed_decimal, whole_midpoint
 from agt.settings import STRICT
 
 # The default share of delta for leaks; a tenth costs Gaussian releases 1 % of their number.
