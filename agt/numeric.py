@@ -398,7 +398,7 @@ def draw_observably(
 def step_of(sigma: float) -> float:
     """Return the spacing of the lattice to which noise is rounded: a power of two.
 
-    It is at most 2^-24 standard deviations.
+    It is at most 2^-24 and above 2^-25 standard deviations.
 
     Args:
         sigma: the noise's standard deviation, above 0.

@@ -126,7 +126,10 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
         elif claimed is None:
             text = str(derived.guarantee)
         if derived.proved or model is not None:
-            return (text, *((sentences.UNFIXED,) if derived.one_by_one else derived.spent))
+            return (
+                text,
+                *((sentences.UNFIXED,) if derived.one_by_one else derived.total_sentences),
+            )
     return ()
 
 
@@ -444,7 +447,7 @@ def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
         _compare_spent(record, granted)
         claimed = _read_claim(record, simulated)
         _compare_claim(claimed, granted, record)
-        return granted.text, *granted.spent
+        return granted.text, *granted.total_sentences
     return ()
 
 
