@@ -89,8 +89,8 @@ class Lot:
 
     Formal guarantees
         - The releases may be drawn one by one, with other lots in between: their noise can be
-          simulated from coins that are tossed when the lot is admitted (Lemmas 1 and 2 of
-          docs/proofs/budget.md).
+          simulated from coins that are tossed when the lot is admitted (Lemma 1 of
+          docs/proofs/budget.md and Lemma 2 of docs/proofs/budget.md).
         - The whole lot is charged. Releases that are never drawn are not refunded.
     """
 

@@ -126,10 +126,8 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
         elif claimed is None:
             text = str(derived.guarantee)
         if derived.proved or model is not None:
-            return (
-                text,
-                *((sentences.UNFIXED,) if derived.one_by_one else derived.total_sentences),
-            )
+            totals = [sentences.UNFIXED] if derived.one_by_one else derived.total_sentences
+            return (text, *totals)
     return ()
 
 
