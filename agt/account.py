@@ -295,7 +295,11 @@ class Ledger:
 
     @property
     def _head(self) -> Path | None:
-        """The second head's place as given or in the environment; None: as the ledger says."""
+        """Where the second head (a copy of the newest entry's hash) is kept.
+
+        None: neither the argument nor the environment names a place, so the ledger's own record
+        counts.
+        """
         if self.second_head:
             return self.second_head
         place = os.environ.get(HEAD_VARIABLE)

@@ -238,7 +238,7 @@ def labels_of(logits: Array) -> Array:
     equal ones the first.
 
     Args:
-        logits: [n, J].
+        logits: [n, J], J logits for each of n queries.
 
     Returns:
         [n] int64.
@@ -254,7 +254,7 @@ def signed_margins(logits: np.ndarray) -> np.ndarray:
     Each value is rounded once. A query lies on a decision boundary where a margin is 0.
 
     Args:
-        logits: [n, J].
+        logits: [n, J], J logits for each of n queries.
 
     Returns:
         [1, n] for one logit (the logit itself) and for two (the second less the first). [J, n] for
@@ -276,7 +276,7 @@ def margins_of(logits: np.ndarray) -> np.ndarray:
     Each value is rounded once. For one logit it is the absolute value.
 
     Args:
-        logits: [n, J].
+        logits: [n, J], J logits for each of n queries.
 
     Returns:
         [n], at least 0.
@@ -508,8 +508,8 @@ def _bernoulli_exp_half(source: Randomness) -> bool:
     """
     last = LazyUniform(source)
     if not last.is_below_half():
-        return True
-    length = 1
+        return True  # the run is empty, and 0 is even
+    length = 1  # of the decreasing run so far
     while True:
         following = LazyUniform(source)
         if not following.is_below(last):

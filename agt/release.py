@@ -100,9 +100,10 @@ class Release(Generic[Drawn]):
     def __post_init__(self) -> None:
         """Raise ConfigError if the terms name a ledger that cannot pay for this release.
 
-        A ledger does not pay for a simulation, for a claim that is not proved, for a model that was
-        trained with noise, or for other neighbouring datasets than its own. ``claim`` is marked as
-        simulated if the draws come from a seed.
+        A ledger (the file of one population's budget) does not pay for a simulation, for a claim
+        that is not proved, for a model that was trained with noise, or under another definition of
+        neighbouring datasets than its own. ``claim`` is marked as simulated if the draws come from
+        a seed.
         """
         payer = self.terms.payer
         self.claim = replace(self.claim, simulated=self.terms.randomness.simulated)

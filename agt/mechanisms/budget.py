@@ -224,7 +224,7 @@ class Allowance:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     def __post_init__(self) -> None:
-        """Raise ConfigError if eps, delta or the share of delta for leaks is out of its range."""
+        """Raise ConfigError if eps, delta, or the share of delta for leaks is out of range."""
         if not 0 < self.eps <= MAX_TOTAL_EPS:
             raise ConfigError(
                 Message(

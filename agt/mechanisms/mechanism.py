@@ -175,7 +175,9 @@ class Mechanism:
         """Return the probability that the released label is not the nominal one.
 
         Args:
-            distance: integers >= 0 of any shape: the evidence of each query.
+            distance: integers >= 0 of any shape: the evidence of each query, which is a stable
+                distance (how many edits of the training data certainly leave the label) or a gap
+                between vote counts.
 
         Returns:
             float64 of the same shape, exact to double precision, also where it is very small.
@@ -190,7 +192,8 @@ class Mechanism:
         """Return the exact probability with which ``release`` flips a label, a multiple of 2^-128.
 
         Args:
-            distance: the evidence of a query, an integer >= 0.
+            distance: the evidence of a query, an integer >= 0: a stable distance (how many edits of
+                the training data certainly leave the label) or a gap between vote counts.
 
         Raises:
             ConfigError: the evidence is negative.
@@ -272,7 +275,7 @@ class Mechanism:
             values_per_label = max(thresholds[value] // other_labels, 1)
             ranks.append(min(draw // values_per_label, other_labels - 1))
         rank = np.array(ranks, dtype=np.int64)
-        other_label = rank + (rank >= labels)  # the rank among all labels but the nominal one
+        other_label = rank + (rank >= labels)  # ranks skip the nominal label
         return np.where(is_flipped, other_label, labels)
 
     def expected_accuracy(
@@ -282,7 +285,8 @@ class Mechanism:
 
         Args:
             predictions: [n] the nominal labels (those of the trained model).
-            distances: [n] integers >= 0, the evidence of each query.
+            distances: [n] integers >= 0, the evidence of each query: a stable distance (how many
+                edits of the training data certainly leave the label) or a gap between vote counts.
             labels: [n] the true labels.
         """
         flip = self.flip_probability(distances)
@@ -331,7 +335,7 @@ class Mechanism:
         """Return how many of the 2^128 values of a uniform draw flip the label.
 
         Args:
-            evidence: of the query, an integer >= 0.
+            evidence: a stable distance or gap between vote counts, an integer >= 0.
         """
         return (self.classes - 1) * self._table.entries_up_to(evidence)[evidence]
 
@@ -341,7 +345,7 @@ class Mechanism:
         An entry is how many of the 2^128 values of a uniform draw release one given wrong label.
 
         Args:
-            distance: the evidence, which is the index of the entry.
+            distance: a stable distance or gap between vote counts, which is the index of the entry.
         """
         flip = float(self._flip(np.array([float(distance)]))[0])
         values = math.ldexp(flip, DRAW_BITS)
@@ -382,11 +386,12 @@ def _check_evidence(values: np.ndarray, need: Need, largest: int) -> np.ndarray:
     """Return evidence as int64, with values above ``largest`` replaced by it.
 
     A gap between vote counts is replaced by ``largest`` or ``largest - 1``, whichever has the same
-    parity, because even and odd gaps have separate tables. The evidence of
-    neighbouring datasets still differs by at most 1.
+    parity, because even and odd gaps have separate tables. The evidence of neighbouring datasets
+    still differs by at most 1.
 
     Args:
-        values: integers >= 0 of any shape.
+        values: integers >= 0 of any shape: stable distances (how many edits of the training data
+            certainly leave a label) or gaps between vote counts.
         need: what the evidence is; for "nothing", all of it becomes 0.
         largest: at least 1.
 

@@ -124,6 +124,7 @@ class QueryEvidence:
                     name=mechanism.name,
                 )
             )
+        # The noise has to cover all votes that one edit can change.
         covering_mechanism = mechanism.for_changed_votes(self.changed_votes)
         return covering_mechanism.expected_accuracy(self.votes, self.tally, self.labels)
 

@@ -55,12 +55,15 @@ class RatioRule:
     def first_entry(self, requested: int) -> int:
         """Return entry 0 of a table: ``requested``, or the nearest number that privacy allows.
 
+        Entry 0 is how many of the N = 2^128 values of a uniform draw release one given wrong label
+        where no edit of the training data is known to leave the nominal label.
+
         Args:
-            requested: how many values of a draw should release one given wrong label.
+            requested: the entry that the mechanism's formula asks for.
 
         Returns:
-            At most floor(N / C), where N is ``DRAW_VALUES`` and C the number of classes, so that no
-            label is likelier than the nominal one.
+            At most floor(N / C), where C is the number of classes, so that no label is likelier
+            than the nominal one.
         """
         # Lemma 2 of docs/proofs/tables.md: where labels of neighbours differ, s is private if
         # N - (C - 1) s <= exp(eps) s + delta N. It is solved for s.
@@ -73,12 +76,13 @@ class RatioRule:
     def next_entry(self, entry: int, requested: int) -> int:
         """Return the entry after ``entry``: ``requested``, or the nearest that privacy allows.
 
-        Privacy limits how much less likely the wrong labels, and how much likelier the nominal
-        label, may be than at the entry before.
+        An entry is how many of the N = 2^128 values of a uniform draw release one given wrong
+        label. From one entry to the next, privacy limits how much less likely the wrong labels may
+        become, and how much likelier the nominal label.
 
         Args:
             entry: the entry before.
-            requested: how many values of a draw should release one given wrong label.
+            requested: the entry that the mechanism's formula asks for.
 
         Returns:
             From 0 to ``entry``.
@@ -115,17 +119,21 @@ class GaussianRule:
     """
 
     def __init__(self, mu: float, steps: int = 1) -> None:
+        """Divide mu by the number of steps, rounded down to be on the safe side."""
         self._mu = ROUND_DOWN.divide(_lesser_decimal(mu), steps)
         self._quantile = Decimal(0)  # an upper bound on Phi^-1(s / N) of the last entry s
 
     def first_entry(self, requested: int) -> int:
         """Return entry 0 of a table: ``requested``, or the nearest number that privacy allows.
 
+        Entry 0 is how many of the N = 2^128 values of a uniform draw release the wrong label where
+        no edit of the training data is known to leave the nominal label.
+
         Args:
-            requested: how many values of a draw should release the wrong label.
+            requested: the entry that the mechanism's formula asks for.
 
         Returns:
-            At most half of ``DRAW_VALUES``, so that the nominal label is the likelier one.
+            At most N / 2, so that the nominal label is at least as likely as the other.
         """
         # Lemma 5 of docs/proofs/tables.md: a table needs Phi^-1(s / N) >= -mu / 2 of its first
         # entry s.
@@ -136,11 +144,13 @@ class GaussianRule:
     def next_entry(self, entry: int, requested: int) -> int:
         """Return the entry after ``entry``: ``requested``, or the nearest that privacy allows.
 
-        The normal quantile of the entry may be at most mu below that of the entry before.
+        An entry s is how many of the N = 2^128 values of a uniform draw release the wrong label.
+        From one entry to the next, privacy lets its normal quantile Phi^-1(s / N) fall by at most
+        mu.
 
         Args:
             entry: the entry before, which this rule returned last.
-            requested: how many values of a draw should release the wrong label.
+            requested: the entry that the mechanism's formula asks for.
 
         Returns:
             From 1 to ``entry``.
@@ -190,6 +200,7 @@ class ThresholdTable:
     """
 
     def __init__(self, rule: TableRule, requested: Callable[[int], int]) -> None:
+        """Start an empty table; entries are computed when they are asked for."""
         self._rule = rule
         self._requested = requested
         self._entries: list[int] = []
@@ -210,7 +221,11 @@ class ThresholdTable:
             return self._entries
 
     def _append_entry(self) -> None:
-        """Compute the entry after the last one and append it; the caller holds the lock."""
+        """Compute the entry after the last one and append it; the caller holds the lock.
+
+        The rule returns the entry that the mechanism's formula asks for, or the nearest that
+        privacy allows.
+        """
         last = self._entries[-1]
         requested = self._requested(len(self._entries))
         following = last if self._is_constant else self._rule.next_entry(last, requested)
