@@ -362,10 +362,11 @@ def paying(ledger: "Ledger | str | Path | None", owner: DataOwner) -> Iterator[P
         owner: whose data the release is about.
 
     Yields:
-        The payer.
+        The payer: it reserves a budget for a release before anything is drawn.
 
     Raises:
-        ConfigError, CheckError: as ``Ledger.payer``.
+        ConfigError, CheckError: the ledger cannot count releases about this data, or was edited or
+            replaced (``Ledger.payer``).
     """
     if ledger is None:
         yield NoPayer(Uncounted("call")) if owner.public else ProcessPayer(owner.hashed)

@@ -470,6 +470,7 @@ class LazyUniform:
     def is_below(self, other: "LazyUniform") -> bool:
         """Return whether this number is less than another; digits are drawn until they differ."""
         while True:
+            # Both need the same number of digits, at least one chunk.
             while self.known < other.known or not self.known:
                 self.refine()
             while other.known < self.known:
@@ -522,7 +523,7 @@ def _bernoulli_exp_step(k: int, x: LazyUniform, source: Randomness) -> bool:
     """Return True with probability exp(-x (2 k + x) / (2 k + 2)), exactly.
 
     Uniform numbers are drawn while they decrease from x, and each is kept with probability
-    (2 k + x) / (2 k + 2). The number of them is even with the probability that is wanted.
+    (2 k + x) / (2 k + 2). The number of them is even with the probability above.
 
     Args:
         k: an integer >= 0.
@@ -554,7 +555,7 @@ def _noisy_multiple(value: float, sigma: float, exponent: int, source: Randomnes
         exponent: the spacing of the lattice is 2^exponent.
         source: of uniform random integers.
     """
-    sign, k, x = standard_normal(source)
+    sign, k, x = standard_normal(source)  # N = sign (k + x)
     # A float is a fraction whose denominator is a power of two.
     value_numerator, value_denominator = value.as_integer_ratio()
     sigma_numerator, sigma_denominator = sigma.as_integer_ratio()
@@ -565,7 +566,7 @@ def _noisy_multiple(value: float, sigma: float, exponent: int, source: Randomnes
         # same multiple, so does every number in between.
         multiples = []
         for digits in (x.digits, x.digits + 1):
-            magnitude = (k << x.known) + digits  # of N, times 2^known
+            magnitude = (k << x.known) + digits  # k + x, times 2^known
             noise_part = sign * sigma_numerator * value_denominator * magnitude
             value_part = value_numerator * sigma_denominator * (1 << x.known)
             denominator = value_denominator * sigma_denominator << x.known

@@ -206,7 +206,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
 
     Attributes:
         labelling: the model and the mechanism.
-        features: [n, ...] the queries, as the model's head takes them.
+        features: [n, ...] the queries, as the model takes them.
         questions: which queries were answered before, and which are new.
     """
 
@@ -226,7 +226,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
 
         Args:
             model: the model that answers.
-            features: [n, ...] the queries, as the model's head takes them; they are taken to be
+            features: [n, ...] the queries, as the model takes them; they are taken to be
                 public.
             mechanism: draws the labels; for as many classes as the model has.
             terms: how the release is judged, paid for and drawn.
@@ -251,7 +251,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
 
         Args:
             labelling: the model, the mechanism, and the claim of each label.
-            features: [n, ...] the queries, as the model's head takes them.
+            features: [n, ...] the queries, as the model takes them.
             terms: how the release is paid for and drawn.
 
         Raises:
@@ -401,7 +401,7 @@ class NumberRelease(Release[int]):
 
     Attributes:
         model: the model that answers.
-        features: [n, ...] the queries, as the model's head takes them.
+        features: [n, ...] the queries, as the model takes them.
         mechanism: draws the number, and says which fraction.
     """
 
@@ -419,7 +419,7 @@ class NumberRelease(Release[int]):
 
         Args:
             model: the model that answers.
-            features: [n, ...] the queries, as the model's head takes them; they are taken to be
+            features: [n, ...] the queries, as the model takes them; they are taken to be
                 public.
             mechanism: draws the number, and says which fraction of the queries it is about.
             terms: how the release is judged, paid for and drawn.
@@ -453,11 +453,11 @@ class NumberRelease(Release[int]):
         )
 
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> int:
-        """Certify the queries and draw the number, a quantile of their evidence with noise.
+        """Draw the number: a quantile, with noise, of how many edits leave each query's label.
 
         Args:
             reservation: what was paid for; it is not read.
-            on_progress: called while queries are certified.
+            on_progress: called while queries are certified, that is while the edits are counted.
         """
         certificates = self.model.certify(self.features, on_progress=on_progress)
         evidence = evidence_of(certificates, self.terms.counting)

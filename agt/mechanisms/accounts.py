@@ -239,7 +239,7 @@ class Uncounted:
 
     @property
     def lines(self) -> list[str]:
-        """The sentence of a claim that says why no privacy ledger counts its release, as a list of one."""
+        """The claim's sentence about why no privacy ledger counts its release, as a list of one."""
         if self.why == "declined":
             return [sentences.declined_ledger(self.ledgers, self.unopened)]
         if self.why == "unnamed":

@@ -109,11 +109,12 @@ class Lot:
     def cost(self) -> "Cost":
         """What the releases of the group cost together: sums of their budgets, rounded up.
 
-        - GaussianDP(mu), n releases: n mu^2 on the scale of Gaussian DP. They are not pure-DP, so
-        the sum
-          of pure eps is infinite.
-        - PureDP(eps): n eps, and a mu^2 for which n eps-DP releases together are mu-GDP.
-        - ApproximateDP(eps, delta): as of PureDP(eps), and n delta as the probability of a leak.
+        For n releases:
+
+        - GaussianDP(mu): the sum of mu^2 is n mu^2. The sum of pure eps is infinite.
+        - PureDP(eps): the sum of pure eps is n eps. The sum of mu^2 is one for which n eps-DP
+          releases together are mu-GDP.
+        - ApproximateDP(eps, delta): as for PureDP(eps), and the probability of a leak is n delta.
         """
         guarantee = self.guarantee
         if isinstance(guarantee, GaussianDP):
@@ -331,7 +332,8 @@ class Allowance:
             return size == 0 or self.admits(spent, Lot(guarantee, size))
 
         fitting_size = refused_size = requested
-        # Step down from the requested size, each step twice the last: usually most of it fits.
+        # Step down from the requested size by 1, 2, 4, ... until a size fits: usually most of it
+        # does. Then bisect between the last two sizes.
         while not fits(fitting_size):
             refused_size = fitting_size
             fitting_size = max(0, 2 * fitting_size - requested - 1)

@@ -382,6 +382,7 @@ def _from_first_version(node: dict[str, Any]) -> dict[str, Any]:
         KeyError, TypeError, AttributeError: an entry is missing or of another type.
         ConfigError: the claim has reasons although it is proved, or none although it is not.
     """
+    # These entries were sentences. If one is missing, the KeyError says so.
     for sentence in ("per", "scope", "declared"):
         del node[sentence]
     neighbours = node.pop("neighbours")

@@ -132,10 +132,11 @@ class Labelling:
     ) -> np.ndarray:
         """Certify queries and draw a label for each; each label spends the guarantee once.
 
-        The caller has to pay for the labels first (agt/release.py does).
+        To certify a query is to compute how many edits of the training data certainly leave its
+        label. The caller has to pay for the labels first (agt/release.py does).
 
         Args:
-            features: [n, ...] the queries, as the model's head takes them.
+            features: [n, ...] the queries, as the model takes them.
             randomness: ``SystemRandomness`` for a private release; anything else is a simulation.
             on_progress: called while queries are certified.
 
@@ -152,10 +153,12 @@ class Labelling:
     ) -> Iterator[np.ndarray]:
         """Yield labels of consecutive queries, a piece at a time, so that memory stays bounded.
 
-        A piece is certified and drawn when it is asked for. Each label spends the guarantee once.
+        A piece is certified (how many edits of the training data leave each label?) and drawn when
+        it is asked for. Each label spends the guarantee once, so the caller has to pay for all of
+        them first.
 
         Args:
-            features: [n, ...] the queries, as the model's head takes them.
+            features: [n, ...] the queries, as the model takes them.
             randomness: ``SystemRandomness`` for a private release; anything else is a simulation.
             on_progress: called while queries are certified, with progress among all n.
 
@@ -182,7 +185,7 @@ class Labelling:
         a mechanism that counts an ensemble's votes it is the votes.
 
         Args:
-            features: [n, ...] the queries, as the model's head takes them.
+            features: [n, ...] the queries, as the model takes them.
             on_progress: called while queries are certified.
 
         Returns:

@@ -220,7 +220,7 @@ class Mechanism:
             max_evidence: a public upper bound on the evidence; larger evidence counts as this much.
                 With it, array operations and their shapes do not depend on labels and evidence.
                 None: the largest evidence of the call takes its place, and the running time may
-                    reveal it.
+                reveal it.
 
         Returns:
             [n] int64 labels.

@@ -85,9 +85,9 @@ class QueryEvidence:
             certificates.prediction,
             distance,
             classes,
-            certificates.tally,
-            certificates.plurality,
-            RELATIONS[certificates.relation].touches,
+            tally=certificates.tally,
+            votes=certificates.plurality,
+            changed_votes=RELATIONS[certificates.relation].touches,
         )
 
     @property
@@ -401,7 +401,7 @@ def plan(
 
     Args:
         model: a fitted model.
-        features: [n, ...] queries, as the model's head takes them.
+        features: [n, ...] queries, as the model takes them.
         labels: [n] their true labels.
         eps: the total budgets to compare, each for all queries together.
         delta: of every total.
