@@ -1,16 +1,7 @@
 """Numerics on which guarantees rest: rounding, bisection, Gaussian DP, logits, exact noise.
 
-Each docstring says on which side of the true value a result lies.
-
-Formal guarantees
-    ``noisy`` draws values + sigma N, with N standard normal in every coordinate, exactly, and then
-    rounds it to the nearest multiple of a public power of two and to the nearest float. Rounding is
-    post-processing of the Gaussian mechanism on real numbers, and a float is a rational number, so
-    nothing is approximate. The attack on the low bits of floating-point noise (Mironov 2012) does
-    not apply: all results are multiples of one public number. The running time depends on the
-    draws, but hardly on the values: more than ``_FIRST_DIGITS`` digits are needed for one
-        coordinate
-    in 2^39.
+Each docstring says on which side of the true value a result lies. Randomness comes from the
+operating system's generator, or from a seeded one, whose draws are only a simulation.
 
 Source: Karney (2016), Sampling exactly from the normal distribution, algorithm N.
 """
@@ -420,6 +411,14 @@ def noisy(values: np.ndarray, sigma: float, source: Randomness) -> np.ndarray:
     Raises:
         UnsoundError: a value is NaN, infinite, or at least ``_LARGEST_VALUE``, which no proved
             training reaches.
+
+    Formal guarantees
+        - The result has exactly the distribution of the Gaussian mechanism on real numbers, rounded
+          to a multiple of a public power of two and then to a float. Rounding is post-processing.
+        - The attack on the low bits of floating-point noise (Mironov 2012) does not apply, because
+          all results are multiples of one public number.
+        - The running time depends on the draws, and hardly on the values: more than
+          ``_FIRST_DIGITS`` binary digits are needed for one coordinate in 2^39.
     """
     values = np.asarray(values, dtype=np.float64)
     exponent = _lattice_exponent(sigma)

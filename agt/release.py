@@ -9,7 +9,7 @@
 Formal guarantees
     * Judging reads only public values: settings, conditions, the number of queries, and which of
       them a ledger has answered before.
-    * ``draw`` raises unless ``reserve`` returned before, and raises when it is called again.
+    * ``draw`` raises unless ``reserve`` returned before. Each can be called once.
     * Which queries are answered when a budget runs out depends only on their order, on earlier
       answers, and on the ledger's total.
 """

@@ -3,9 +3,9 @@
 A ledger is a file that holds one population's privacy budget and every release charged to it.
 
 Formal guarantees
-    No field is a digest of the data or of a run, or the hash of a ledger entry, which is computed
-    from such digests: somebody who guesses all records but one could test the last one by it.
-    ``first_entry`` is safe: the first entry of a ledger holds 32 random bytes and no digest.
+    No field is a digest of the data or of a run, or the hash of an entry that is computed from such
+    digests: somebody who guesses all records but one could test the last one by it. A ledger's
+    first entry holds 32 random bytes and no digest, so ``first_entry`` is safe.
 """
 
 from typing import Annotated, Literal

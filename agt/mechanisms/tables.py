@@ -1,9 +1,8 @@
 """Tables of integer thresholds from which label mechanisms sample, private by construction.
 
 A label is released by comparing a uniform integer below ``DRAW_VALUES`` with a threshold. Entry L
-of a table is how many of these values release one given wrong label at stable distance L (L edits
-of the training data certainly leave the nominal label); all other values release the nominal label.
-A rule computes which entries privacy allows.
+of a table is how many of these values release one given wrong label if L edits of the training data
+certainly leave the nominal label. A rule computes which entries privacy allows.
 
     table = ThresholdTable(rule_for_guarantee(PureDP(0.5), classes=3), lambda distance: 0)
     table.entries_up_to(10)[10]        values of the draw for each of the two wrong labels
