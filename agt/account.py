@@ -78,7 +78,7 @@ class DataOwner:
     public: bool = False
 
     @classmethod
-    def of_records(
+    def from_records(
         cls,
         dataset: Dataset,
         relation: RelationConfig,

@@ -198,7 +198,7 @@ class Fitted:
             # Its code has no digest that is always another for other code: each model is one of its
             # own.
             description["learner"] = token_hex(16)
-        return DataOwner.of_records(
+        return DataOwner.from_records(
             problem.dataset, relation, description, self.earlier, self.public
         )
 
