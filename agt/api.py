@@ -40,7 +40,7 @@ from agt.facts import Fact
 from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.ledger.ledger import Exhausted
 from agt.ledger.payer import NoPayer, Payer
-from agt.mechanisms.claims import Accounting, Claim, Counting, neighbours_of
+from agt.mechanisms.claims import Accounting, Claim, Counting, describe_neighbours
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.description import describe, read_problem
@@ -204,7 +204,7 @@ class Fitted:
             f"agt.Fitted: {len(self.classes)} classes, {shape} features, {declared}\n"
             f"  model: certificate {settings.certificate.name}{voting}, k = "
             f"{grid_text(settings.kgrid.ks)}\n"
-            f"  relation: {neighbours_of(settings.relation)}\n"
+            f"  relation: {describe_neighbours(settings.relation)}\n"
             f"  {conditions_text(self.conditions)}"
         )
 
@@ -229,7 +229,7 @@ class Fitted:
             # Two learners with equal settings may differ in their code. So each model counts as a
             # run of its own.
             description["learner"] = token_hex(16)
-        return DataOwner.of_records(
+        return DataOwner.from_records(
             problem.dataset, relation, description, self.earlier, self.public
         )
 
@@ -382,14 +382,14 @@ class Fitted:
                 release = LabelRelease.judged(
                     self.model, queries, mechanism, replace(terms, payer=payer)
                 )
-                self._doubt(release.wanted_claim)
+                self._doubt(release.requested_claim)
                 reservation = release.reserve_all()
                 labels = gathered(release.draw(on_progress), len(queries))
                 claim = release.reserved_claim
-        if reservation.size < release.wanted:
+        if reservation.size < release.requested:
             raise Exhausted(
-                f"ledger={ledger}: {reservation.size} of {release.wanted} labels were paid for and "
-                "are remembered"
+                f"ledger={ledger}: {reservation.size} of {release.requested} labels were paid for "
+                "and are remembered"
             )
         return Published(self.classes[labels], claim, tuple(claim.lines()), release.simulated)
 
@@ -460,7 +460,7 @@ class Fitted:
         Args:
             claim: the claim of the release.
         """
-        for line in claim.doubts(self.model.problem.dataset.declared_size):
+        for line in claim.owner_warnings(self.model.problem.dataset.declared_size):
             warnings.warn(line, Doubtful, stacklevel=3)  # points at the caller of ``release``
 
     @naming_settings(FIT_ARGUMENTS)
@@ -967,7 +967,7 @@ def load(
         columns = None
         if node.get("columns") is not None:
             columns = validate(Columns, node["columns"], "columns")
-        owner = DataOwner.read(
+        owner = DataOwner.from_json(
             node.get("owner", UNKNOWN_OWNER),
             problem.dataset,
             problem.settings.relation,

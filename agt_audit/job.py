@@ -53,7 +53,7 @@ class AuditInputs:
         """
         if self.config.get("mechanism") is None:
             raise ConfigError(f"mechanism: name the mechanism to audit, for example {such}")
-        return MechanismConfig.of(
+        return MechanismConfig.from_settings(
             self.config["mechanism"], validate(TotalConfig, self.config.get("total"), "total")
         )
 

@@ -53,7 +53,7 @@ from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.output import Output
 from agt.mechanisms.quantile import CertifiedQuantile, certified_quantile, release_quantile
 from agt.models.model import Model
-from agt.numeric import UP, Randomness, SystemRandomness, logits_of, next_up, written
+from agt.numeric import UP, Randomness, SystemRandomness, logits_of, next_up, printed_decimal
 from agt.relations import RELATIONS
 from agt.release import NumberRelease, ReleaseTerms
 from agt.settings import check_choice, schema
@@ -204,7 +204,7 @@ def exact_loss(mechanism: Mechanism, pair: NeighbourPair) -> Exact:
         return Exact(max(0.0, value), value > guarantee.mu * (1 + UP) + UP)
     claimed = Claimed.of(guarantee)
     eps, delta = (
-        max(Decimal(number), written(number)) for number in (claimed.value, claimed.delta)
+        max(Decimal(number), printed_decimal(number)) for number in (claimed.value, claimed.delta)
     )
     most, slack = Fraction(UPWARDS.next_plus(UPWARDS.exp(eps))), Fraction(delta)
     exceeds = any(p > most * q + slack for p, q in chances)

@@ -16,7 +16,7 @@ from agt.mechanisms.weights_mechanism import WeightsMechanism, labels_from
 from agt.numeric import SystemRandomness
 from agt.problem import Problem
 from agt.relations import RELATIONS
-from agt.release import ReleaseTerms, WeightsRelease, drawn_now
+from agt.release import ReleaseTerms, WeightsRelease, reserve_and_draw
 from agt.settings import schema
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.membership_attack import (
@@ -187,7 +187,7 @@ def _service(
     if config.releases_weights:
         weights_mechanism = cast(WeightsMechanism, mechanism)
         terms = ReleaseTerms(conditions=opened.conditions)
-        released = drawn_now(WeightsRelease.judged(model, weights_mechanism, terms))
+        released = reserve_and_draw(WeightsRelease.judged(model, weights_mechanism, terms))
         return lambda queries: labels_from(model, queries)(released), how
     accounting, counting = (given.config[key] for key in ("accounting", "counting"))
     labelling = Labelling.judged(model, mechanism, opened.conditions, accounting, counting)  # type: ignore[arg-type]

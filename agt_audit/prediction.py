@@ -574,7 +574,7 @@ def room_for(guarantee: Guarantee, size: int) -> Allowance:
         )
     else:
         allowance = Allowance(float(cost.pure), min(0.99, 1.01 * float(cost.leak)), 1.0)
-    if allowance.fitting(Cost(), guarantee, size) < size:
+    if allowance.max_lot_size(Cost(), guarantee, size) < size:
         raise ConfigError(
             f"audit.trials: no budget is large enough for {size} releases, each {guarantee}: "
             "give a smaller number"

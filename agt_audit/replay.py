@@ -52,7 +52,14 @@ from agt.mechanisms.output import Output
 from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
 from agt.models.box import BoxModel
 from agt.models.model import Model
-from agt.numeric import Answer, Draw, ObservedRandomness, Randomness, SystemRandomness, answered
+from agt.numeric import (
+    Answer,
+    Draw,
+    ObservedRandomness,
+    Randomness,
+    SystemRandomness,
+    draw_observably,
+)
 from agt.release import LabelRelease, ReleaseTerms, judge
 from agt.settings import plain_of, schema
 from agt.training.loop import SgdStep, Tensors, TrainingRun
@@ -352,7 +359,7 @@ class ReplayedTraining(TrainingRun):
         draw = Draw(
             "gaussian", (self.sigma, name, self.steps_taken), np.atleast_1d(direction.numpy())
         )
-        return answered(self.source, draw, lambda source: sample())
+        return draw_observably(self.source, draw, lambda source: sample())
 
 
 def publish_training(model: BoxModel, source: Randomness) -> Mapping[str, object]:
@@ -439,7 +446,7 @@ class ReplayedRelease:
         drawn: Any = release.draw()
         if isinstance(release, LabelRelease):
             drawn = gathered(drawn, len(queries))
-        return {"drawn": drawn, **plain_of(release.reserved_claim.written())}
+        return {"drawn": drawn, **plain_of(release.reserved_claim.for_file())}
 
 
 def _linear_term_problems(

@@ -419,7 +419,7 @@ class LocalRR:
     def fit(self, bench: Bench, eps: float, delta: float, seed: int) -> Weights:
         """As ``Baseline`` says; delta is not spent."""
         records = bench.single
-        response = RandomizedResponse.of(PureDP(eps), bench.classes)
+        response = RandomizedResponse.with_guarantee(PureDP(eps), bench.classes)
         drawn = response.release(
             records.labels, np.zeros_like(records.labels), SeededRandomness(seed)
         )

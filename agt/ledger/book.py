@@ -690,7 +690,7 @@ def budget(allowance: Allowance) -> str:
 def refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
     """Why not one release of this guarantee fits, and which would."""
     allowance = population.allowance
-    largest, leak = _largest(allowance, spent, guarantee), allowance.leak - spent.leak
+    largest, leak = _largest(allowance, spent, guarantee), allowance.leak_limit - spent.leak
     if largest is not None:
         fits = f"a release that is {largest} would still fit"
     elif isinstance(guarantee, GaussianDP) and not allowance.delta:
@@ -719,7 +719,7 @@ def _largest(allowance: Allowance, spent: Cost, guarantee: Guarantee) -> Guarant
         return read_guarantee({**guarantee.as_json, name: value})
 
     def fits(value: float) -> bool:
-        return allowance.fitting(spent, weaker(value), 1) == 1
+        return allowance.max_lot_size(spent, weaker(value), 1) == 1
 
     if not fits(MIN_BUDGET):
         return None

@@ -506,7 +506,7 @@ class Ledger:
         with self._writing() as append:
             self._check_subject(charge.relation, charge.data, charge.unit)
             before = self._book.spent
-            size = self.population.allowance.fitting(before, charge.guarantee, wanted)
+            size = self.population.allowance.max_lot_size(before, charge.guarantee, wanted)
             if not size:
                 raise Exhausted(
                     f"ledger={self.path}: {refusal(self.population, before, charge.guarantee)}"

@@ -41,7 +41,7 @@ from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.budget import MAX_TOTAL_EPS, Allowance, Cost, Lot, eps_so_far
 from agt.mechanisms.claims import SHOWN_DELTA, Claim
 from agt.mechanisms.guarantees import Guarantee
-from agt.numeric import UNIT, next_up, written
+from agt.numeric import UNIT, next_up, printed_decimal
 from agt.settings import check_choice
 
 if TYPE_CHECKING:  # whoever reads a ledger loads no torch
@@ -136,7 +136,7 @@ class PrivacyTotal:
 def _no_less(amount: Decimal) -> float:
     """Return a number that prints as an amount, or as the next one above it."""
     number = float(amount)
-    return number if math.isinf(number) or written(number) >= amount else next_up(number)
+    return number if math.isinf(number) or printed_decimal(number) >= amount else next_up(number)
 
 
 @dataclass(frozen=True)

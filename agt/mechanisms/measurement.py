@@ -25,7 +25,7 @@ from agt.errors import ConfigError
 from agt.mechanisms.guarantees import ApproximateDP
 from agt.mechanisms.mechanism import Need
 from agt.mechanisms.weights import weights_budget
-from agt.numeric import UNIT, UP, Draw, Randomness, answered, noisy, step_of
+from agt.numeric import UNIT, UP, Draw, Randomness, draw_observably, noisy, step_of
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig
 
@@ -212,8 +212,8 @@ def noisy_counts(counts: Mapping[str, int], sigma: float, source: Randomness) ->
         values = noisy(exact, sigma, source)
         return dict(zip(counts, values.tolist(), strict=True))
 
-    # Usually ``answered`` calls ``sample``. An audit may replace it, given this description.
-    return answered(source, Draw("gaussian", (sigma,), counts), sample)
+    # Usually ``draw_observably`` calls ``sample``. An audit may replace it, given this description.
+    return draw_observably(source, Draw("gaussian", (sigma,), counts), sample)
 
 
 def _measure_range(values: np.ndarray, sigma: float, add_noise: AddNoise) -> tuple[float, float]:

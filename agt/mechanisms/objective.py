@@ -37,12 +37,12 @@ from agt.models.linear import LinearModel
 from agt.numeric import COVER, Randomness, gaussian_mu, next_up, noisy, step_of
 from agt.relations import RELATIONS
 from agt.settings import Positive, schema
-from agt.training.tilted_erm import (
+from agt.training.erm_with_linear_term import (
     NORM_SLACK,
-    TiltedErm,
+    ErmWithLinearTerm,
     smallest_tolerance,
     solve,
-    tilted_smoothness,
+    clamped_logistic_smoothness,
 )
 
 SOLVER_SHARE = 0.01  # of epsilon and delta, for what the solver and the lattice leave
@@ -89,7 +89,7 @@ class ProblemConstants:
         """What the change of volume costs in epsilon, log(1 + beta/Lambda), rounded up."""
         # Lemma 1 of docs/proofs/objective.md gives the density, and Lemma 2 of
         # docs/proofs/objective.md the ratio of determinants; beta is the largest second derivative.
-        beta = tilted_smoothness(self.clamp) * (1 + NORM_SLACK) ** 2
+        beta = clamped_logistic_smoothness(self.clamp) * (1 + NORM_SLACK) ** 2
         ratio = next_up(next_up(beta) / self.strength)
         return next_up(next_up(math.log1p(ratio)))
 
@@ -177,11 +177,11 @@ def least_strength(clamp: float, eps: float) -> float:
     It is a little more than the least, so that its first four digits are allowed as well.
     """
     tilt_eps = (1 - SOLVER_SHARE) * eps
-    return 1.002 * tilted_smoothness(clamp) / math.expm1(tilt_eps)
+    return 1.002 * clamped_logistic_smoothness(clamp) / math.expm1(tilt_eps)
 
 
 def release_objective(
-    erm: TiltedErm,
+    erm: ErmWithLinearTerm,
     constants: ProblemConstants,
     guarantee: ApproximateDP,
     source: Randomness,
@@ -224,7 +224,7 @@ def release_objective(
 
 
 def draw_tilted_weights(
-    erm: TiltedErm,
+    erm: ErmWithLinearTerm,
     noises: ObjectiveNoises,
     max_records: int,
     source: Randomness,
@@ -400,7 +400,7 @@ class ObjectivePerturbation(WeightsMechanism):
         return accuracy
 
 
-def build_problem(head: LinearModel, constants: ProblemConstants) -> TiltedErm:
+def build_problem(head: LinearModel, constants: ProblemConstants) -> ErmWithLinearTerm:
     """Return the problem of a head's training records, without tilt.
 
     Raises:
@@ -410,7 +410,9 @@ def build_problem(head: LinearModel, constants: ProblemConstants) -> TiltedErm:
     rows = ObjectivePerturbation.training_rows(head)
     records = head.problem.dataset.train.take(rows)
     features = head.phi_of_records(records.features)
-    return TiltedErm.from_labels(features, records.labels, constants.strength, constants.clamp)
+    return ErmWithLinearTerm.from_labels(
+        features, records.labels, constants.strength, constants.clamp
+    )
 
 
 def expected_deviations(

@@ -21,7 +21,7 @@ from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.mechanism import Epsilon, Need
 from agt.mechanisms.output import Output
-from agt.numeric import Draw, Randomness, answered, written
+from agt.numeric import Draw, Randomness, draw_observably, printed_decimal
 from agt.settings import schema, validate
 
 
@@ -141,9 +141,9 @@ def noisy_integers(
         """Return the values plus noise that is drawn from ``source``."""
         return [value + two_sided_geometric(eps, source, sensitivity) for value in values]
 
-    # Usually ``answered`` calls ``sample``. An audit may replace it, given this description.
+    # Usually ``draw_observably`` calls ``sample``. An audit may replace it, given this description.
     draw = Draw("geometric", (eps, sensitivity, len(values)), values)
-    return answered(source, draw, sample)
+    return draw_observably(source, draw, sample)
 
 
 def two_sided_geometric(eps: float, source: Randomness, sensitivity: int = 1) -> int:
@@ -161,7 +161,7 @@ def two_sided_geometric(eps: float, source: Randomness, sensitivity: int = 1) ->
     # Lemma 3 of docs/proofs/quantile.md. With s / t = eps / sensitivity the magnitude is
     # floor((u + t v) / s), where u in 0..t-1 has probabilities proportional to exp(-u / t) and v is
     # geometric with ratio exp(-1).
-    rate = min(Fraction(eps), Fraction(written(eps))) / sensitivity
+    rate = min(Fraction(eps), Fraction(printed_decimal(eps))) / sensitivity
     s = rate.numerator
     t = rate.denominator
     while True:

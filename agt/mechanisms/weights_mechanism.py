@@ -209,7 +209,7 @@ class WeightsMechanism:
         Args:
             head: one that ``check`` takes.
             source: SystemRandomness for a release; anything else is a simulation. Every draw whose
-                distribution depends on private data goes through ``agt.numeric.answered``, as
+                distribution depends on private data goes through ``numeric.draw_observably``, as
                 ``noisy`` and ``noisy_integers`` do, so that an audit can replay it. Of the two
                 ``noisy`` alone refuses weights that are not finite.
 

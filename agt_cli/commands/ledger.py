@@ -230,7 +230,7 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
         allowance = population.allowance
         console.say(f"ledger: {ledger.path}, {budget(allowance)}, which cannot be raised")
         if allowance.delta:
-            leak, share = float(allowance.leak), f"(total.leaks={allowance.leaks:g})"
+            leak, share = float(allowance.leak_limit), f"(total.leaks={allowance.leaks:g})"
             console.say(
                 f"of delta, {leak:g} is reserved for releases that have their own delta, the "
                 f"rest for Gaussian releases {share}"
@@ -359,7 +359,11 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
         book, population = ledger.book, ledger.population
         allowance, last = population.allowance, debits[-1] if debits else None
         eps = eps_so_far(allowance, book.spent)
-        more = None if last is None else allowance.fitting(book.spent, last.charge.guarantee, _MANY)
+        more = (
+            None
+            if last is None
+            else allowance.max_lot_size(book.spent, last.charge.guarantee, _MANY)
+        )
         tables = (
             ", ".join(dict.fromkeys(table.name for table in book.tables.values()))
             or "none yet; add one with agt ledger admit"

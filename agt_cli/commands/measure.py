@@ -19,7 +19,7 @@ from agt.data.labelled import class_names
 from agt.data.table import CLASSES, SIZE, MeasurementNote, Table
 from agt.errors import AgtError, ConfigError
 from agt.facts import declared, evidence, proved
-from agt.mechanisms.claims import neighbours_of
+from agt.mechanisms.claims import describe_neighbours
 from agt.mechanisms.measurement import Measurement, TableConstants, TableValues
 from agt.mechanisms.mechanism_config import TotalConfig
 from agt.models.portable import CLAIM
@@ -145,7 +145,9 @@ class MeasureSettings:
     @property
     def claimed(self) -> str:
         """The price, in words."""
-        return sentences.price(str(self.mechanism.guarantee), neighbours_of(self.settings.relation))
+        return sentences.price(
+            str(self.mechanism.guarantee), describe_neighbours(self.settings.relation)
+        )
 
 
 def configure(config: Mapping[str, Any]) -> MeasureSettings:
@@ -226,7 +228,7 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
             f"{measure.claimed}\n{to_yaml({'defaults': ['table', '_self_'], **made})}"
         )
         record.write("dataset.yaml", text.encode())
-        record.write(CLAIM, claimed.written(datetime.now(UTC).date()).content)
+        record.write(CLAIM, claimed.for_file(datetime.now(UTC).date()).content)
         measure.target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(measure.target, text.encode())
         page = (

@@ -90,7 +90,7 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
         )
     planned = _plan(config, opened, opened.labels, console)
     evidence = planned.evidence
-    offers = offer_table(planned.offers)
+    offers = offer_table(planned.releases)
     record.table("plan", offers)
     record.conditions(opened.conditions)
     names = ", ".join(planned.names)
@@ -281,7 +281,7 @@ def _lead(opened: OpenedRun, planned: Plan) -> str:
 
 def _first_order(planned: Plan) -> str:
     """Return which accuracies were worked out to first order in a mechanism's noise."""
-    offered = {offer.mechanism for offer in planned.offers}
+    offered = {offer.mechanism for offer in planned.releases}
     text = ""
     for name, method in planned.methods.items():
         if method.name == "first order" and name in offered:

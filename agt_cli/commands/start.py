@@ -25,7 +25,7 @@ from pydantic import BeforeValidator, Field
 from agt.data.table import CLASSES
 from agt.errors import AgtError, ConfigError, few
 from agt.mechanisms.budget import MAX_TOTAL_EPS
-from agt.mechanisms.claims import too_much
+from agt.mechanisms.claims import weak_budget_warnings
 from agt.mechanisms.planning import ACCURACY_TOLERANCE, Plan, plan
 from agt.models.model import Model
 from agt.settings import MOST_ROWS, build, schema, validate
@@ -227,7 +227,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         "remarks": [
             line
             for line in (
-                *(f"{line}." for line in too_much(eps)),
+                *(f"{line}." for line in weak_budget_warnings(eps)),
                 quality.verdict,
                 *_lost(inspection),
                 *map(_telling, inspection.features),
@@ -585,7 +585,7 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
     weights = singly = "not yet" if not held else "none at this budget"
     if not held and measures:
         weights = "once the constants that are not public are measured (below)"
-    useful, mechanism, (count, name) = False, "", planned.singly.get(eps, (0, ""))
+    useful, mechanism, (count, name) = False, "", planned.one_by_one.get(eps, (0, ""))
     if held and planned.weights:
         ((_, accuracy, mechanism),) = planned.weights
         useful = accuracy > max(evidence.majority, (evidence.accuracy + evidence.majority) / 2)

@@ -20,7 +20,7 @@ from agt.errors import CheckError, ConfigError
 from agt.ledger.book import DRAW
 from agt.ledger.payer import Reservation
 from agt.mechanisms.accounts import Uncounted
-from agt.mechanisms.claims import neighbours_of
+from agt.mechanisms.claims import describe_neighbours
 from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.judging import refusal_of
 from agt.mechanisms.output import Output
@@ -182,8 +182,8 @@ def noise_words(
         ]
     else:
         words = [
-            f"the weights in model.safetensors are {guarantee} for {neighbours_of(relation)}, in "
-            "exact arithmetic",
+            f"the weights in model.safetensors are {guarantee} for "
+            f"{describe_neighbours(relation)}, in exact arithmetic",
             SCOPE,
         ]
     steps = (

@@ -64,7 +64,7 @@ class PrivateAnswers:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "PrivateAnswers":
         """Validate the settings, the budget and the run, before any data is read."""
-        mechanism = MechanismConfig.of(
+        mechanism = MechanismConfig.from_settings(
             config.get("mechanism"), validate(TotalConfig, config.get("total"), "total")
         )
         trained = TrainedRun.of(config)

@@ -76,7 +76,7 @@ def serve(request: PredictRequest, lot: int) -> dict[str, Any]:
             'type one query per line, for example {"id": 1, "record": {...}}; Ctrl-D '
             "ends the session"
         )
-    put_line({"claim": plain_of(session.claim.written())})
+    put_line({"claim": plain_of(session.claim.for_file())})
     try:
         for number, line in read_lines(sys.stdin.buffer):
             session.hear(number, line)
@@ -154,7 +154,7 @@ class Session:
             releases=reserved or 1,
             answers=reserved or None,
         )
-        return claim.counted_by(self.lots.account(self.lots.newest))
+        return claim.with_account(self.lots.account(self.lots.newest))
 
     @property
     def why(self) -> str:
@@ -183,7 +183,7 @@ class Session:
             self.counts["bad_lines"] += 1
             put_line({"id": id, "error": str(error), "code": ConfigError.exit_code})
             return
-        release = LabelRelease.asked(self.labelling, features, self.terms)
+        release = LabelRelease.from_labelling(self.labelling, features, self.terms)
         labels = self._draw(release)
         put_line({"id": id, **self._answer(several, release.questions, labels)})
 

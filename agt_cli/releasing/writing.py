@@ -209,7 +209,7 @@ class ReleasePage:
         """Write claim.json and the report, and finish the record."""
         record, opened = request.record, request.opened
         if self.claim is not None:
-            record.write(CLAIM, self.claim.written(datetime.now(UTC).date()).content)
+            record.write(CLAIM, self.claim.for_file(datetime.now(UTC).date()).content)
         about = opened.trained.words
         record.report(
             predict_report(
@@ -247,7 +247,7 @@ def write_weights(
             )
         ], {}
     portable = Portable.from_release(head, released, source, claim.lines(), claim.lines(brief=True))
-    digest = portable.save(record.part("release"), claim.written().content)
+    digest = portable.save(record.part("release"), claim.for_file().content)
     folder = record.folder / "release"
     said = (
         f"release: {folder} (digest {digest}): this folder may be published, and answers "

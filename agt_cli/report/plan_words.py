@@ -29,12 +29,12 @@ def finding(plan: Plan) -> str:
             f"{rate_words(accuracy)} right at total eps = {eps:g} ({nominal} by the run itself)"
         )
         return f"Weights released once would answer any number of queries, {answers}"
-    if not plan.singly:
+    if not plan.one_by_one:
         return (
             "Not even one query could be answered at an accuracy within 0.01 of the "
             f"noise-free {nominal}"
         )
-    eps, (count, _) = min(plan.singly.items(), key=lambda row: abs(math.log(row[0])))
+    eps, (count, _) = min(plan.one_by_one.items(), key=lambda row: abs(math.log(row[0])))
     queries = counted(count, "query", "queries")
     return (
         f"At total eps = {eps:g}, {queries} could be answered one by one at an accuracy "
@@ -48,7 +48,8 @@ def advice(plan: Plan) -> tuple[str, ...]:
         return (verdict(plan),)
     nominal = rate_words(plan.evidence.accuracy)
     listed = "; ".join(
-        f"total eps = {eps:g}: {count:,} with {name}" for eps, (count, name) in plan.singly.items()
+        f"total eps = {eps:g}: {count:,} with {name}"
+        for eps, (count, name) in plan.one_by_one.items()
     )
     singly = (
         "Queries that can be answered one by one at an accuracy within 0.01 of the "
@@ -59,7 +60,7 @@ def advice(plan: Plan) -> tuple[str, ...]:
             "Labels released one by one would not be better than the majority-class baseline "
             f"({rate_words(plan.evidence.majority)})."
         )
-    elif not plan.singly:
+    elif not plan.one_by_one:
         singly = (
             "No mechanism can answer even one query here at an accuracy within 0.01 of the "
             f"noise-free {nominal}: larger stable distances are needed (more records, a "

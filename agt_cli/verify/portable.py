@@ -299,4 +299,4 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim | N
         f"{claimed.schema}: states the same guarantee; its totals and curve are not below "
         "the true values",
     )
-    return f"recomputed: {guarantee}; {'; '.join(derived.spent)}"
+    return f"recomputed: {guarantee}; {'; '.join(derived.total_sentences)}"

@@ -31,7 +31,7 @@ from agt import __version__, sentences
 from agt.certificates.conditions import weaker_conditions
 from agt.facts import LAST_IN_WORDS
 from agt.mechanisms.accounts import Account, Uncounted
-from agt.mechanisms.claims import Claim, Reason, neighbours_of, read_claim
+from agt.mechanisms.claims import Claim, Reason, describe_neighbours, read_claim
 from agt.mechanisms.composition import total
 from agt.mechanisms.guarantees import Guarantee, PureDP, read_guarantee
 from agt.mechanisms.judging import Claimable, claim
@@ -84,7 +84,7 @@ def measurement(config: Mapping[str, Any]) -> Measurement:
 
 def asked_of(record: Record) -> MechanismConfig:
     """The mechanism and the total that the settings of a release ask for."""
-    return MechanismConfig.of(
+    return MechanismConfig.from_settings(
         record.config["mechanism"], validate(TotalConfig, record.config.get("total"), "total")
     )
 
@@ -126,7 +126,8 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
         elif claimed is None:
             text = str(derived.guarantee)
         if derived.proved or model is not None:
-            return (text, *((sentences.UNFIXED,) if derived.one_by_one else derived.spent))
+            totals = [sentences.UNFIXED] if derived.one_by_one else derived.total_sentences
+            return (text, *totals)
     return ()
 
 
@@ -232,7 +233,7 @@ def _compare_spent(record: Record, claim: Claim) -> None:
             "totals": [asdict(each) for each in claim.totals],
         }
     compare_spent(record, derived, "the terms of this release")
-    record.findings.ok("budget", f"recomputed: {'; '.join(claim.spent)}")
+    record.findings.ok("budget", f"recomputed: {'; '.join(claim.total_sentences)}")
 
 
 def _read_claim(record: Record, simulated: bool) -> Claim:
@@ -282,7 +283,7 @@ def _compare_claim(claimed: Claim, derived: Claim, record: Record) -> None:
         counted = replace(claimed.account, counts="answers" if derived.one_by_one else "entry")
     elif claimed.account is None and not derived.simulated and not claimed.of_earlier_form:
         counted = _reason_uncounted(claimed, record)
-    compare_claims(claimed, derived.counted_by(counted), record.findings)
+    compare_claims(claimed, derived.with_account(counted), record.findings)
 
 
 def _reason_uncounted(claimed: Claim, record: Record) -> Uncounted:
@@ -316,7 +317,7 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
 
     Of what an earlier version wrote as sentences nothing is compared, which is said.
     """
-    derived = replace(derived.written(), issued=claimed.issued, agt=claimed.agt)
+    derived = replace(derived.for_file(), issued=claimed.issued, agt=claimed.agt)
     in_words = claimed.declared_in_words and LAST_IN_WORDS in (claimed.agt, __version__)
     own_words = claimed.agt == __version__ and not claimed.of_earlier_form and not in_words
     if claimed.of_earlier_form:
@@ -339,7 +340,7 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
             "words", f"{CLAIM_FILE} is {form}, so its sentences cannot be compared with anything"
         )
         return
-    made = claimed.written()
+    made = claimed.for_file()
     if not rendered_alike((claimed.words, claimed.outside), (made.words, made.outside)):
         raise Broken(f"words and outside in {CLAIM_FILE} do not match its fields")
 
@@ -415,7 +416,7 @@ def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
             or {}
         )
         mechanism = measurement(record.config)
-        price = sentences.price(str(mechanism.guarantee), neighbours_of(mechanism.relation))
+        price = sentences.price(str(mechanism.guarantee), describe_neighbours(mechanism.relation))
         if record.environment.get("agt") != __version__:
             record.findings.unchecked(
                 "words", f"sentences in {DATASET_FILE} are from agt {record.environment.get('agt')}"
@@ -444,7 +445,7 @@ def check_measured(record: Record, trained: Record | None) -> tuple[str, ...]:
         _compare_spent(record, granted)
         claimed = _read_claim(record, simulated)
         _compare_claim(claimed, granted, record)
-        return granted.text, *granted.spent
+        return granted.text, *granted.total_sentences
     return ()
 
 

@@ -240,14 +240,14 @@ def test_a_lot_is_paid_in_advance_and_what_is_left_of_it_stays_spent(
 def test_without_a_ledger_each_answer_is_told_before_it_is_drawn(
     talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, real = [], Labelling.drawn
+    seen, real = [], Labelling.draw_in_pieces
 
     def drawn(self: Labelling, features: np.ndarray, *more: Any) -> Iterator[np.ndarray]:
         (spent,) = Path("outputs/predict").glob("*/spent.json")
         seen.append((len(features), json.loads(spent.read_text())["queries"]))
         return real(self, features, *more)
 
-    monkeypatch.setattr(Labelling, "drawn", drawn)
+    monkeypatch.setattr(Labelling, "draw_in_pieces", drawn)
     said, answers = talk([ASK, ASK, {"records": [[1, 1], [1, 1]]}])
     assert said.code == 0
     assert seen == [(1, 1), (1, 2), (2, 4)]

@@ -249,7 +249,7 @@ def test_released_weights_have_the_claim_of_the_run_that_released_them(
     run = tmp_path / "weights"
     shutil.copytree(made / "predict/weights", run)
     claim = read_claim((run / "release/claim.json").read_bytes())
-    forged = replace(claim, **change).written()
+    forged = replace(claim, **change).for_file()
     (run / "release/claim.json").write_bytes(forged.content)
     texts = {"words": list(forged.words), "brief": forged.lines(brief=True)}
     tamper(run / "release", {"release.json": lambda value: value.update(texts)})

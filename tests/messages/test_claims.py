@@ -83,7 +83,7 @@ def test_a_claim_without_recorded_reasons_says_that_nothing_is_proved() -> None:
 
 def test_what_is_spent() -> None:
     one_number = claim(HELD, ADD_REMOVE, RandomizedResponse(eps=50.0), output=Output.NUMBER)
-    assert one_number.spent == ["in all: 50-differentially private"]
+    assert one_number.total_sentences == ["in all: 50-differentially private"]
 
 
 @pytest.mark.parametrize("letter", "abcdefg")

@@ -37,7 +37,7 @@ from agt.models.model import Model
 from agt.models.own_votes import OwnVotesKind, OwnVotesModel
 from agt.models.votes import VotesModel
 from agt.numeric import SeededRandomness, gaussian_delta
-from agt.release import drawn_now
+from agt.release import reserve_and_draw
 from agt.training.tilted_erm import TiltedErm, solve
 
 Data = tuple[np.ndarray, np.ndarray]
@@ -184,7 +184,7 @@ def head(classes: int = 2, **settings: object) -> LinearModel:
 def test_released_through_the_library() -> None:
     model, mechanism = head(), ObjectivePerturbation(eps=2.0, delta=1e-5)
     release = judged_weights(model, mechanism)
-    released = drawn_now(release)
+    released = reserve_and_draw(release)
     assert release.claim.proved
     (spent,) = release.claim.totals
     assert (spent.eps, spent.delta, spent.bound) == (pytest.approx(2), 1e-5, "basic")
@@ -221,7 +221,7 @@ def test_beside_votes_the_head_on_their_records_is_released() -> None:
     assert "c" in [known.condition for known in one.claim.declared or ()], (
         "votes need no size, and the head does"
     )
-    weights = [drawn_now(release).weight for release in (one, other)]
+    weights = [reserve_and_draw(release).weight for release in (one, other)]
     assert weights[0] == pytest.approx(weights[1], abs=1e-6)
     queries, labels = ball(30, 2, 1)[0], np.arange(30) % 2
     options = [weights_options(model, queries, labels)[mechanism.name] for model in (votes, erm)]

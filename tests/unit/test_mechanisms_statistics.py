@@ -28,7 +28,7 @@ from agt.mechanisms.weights_mechanism import labels_from
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import SeededRandomness
-from agt.release import drawn_now
+from agt.release import reserve_and_draw
 from agt.settings import RelationConfig
 
 MECHANISM = NoisyStatistics.within(2.0, 1e-5)
@@ -201,7 +201,7 @@ def test_released_through_the_library(settings: dict[str, Any]) -> None:
     """
     head, known = model(**settings), model()
     release = judged_weights(head, MECHANISM)
-    released = drawn_now(release)
+    released = reserve_and_draw(release)
     assert release.claim.proved
     (spent,) = release.claim.totals
     assert (spent.eps, spent.delta) == (pytest.approx(2), 1e-5)
