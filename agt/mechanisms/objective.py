@@ -6,7 +6,7 @@
 
 One release solves F(theta) + b.theta with a fresh normal b, adds a little more noise, and is
 rounded to a public lattice. F(theta) = sum_i l(y_i theta.x_i) + (Lambda/2) |theta|^2, where l is
-the logistic loss whose derivative is clamped to [-C, 0] (training/tilted_erm.py).
+the logistic loss whose derivative is clamped to [-C, 0] (training/erm_with_linear_term.py).
 docs/proofs/objective.md proves the guarantee.
 
 Sources: Chaudhuri, Monteleoni, Sarwate (2011); Kifer, Smith, Thakurta (2012); Iyengar et al. (2019)
@@ -37,12 +37,12 @@ from agt.models.linear import LinearModel
 from agt.numeric import COVER, Randomness, gaussian_mu, next_up, noisy, step_of
 from agt.relations import RELATIONS
 from agt.settings import Positive, schema
-from agt.training.tilted_erm import (
+from agt.training.erm_with_linear_term import (
     NORM_SLACK,
-    TiltedErm,
+    ErmWithLinearTerm,
+    clamped_logistic_smoothness,
     smallest_tolerance,
     solve,
-    tilted_smoothness,
 )
 
 SOLVER_SHARE = 0.01  # of epsilon and delta, for what the solver and the lattice leave
@@ -89,7 +89,7 @@ class ProblemConstants:
         """What the change of volume costs in epsilon, log(1 + beta/Lambda), rounded up."""
         # Lemma 1 of docs/proofs/objective.md gives the density, and Lemma 2 of
         # docs/proofs/objective.md the ratio of determinants; beta is the largest second derivative.
-        beta = tilted_smoothness(self.clamp) * (1 + NORM_SLACK) ** 2
+        beta = clamped_logistic_smoothness(self.clamp) * (1 + NORM_SLACK) ** 2
         ratio = next_up(next_up(beta) / self.strength)
         return next_up(next_up(math.log1p(ratio)))
 
@@ -177,11 +177,11 @@ def least_strength(clamp: float, eps: float) -> float:
     It is a little more than the least, so that its first four digits are allowed as well.
     """
     tilt_eps = (1 - SOLVER_SHARE) * eps
-    return 1.002 * tilted_smoothness(clamp) / math.expm1(tilt_eps)
+    return 1.002 * clamped_logistic_smoothness(clamp) / math.expm1(tilt_eps)
 
 
 def release_objective(
-    erm: TiltedErm,
+    erm: ErmWithLinearTerm,
     constants: ProblemConstants,
     guarantee: ApproximateDP,
     source: Randomness,
@@ -218,13 +218,13 @@ def release_objective(
             f"{constants}"
         )
     noises = ObjectiveNoises.from_budget(constants, guarantee.eps, guarantee.delta)
-    weight = draw_tilted_weights(erm, noises, constants.records, source, start)[None]
+    weight = draw_perturbed_minimiser(erm, noises, constants.records, source, start)[None]
     name = ObjectivePerturbation.name
     return ReleasedWeights(weight, guarantee, noises.described, source.simulated, name)
 
 
-def draw_tilted_weights(
-    erm: TiltedErm,
+def draw_perturbed_minimiser(
+    erm: ErmWithLinearTerm,
     noises: ObjectiveNoises,
     max_records: int,
     source: Randomness,
@@ -297,7 +297,7 @@ class ObjectivePerturbation(WeightsMechanism):
         loss = head.trained.loss
         relation = head.settings.relation
         refused = f"mechanism={cls.name}"
-        head.settings.certificate.check_tilted(cls.name)
+        head.settings.certificate.check_objective_perturbation(cls.name)
         if loss.kind != "binary":
             raise ConfigError(
                 Message(
@@ -400,7 +400,7 @@ class ObjectivePerturbation(WeightsMechanism):
         return accuracy
 
 
-def build_problem(head: LinearModel, constants: ProblemConstants) -> TiltedErm:
+def build_problem(head: LinearModel, constants: ProblemConstants) -> ErmWithLinearTerm:
     """Return the problem of a head's training records, without tilt.
 
     Raises:
@@ -410,7 +410,9 @@ def build_problem(head: LinearModel, constants: ProblemConstants) -> TiltedErm:
     rows = ObjectivePerturbation.training_rows(head)
     records = head.problem.dataset.train.take(rows)
     features = head.over(records.features)
-    return TiltedErm.from_labels(features, records.labels, constants.strength, constants.clamp)
+    return ErmWithLinearTerm.from_labels(
+        features, records.labels, constants.strength, constants.clamp
+    )
 
 
 def expected_deviations(

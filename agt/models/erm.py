@@ -92,5 +92,5 @@ class ErmKind(LinearKind):
         )
         return constants, movement
 
-    def check_tilted(self, mechanism: str) -> None:
+    def check_objective_perturbation(self, mechanism: str) -> None:
         """Accept every mechanism: the minimiser may be moved by a random linear term."""

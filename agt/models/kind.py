@@ -342,7 +342,7 @@ class CertificateKind:
             "optimisation problem can be solved again: train with certificate=erm"
         )
 
-    def check_tilted(self, mechanism: str) -> None:
+    def check_objective_perturbation(self, mechanism: str) -> None:
         """Raise ConfigError unless a mechanism may add a random linear term to the objective.
 
         Args:

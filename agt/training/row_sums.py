@@ -1,8 +1,8 @@
-"""Sums over the rows of a large array, a block at a time and shared among processes.
+"""Sums over the rows of a large array, a block of rows at a time, shared among processes.
 
-What the strongly convex problems have in common (training/objective.py, training/tilted_erm.py).
-The features may be float32 and memory-mapped: only one block is in memory in float64. Blocks and
-the order in which their sums are added do not depend on the number of processes.
+The strongly convex problems use them (training/objective.py, training/erm_with_linear_term.py).
+The features may be float32 and memory-mapped: only one block is in memory in float64. Blocks, and
+the order in which their sums are added, do not depend on the number of processes.
 """
 
 from collections.abc import Callable

@@ -66,12 +66,13 @@ def fit(
     return model
 
 
-def residual(model: RemovalModel, classes: int, tilted: bool = True) -> float:
+def residual(model: RemovalModel, classes: int, linear_term: bool = True) -> float:
     """|grad L_b(w)| in extended precision."""
     x, y = examples(classes)
     state, of = model.state, model.removal_problem.objective
     phi, w, b = (
-        value.astype(np.longdouble) for value in (model.phi(x), state.weight, state.tilt * tilted)
+        value.astype(np.longdouble)
+        for value in (model.phi(x), state.weight, state.tilt * linear_term)
     )
     f, t = phi @ w.T, of.targets(y, classes)
     up = 1 / (1 + np.exp(-f)) if of.loss == "logistic" else f
@@ -84,7 +85,7 @@ def test_the_residual_is_never_below_the_true_one_and_has_b_in_it(kind: str, cla
     model = fit(KINDS[kind], classes)
     assert residual(model, classes) <= model.state.residual <= 1e-9
     if model.state.tilt.any():
-        assert residual(model, classes, tilted=False) > 0.1, (
+        assert residual(model, classes, linear_term=False) > 0.1, (
             "a residual that leaves out b would not be told from this one"
         )
 

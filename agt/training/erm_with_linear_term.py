@@ -3,7 +3,7 @@
 The loss's derivative is clamped to [-C, 0], so the loss is linear at small margins. Objective
 perturbation releases such minimisers with a random linear term (mechanisms/objective.py), and
 audits compare with them. No number of records enters the objective, so one record more is one term
-more. Proofs: docs/proofs/tilted_erm.md.
+more. Proofs: docs/proofs/erm_with_linear_term.md.
 """
 
 import math
@@ -24,7 +24,7 @@ from agt.training.row_sums import float64_rows, row_blocks, sum_over_rows
 NORM_SLACK = 1e-9
 
 # Rows that are summed at once: few, which keeps the bound on rounding small.
-TILTED_BLOCK_ROWS = 1024
+ERM_BLOCK_ROWS = 1024
 
 NEWTON_STEPS = 50
 
@@ -38,7 +38,7 @@ RESOLVED_DECREASE = 1e-9  # relative: what rounding of the value still resolves
 
 
 @dataclass(frozen=True)
-class TiltedErm:
+class ErmWithLinearTerm:
     """The objective sum_i l(y_i theta.x_i) + (strength/2) |theta|^2 + tilt.theta.
 
     l is the logistic loss with its derivative clamped to [-clamp, 0].
@@ -60,7 +60,7 @@ class TiltedErm:
     @classmethod
     def from_labels(
         cls, features: np.ndarray, labels: np.ndarray, strength: float, clamp: float
-    ) -> "TiltedErm":
+    ) -> "ErmWithLinearTerm":
         """Return the objective of labelled records, without a linear term.
 
         Args:
@@ -136,8 +136,10 @@ class TiltedErm:
         computed = self.gradient(theta) if gradient is None else gradient
         tilt_norm = float(np.linalg.norm(self.tilt))
         theta_norm = float(np.linalg.norm(theta))
-        # Lemma 1 of docs/proofs/tilted_erm.md
-        error = tilted_rounding(records, width, self.clamp, self.strength, tilt_norm, theta_norm)
+        # Lemma 1 of docs/proofs/erm_with_linear_term.md
+        error = erm_gradient_rounding(
+            records, width, self.clamp, self.strength, tilt_norm, theta_norm
+        )
         norm = np.linalg.norm(computed)
         own_rounding = 1 + gamma_up(width + 4)
         return float((norm + error) * own_rounding)
@@ -150,12 +152,12 @@ class TiltedErm:
         def sum_of_rows(rows: slice) -> tuple[np.ndarray]:
             return (sum_of_block(float64_rows(self.x, rows), self.y[rows]),)
 
-        (total,) = sum_over_rows(len(self.x), sum_of_rows, TILTED_BLOCK_ROWS)
+        (total,) = sum_over_rows(len(self.x), sum_of_rows, ERM_BLOCK_ROWS)
         return total
 
 
 def solve(
-    erm: TiltedErm, tolerance: float, start: np.ndarray | None = None, max_records: int = 0
+    erm: ErmWithLinearTerm, tolerance: float, start: np.ndarray | None = None, max_records: int = 0
 ) -> np.ndarray:
     """Find a point whose exact gradient has norm at most ``tolerance``.
 
@@ -177,7 +179,7 @@ def solve(
         - The tolerance is verified on the gradient as computed plus a bound on its rounding, so it
           holds whatever made theta.
         - In exact arithmetic there is an answer on any data (Lemma 3 of
-          docs/proofs/tilted_erm.md), so a failure says nothing about the records.
+          docs/proofs/erm_with_linear_term.md), so a failure says nothing about the records.
 
     Raises:
         AgtError: the tolerance was not met; then nothing may be released.
@@ -200,7 +202,7 @@ def solve(
     return _solve_by_acceleration(erm, tolerance, max_records)
 
 
-def tilted_smoothness(clamp: float) -> float:
+def clamped_logistic_smoothness(clamp: float) -> float:
     """Return the largest second derivative of the clamped logistic loss.
 
     It is 1/4, or C (1 - C) where the clamp removes the part of largest curvature.
@@ -216,12 +218,12 @@ def minimiser_norm(records: int, strength: float, tilt_norm: float) -> float:
         strength: of the regulariser.
         tilt_norm: bound on the norm of the linear term.
     """
-    # Lemma 2 of docs/proofs/tilted_erm.md
+    # Lemma 2 of docs/proofs/erm_with_linear_term.md
     root = math.sqrt(tilt_norm**2 + 2 * strength * records)
     return (tilt_norm + root) / strength * COVER
 
 
-def tilted_rounding(
+def erm_gradient_rounding(
     records: int, width: int, clamp: float, strength: float, tilt_norm: float, theta_norm: float
 ) -> float:
     """Bound the l2 rounding error of a computed gradient.
@@ -232,9 +234,9 @@ def tilted_rounding(
         clamp, strength: of the objective.
         tilt_norm, theta_norm: bounds on the norms of the linear term and of theta.
     """
-    # Lemma 1 of docs/proofs/tilted_erm.md
-    blocks = math.ceil(records / TILTED_BLOCK_ROWS)
-    additions = min(records, TILTED_BLOCK_ROWS) + blocks + 8
+    # Lemma 1 of docs/proofs/erm_with_linear_term.md
+    blocks = math.ceil(records / ERM_BLOCK_ROWS)
+    additions = min(records, ERM_BLOCK_ROWS) + blocks + 8
     margin_error = gamma_up(width + 4) * theta_norm
     derivative_error = margin_error / 4 + 8 * UNIT
     sum_of_norms = records * clamp + strength * theta_norm + tilt_norm
@@ -256,38 +258,40 @@ def smallest_tolerance(
         tilt_norm: public bound on the norm of the linear term.
     """
     theta_norm = 2 * minimiser_norm(records, strength, tilt_norm)
-    rounding = tilted_rounding(records, width, clamp, strength, tilt_norm, theta_norm)
+    rounding = erm_gradient_rounding(records, width, clamp, strength, tilt_norm, theta_norm)
     return next_up(4 * rounding)
 
 
-def tilted_iterations(
+def nesterov_iterations(
     records: int, clamp: float, strength: float, tilt_norm: float, tolerance: float
 ) -> int:
     """Return after how many steps Nesterov's method from 0 meets a tolerance on any data.
 
     This is in exact arithmetic; arguments are public, as for ``smallest_tolerance``.
     """
-    # Lemma 3 of docs/proofs/tilted_erm.md
-    smoothness = tilted_smoothness(clamp) * records + strength
+    # Lemma 3 of docs/proofs/erm_with_linear_term.md
+    smoothness = clamped_logistic_smoothness(clamp) * records + strength
     value_gap = (records * clamp + tilt_norm) ** 2 / strength
     condition = math.sqrt(smoothness / strength)
     ratio = max(2.0, 2 * smoothness * value_gap / tolerance**2)
     return 1 + math.ceil(condition * math.log(ratio))
 
 
-def _solve_by_acceleration(erm: TiltedErm, tolerance: float, max_records: int) -> np.ndarray:
+def _solve_by_acceleration(
+    erm: ErmWithLinearTerm, tolerance: float, max_records: int
+) -> np.ndarray:
     """Find a point of gradient norm at most ``tolerance`` by Nesterov's method from 0.
 
     Raises:
-        AgtError: it was not met in ``ITERATIONS_FACTOR`` times ``tilted_iterations`` steps.
+        AgtError: it was not met in ``ITERATIONS_FACTOR`` times ``nesterov_iterations`` steps.
     """
     tilt_norm = float(np.linalg.norm(erm.tilt))
     norm = math.inf
-    loss_curvature = tilted_smoothness(erm.clamp) * (1 + NORM_SLACK) ** 2
+    loss_curvature = clamped_logistic_smoothness(erm.clamp) * (1 + NORM_SLACK) ** 2
     smoothness = loss_curvature * max_records + erm.strength
     x = np.zeros(erm.x.shape[1])
     y = x
-    steps = tilted_iterations(max_records, erm.clamp, erm.strength, tilt_norm, tolerance)
+    steps = nesterov_iterations(max_records, erm.clamp, erm.strength, tilt_norm, tolerance)
     for _ in range(ITERATIONS_FACTOR * steps):
         gradient = erm.gradient(y)
         norm = erm.gradient_norm(y, gradient)
@@ -304,7 +308,7 @@ def _solve_by_acceleration(erm: TiltedErm, tolerance: float, max_records: int) -
 def _max_row_norm(x: np.ndarray) -> float:
     """Return the largest norm of a row, in float64; 0 of no rows, NaN if any is NaN."""
     max_squares = []
-    for rows in row_blocks(len(x), TILTED_BLOCK_ROWS):
+    for rows in row_blocks(len(x), ERM_BLOCK_ROWS):
         block = x[rows].astype(np.float64, copy=False)
         squared_norms = np.einsum("ij,ij->i", block, block)
         max_squares.append(float(squared_norms.max()))
@@ -313,7 +317,7 @@ def _max_row_norm(x: np.ndarray) -> float:
 
 
 def _line_search(
-    erm: TiltedErm, theta: np.ndarray, direction: np.ndarray, slope: float
+    erm: ErmWithLinearTerm, theta: np.ndarray, direction: np.ndarray, slope: float
 ) -> np.ndarray:
     """Return theta plus the direction, halved until the objective decreases enough.
 
