@@ -309,7 +309,7 @@ class NoisyStatistics(GaussianWeights):
 
         It is raised, too, where the records are not there.
         """
-        head.settings.certificate.check_solved_anew(cls.name)
+        head.settings.certificate.check_solved_from_sums(cls.name)
         max_records = head.plan.n_max * head.plan.count
         if max_records > _MAX_RECORDS:
             raise ConfigError(

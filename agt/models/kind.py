@@ -331,7 +331,7 @@ class CertificateKind:
         """Return whether stable distances of neighbours are proved to differ by at most one k."""
         return False
 
-    def check_solved_anew(self, mechanism: str) -> None:
+    def check_solved_from_sums(self, mechanism: str) -> None:
         """Raise ConfigError unless a mechanism may solve the head's problem from noisy sums.
 
         Args:

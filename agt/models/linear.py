@@ -341,7 +341,7 @@ class LinearKind(ClosedFormKind):
         head.check_constants(reader)
         return head
 
-    def check_solved_anew(self, mechanism: str) -> None:
+    def check_solved_from_sums(self, mechanism: str) -> None:
         """Accept every mechanism: the head's problem may be solved from sums with noise."""
 
 

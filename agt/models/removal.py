@@ -445,7 +445,7 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         model.check_constants(reader)
         return model
 
-    def check_solved_anew(self, mechanism: str) -> None:
+    def check_solved_from_sums(self, mechanism: str) -> None:
         """Raise ConfigError: the head has noise of its own, so no mechanism may solve it anew."""
         raise ConfigError(
             f"mechanism={mechanism}: certificate=removal has its own noise: train with "
