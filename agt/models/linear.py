@@ -203,7 +203,7 @@ class LinearModel(ClosedFormModel):
         relation = self.settings.relation
         if RELATIONS[relation.name].touches == 1:
             return self
-        sensitivity = replace(self.trained.sensitivity, rows=relation.unit_rows)
+        sensitivity = replace(self.trained.sensitivity, records_per_edit=relation.unit_rows)
         return replace(self, trained=replace(self.trained, sensitivity=sensitivity))
 
     def logits(self, phi: np.ndarray) -> np.ndarray:

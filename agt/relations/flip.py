@@ -76,7 +76,7 @@ class Flip(Relation):
                 )
             )
 
-    def rows_moved(self, unit_rows: int, gradient_norm: float | None = None) -> int:
+    def records_per_edit(self, unit_rows: int, gradient_norm: float | None = None) -> int:
         """Return as how many records one changed label counts: 1 or 2.
 
         A changed label counts as one record where the bound on a gradient's norm is at least 1,

@@ -19,7 +19,7 @@ class MeanRelation(Relation):
         - Means over batches of different sizes compare in floating point as their fractions do,
           for batches of at most ``EXACT_ROWS`` records (Lemma 13 of docs/proofs/relations.md).
         - One record more changes the weight of every other record, so no sensitivity is proved:
-          ``rows_moved`` and ``step_sensitivity`` refuse.
+          ``records_per_edit`` and ``step_sensitivity`` refuse.
     """
 
     selects = True
@@ -53,7 +53,7 @@ class MeanRelation(Relation):
                 f"training.batch.n_max={n_max}. Use more batches, or relation=add_remove"
             )
 
-    def rows_moved(self, unit_rows: int, gradient_norm: float | None = None) -> NoReturn:
+    def records_per_edit(self, unit_rows: int, gradient_norm: float | None = None) -> NoReturn:
         """Refuse: one record more or less changes the weight of every other record."""
         raise ConfigError(
             f"relation={self.name} divides by the size of the actual batch, so one record changes "

@@ -232,7 +232,7 @@ class Relation:
 
     def check_closed_form(self) -> None:
         """Refuse linear heads with certificates in closed form, where no sensitivity is proved."""
-        self.rows_moved(1)  # raises if no number of moved records is proved
+        self.records_per_edit(1)  # raises if no number of moved records is proved
 
     def check_head(self, counts_label_flips: bool, unit_rows: int) -> None:
         """Refuse a certificate for heads that does not say what the relation's edits do to them.
@@ -292,7 +292,7 @@ class Relation:
 
     # What one k does to a sum of gradients.
 
-    def rows_moved(self, unit_rows: int, gradient_norm: float | None = None) -> int:
+    def records_per_edit(self, unit_rows: int, gradient_norm: float | None = None) -> int:
         """Return by how many records' gradients, at most, one k moves a sum of gradients.
 
         Args:
@@ -320,7 +320,7 @@ class Relation:
         Raises:
             ConfigError: the direction is no sum divided by a public constant.
         """
-        rows = self.rows_moved(unit_rows)
+        rows = self.records_per_edit(unit_rows)
         # A clipped gradient has entries of at most clip, hence at most this l2 norm for each row.
         return rows * clip * math.sqrt(parameters) / normalizer
 

@@ -28,7 +28,7 @@ from agt.training.sensitivity import (
     Sensitivity,
     check_no_momentum,
     gradient_sum_rounding,
-    rows_moved,
+    records_per_edit,
 )
 from agt.training.setup import TrainingSetup
 
@@ -50,7 +50,7 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
         ConfigError: weight_decay is 0, there are several batches, momentum, or a relation that is
             not covered, or the tolerance is below four times what rounding may hide.
     """
-    rows = rows_moved(setting.relation, setting.loss)
+    edited_records = records_per_edit(setting.relation, setting.loss)
     check_minimiser_settings(setting.training)
     plan = setting.plan
     strength = setting.training.weight_decay
@@ -74,7 +74,14 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
                 usable=4.01 * rounding,
             )
         )
-    return Sensitivity(rho, next_up(2 * solver_distance), radius, rate_limit=None, rows=rows)
+    solutions_distance = next_up(2 * solver_distance)
+    return Sensitivity(
+        rho=rho,
+        rounding=solutions_distance,
+        radius=radius,
+        rate_limit=None,  # no step size enters the bound
+        records_per_edit=edited_records,
+    )
 
 
 def check_minimiser_settings(training: TrainingConfig, certificate: str = "erm") -> None:

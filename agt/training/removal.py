@@ -35,7 +35,7 @@ from agt.settings import FeaturesConfig, Positive, schema
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.loop import OnProgress, Progress
 from agt.training.objective import ComputedGradient, Objective, gram, gram_rounding
-from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity, rows_moved
+from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity, records_per_edit
 from agt.training.spectral import largest_eigenvalue
 
 CholeskyFactor = tuple[np.ndarray, bool]
@@ -198,7 +198,7 @@ class RemovalProblem:
             ConfigError: the relation divides by the actual batch size, or the normaliser was
                 counted from the records, so that it would change with every removal.
         """
-        rows_moved(setting.relation)  # only because it refuses such relations
+        records_per_edit(setting.relation)  # only because it refuses such relations
         if not setting.plan.declared:
             raise ConfigError(
                 Message(
@@ -331,8 +331,14 @@ class RemovalProblem:
         rho = next_up(self.loss.derivative_bound / strength)
         served_rounding = (lattice_diameter / 2 + UNIT * radius) * COVER
         rounding = 2 * next_up(solver_distance + served_rounding)
-        rows = rows_moved(self.setting.relation)
-        return Sensitivity(rho, rounding, radius, rate_limit=None, rows=rows)
+        edited_records = records_per_edit(self.setting.relation)
+        return Sensitivity(
+            rho=rho,
+            rounding=rounding,
+            radius=radius,
+            rate_limit=None,  # no step size enters the bound
+            records_per_edit=edited_records,
+        )
 
     def check_tolerance(self) -> None:
         """Refuse a tolerance that rounding may exceed or that takes half of the removal budget.

@@ -152,14 +152,14 @@ class Sensitivity:
         rounding: how far apart two computed runs on the same records can be.
         radius: a bound on the norm of the computed weights.
         rate_limit: the largest learning rate that is allowed; None where no step size matters.
-        rows: how many records one k of the relation moves (``rows_moved``).
+        records_per_edit: how many records one edit changes (the function of this name).
     """
 
     rho: float
     rounding: float
     radius: float
     rate_limit: float | None
-    rows: int
+    records_per_edit: int
 
     @property
     def rho_fp(self) -> float:
@@ -169,7 +169,7 @@ class Sensitivity:
     @property
     def per_k(self) -> float:
         """How far one k of the relation moves the computed weights."""
-        return next_up(self.rows * self.rho_fp)
+        return next_up(self.records_per_edit * self.rho_fp)
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class StepCoefficients:
         return step_curvature > 2 * Fraction(self.decay_factor)
 
 
-def rows_moved(relation: RelationConfig, loss: LinearLoss | None = None) -> int:
+def records_per_edit(relation: RelationConfig, loss: LinearLoss | None = None) -> int:
     """Return how many records one k of the relation moves, a changed label counted as records.
 
     A label that changes counts as one record or as two (Lemma 3 of docs/proofs/sensitivity.md).
@@ -218,7 +218,7 @@ def rows_moved(relation: RelationConfig, loss: LinearLoss | None = None) -> int:
     """
     derivative_bound = None if loss is None else loss.derivative_bound
     rule = RELATIONS[relation.name]
-    return rule.rows_moved(relation.unit_rows, derivative_bound)
+    return rule.records_per_edit(relation.unit_rows, derivative_bound)
 
 
 def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:
@@ -238,7 +238,7 @@ def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:
         ConfigError: the relation is not covered, there is momentum, a step may drive two heads
             apart, or more iterates are averaged than there are steps.
     """
-    rows = rows_moved(setting.relation, setting.loss)
+    edited_records = records_per_edit(setting.relation, setting.loss)
     check_no_momentum(setting.training)
     steps = setting.plan.steps
     if average > steps:
@@ -260,7 +260,13 @@ def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:
         mean_rounding = next_up(gamma_up(average + 2) * max_radius)
         drift = next_up(drift + mean_rounding)
     final_radius = next_up(max_radius + drift)
-    return Sensitivity(rho, 2 * drift, final_radius, setting.rate_limit, rows)
+    return Sensitivity(
+        rho=rho,
+        rounding=2 * drift,
+        radius=final_radius,
+        rate_limit=setting.rate_limit,
+        records_per_edit=edited_records,
+    )
 
 
 def _checked_coefficients(setting: LinearSetting) -> list[StepCoefficients]:

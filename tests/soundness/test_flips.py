@@ -545,7 +545,7 @@ def test_an_audit_finds_distances_that_count_flips_of_one_record_twice(
 def test_an_audit_finds_a_head_whose_labels_count_for_less_than_a_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Flip, "rows_moved", lambda self, unit_rows, gradient_norm=None: 0.2)
+    monkeypatch.setattr(Flip, "records_per_edit", lambda self, unit_rows, gradient_norm=None: 0.2)
     assert (
         audited(head_to_audit("stability", {"lr": 0.1, "epochs": 1}))["parameters"]
         is Outcome.VIOLATED
