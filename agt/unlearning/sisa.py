@@ -133,7 +133,7 @@ def _check_features(member: Model, shard: Dataset) -> None:
 STEPS = ("every step non-expansive", "a record moves one vote")
 
 
-def gaps(
+def reasons_not_covered(
     settings: Settings,
     conditions: Sequence[Condition],
     compared: Collection[Fact] = (),
