@@ -383,11 +383,11 @@ class RemovalProblem:
         setting = self.setting
         n_max = setting.plan.n_max
         length = self.weight_norm(self.config.tolerance)
-        without_records = self.objective.strength * length + _max_row_norm(self.tilt)
+        regulariser_size = self.objective.strength * length + _max_row_norm(self.tilt)
         (of_one_output,) = self.objective.gradient_rounding(
-            lengths=np.array([length]),
-            without_records=np.array([without_records]),
-            sizes=np.array([n_max * self.loss.derivative_bound]),
+            weight_norms=np.array([length]),
+            regulariser_sizes=np.array([regulariser_size]),
+            derivative_sums=np.array([n_max * self.loss.derivative_bound]),
             count=n_max,
             width=setting.width,
         )
