@@ -182,7 +182,7 @@ class Objective:
         count, width = features.shape
 
         def sum_of_gradients(rows: slice) -> tuple[np.ndarray, np.ndarray]:
-            """Return the sums over some rows: loss gradients [J, d] and absolute derivatives [J]."""
+            """Return loss gradients [J, d] and absolute derivatives [J], summed over rows."""
             gradients = np.zeros_like(weight)
             derivative_sums = np.zeros(len(weight))
             for piece in row_blocks(rows.stop - rows.start, GRADIENT_PIECE_ROWS, rows.start):
