@@ -302,7 +302,7 @@ class ObjectivePerturbation(WeightsMechanism):
     noise_law: ClassVar[NoiseLaw] = NoiseLaw.LINEAR_TERM
 
     @classmethod
-    def afford(cls, eps: float, delta: float) -> ApproximateDP:
+    def largest_guarantee(cls, eps: float, delta: float) -> ApproximateDP:
         """Return the guarantee of one release that spends a whole (eps, delta) total.
 
         Its eps is smaller by the factor 1 - 2^-48, because a total is rounded up when it is

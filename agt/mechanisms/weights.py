@@ -39,7 +39,7 @@ class GaussianWeights(WeightsMechanism):
     spends: ClassVar[type[GaussianDP]] = GaussianDP
 
     @classmethod
-    def afford(cls, eps: float, delta: float) -> GaussianDP:
+    def largest_guarantee(cls, eps: float, delta: float) -> GaussianDP:
         """Return the largest mu-GDP guarantee whose one release is (eps, delta)-DP, rounded down.
 
         Raises:

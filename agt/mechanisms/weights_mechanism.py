@@ -171,7 +171,7 @@ class WeightsMechanism:
         self.noise(head)  # called because it raises if the budget is too small
 
     @classmethod
-    def afford(cls, eps: float, delta: float) -> Guarantee:
+    def largest_guarantee(cls, eps: float, delta: float) -> Guarantee:
         """Return the largest guarantee whose one release is (eps, delta)-DP, rounded down.
 
         Raises:
@@ -190,7 +190,7 @@ class WeightsMechanism:
         Raises:
             ConfigError: no release fits the total, or a setting is wrong.
         """
-        return validate(cls, {**settings, **cls.afford(eps, delta).parameters}, "mechanism")
+        return validate(cls, {**settings, **cls.largest_guarantee(eps, delta).parameters}, "mechanism")
 
     @property
     def guarantee(self) -> Guarantee:
