@@ -190,7 +190,8 @@ class WeightsMechanism:
         Raises:
             ConfigError: no release fits the total, or a setting is wrong.
         """
-        return validate(cls, {**settings, **cls.largest_guarantee(eps, delta).parameters}, "mechanism")
+        budget = cls.largest_guarantee(eps, delta).parameters
+        return validate(cls, {**settings, **budget}, "mechanism")
 
     @property
     def guarantee(self) -> Guarantee:
