@@ -571,11 +571,13 @@ class RemovableHead:
         bounds = np.zeros((4, len(right_side)))
         moved = np.array(self.weight)
         # Lemma 8 of docs/proofs/removal.md: |(A - H0) v| is at most curvature_change times |X v|
-        # times the distances of the old and the new weights from w0.
+        # times the sum of the old and the new weights' distances from w0 (``drift``).
         curvature_change = self.objective.curvature_lipschitz / 2 * self.norm
         largest_curvature = self.objective.smoothness * self.norm**2 + self.objective.strength
         for output, right_side_of_output in enumerate(right_side):
-            factor = self.factors[output if len(self.factors) > 1 else 0]
+            # A single factor is shared by all outputs.
+            factor_index = output if len(self.factors) > 1 else 0
+            factor = self.factors[factor_index]
             step, solve_error = factor.solve(right_side_of_output)
             moved[output] += step
             length = _length(step)
@@ -651,12 +653,14 @@ def _length(vector: np.ndarray) -> float:
     return float(np.linalg.norm(vector)) * COVER
 
 
-STATES = 10  # the number of served states for which the promise says how close all together are
-DEPENDENT = not_held("residual_depends_on_noise")
-FLOATING = not_held("noise_in_floating_point")
-EXACT_NOISE = proved("noise_exact")
-DRAWN_ANEW = proved("noise_drawn_anew")
-SIMULATION = not_held("noise_from_recorded_seed")
+STATES_TOGETHER = (
+    10  # the number of served states for which the promise says how close all together are
+)
+RESIDUAL_DEPENDS_ON_NOISE = not_held("residual_depends_on_noise")
+NOISE_IN_FLOATING_POINT = not_held("noise_in_floating_point")
+NOISE_IS_EXACT = proved("noise_exact")
+NOISE_IS_NEW = proved("noise_drawn_anew")
+NOISE_FROM_SEED = not_held("noise_from_recorded_seed")
 
 
 def joint_epsilon(eps: float, delta: float, states: int) -> float:
@@ -688,7 +692,7 @@ def promise_after_removal(config: RemovalConfig, residual: float, strength: floa
     # Lemma 4 of docs/proofs/masking.md: both models are near the same minimiser, so they are within
     # (residual + tolerance) / strength of each other.
     within = next_up((residual + config.tolerance) / strength * COVER)
-    if config.masking == "none":
+    if config.masking == "none":  # exact up to a distance: there is no noise
         retrained_distance = next_up(config.tolerance / strength)
         terms = (
             Remark("near_retrained", {"within": within}),
@@ -705,19 +709,23 @@ def promise_after_removal(config: RemovalConfig, residual: float, strength: floa
             within=within,
         )
     is_simulated = config.seed is not None
-    if config.masking == "loss":
+    if config.masking == "loss":  # the paper's claim, which is not proved
         eps = config.eps
         close_code = "close_as_published"
         other_terms = _TERMS_OF_LOSS_NOISE
-        facts: tuple[Fact, ...] = (near_minimiser, DEPENDENT, FLOATING)
+        facts: tuple[Fact, ...] = (
+            near_minimiser,
+            RESIDUAL_DEPENDS_ON_NOISE,
+            NOISE_IN_FLOATING_POINT,
+        )
         if is_simulated:
-            facts = (*facts, SIMULATION)
+            facts = (*facts, NOISE_FROM_SEED)
     else:
         eps = _output_noise_epsilon(config, within)
         close_code = "close_without_seed" if is_simulated else "close"
         other_terms = _output_noise_terms(config)
         retrained = proved("retraining_near_minimiser", distance=config.tolerance / strength)
-        noise_facts = (SIMULATION,) if is_simulated else (DRAWN_ANEW, EXACT_NOISE)
+        noise_facts = (NOISE_FROM_SEED,) if is_simulated else (NOISE_IS_NEW, NOISE_IS_EXACT)
         facts = (near_minimiser, retrained, *noise_facts)
     close = Remark(close_code, {"eps": eps, "delta": config.delta})
     return Promise(
@@ -753,8 +761,8 @@ _TERMS_OF_LOSS_NOISE: tuple[Remark, ...] = (Remark("proof_has_gap"), Remark("noi
 
 def _output_noise_terms(config: RemovalConfig) -> tuple[Remark, ...]:
     """Return the further terms of the promise for ``masking=output``."""
-    eps_of_states = joint_epsilon(config.eps, config.delta, STATES)
-    states_together = {"states": STATES, "eps": eps_of_states, "delta": config.delta}
+    eps_of_states = joint_epsilon(config.eps, config.delta, STATES_TOGETHER)
+    states_together = {"states": STATES_TOGETHER, "eps": eps_of_states, "delta": config.delta}
     return (
         Remark("noise_after_request"),
         Remark("at_most", {"eps": config.eps, "delta": config.delta}),
