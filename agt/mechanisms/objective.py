@@ -141,6 +141,7 @@ class ObjectiveNoises:
         gradient_error = tolerance + root_width * step_of(tilt) / 2
         # Neighbours' results are thus at most 2 gradient_error / Lambda further apart.
         mu = gaussian_mu(SOLVER_SHARE * eps, SOLVER_SHARE * delta)
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         scale = next_up(2 * gradient_error * COVER / constants.strength / mu)
         return cls(tilt, tolerance, scale)
 

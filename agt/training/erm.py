@@ -57,6 +57,7 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
     check_minimiser_settings(setting.training)
     plan = setting.plan
     strength = setting.training.weight_decay
+    # next_up after each operation keeps the result an upper bound.
     weight_per_record = next_up(setting.loss.derivative_bound / strength)
     # Lemma 1 of docs/proofs/minimiser.md: one record more moves the exact minimiser by at most
     # derivative_bound / (weight_decay B).
@@ -136,6 +137,7 @@ def gradient_rounding(setting: LinearSetting, radius: float) -> float:
     loss_rounding = next_up(sum_rounding / setting.plan.normalizer)
     # A few roundings: the product with weight_decay, the mean, and their sum.
     regulariser_rounding = 4 * UNIT * setting.training.weight_decay * radius
+    # COVER (slightly above 1) covers the roundings of this bound itself.
     return next_up(next_up(loss_rounding + regulariser_rounding) * COVER)
 
 

@@ -24,7 +24,7 @@ from agt.training.row_sums import float64_rows, row_blocks, sum_over_rows
 # sensitivity include it.
 NORM_SLACK = 1e-9
 
-# Rows that are summed at once. Fewer rows give a smaller bound on rounding.
+# Rows of one block of a sum. Fewer rows give a smaller bound on rounding.
 ERM_BLOCK_ROWS = 1024
 
 NEWTON_STEPS = 50  # the largest number of Newton steps before Nesterov's method takes over
@@ -255,6 +255,7 @@ def minimiser_norm(records: int, strength: float, tilt_norm: float) -> float:
     # Lemma 2 of docs/proofs/erm_with_linear_term.md: the norm is at most
     # (|tilt| + sqrt(|tilt|^2 + 2 strength n)) / strength for n records.
     root = math.sqrt(tilt_norm**2 + 2 * strength * records)
+    # COVER (slightly above 1) covers the roundings of this bound itself.
     return (tilt_norm + root) / strength * COVER
 
 
@@ -276,10 +277,12 @@ def erm_gradient_rounding(
     # the longest chain of additions that a term goes through.
     blocks = math.ceil(records / ERM_BLOCK_ROWS)
     additions = min(records, ERM_BLOCK_ROWS) + blocks + 8
+    # gamma_up(n): the relative error of n roundings in a row, rounded up.
     margin_error = gamma_up(width + 4) * theta_norm
     derivative_error = margin_error / 4 + 8 * UNIT
     sum_of_norms = records * clamp + strength * theta_norm + tilt_norm
     error = gamma_up(additions) * sum_of_norms + records * derivative_error
+    # COVER (slightly above 1) covers the roundings of this bound itself.
     return error * (1 + NORM_SLACK) ** 2 * COVER
 
 

@@ -191,7 +191,7 @@ def loss_derivative(loss: LinearLoss, logits: Tensor, labels: Tensor) -> Tensor:
     Args:
         loss: the loss. The derivative is clamped to [-C, C] with C = ``loss.derivative_bound``,
             except for a softmax, which is never clamped.
-        logits: [n, J]; or [n, J, m] for m heads that are evaluated at once.
+        logits: [n, J]; or [n, J, m] for m heads that are evaluated together.
         labels: [n] int64, from 0 to classes - 1.
 
     Returns:

@@ -49,6 +49,7 @@ class ComputedGradient:
     def norm_bound(self) -> float:
         """Upper bound on the l2 norm of the exact gradient, over all outputs together."""
         computed_norm = float(np.linalg.norm(self.value))
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         return (computed_norm + self.error) * COVER
 
 
@@ -90,7 +91,7 @@ class Objective:
     def targets(self, labels: np.ndarray, classes: int) -> np.ndarray:
         """Return the regression targets of class labels, one column for each output.
 
-        Two classes have one output, which stands for class 1. More classes have one output each.
+        Two classes have one output, for class 1. More classes have one output each.
 
         Args:
             labels: [n] integers, from 0 to classes - 1.
@@ -240,6 +241,7 @@ class Objective:
         # Lemma 1 of docs/proofs/objective_gradient.md: the error is at most gamma_up(additions)
         # times the summed sizes of all terms, plus the errors of the records' derivatives.
         # ``additions`` is the longest chain of additions that a term goes through.
+        # gamma_up(n): the relative error of n roundings in a row, rounded up.
         logit_error = gamma_up(_logit_roundings(width)) * weight_norms
         logistic_error = 0.0 if self.loss == "least_squares" else 8 * UNIT  # of one sigmoid
         derivative_error = self.smoothness * logit_error + logistic_error
@@ -249,6 +251,7 @@ class Objective:
         blocks = math.ceil(count / BLOCK_ROWS)
         additions = min(count, GRADIENT_PIECE_ROWS) + pieces + blocks + 2
         sum_error = gamma_up(additions) * (derivative_sums + regulariser_sizes)
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         return (sum_error + derivative_errors) * COVER + SQUARE_UNDERFLOW_ALLOWANCE
 
     def hessian(self, weight: np.ndarray, features: np.ndarray) -> np.ndarray:
@@ -300,6 +303,7 @@ class Objective:
         max_norm = float(weight_norms.max(initial=0.0))
         curvature_error = 0.0
         if self.curvature_lipschitz:
+            # gamma_up(n): the relative error of n roundings in a row, rounded up.
             growth = gamma_up(_logit_roundings(width))
             curvature_error = self.curvature_lipschitz * growth * max_norm + 16 * UNIT
         largest_curvature = self.smoothness + curvature_error
@@ -308,6 +312,7 @@ class Objective:
         sum_error = gamma_up(additions) * largest_curvature * count
         diagonal_error = 2 * UNIT * math.sqrt(width) * self.strength
         error = count * curvature_error + (sum_error + diagonal_error)
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         return error * COVER + SQUARE_UNDERFLOW_ALLOWANCE
 
 
@@ -341,6 +346,7 @@ def gram_rounding(count: int) -> float:
     # n, because each of the n terms x x' has norm at most 1.
     blocks = math.ceil(count / BLOCK_ROWS)
     additions = min(count, BLOCK_ROWS) + blocks + 2
+    # COVER (slightly above 1) covers the roundings of this bound itself.
     return gamma_up(additions) * count * COVER + SQUARE_UNDERFLOW_ALLOWANCE
 
 

@@ -241,10 +241,12 @@ class RemovalProblem:
         tilt_part = _max_row_norm(self.tilt) / strength
         if self.config.loss == "least_squares":
             label_part = math.sqrt(n_max / strength) / 2
+            # COVER (slightly above 1) covers the roundings of this bound itself.
             return (label_part + tilt_part) * COVER
         by_gradient = n_max / strength + tilt_part
         twice_loss_at_zero = 2 * n_max * math.log(2)
         by_value = tilt_part + math.sqrt(tilt_part * tilt_part + twice_loss_at_zero / strength)
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         return min(by_gradient, by_value) * COVER
 
     @property
@@ -265,6 +267,7 @@ class RemovalProblem:
             allowed: the bound on the residual that the weights met.
         """
         solver_distance = allowed / self.objective.strength
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         return (self.minimiser_norm + solver_distance) * COVER
 
     @property
@@ -278,6 +281,7 @@ class RemovalProblem:
         budget = removal_budget(self.config, self.objective.strength) or 0.0
         max_allowed = max(budget, self.config.tolerance)
         noise_tail = NOISE_TAIL_SIGMAS * self.config.sigma
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         largest = (self.weight_norm(max_allowed) + noise_tail) * COVER
         return 2.0 ** math.ceil(math.log2(largest))
 
@@ -357,6 +361,7 @@ class RemovalProblem:
             radius = root_width * self.served_limit * COVER
             lattice_diameter = root_width * step_of(self.config.sigma)
         rho = next_up(self.loss.derivative_bound / strength)
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         served_rounding = (lattice_diameter / 2 + UNIT * radius) * COVER
         rounding = 2 * next_up(solver_distance + served_rounding)
         edited_records = records_per_edit(self.setting.relation)
@@ -658,10 +663,12 @@ def spectral_norm(gram_matrix: np.ndarray, count: int) -> float:
         count: the number of records, which the rounding error of X'X depends on.
     """
     squared_norm = largest_eigenvalue(gram_matrix, gram_rounding(count))
+    # COVER (slightly above 1) covers the roundings of this bound itself.
     return math.sqrt(squared_norm) * COVER
 
 
 def _max_row_norm(rows: np.ndarray) -> float:
     """Return an upper bound on the largest l2 norm of a row of a [J, d] array; 0 if all are 0."""
     norms = np.linalg.norm(rows, axis=1)
+    # COVER (slightly above 1) covers the roundings of this bound itself.
     return float(norms.max(initial=0.0)) * COVER

@@ -329,6 +329,7 @@ def _movement_bounds(
     # Lemma 2 of docs/proofs/sensitivity.md: a record is in one batch of each epoch. Which batch is
     # unknown, so the bound of an epoch is the largest over its steps. The step that the record is
     # in adds at most step_size C; every later step multiplies what was added by its decay factor.
+    # next_up after each operation keeps the result an upper bound.
     bounds = []
     earlier_epochs = 0.0
     this_epoch = 0.0
@@ -365,6 +366,7 @@ def _rounding_bounds(
     radius = 0.0
     for coefficients in all_coefficients:
         step_rounding = _step_rounding(setting, coefficients, radius)
+        # next_up after each operation keeps the result an upper bound.
         decayed_drift = next_up(drift * coefficients.decay_factor)
         drift = next_up(decayed_drift + step_rounding)
         summed_step_size = next_up(coefficients.step_size * setting.plan.n_max)
@@ -380,6 +382,7 @@ def _mean_rounded_up(numbers: list[float]) -> float:
     """Return an upper bound on the mean of nonnegative numbers, of which there is at least one."""
     total = 0.0
     for number in numbers:
+        # next_up after each operation keeps the result an upper bound.
         total = next_up(total + number)
     return next_up(total / len(numbers))
 
@@ -440,6 +443,7 @@ def _step_rounding(setting: LinearSetting, coefficients: StepCoefficients, radiu
     loss = setting.loss
     n_max = setting.plan.n_max
     step_size = coefficients.step_size
+    # gamma_up(n): the relative error of n roundings in a row, rounded up.
     from_logits = loss.smoothness * gamma_up(setting.width) * radius
     from_activation = 16 * loss.outputs**1.5 * UNIT
     derivative_error = from_logits + from_activation
@@ -449,6 +453,7 @@ def _step_rounding(setting: LinearSetting, coefficients: StepCoefficients, radiu
     update_size = step_size * n_max * computed_derivative
     weight_size = coefficients.decay_factor * radius + update_size
     error = step_size * sum_error + 4 * UNIT * weight_size
+    # COVER (slightly above 1) covers the roundings of this bound itself.
     return error * COVER + UNDERFLOW_ALLOWANCE
 
 
@@ -482,6 +487,8 @@ def margin_rounding(
         [n] upper bounds, one for each feature vector.
     """
     dot_products = 1 if loss.kind == "binary" else 2
+    # gamma_up(n): the relative error of n roundings in a row, rounded up.
     product_error = dot_products * gamma_up(width + 2)
     relative_error = product_error + 2 * UNIT
+    # COVER (slightly above 1) covers the roundings of this bound itself.
     return relative_error * radius * feature_norms * COVER + UNDERFLOW_ALLOWANCE

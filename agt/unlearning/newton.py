@@ -73,6 +73,7 @@ class BoundedMatrix:
             matrix: [d, d] float64, as computed.
             error: bound on the Frobenius norm of the computed minus the exact matrix.
         """
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         size = (float(np.linalg.norm(matrix)) + error) * COVER
         return cls(matrix, error, size)
 
@@ -88,6 +89,7 @@ class BoundedMatrix:
         # the rounding of the subtraction.
         blocks = [rows[block] for block in row_blocks(len(rows))]
         self.matrix = self.matrix - sum(block.T @ block for block in blocks)
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         self.error = (self.error + sum_error + UNIT * self.size) * COVER
         self.size += self.error
 
@@ -116,6 +118,7 @@ class BoundedMatrix:
         quadratic_form = float(vector @ product)
         inner_product_error = gamma_up(len(vector) + 2) * float(np.linalg.norm(product))
         form_error = float(np.linalg.norm(vector)) * (product_error + inner_product_error)
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         return math.sqrt(max(0.0, quadratic_form) + form_error * COVER) * COVER
 
 
@@ -175,6 +178,7 @@ class Factor:
             # After many updates the inverse is too inaccurate, so it is computed again.
             self.inverse = None
             solution, computed_error, rounding = self._refined_solution(right_side)
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         return solution, (computed_error + rounding) * COVER
 
     def _refined_solution(self, right_side: np.ndarray) -> tuple[np.ndarray, float, float]:
@@ -207,6 +211,7 @@ class Factor:
                 break
             solution = refined
             error = refined_error
+            # COVER (slightly above 1) covers the roundings of this bound itself.
             rounding = (product_error + UNIT * (refined_error + right_side_norm)) * COVER
             if error <= rounding:
                 break
@@ -374,6 +379,7 @@ class RemovableHead:
     @property
     def distance(self) -> float:
         """Bound on |w - w*|, where w* is the exact minimiser over the remaining records."""
+        # COVER (slightly above 1) covers the roundings of this bound itself.
         return self.residual / self.objective.strength * COVER
 
     def remove(
@@ -650,6 +656,7 @@ def worst_case(
 
 def _length(vector: np.ndarray) -> float:
     """Return an upper bound on the l2 norm of a vector [d]."""
+    # COVER (slightly above 1) covers the roundings of this bound itself.
     return float(np.linalg.norm(vector)) * COVER
 
 
@@ -750,6 +757,7 @@ def _output_noise_epsilon(config: RemovalConfig, within: float) -> float:
     """
     # Lemma 2 of docs/proofs/masking.md: the served weights are as close as two normal distributions
     # that are within / sigma apart.
+    # COVER (slightly above 1) covers the roundings of this bound itself.
     mu = within / config.sigma * COVER
     if gaussian_delta(0.0, mu) <= config.delta:
         return 0.0
