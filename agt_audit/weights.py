@@ -430,7 +430,7 @@ class LinearTermAttack:
         """As ``audit_objective``."""
         mechanism, where = self.mechanism, pair.heads.where
         problems = Problems.of_run(pair.model, pair.other, mechanism.weight_decay, where)
-        noises = mechanism.noises(pair.model)
+        noises = mechanism.noise_scales(pair.model)
         return audit_objective(mechanism.guarantee, problems, noises, plan, on_done)
 
     def without_run(self, width: int, plan: TrialPlan) -> Audited:

@@ -354,7 +354,7 @@ class ObjectivePerturbation(WeightsMechanism):
             )
         cls.training_rows(head)  # called because it raises if the records are not available
 
-    def noises(self, head: LinearModel) -> ObjectiveNoises:
+    def noise_scales(self, head: LinearModel) -> ObjectiveNoises:
         """Return the scales of the noises of a release from this head.
 
         Raises:
@@ -392,7 +392,7 @@ class ObjectivePerturbation(WeightsMechanism):
             ConfigError: eps is too small for the weight decay. The message names a weight decay
                 that is large enough.
         """
-        return self.noises(head).described
+        return self.noise_scales(head).described
 
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
         """Release weights, which spends ``guarantee`` once.

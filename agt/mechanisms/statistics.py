@@ -387,7 +387,7 @@ class NoisyStatistics(GaussianWeights):
         # Called because it raises if the records are not available.
         cls.training_rows(head, head.settings.relation.unit_rows)
 
-    def noises(self, head: LinearModel) -> SumNoiseScales:
+    def noise_scales(self, head: LinearModel) -> SumNoiseScales:
         """Return the standard deviations of the noise of a release from this head.
 
         Raises:
@@ -406,7 +406,7 @@ class NoisyStatistics(GaussianWeights):
         Raises:
             ConfigError: nothing is proved for the head's relation.
         """
-        noises = self.noises(head)
+        noises = self.noise_scales(head)
         return {"sigma": noises.sums, "step": step_of(noises.sums), "gram": noises.gram}
 
     def records(self, head: LinearModel) -> RecordSums:
@@ -441,7 +441,7 @@ class NoisyStatistics(GaussianWeights):
         inputs = rng.standard_normal((_PUBLIC_INPUTS, head.features.width))
         squared_lengths = np.square(self._narrow(head, head.phi(inputs))).sum(axis=1)
         length = float(np.sqrt(np.mean(squared_lengths)))
-        return ReleasedCentre.from_total(total, self.noises(head).mean, size, length or 1.0)
+        return ReleasedCentre.from_total(total, self.noise_scales(head).mean, size, length or 1.0)
 
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
         """Release weights, which spends ``guarantee`` once.
@@ -456,7 +456,7 @@ class NoisyStatistics(GaussianWeights):
                 more of one unit than the relation allows.
             DataError: memory-mapped records were changed after training.
         """
-        noises = self.noises(head)
+        noises = self.noise_scales(head)
         add_noise = partial(noisy, source=source)
         records = self.records(head)
         centre = self.centre(head, add_noise(records.total, noises.mean))
@@ -494,7 +494,7 @@ class NoisyStatistics(GaussianWeights):
         @cache
         def accuracy(mechanism: Self) -> float:
             """Return the mean accuracy over simulated releases by one mechanism."""
-            noises = mechanism.noises(head)
+            noises = mechanism.noise_scales(head)
             add_noise = _noise_of_doubles(np.random.default_rng(0).standard_normal)
             records = records_of(mechanism.width, mechanism.seed)
             # All simulated releases share one centre, because the sums around it take time.

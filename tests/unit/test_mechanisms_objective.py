@@ -190,7 +190,7 @@ def test_released_through_the_library() -> None:
     assert release.claim.proved
     (spent,) = release.claim.totals
     assert (spent.eps, spent.delta, spent.bound) == (pytest.approx(2), 1e-5, "basic")
-    noises = mechanism.noises(model)
+    noises = mechanism.noise_scales(model)
     assert (released.noise["tilt"], released.noise["sigma"]) == (noises.tilt, noises.scale)
     assert not np.fmod(released.weight, released.noise["step"]).any()
     assert labels_from(model, ball(5, 2)[0])(released).shape == (5,)

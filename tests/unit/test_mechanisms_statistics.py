@@ -100,7 +100,10 @@ def test_the_whole_release_of_a_head_moves_by_no_more_than_its_noise_is_for(
         )
         for at in (np.arange(60), np.setdiff1d(range(60), gone))
     )
-    noises, records = MECHANISM.noises(one), [MECHANISM.records(side) for side in (one, other)]
+    noises, records = (
+        MECHANISM.noise_scales(one),
+        [MECHANISM.records(side) for side in (one, other)],
+    )
     for released in (np.zeros(2), np.array([50.0, -50.0]), np.array([1e9, 1e9])):
         centre = ReleasedCentre.from_total(released, noises.mean, 60.0, 1.0)
         mine, theirs = ((side.total, side.statistics(centre)) for side in records)
