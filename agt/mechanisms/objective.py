@@ -146,7 +146,7 @@ class ObjectiveNoises:
         return cls(tilt, tolerance, scale)
 
     @property
-    def described(self) -> dict[str, float]:
+    def by_name(self) -> dict[str, float]:
         """The noise by name, as ``WeightsMechanism.noise`` returns it.
 
         ``tilt`` is the standard deviation of the linear term b. ``sigma`` is that of the noise at
@@ -217,7 +217,7 @@ def release_objective(
             start.
 
     Returns:
-        Weights [1, d], with the scales of the noise by name (``ObjectiveNoises.described``).
+        Weights [1, d], with the scales of the noise by name (``ObjectiveNoises.by_name``).
 
     Raises:
         ConfigError: eps is too small for the strength, there are more records than ``constants``
@@ -241,7 +241,7 @@ def release_objective(
     noises = ObjectiveNoises.from_budget(constants, guarantee.eps, guarantee.delta)
     weight = draw_perturbed_minimiser(erm, noises, constants.records, source, start)[None]
     name = ObjectivePerturbation.name
-    return ReleasedWeights(weight, guarantee, noises.described, source.simulated, name)
+    return ReleasedWeights(weight, guarantee, noises.by_name, source.simulated, name)
 
 
 def draw_perturbed_minimiser(
@@ -392,7 +392,7 @@ class ObjectivePerturbation(WeightsMechanism):
             ConfigError: eps is too small for the weight decay. The message names a weight decay
                 that is large enough.
         """
-        return self.noise_scales(head).described
+        return self.noise_scales(head).by_name
 
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
         """Release weights, which spends ``guarantee`` once.

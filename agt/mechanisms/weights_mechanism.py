@@ -69,7 +69,7 @@ class ReleasedWeights:
         return None if self.link is None else self.link()
 
     @property
-    def described(self) -> dict[str, float]:
+    def public_parameters(self) -> dict[str, float]:
         """The guarantee's parameters and the scales of the noise, by name."""
         return {**self.guarantee.parameters, **self.noise}
 

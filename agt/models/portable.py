@@ -71,7 +71,7 @@ class Released(Protocol):
 
     Attributes:
         weight: [J, w] the released weights.
-        described: the guarantee's parameters and the constants of the noise, by name.
+        public_parameters: the guarantee's parameters and the constants of the noise, by name.
         mechanism: the name of the mechanism.
         simulated: True if the noise comes from a known seed, so that the guarantee does not hold.
     """
@@ -79,7 +79,7 @@ class Released(Protocol):
     @property
     def weight(self) -> np.ndarray: ...
     @property
-    def described(self) -> dict[str, float]: ...
+    def public_parameters(self) -> dict[str, float]: ...
     @property
     def mechanism(self) -> str: ...
     @property
@@ -104,7 +104,7 @@ class Portable:
         dtype: the precision of the feature map's results.
         weight: [J, outputs] float64, the released weights; J is 1 or the number of classes.
         noise: the guarantee's parameters, sigma, the lattice's step, and the mechanism's other
-            constants, by name (``ReleasedWeights.described``).
+            constants, by name (``ReleasedWeights.public_parameters``).
         words: all that may be said about the release, a sentence each, the claim first.
         mechanism: the name of the mechanism that released the weights.
         brief: the shorter form of ``words`` that a terminal shows; empty: not recorded, as in
@@ -160,7 +160,7 @@ class Portable:
             features=model.features,
             dtype=model.settings.training.dtype,
             weight=released.weight,
-            noise=released.described,
+            noise=released.public_parameters,
             words=tuple(words),
             mechanism=released.mechanism,
             brief=tuple(brief),

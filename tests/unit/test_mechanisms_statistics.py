@@ -212,7 +212,7 @@ def test_released_through_the_library(settings: dict[str, Any]) -> None:
     assert released.weight.shape == (3, 3)
     assert labels_from(head, ball(5, 2)[0])(released).shape == (5,)
     noise = MECHANISM.noise(cast(LinearModel, head.release_head))
-    assert released.described == {"mu": MECHANISM.mu, **noise}
+    assert released.public_parameters == {"mu": MECHANISM.mu, **noise}
     seeded = [drawn_weights(one, MECHANISM, SeededRandomness(0)) for one in (head, known)]
     assert (seeded[0].weight == seeded[1].weight).all() or "relation" in settings
     least = {"relation": 2.8}.get(next(iter(settings), ""), 1.0)
