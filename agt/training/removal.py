@@ -115,6 +115,8 @@ class RemovalConfig:
 class RemovalState:
     """The state that later removals start from; private, because it depends on every record.
 
+    L_b is the objective that training minimises: losses, regulariser and the linear term b.w.
+
     Attributes:
         weight: [J, d] float64, w, before the noise of ``masking=output``.
         tilt: [J, d] the linear term b of the objective; zeros unless ``masking=loss``.
@@ -187,6 +189,8 @@ class RemovalState:
 class RemovalProblem:
     """The minimisation problem of one training, described by public numbers and the draw of b.
 
+    The objective L_b is a sum of losses, a regulariser and the linear term b.w for weights w.
+
     Attributes:
         config: the certificate's settings.
         setting: number of features, batches and relation. Of its loss only the number of outputs is
@@ -204,12 +208,14 @@ class RemovalProblem:
     def from_setting(
         cls, config: RemovalConfig, setting: LinearSetting, tilt: np.ndarray
     ) -> "RemovalProblem":
-        """Return the problem of a training, with strength weight_decay times the public normaliser.
+        """Return the minimisation problem that a training solves.
+
+        Its regulariser has the strength weight_decay times the public normaliser.
 
         Args:
             config: the certificate's settings.
             setting: the public settings of the training.
-            tilt: [J, d] the linear term b.
+            tilt: [J, d] the linear term b of the loss.
 
         Raises:
             ConfigError: the relation divides by the actual batch size, or the normaliser was
@@ -243,7 +249,9 @@ class RemovalProblem:
             label_part = math.sqrt(n_max / strength) / 2
             # COVER (slightly above 1) covers the roundings of this bound itself.
             return (label_part + tilt_part) * COVER
+        # At the minimiser, strength w cancels the other gradients, which are at most n_max + |b|.
         by_gradient = n_max / strength + tilt_part
+        # The value at the minimiser is at most the value at 0, which is n_max log 2.
         twice_loss_at_zero = 2 * n_max * math.log(2)
         by_value = tilt_part + math.sqrt(tilt_part * tilt_part + twice_loss_at_zero / strength)
         # COVER (slightly above 1) covers the roundings of this bound itself.
@@ -264,7 +272,8 @@ class RemovalProblem:
         """Return an upper bound on the l2 norm of each output's computed weights.
 
         Args:
-            allowed: the bound on the residual that the weights met.
+            allowed: the bound on the residual (the norm of the objective's gradient) that the
+                weights met.
         """
         solver_distance = allowed / self.objective.strength
         # COVER (slightly above 1) covers the roundings of this bound itself.
@@ -274,8 +283,9 @@ class RemovalProblem:
     def served_limit(self) -> float:
         """The limit that every served weight is clamped to with ``masking=output``.
 
-        It is a power of two, the same before and after removals. It is larger than any weight with
-        noise, so no weight is ever changed by the clamp (Lemma 4 of docs/proofs/removal.md).
+        Served weights are those that answer queries: the trained weights plus noise. The limit is a
+        power of two, the same before and after removals. It is larger than any weight with noise,
+        so no weight is ever changed by the clamp (Lemma 4 of docs/proofs/removal.md).
         """
         # The largest residual that any state may have, after training or after removals.
         budget = removal_budget(self.config, self.objective.strength) or 0.0
@@ -343,8 +353,11 @@ class RemovalProblem:
     def sensitivity(self, allowed: float) -> Sensitivity:
         """Bound how far one record moves the served weights, for fixed draws of b and the noise.
 
+        Served weights are those that answer queries; b is the random linear term of the loss.
+
         Args:
-            allowed: public bound on the residuals of both models that are compared.
+            allowed: public bound on the residual (the norm of the objective's gradient) of both
+                models that are compared.
 
         Formal guarantees:
             - Served weights of two datasets that differ in k records are at most k ``per_k`` apart
@@ -439,18 +452,32 @@ def removal_loss(outputs: int, smoothness: float, derivative_bound: float) -> Li
         derivative_bound: the largest absolute first derivative of the loss in a logit.
     """
     if outputs == 1:
-        return LinearLoss("binary", 1, derivative_bound, smoothness, 1.0, 1.0)
-    root_outputs = next_up(math.sqrt(outputs))
-    return LinearLoss("one_vs_all", outputs, derivative_bound, smoothness, 2.0, root_outputs)
+        return LinearLoss(
+            kind="binary",
+            outputs=1,
+            derivative_bound=derivative_bound,
+            smoothness=smoothness,
+            margin_factor=1.0,
+            all_classes_factor=1.0,
+        )
+    return LinearLoss(
+        kind="one_vs_all",
+        outputs=outputs,
+        derivative_bound=derivative_bound,
+        smoothness=smoothness,
+        margin_factor=2.0,  # a margin is the difference of two classifiers' logits
+        all_classes_factor=next_up(math.sqrt(outputs)),  # the classes' distances add in squares
+    )
 
 
 def removal_budget(config: RemovalConfig, strength: float) -> float | None:
     """Return the largest residual that the noise hides, rounded down; None if there is no noise.
 
-    It is sigma mu with ``masking=loss``, and strength sigma mu - tolerance with ``masking=output``.
-    Here mu is the largest parameter whose Gaussian mechanism is (eps, delta)-private. The tolerance
-    is subtracted because a model that was trained without the records may itself be that far from
-    its minimiser (Lemma 1 of docs/proofs/masking.md).
+    The residual is the norm of the objective's gradient at the weights, which removals increase.
+    The budget is sigma mu with ``masking=loss``, and strength sigma mu - tolerance with
+    ``masking=output``. Here mu is the largest parameter whose Gaussian mechanism is (eps,
+    delta)-private. The tolerance is subtracted because a model that was trained without the records
+    may itself be that far from its minimiser (Lemma 1 of docs/proofs/masking.md).
 
     Args:
         config: the certificate's settings. Its masking, sigma, eps, delta and tolerance are read.
@@ -466,10 +493,12 @@ def removal_budget(config: RemovalConfig, strength: float) -> float | None:
 
 
 def draw_seed(config: RemovalConfig, checkpoints: Checkpoints = NOWHERE) -> int:
-    """Return the seed of the random linear term b of a run.
+    """Return the seed from which the random linear term b of a run's loss is drawn.
 
-    It is the configured seed (a simulation), or else a secret one that is drawn once and stored
-    with the run's checkpoints, so that a run that continues has the same b.
+    Args:
+        config: the certificate's settings. A configured seed is returned (a simulation).
+        checkpoints: where a secret seed is drawn and stored if none is configured. A run that
+            continues reads the stored seed, so it has the same b.
     """
     if config.seed is not None:
         return config.seed

@@ -91,12 +91,32 @@ class LinearLoss:
                     )
                 )
             root_two = next_up(math.sqrt(2))
-            return cls("softmax", classes, root_two, 0.5, root_two, 1.0)
+            return cls(
+                kind="softmax",
+                outputs=classes,
+                derivative_bound=root_two,  # of p - e_y, a difference of two distributions
+                smoothness=0.5,
+                margin_factor=root_two,  # the norm of (v, -v), for a difference of two logits
+                all_classes_factor=1.0,
+            )
         derivative_bound = min(training.clip, 1.0)
         if classes == 2:
-            return cls("binary", 1, derivative_bound, 0.25, 1.0, 1.0)
-        root_classes = next_up(math.sqrt(classes))
-        return cls("one_vs_all", classes, derivative_bound, 0.25, 2.0, root_classes)
+            return cls(
+                kind="binary",
+                outputs=1,
+                derivative_bound=derivative_bound,
+                smoothness=0.25,
+                margin_factor=1.0,
+                all_classes_factor=1.0,
+            )
+        return cls(
+            kind="one_vs_all",
+            outputs=classes,
+            derivative_bound=derivative_bound,
+            smoothness=0.25,
+            margin_factor=2.0,  # a margin is the difference of two classifiers' logits
+            all_classes_factor=next_up(math.sqrt(classes)),  # their distances add in squares
+        )
 
 
 @dataclass(frozen=True)
