@@ -159,8 +159,9 @@ class LinearSetting:
     def rate_limit(self) -> float:
         """The largest learning rate at which no step can increase the distance between two heads.
 
-        It is 2 / (2 weight_decay + h n_max / B), up to rounding. ``StepCoefficients.may_expand``
-        decides exactly.
+        It is 2 / (2 weight_decay + h n_max / B), up to rounding, where h is the smoothness of the
+        loss, n_max the largest number of records in a batch, and B the public normaliser.
+        ``StepCoefficients.may_expand`` decides exactly.
         """
         plan = self.plan
         loss_curvature = self.loss.smoothness * plan.n_max / plan.normalizer
@@ -237,12 +238,12 @@ class StepCoefficients:
     def may_expand(self, loss: LinearLoss, n_max: int) -> bool:
         """Return whether the step may increase the distance between two heads on the same batch.
 
-        It is decided in rational arithmetic. The step cannot increase a distance if step_size h
-        n_max <= 2 decay_factor, for any batch of at most n_max records (Lemma 1 of
-        docs/proofs/sensitivity.md).
+        The step cannot increase it if step_size h n_max <= 2 decay_factor, for any batch of at most
+        n_max records (Lemma 1 of docs/proofs/sensitivity.md). This is decided in rational
+        arithmetic, without rounding.
 
         Args:
-            loss: the loss, whose smoothness h is read.
+            loss: the loss, of which the smoothness h is read.
             n_max: the largest number of records in the batch.
         """
         step_curvature = Fraction(self.step_size) * Fraction(loss.smoothness) * n_max
@@ -303,6 +304,7 @@ def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:
     movements = _movement_bounds(setting, all_coefficients)
     drifts, radii = _rounding_bounds(setting, all_coefficients)
     max_radius = max(radii)
+    # The mean of the last iterates moves by at most the mean of their movements.
     rho = _mean_rounded_up(movements[-average:])
     drift = _mean_rounded_up(drifts[-average:])
     if average > 1:
@@ -321,7 +323,9 @@ def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:
 
 
 def _checked_coefficients(setting: LinearSetting) -> list[StepCoefficients]:
-    """Return the coefficients of every step of a run, none of which increases a distance.
+    """Return the decay factor and step size of every step of a run.
+
+    No step of these can increase the distance between two heads.
 
     Raises:
         ConfigError: a step may increase the distance between two heads.
@@ -348,7 +352,8 @@ def _movement_bounds(
     """
     # Lemma 2 of docs/proofs/sensitivity.md: a record is in one batch of each epoch. Which batch is
     # unknown, so the bound of an epoch is the largest over its steps. The step that the record is
-    # in adds at most step_size C; every later step multiplies what was added by its decay factor.
+    # in moves the weights by at most step_size derivative_bound; every later step multiplies the
+    # movement by its decay factor.
     # next_up after each operation keeps the result an upper bound.
     bounds = []
     earlier_epochs = 0.0
@@ -382,8 +387,8 @@ def _rounding_bounds(
     # factor and adds its own rounding. The norm grows by the update of n_max gradients as well.
     drifts = []
     radii = []
-    drift = 0.0
-    radius = 0.0
+    drift = 0.0  # bound on the distance between computed and exact weights
+    radius = 0.0  # bound on the norm of the computed weights
     for coefficients in all_coefficients:
         step_rounding = _step_rounding(setting, coefficients, radius)
         # next_up after each operation keeps the result an upper bound.
@@ -423,7 +428,7 @@ def check_no_momentum(training: TrainingConfig) -> None:
 
 
 def _refused_learning_rate(setting: LinearSetting, step: int) -> Message:
-    """Return the message for a learning rate at which a step may increase a distance.
+    """Return the message for a learning rate at which a step may drive two heads apart.
 
     Args:
         setting: the public settings of the run.
@@ -465,7 +470,7 @@ def _step_rounding(setting: LinearSetting, coefficients: StepCoefficients, radiu
     step_size = coefficients.step_size
     # gamma_up(n): the relative error of n roundings in a row, rounded up.
     from_logits = loss.smoothness * gamma_up(setting.width) * radius
-    from_activation = 16 * loss.outputs**1.5 * UNIT
+    from_activation = 16 * loss.outputs**1.5 * UNIT  # of the sigmoid or softmax
     derivative_error = from_logits + from_activation
     computed_derivative = loss.derivative_bound + derivative_error
     summation_error = gamma_up(n_max + 2) * n_max * computed_derivative
