@@ -2,7 +2,7 @@
 
     release_weights(theta, sensitivity, GaussianDP(0.5), SystemRandomness()).weight
 
-Source: output perturbation (002; docs/reference.md).
+Source: output perturbation (Chaudhuri, Monteleoni, Sarwate 2011; 002 in docs/bibliography.md).
 """
 
 import math

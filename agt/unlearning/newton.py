@@ -91,6 +91,8 @@ class BoundedMatrix:
         self.matrix = self.matrix - sum(block.T @ block for block in blocks)
         # COVER (slightly above 1) covers the roundings of this bound itself.
         self.error = (self.error + sum_error + UNIT * self.size) * COVER
+        # The exact matrix only loses positive semidefinite terms, so its norm does not grow. The
+        # computed one differs from it by at most the error.
         self.size += self.error
 
     def multiply(self, vector: np.ndarray) -> tuple[np.ndarray, float]:
@@ -147,9 +149,10 @@ class Factor:
         """
         self.hessian.remove(rows, sum_error)
         if self.inverse is None or len(rows) * _MIN_WIDTH_PER_ROW > rows.shape[1]:
-            self.inverse = None
+            self.inverse = None  # computed again when it is needed
             return
-        # Woodbury's formula: (H - R'R)^-1 = P + P R' (I - R P R')^-1 R P, with R the rows.
+        # Woodbury's formula: (H - R'R)^-1 = P + P R' (I - R P R')^-1 R P, with R the rows and P the
+        # inverse of H.
         inverse_times_rows = self.inverse @ rows.T
         try:
             inner = cho_factor(np.eye(len(rows)) - rows @ inverse_times_rows, check_finite=False)
@@ -244,10 +247,10 @@ MAX_REFRESHES = 30  # iterations of Newton's method; each of the last few square
 
 @dataclass(frozen=True)
 class NewtonStep:
-    """Upper bounds on the effect of one Newton step.
+    """Upper bounds on the effect of one Newton step that removes records.
 
     The step is v with H0 v = f nearly, where H0 is the stored Hessian and f the sum of the removed
-    records' loss gradients.
+    records' loss gradients. The residual is the norm of the objective's gradient.
 
     Attributes:
         before: bound on the residual before the step.
@@ -257,7 +260,7 @@ class NewtonStep:
         curvature_error: bound on |(A - H0) v|, where A is the Hessian averaged along the step. It
             is not 0 because the loss is not quadratic, and H0 was computed at other weights.
         fresh_curvature_error: the ``curvature_error`` that would remain if H0 were computed at the
-            current weights; half of the bound in 003's corollary.
+            current weights; half of the bound of Guo et al. (2020, corollaries 1, 2).
         length: |v|, l2 over all outputs.
     """
 
@@ -339,15 +342,15 @@ class RemovableHead:
         return head
 
     def state(self, before: RemovalState, served: np.ndarray, allowed: float) -> RemovalState:
-        """Return the state that later removals start from.
+        """Return the state that later removals start from, to be stored.
 
-        Call ``form_matrices`` before, because a stored state's matrices have no error from
-        subtraction.
+        Call ``form_matrices`` before: the state does not hold the matrices' error bounds, and
+        ``from_state`` takes them as computed over the remaining records.
 
         Args:
             before: the state before the removal, whose number of removed records is continued.
             served: [J, d] the weights that answer queries from now on.
-            allowed: public bound on the residual.
+            allowed: public bound on the residual (the norm of the objective's gradient).
 
         Raises:
             UnsoundError: the residual exceeds ``allowed``.
@@ -636,10 +639,11 @@ def worst_case(
 ) -> float:
     """Return the largest amount that one Newton step can add to the residual, on any data.
 
-    It is gamma sqrt(J) n' (m C / s)^2, for a Hessian at the current weights and without rounding.
-    Outputs are separate problems, so their errors add in squares. The bound of 003 (theorems 1 and
-    4) is 4 times as large, because its regulariser depends on the number of records, which doubles
-    the removed gradient. Its gamma is 1/4.
+    The residual is the norm of the objective's gradient. The amount is gamma sqrt(J) n' (m C /
+    s)^2, for a Hessian at the current weights and without rounding. Outputs are separate problems,
+    so their errors add in squares. The bound of Guo et al. (2020, theorems 1 and 4) is 4 times as
+    large, because their regulariser depends on the number of records, which doubles the removed
+    gradient. Their gamma is 1/4.
 
     Args:
         curvature_lipschitz: gamma, the Lipschitz constant of the loss's second derivative.
