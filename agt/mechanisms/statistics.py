@@ -43,7 +43,7 @@ MAX_WIDTH = 2048  # the largest number of features whose sums are supported
 # More features than this are projected, because exact noise takes some 50 microseconds for each of
 # d^2 / 2 numbers.
 WIDE_FEATURES = 800
-NARROWED_FEATURES = 400  # the number of dimensions that they are projected to
+PROJECTED_FEATURES = 400  # the number of dimensions that they are projected to
 _BLOCK_RECORDS = 4096
 _PUBLIC_INPUTS = 64  # random inputs from which the length of features is estimated
 _GRAIN_BITS = 14  # features are rounded to multiples of 2^-14 before they are summed
@@ -76,6 +76,8 @@ class SumNoiseScales:
         cls, sensitivities: tuple[float, float, float], mu: float
     ) -> "SumNoiseScales":
         """Return the smallest noise for which the three sums together are mu-GDP, rounded up.
+
+        The sums are M of the features, G of their second moments, and S of features for each class.
 
         Args:
             sensitivities: how far one edit of the dataset moves M, G and S in Frobenius norm
@@ -138,11 +140,11 @@ class ReleasedCentre:
             [n, w + 1] float64: scale (features - mean) and the constant ``BIAS``, where rows longer
             than 1 are scaled down.
         """
-        moved = self.scale * (features - self.mean)
-        with_bias = np.concatenate([moved, np.full((len(features), 1), BIAS)], axis=1)
+        shifted = self.scale * (features - self.mean)
+        with_bias = np.concatenate([shifted, np.full((len(features), 1), BIAS)], axis=1)
         return normalise_rows(with_bias, 1.0, _BELOW_ONE)
 
-    def carry_back(self, weight: np.ndarray, bias: float) -> np.ndarray:
+    def weights_on_features(self, weight: np.ndarray, bias: float) -> np.ndarray:
         """Return weights on the features themselves that give the same argmax as weights on u.
 
         u are the shifted and scaled features with a constant (``shifted_rows``).
@@ -155,7 +157,8 @@ class ReleasedCentre:
             [C, w + 1] weights on (features, bias).
         """
         # Lemma 5 of docs/proofs/statistics.md: scaling a row to its length multiplies the scores of
-        # all classes by the same factor, so the argmax stays. Without it, u is affine in v.
+        # all classes by the same factor, so the argmax stays. Apart from that, u is an affine
+        # function of the features.
         slopes = weight[:, :-1] * self.scale
         constant = (weight[:, -1] * BIAS - slopes @ self.mean) / bias
         return np.concatenate([slopes, constant[:, None]], axis=1)
@@ -260,14 +263,14 @@ class RecordSums:
     """The features and labels of the training records, from which sums are computed; private.
 
     Attributes:
-        narrow: maps features [n, d] to float64 features [n, w]: without the bias, and projected to
+        project: maps features [n, d] to float64 features [n, w]: without the bias, and projected to
             fewer dimensions if there are many.
         phi: [n, d] the records' features.
         labels: [n] integers from 0 to classes - 1.
         classes: C.
     """
 
-    narrow: Callable[[np.ndarray], np.ndarray]
+    project: Callable[[np.ndarray], np.ndarray]
     phi: np.ndarray
     labels: np.ndarray
     classes: int
@@ -278,8 +281,8 @@ class RecordSums:
         # Lemma 2 of docs/proofs/statistics.md: rows have length at most 1, so one record moves the
         # sum by at most 1.
         sums = [
-            round_towards_zero(normalise_rows(v, 1.0, _BELOW_ONE)).sum(axis=0)
-            for v in self._narrowed_blocks()
+            round_towards_zero(normalise_rows(block, 1.0, _BELOW_ONE)).sum(axis=0)
+            for block in self._projected_blocks()
         ]
         return np.sum(sums, axis=0)
 
@@ -289,13 +292,13 @@ class RecordSums:
         Args:
             centre: the centre and scale that were released.
         """
-        rows = map(centre.shifted_rows, self._narrowed_blocks())
+        rows = map(centre.shifted_rows, self._projected_blocks())
         return Statistics.from_blocks(rows, self.labels, self.classes)
 
-    def _narrowed_blocks(self) -> Iterator[np.ndarray]:
+    def _projected_blocks(self) -> Iterator[np.ndarray]:
         """Yield the records' features without bias [b, w], a block of records at a time."""
         for start in range(0, len(self.labels), _BLOCK_RECORDS):
-            yield self.narrow(self.phi[start : start + _BLOCK_RECORDS])
+            yield self.project(self.phi[start : start + _BLOCK_RECORDS])
 
 
 def round_towards_zero(features: np.ndarray) -> np.ndarray:
@@ -312,6 +315,9 @@ def round_towards_zero(features: np.ndarray) -> np.ndarray:
 
 def sum_sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
     """Return how far one edit of the dataset moves the sums M, G and S, in Frobenius norm.
+
+    M is the sum of the records' features, G their second moments, and S the sums of features for
+    each class. Every record's features have length at most 1.
 
     Args:
         relation: which datasets are neighbours, and the largest number of records of one unit.
@@ -332,8 +338,8 @@ def sum_sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
     # at most r. Lemma 3 of docs/proofs/statistics.md: a replaced unit moves G by at most r sqrt 2,
     # and M and S by at most 2 r.
     rows = relation.unit_rows
-    moved = RELATIONS[relation.name].units_changed_per_k
-    return rows * moved, rows * math.sqrt(moved), rows * moved
+    units = RELATIONS[relation.name].units_changed_per_k  # 1 for add_remove, 2 for substitute
+    return rows * units, rows * math.sqrt(units), rows * units
 
 
 @schema
@@ -420,7 +426,7 @@ class NoisyStatistics(GaussianWeights):
         rows = self.training_rows(head, head.settings.relation.unit_rows)
         records = head.problem.dataset.train.take(rows)
         return RecordSums(
-            partial(self._narrow, head),
+            partial(self._project, head),
             head.over(records.features),
             records.labels,
             head.problem.classes,
@@ -439,7 +445,7 @@ class NoisyStatistics(GaussianWeights):
         size = head.plan.normalizer * head.plan.count  # the public size of a batch, times batches
         rng = np.random.default_rng(self.seed)
         inputs = rng.standard_normal((_PUBLIC_INPUTS, head.features.width))
-        squared_lengths = np.square(self._narrow(head, head.phi(inputs))).sum(axis=1)
+        squared_lengths = np.square(self._project(head, head.phi(inputs))).sum(axis=1)
         length = float(np.sqrt(np.mean(squared_lengths)))
         return ReleasedCentre.from_total(total, self.noise_scales(head).mean, size, length or 1.0)
 
@@ -461,7 +467,7 @@ class NoisyStatistics(GaussianWeights):
         records = self.records(head)
         centre = self.centre(head, add_noise(records.total, noises.mean))
         released = records.statistics(centre).noisy(noises, add_noise)
-        weight = self.carry_back(head, centre, released.solve(noises))
+        weight = self.weights_on_features(head, centre, released.solve(noises))
         # Released weights are multiples of a public step, as those of every weights mechanism.
         step = step_of(noises.sums)
         on_lattice = np.rint(weight / step) * step
@@ -503,13 +509,13 @@ class NoisyStatistics(GaussianWeights):
             summed_accuracy = 0.0
             for _ in range(draws):
                 solved = exact.noisy(noises, add_noise).solve(noises)
-                weight = mechanism.carry_back(head, centre, solved)
+                weight = mechanism.weights_on_features(head, centre, solved)
                 summed_accuracy += float((labels_of(phi @ weight.T) == labels).mean())
             return summed_accuracy / draws
 
         return accuracy
 
-    def carry_back(
+    def weights_on_features(
         self, head: LinearModel, centre: ReleasedCentre, weight: np.ndarray
     ) -> np.ndarray:
         """Return weights on the head's own features that give the same argmax as weights on u.
@@ -524,14 +530,14 @@ class NoisyStatistics(GaussianWeights):
         Returns:
             [C, d] weights on the head's features, of which the last is the bias.
         """
-        narrow_weight = centre.carry_back(weight, self._bias(head))
+        projected_weight = centre.weights_on_features(weight, self._bias(head))
         directions = self._directions(head)
         if directions is None:
-            return narrow_weight
-        slopes = narrow_weight[:, :-1] @ directions.T / _mean_stretch(directions)
-        return np.concatenate([slopes, narrow_weight[:, -1:]], axis=1)
+            return projected_weight
+        slopes = projected_weight[:, :-1] @ directions.T / _mean_stretch(directions)
+        return np.concatenate([slopes, projected_weight[:, -1:]], axis=1)
 
-    def _narrow(self, head: LinearModel, phi: np.ndarray) -> np.ndarray:
+    def _project(self, head: LinearModel, phi: np.ndarray) -> np.ndarray:
         """Return features without their bias, projected to fewer dimensions if there are many.
 
         Args:
@@ -561,7 +567,7 @@ class NoisyStatistics(GaussianWeights):
             [d - 1, width - 1] public random integers; None if there are at most ``width`` features.
         """
         count = head.features.outputs
-        usual_width = count if count <= WIDE_FEATURES else NARROWED_FEATURES
+        usual_width = count if count <= WIDE_FEATURES else PROJECTED_FEATURES
         width = self.width or usual_width
         if count <= width:
             return None
