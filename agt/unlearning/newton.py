@@ -703,50 +703,93 @@ def promise_after_removal(config: RemovalConfig, residual: float, strength: floa
     # Lemma 4 of docs/proofs/masking.md: both models are near the same minimiser, so they are within
     # (residual + tolerance) / strength of each other.
     within = next_up((residual + config.tolerance) / strength * COVER)
-    if config.masking == "none":  # exact up to a distance: there is no noise
+    if config.masking == "none":
         retrained_distance = next_up(config.tolerance / strength)
-        terms = (
-            Remark("near_retrained", {"within": within}),
-            Remark("near_minimiser", {"distance": distance, "retrained": retrained_distance}),
-        )
-        return Promise(
-            method="newton",
-            exact=True,
-            eps=0.0,
-            delta=0.0,
-            adaptive=True,
-            terms=terms,
-            assumptions=(near_minimiser,),
-            within=within,
-        )
+        return _promise_without_noise(near_minimiser, within, distance, retrained_distance)
+    if config.masking == "loss":
+        return _promise_of_loss_noise(config, near_minimiser)
+    retrained = proved("retraining_near_minimiser", distance=config.tolerance / strength)
+    return _promise_of_output_noise(config, (near_minimiser, retrained), within)
+
+
+def _promise_without_noise(
+    near_minimiser: Fact, within: float, distance: float, retrained_distance: float
+) -> Promise:
+    """Return the promise for ``masking=none``: exact up to a distance.
+
+    Args:
+        near_minimiser: the fact that the weights are near the minimiser over the remaining records.
+        within: bound on the l2 distance of the weights from those trained without the records.
+        distance: bound on the distance of the weights from the minimiser.
+        retrained_distance: the distance from the minimiser at which training again would stop.
+    """
+    terms = (
+        Remark("near_retrained", {"within": within}),
+        Remark("near_minimiser", {"distance": distance, "retrained": retrained_distance}),
+    )
+    return Promise(
+        method="newton",
+        exact=True,
+        eps=0.0,
+        delta=0.0,
+        adaptive=True,
+        terms=terms,
+        assumptions=(near_minimiser,),
+        within=within,
+    )
+
+
+def _promise_of_loss_noise(config: RemovalConfig, near_minimiser: Fact) -> Promise:
+    """Return the promise for ``masking=loss``: what the paper claims, which is not proved.
+
+    Args:
+        config: the settings, whose eps, delta and seed are read.
+        near_minimiser: the fact that the weights are near the minimiser over the remaining records.
+    """
+    facts = [near_minimiser, RESIDUAL_DEPENDS_ON_NOISE, NOISE_IN_FLOATING_POINT]
     is_simulated = config.seed is not None
-    if config.masking == "loss":  # the paper's claim, which is not proved
-        eps = config.eps
-        close_code = "close_as_published"
-        other_terms = _TERMS_OF_LOSS_NOISE
-        facts: tuple[Fact, ...] = (
-            near_minimiser,
-            RESIDUAL_DEPENDS_ON_NOISE,
-            NOISE_IN_FLOATING_POINT,
-        )
-        if is_simulated:
-            facts = (*facts, NOISE_FROM_SEED)
+    if is_simulated:
+        facts.append(NOISE_FROM_SEED)
+    close = Remark("close_as_published", {"eps": config.eps, "delta": config.delta})
+    return Promise(
+        method="newton",
+        exact=False,
+        eps=config.eps,
+        delta=config.delta,
+        adaptive=False,
+        terms=(close, *_TERMS_OF_LOSS_NOISE),
+        assumptions=tuple(facts),
+    )
+
+
+def _promise_of_output_noise(
+    config: RemovalConfig, distance_facts: tuple[Fact, ...], within: float
+) -> Promise:
+    """Return the promise for ``masking=output``: (eps, delta)-close to training again.
+
+    Args:
+        config: the settings, whose sigma, eps, delta and seed are read.
+        distance_facts: the facts that these weights, and those of training again, are near the
+            same minimiser.
+        within: bound on the l2 distance between the two, before the noise.
+    """
+    eps = _output_noise_epsilon(config, within)
+    is_simulated = config.seed is not None
+    if is_simulated:
+        close_code = "close_without_seed"
+        noise_facts: tuple[Fact, ...] = (NOISE_FROM_SEED,)
     else:
-        eps = _output_noise_epsilon(config, within)
-        close_code = "close_without_seed" if is_simulated else "close"
-        other_terms = _output_noise_terms(config)
-        retrained = proved("retraining_near_minimiser", distance=config.tolerance / strength)
-        noise_facts = (NOISE_FROM_SEED,) if is_simulated else (NOISE_IS_NEW, NOISE_IS_EXACT)
-        facts = (near_minimiser, retrained, *noise_facts)
+        close_code = "close"
+        noise_facts = (NOISE_IS_NEW, NOISE_IS_EXACT)
     close = Remark(close_code, {"eps": eps, "delta": config.delta})
     return Promise(
         method="newton",
         exact=False,
         eps=eps,
         delta=config.delta,
-        adaptive=config.masking == "output",
-        terms=(close, *other_terms),
-        assumptions=facts,
+        adaptive=True,
+        terms=(close, *_output_noise_terms(config)),
+        assumptions=(*distance_facts, *noise_facts),
     )
 
 

@@ -96,7 +96,7 @@ def retrain_affected(
     indices = range(ensemble.members)
     shard_records = _read_shard_records(reader, indices)
     remaining = member_records(problem.dataset.train, ensemble)
-    # A shard changed if the fingerprint of its records is another one than the recorded one.
+    # A shard has lost records if the fingerprint of its records differs from the recorded one.
     affected = []
     unaffected = []
     for index in indices:
@@ -175,14 +175,15 @@ def reasons_not_covered(
     relation = RELATIONS[settings.relation.name]
     certificate = settings.certificate
     reasons = []
-    if not certificate.covers_retraining:
+    if not certificate.covers_retraining:  # it holds only for the noise of one training
         reasons.append(Remark("certificate_given_noise", {"certificate": certificate.name}))
-    if settings.noise is not None:
+    if settings.noise is not None:  # training again draws other noise
         reasons.append(Remark("noise_drawn_again"))
-    if public and relation.private_only:
+    if public and relation.private_only:  # edits of public records are not counted
         reasons.append(Remark("public_not_counted", {"relation": relation.name}))
-    if public and certificate.features.public == "train":
+    if public and certificate.features.public == "train":  # features depend on public records
         reasons.append(Remark("public_features"))
+    # Training again uses the same settings, so how they were chosen does not matter here.
     not_required = {settings.choices, *compared}
     for fact in required_facts(conditions):
         if not fact.held and fact not in not_required:
