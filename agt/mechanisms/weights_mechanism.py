@@ -314,7 +314,7 @@ def labels_from(model: Model, features: np.ndarray) -> Callable[[ReleasedWeights
         raise ConfigError(
             "model: weights are released from one linear head, and this model has none"
         )
-    head.check(features)
+    head.check(features)  # called because it raises if the queries have another width
 
     def labels(released: ReleasedWeights) -> np.ndarray:
         return head.with_weight(torch.from_numpy(released.weight)).predict(features)

@@ -113,7 +113,7 @@ class ErmWithLinearTerm:
     def gradient(self, theta: np.ndarray) -> np.ndarray:
         """Return the gradient of the objective, [d], as computed.
 
-        ``gradient_norm`` bounds the norm of the exact gradient, rounding included.
+        ``gradient_norm_bound`` bounds the norm of the exact gradient, rounding included.
 
         Args:
             theta: [d] the weights.
@@ -148,7 +148,7 @@ class ErmWithLinearTerm:
         loss_hessian = self._sum_over_records(sum_of_hessians)
         return loss_hessian + self.strength * np.eye(len(theta))
 
-    def gradient_norm(self, theta: np.ndarray, gradient: np.ndarray | None = None) -> float:
+    def gradient_norm_bound(self, theta: np.ndarray, gradient: np.ndarray | None = None) -> float:
         """Return an upper bound on the l2 norm of the exact gradient, rounding included.
 
         Args:
@@ -219,7 +219,7 @@ def solve(
     factor = None
     for _ in range(NEWTON_STEPS):
         gradient = erm.gradient(theta)
-        norm = erm.gradient_norm(theta, gradient)
+        norm = erm.gradient_norm_bound(theta, gradient)
         if norm <= tolerance:
             return theta
         if factor is None or norm > smallest_norm / REUSE_HESSIAN_FACTOR:
@@ -244,7 +244,7 @@ def clamped_logistic_smoothness(clamp: float) -> float:
     return 0.25 if clamp >= 0.5 else clamp * (1 - clamp)
 
 
-def minimiser_norm(records: int, strength: float, tilt_norm: float) -> float:
+def minimiser_norm_bound(records: int, strength: float, tilt_norm: float) -> float:
     """Return an upper bound on the l2 norm of the minimiser, from public numbers.
 
     Args:
@@ -302,7 +302,7 @@ def smallest_tolerance(
         tilt_norm: public upper bound on the norm of the linear term b ("tilt").
     """
     # Weights near a solution have at most twice the minimiser's norm.
-    theta_norm = 2 * minimiser_norm(records, strength, tilt_norm)
+    theta_norm = 2 * minimiser_norm_bound(records, strength, tilt_norm)
     rounding = erm_gradient_rounding(records, width, clamp, strength, tilt_norm, theta_norm)
     return next_up(4 * rounding)
 
@@ -355,7 +355,7 @@ def _solve_by_acceleration(
     steps = nesterov_iterations(max_records, erm.clamp, erm.strength, tilt_norm, tolerance)
     for _ in range(ITERATIONS_FACTOR * steps):
         gradient = erm.gradient(y)
-        norm = erm.gradient_norm(y, gradient)
+        norm = erm.gradient_norm_bound(y, gradient)
         if norm <= tolerance:
             return y
         x, y = accelerated_step(x, y, gradient, smoothness, erm.strength)

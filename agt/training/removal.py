@@ -237,7 +237,7 @@ class RemovalProblem:
         return cls(config, setting, objective, tilt)
 
     @property
-    def minimiser_norm(self) -> float:
+    def minimiser_norm_bound(self) -> float:
         """Upper bound on the l2 norm of each output's minimiser, for any records."""
         # Lemma 3 of docs/proofs/removal.md: the norm is at most
         # logistic: min(n_max / s + q, q + sqrt(q^2 + 2 n_max ln 2 / s)),
@@ -264,11 +264,11 @@ class RemovalProblem:
         # squares it is |f - t|, at most 1 plus the minimiser's norm.
         derivative_bound = 1.0
         if self.config.loss == "least_squares":
-            derivative_bound = next_up(1 + self.minimiser_norm)
+            derivative_bound = next_up(1 + self.minimiser_norm_bound)
         outputs = self.setting.loss.outputs
         return removal_loss(outputs, self.objective.smoothness, derivative_bound)
 
-    def weight_norm(self, allowed: float) -> float:
+    def weight_norm_bound(self, allowed: float) -> float:
         """Return an upper bound on the l2 norm of each output's computed weights.
 
         Args:
@@ -277,7 +277,7 @@ class RemovalProblem:
         """
         solver_distance = allowed / self.objective.strength
         # COVER (slightly above 1) covers the roundings of this bound itself.
-        return (self.minimiser_norm + solver_distance) * COVER
+        return (self.minimiser_norm_bound + solver_distance) * COVER
 
     @property
     def served_limit(self) -> float:
@@ -292,7 +292,7 @@ class RemovalProblem:
         max_allowed = max(budget, self.config.tolerance)
         noise_tail = NOISE_TAIL_SIGMAS * self.config.sigma
         # COVER (slightly above 1) covers the roundings of this bound itself.
-        largest = (self.weight_norm(max_allowed) + noise_tail) * COVER
+        largest = (self.weight_norm_bound(max_allowed) + noise_tail) * COVER
         return 2.0 ** math.ceil(math.log2(largest))
 
     def serve(self, weight: np.ndarray, draw_index: int = 0) -> np.ndarray:
@@ -367,7 +367,7 @@ class RemovalProblem:
         """
         strength = self.objective.strength
         solver_distance = next_up(allowed / strength)
-        radius = self.weight_norm(allowed)
+        radius = self.weight_norm_bound(allowed)
         lattice_diameter = 0.0  # the diameter of one cell of the lattice of served weights
         if self.config.masking == "output":
             root_width = math.sqrt(self.setting.width)
@@ -429,7 +429,7 @@ class RemovalProblem:
         """
         setting = self.setting
         n_max = setting.plan.n_max
-        length = self.weight_norm(self.config.tolerance)
+        length = self.weight_norm_bound(self.config.tolerance)
         regulariser_size = self.objective.strength * length + _max_row_norm(self.tilt)
         (rounding_of_output,) = self.objective.gradient_rounding(
             weight_norms=np.array([length]),
@@ -606,7 +606,7 @@ def minimise(
         reference=reference,
         hessian=hessian,
         gram=gram_matrix,
-        norm=spectral_norm(gram_matrix, count),
+        norm=spectral_norm_bound(gram_matrix, count),
         residual=residual,
         allowed=tolerance,
         count=count,
@@ -684,13 +684,14 @@ def _line_search(
     return weight - step * direction
 
 
-def spectral_norm(gram_matrix: np.ndarray, count: int) -> float:
+def spectral_norm_bound(gram_matrix: np.ndarray, count: int) -> float:
     """Return an upper bound on the spectral norm of features X.
 
     Args:
         gram_matrix: [d, d] X'X as ``objective.gram`` computes it.
         count: the number of records, which the rounding error of X'X depends on.
     """
+    # The squared spectral norm of X is the largest eigenvalue of X'X.
     squared_norm = largest_eigenvalue(gram_matrix, gram_rounding(count))
     # COVER (slightly above 1) covers the roundings of this bound itself.
     return math.sqrt(squared_norm) * COVER

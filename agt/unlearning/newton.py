@@ -40,7 +40,7 @@ from agt.training.objective import (
     gram,
     gram_rounding,
 )
-from agt.training.removal import RemovalConfig, RemovalState, spectral_norm
+from agt.training.removal import RemovalConfig, RemovalState, spectral_norm_bound
 from agt.training.row_sums import row_blocks
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Remark
@@ -492,7 +492,7 @@ class RemovableHead:
         check_norms(features)
         count = len(features)
         gram_matrix = gram(features)
-        norm = spectral_norm(gram_matrix, count)
+        norm = spectral_norm_bound(gram_matrix, count)
         hessian = self.objective.hessian(self.weight, features)
         self._set_matrices(self.weight, hessian, gram_matrix, norm, count)
 
