@@ -218,7 +218,7 @@ def test_two_minimisers_lie_apart_by_two_tolerances_more(relation: str) -> None:
     given = setting(relation, weight_decay=0.01)
     found = erm_sensitivity(given, 1e-6)
     assert found.rounding >= 2 * Fraction(1e-6) / Fraction(0.01)
-    assert found.rows == (2 if relation == "substitute" else 1)
+    assert found.records_per_edit == (2 if relation == "substitute" else 1)
 
 
 def test_the_minimisers_gradient_is_within_the_tolerance() -> None:
