@@ -287,7 +287,9 @@ class RecordSums:
         return np.sum(sums, axis=0)
 
     def statistics(self, centre: ReleasedCentre) -> Statistics:
-        """Return the exact sums G and S of the features around a centre, without noise.
+        """Return the exact second moments G and class sums S of features around a centre.
+
+        They have no noise, so they are private.
 
         Args:
             centre: the centre and scale that were released.
@@ -465,6 +467,8 @@ class NoisyStatistics(GaussianWeights):
         noises = self.noise_scales(head)
         add_noise = partial(noisy, source=source)
         records = self.records(head)
+        # The sum M of the features is released first. The other two sums are taken around the
+        # centre that follows from it.
         centre = self.centre(head, add_noise(records.total, noises.mean))
         released = records.statistics(centre).noisy(noises, add_noise)
         weight = self.weights_on_features(head, centre, released.solve(noises))

@@ -390,6 +390,9 @@ class RemovableHead:
     ) -> NewtonStep:
         """Remove records by one Newton step, in place.
 
+        ``residual``, the bound on the gradient's norm over the remaining records, becomes ``after``
+        of the returned step.
+
         Args:
             features: [m, d] float32 or float64, the records to remove.
             targets: [m, J] as ``Objective.targets`` returns them, of the records to remove.
@@ -398,7 +401,7 @@ class RemovableHead:
                 subtracted from the matrices, and no other record is read.
 
         Returns:
-            The bounds of the step. ``residual`` is updated to ``after``.
+            Bounds on the effect of the step.
 
         Raises:
             ValueError: more records than there are, or another number of remaining records.
@@ -531,6 +534,7 @@ class RemovableHead:
         count = len(features)
         hessian_error = self.objective.hessian_rounding(self.reference, count)
         curvatures = self.objective.curvatures(chunked_logits(features, self.reference))
+        # A record x adds l'' x x' to the Hessian, which is the outer product of sqrt(l'') x.
         roots = np.sqrt(curvatures)
         for output, factor in enumerate(self.factors):
             scaled_rows = roots[:, output : output + 1] * features
@@ -569,8 +573,11 @@ class RemovableHead:
     def _newton_move(self, right_side: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the weights after a Newton step, and bounds on the parts of its error.
 
+        The step is v with H0 v = f nearly, from the weights w to w + v. H0 is the stored Hessian,
+        computed at the weights w0.
+
         Args:
-            right_side: [J, d] f, the right-hand side of H0 v = f, where H0 is the stored Hessian.
+            right_side: [J, d] f.
 
         Returns:
             (the new weights w + v [J, d], bounds [4, J] for each output). The rows of the bounds
@@ -579,8 +586,9 @@ class RemovableHead:
         """
         bounds = np.zeros((4, len(right_side)))
         moved = np.array(self.weight)
-        # Lemma 8 of docs/proofs/removal.md: |(A - H0) v| is at most curvature_change times |X v|
-        # times the sum of the old and the new weights' distances from w0 (``drift``).
+        # Lemma 8 of docs/proofs/removal.md: |(A - H0) v|, with A the Hessian averaged along the
+        # step, is at most curvature_change times |X v| times the sum of the old and the new
+        # weights' distances from w0 (``drift``). X are the features.
         curvature_change = self.objective.curvature_lipschitz / 2 * self.norm
         largest_curvature = self.objective.smoothness * self.norm**2 + self.objective.strength
         for output, right_side_of_output in enumerate(right_side):
