@@ -210,8 +210,8 @@ class Statistics:
                 independent normal noise of this sigma.
         """
         above_diagonal = np.triu_indices(len(self.gram), 1)
-        # A number off the diagonal counts twice in the squared Frobenius norm, so it needs less noise
-        # by a factor of sqrt 2 (rounded up).
+        # A number off the diagonal counts twice in the squared Frobenius norm, so its noise is
+        # smaller by a factor of sqrt 2 (rounded up).
         off_diagonal_noise = noises.gram * math.sqrt(0.5) * (1 + 4 * UNIT)
         gram = np.diag(add_noise(np.diag(self.gram), noises.gram))
         gram[above_diagonal] = add_noise(self.gram[above_diagonal], off_diagonal_noise)
