@@ -823,7 +823,11 @@ _TERMS_OF_LOSS_NOISE: tuple[Remark, ...] = (Remark("proof_has_gap"), Remark("noi
 
 
 def _output_noise_terms(config: RemovalConfig) -> tuple[Remark, ...]:
-    """Return the further terms of the promise for ``masking=output``."""
+    """Return the further terms of the promise for ``masking=output``.
+
+    Args:
+        config: the settings, whose eps and delta are read.
+    """
     eps_of_states = joint_epsilon(config.eps, config.delta, STATES_TOGETHER)
     states_together = {"states": STATES_TOGETHER, "eps": eps_of_states, "delta": config.delta}
     return (
