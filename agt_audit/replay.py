@@ -62,10 +62,10 @@ from agt.numeric import (
 )
 from agt.release import LabelRelease, ReleaseTerms, judge
 from agt.settings import plain_of, schema
+from agt.training.erm_with_linear_term import ErmWithLinearTerm
 from agt.training.loop import SgdStep, Tensors, TrainingRun
 from agt.training.noise import NoiseConfig
 from agt.training.sgd import BufferKey
-from agt.training.tilted_erm import TiltedErm
 from agt_audit.dpsgd import NoisyTraining
 from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind
 from agt_audit.mechanism import (
@@ -171,7 +171,7 @@ def replay(
     where: str,
     *,
     composed: Composed = "release",
-    problems: tuple[TiltedErm, TiltedErm] | None = None,
+    problems: tuple[ErmWithLinearTerm, ErmWithLinearTerm] | None = None,
     source: Randomness | None = None,
 ) -> tuple[Finding, Finding]:
     """Release on one dataset and replay on a neighbour: what is published, and the inputs of draws.
@@ -217,7 +217,9 @@ def replay(
 
 
 def coupled(
-    recorded: RecordedRandomness, problems: tuple[TiltedErm, TiltedErm], claimed: ApproximateDP
+    recorded: RecordedRandomness,
+    problems: tuple[ErmWithLinearTerm, ErmWithLinearTerm],
+    claimed: ApproximateDP,
 ) -> tuple[RecordedRandomness, float]:
     """Return the record with the linear term that has the same minimiser on the neighbour.
 
@@ -451,7 +453,7 @@ class ReplayedRelease:
 
 def _linear_term_problems(
     mechanism: AnyMechanism, sides: Sequence[Model]
-) -> tuple[TiltedErm, TiltedErm] | None:
+) -> tuple[ErmWithLinearTerm, ErmWithLinearTerm] | None:
     """Return both sides' problems without the random linear term; None: a release adds none."""
     if mechanism.output is not Output.WEIGHTS:
         return None

@@ -216,9 +216,9 @@ def less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Findi
 class LessNoise(NoisyStatistics):
     """Noisy statistics with 80 % of the noise that is due."""
 
-    def noises(self, head: LinearModel) -> SumNoiseScales:
+    def noise_scales(self, head: LinearModel) -> SumNoiseScales:
         """What it draws."""
-        return SumNoiseScales(*(0.8 * noise for noise in astuple(super().noises(head))))
+        return SumNoiseScales(*(0.8 * noise for noise in astuple(super().noise_scales(head))))
 
 
 class UntilRight(RandomizedResponse):

@@ -45,7 +45,7 @@ from agt.mechanisms.objective import (
     ObjectivePerturbation,
     ProblemConstants,
     build_problem,
-    draw_tilted_weights,
+    draw_perturbed_minimiser,
 )
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
 from agt.mechanisms.weights_mechanism import NoiseLaw, WeightsMechanism
@@ -53,7 +53,7 @@ from agt.models.linear import LinearModel
 from agt.numeric import UP, Randomness, bisect, midpoint
 from agt.release import ReleaseTerms, WeightsRelease
 from agt.settings import schema
-from agt.training.tilted_erm import TiltedErm, solve
+from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 from agt_audit.estimates import of_tail
 from agt_audit.job import OWNER, Audited, AuditInputs, AuditKind, no_pair_found
 from agt_audit.mechanism import Exact, TrialPlan, attacked, neighbours, segments, tested
@@ -239,8 +239,8 @@ class Problems:
         where: which datasets, in words.
     """
 
-    first: TiltedErm
-    second: TiltedErm
+    first: ErmWithLinearTerm
+    second: ErmWithLinearTerm
     shape: ProblemConstants
     where: str
 
@@ -250,7 +250,7 @@ class Problems:
         x, y = np.zeros((pulls + rows, shape.width)), np.repeat([0, 1], [pulls, rows])
         x[:, 0] = 1.0
         few, more = (
-            TiltedErm.from_labels(x[:n], y[:n], shape.strength, shape.clamp)
+            ErmWithLinearTerm.from_labels(x[:n], y[:n], shape.strength, shape.clamp)
             for n in (pulls, pulls + rows)
         )
         came = "a record" if rows == 1 else f"{rows} rows of one unit"
@@ -302,11 +302,13 @@ def audit_objective(
     # two bounds share the error probability
     plan = replace(plan, confidence=(1 + plan.confidence) / 2)
 
-    def draw(side: TiltedErm, count: int) -> np.ndarray:
+    def draw(side: ErmWithLinearTerm, count: int) -> np.ndarray:
         nonlocal drawn, squares
         scores, start = np.empty(count), solve(side, noises.tolerance, max_records=records)
         for trial in range(count):
-            theta = draw_tilted_weights(side, noises, max(records, len(side.x)), plan.source, start)
+            theta = draw_perturbed_minimiser(
+                side, noises, max(records, len(side.x)), plan.source, start
+            )
             scores[trial], drawn = problems.score(theta, noises.tilt), drawn + 1
             squares += float(np.sum(side.gradient(theta) ** 2)) / noises.tilt**2
             on_done(drawn)
@@ -428,7 +430,7 @@ class LinearTermAttack:
         """As ``audit_objective``."""
         mechanism, where = self.mechanism, pair.heads.where
         problems = Problems.of_run(pair.model, pair.other, mechanism.weight_decay, where)
-        noises = mechanism.noises(pair.model)
+        noises = mechanism.noise_scales(pair.model)
         return audit_objective(mechanism.guarantee, problems, noises, plan, on_done)
 
     def without_run(self, width: int, plan: TrialPlan) -> Audited:

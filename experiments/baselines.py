@@ -111,11 +111,11 @@ from agt.settings import (
     TrainingConfig,
 )
 from agt.training.batches import BatchPlan
+from agt.training.erm_with_linear_term import NORM_SLACK, ErmWithLinearTerm, solve
 from agt.training.loop import train
 from agt.training.noise import NoiseConfig, draw_noise, plan_noise
 from agt.training.setup import TrainingSetup
 from agt.training.sgd import Sgd, descend, learning_rate
-from agt.training.tilted_erm import NORM_SLACK, TiltedErm, solve
 
 RECORD = "one record added or removed"
 LABEL = "one record's label changed; features, and which records there are, are not protected"
@@ -502,7 +502,7 @@ class Perturbation:
         Raises:
             AgtError: the solver missed its tolerance; nothing is released.
         """
-        erm = TiltedErm.from_labels(
+        erm = ErmWithLinearTerm.from_labels(
             bench.records.features, bench.records.labels, self.strength, self.clamp
         )
         count, width = erm.x.shape

@@ -143,7 +143,7 @@ class LinearModel(ClosedFormModel):
             "rounding": sensitivity.rounding,
             "radius": sensitivity.radius,  # bound on the norm of the weights
             "rate_limit": sensitivity.rate_limit,  # largest learning rate; None: there are no steps
-            "rows": sensitivity.rows,  # the records that one edit changes
+            "rows": sensitivity.records_per_edit,  # the records that one edit changes
             # How far one record, and one edit, move the computed weights.
             "rho_fp": sensitivity.rho_fp,
             "per_k": sensitivity.per_k,
@@ -247,7 +247,7 @@ class LinearModel(ClosedFormModel):
             RELATIONS[relation.name].members_changed_per_edit == 1
         ):  # one edit changes one unit already
             return self
-        sensitivity = replace(self.trained.sensitivity, rows=relation.unit_rows)
+        sensitivity = replace(self.trained.sensitivity, records_per_edit=relation.unit_rows)
         return replace(self, trained=replace(self.trained, sensitivity=sensitivity))
 
     def logits(self, phi: np.ndarray) -> np.ndarray:

@@ -72,7 +72,7 @@ class Released(Protocol):
 
     Attributes:
         weight: [J, w] the released weights, for J logits and w features.
-        described: the privacy parameters and the constants of the noise, by name.
+        public_parameters: the privacy parameters and the constants of the noise, by name.
         mechanism: the name of the mechanism that drew the noise.
         simulated: True if the noise comes from a known seed, so that there is no privacy guarantee.
     """
@@ -80,7 +80,7 @@ class Released(Protocol):
     @property
     def weight(self) -> np.ndarray: ...
     @property
-    def described(self) -> dict[str, float]: ...
+    def public_parameters(self) -> dict[str, float]: ...
     @property
     def mechanism(self) -> str: ...
     @property
@@ -167,7 +167,7 @@ class Portable:
             features=model.features,
             dtype=model.settings.training.dtype,
             weight=released.weight,
-            noise=released.described,
+            noise=released.public_parameters,
             words=tuple(words),
             mechanism=released.mechanism,
             brief=tuple(brief),

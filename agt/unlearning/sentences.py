@@ -1,8 +1,7 @@
-"""Sentences about removals: a record holds a code and its values, and a reader sees what is made of
-them here.
+"""Sentences about removals, made from a code and its values when they are shown.
 
-``TEMPLATES`` has one sentence for each code. A sentence is made when it is shown, and is never
-compared, searched or stored: ``agt verify`` compares codes and values.
+``TEMPLATES`` has one sentence for each code. Records store codes and values, which ``agt verify``
+compares. A sentence is never compared, searched or stored.
 """
 
 from collections.abc import Mapping
@@ -298,20 +297,21 @@ TEMPLATES: dict[str, str] = {
 
 @schema
 class Remark:
-    """Something that a removal or an account says, as fields.
+    """A statement about a removal, stored as a code and values from which its sentence is made.
 
     Attributes:
         code: which sentence it is, a key of ``TEMPLATES``.
-        values: what that sentence takes, by name.
+        values: the values that the sentence's template takes, by name.
 
     Raises:
-        ConfigError: no sentence has this code, or it takes other values.
+        ConfigError: no sentence has this code, or its template takes other values.
     """
 
     code: str
     values: Mapping[str, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        """Raise ConfigError unless the code has a template that takes exactly these values."""
         if self.code not in TEMPLATES:
             raise ConfigError(f"{self.code}: there is no sentence for this code")
         try:
@@ -321,35 +321,43 @@ class Remark:
 
     @property
     def sentence(self) -> str:
-        """What a reader sees."""
+        """The sentence, with its values filled in."""
         return fill(TEMPLATES[self.code], self.values)
 
 
 def add_templates(templates: Mapping[str, str]) -> None:
-    """Add the sentences of a method of erasure that a kind of certificate brings, in the kind's own
-    file.
+    """Add the sentences of an erasure method that another package's kind of certificate brings.
+
+    Args:
+        templates: the new sentences' templates by code.
 
     Raises:
-        ValueError: there is a sentence of that code already.
+        ValueError: there is already a sentence for one of the codes.
     """
     add_new(templates, TEMPLATES)
 
 
 def sentences(remarks: tuple[Remark, ...]) -> tuple[str, ...]:
-    """Return what a reader sees of several remarks, in their order."""
+    """Return the sentences of several remarks, in their order."""
     return tuple(remark.sentence for remark in remarks)
 
 
 def in_words(text: str) -> dict[str, Any]:
-    """Return the JSON value of a remark that an earlier version recorded as text."""
+    """Return the JSON value of a remark that an earlier version stored as text."""
     return {"code": IN_WORDS, "values": {"text": text}}
 
 
 def with_fact(remark: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON value of a remark as this version has it: what does not hold was text.
+    """Return the JSON value of a remark in the format of this version.
+
+    Earlier versions stored an assumption that does not hold as a text ``why``. It becomes a fact
+    with a code.
+
+    Args:
+        remark: the JSON value, with ``code`` and ``values``.
 
     Raises:
-        KeyError, TypeError: it is no remark.
+        KeyError, TypeError: the value does not describe a remark.
     """
     values = dict(remark["values"])
     if "why" in values:
@@ -358,5 +366,5 @@ def with_fact(remark: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_words(remarks: tuple[Remark, ...]) -> tuple[Remark, ...]:
-    """Return those remarks that are fields, without what an earlier version recorded as text."""
+    """Return the remarks that have a code, without those that an earlier version stored as text."""
     return tuple(remark for remark in remarks if remark.code != IN_WORDS)

@@ -235,7 +235,7 @@ def write_weights(
         claim: of the release.
     """
     record.released_weights(
-        released.weight, {**released.described, "simulated": released.simulated}
+        released.weight, {**released.public_parameters, "simulated": released.simulated}
     )
     if released.simulated:
         return ["folder release was not written, because this is a simulation"], {}

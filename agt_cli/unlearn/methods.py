@@ -69,7 +69,7 @@ from agt.models.kinds import KINDS, certificate_config
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, validate
 from agt.training.ensemble import assign_shards
-from agt.unlearning.newton import DRAWN_ANEW
+from agt.unlearning.newton import NOISE_IS_NEW
 from agt.unlearning.promise import MethodName, Promise, Removal
 from agt.unlearning.sentences import Remark, sentences
 from agt.unlearning.sisa import required_facts, retrain_affected
@@ -246,7 +246,7 @@ def _retrain_promise(job: ErasureJob, settings: RunSettings) -> Promise:
     else:
         drawn = "draws_only_noise" if noisy else "draws_nothing"
     terms = (Remark("retrained_with_noise" if noisy else "retrained"), Remark(drawn))
-    facts = (FROM_NOTHING, DRAWN_ANEW) if noisy else (FROM_NOTHING,)
+    facts = (FROM_NOTHING, NOISE_IS_NEW) if noisy else (FROM_NOTHING,)
     return Promise("retrain", True, 0.0, 0.0, drawn != "keys_recorded", terms, facts)
 
 

@@ -64,14 +64,14 @@ class DrawnWeights:
 
     Attributes:
         weight: [1 or classes, outputs] float64.
-        described: the guarantee's parameters and the noise, by name.
+        public_parameters: the guarantee's parameters and the noise, by name.
         simulated: drawn with a seed.
         mechanism: the name of what drew them.
         slope: no record has it.
     """
 
     weight: np.ndarray
-    described: dict[str, float]
+    public_parameters: dict[str, float]
     simulated: bool
     mechanism: str
     slope: None = None
@@ -79,10 +79,10 @@ class DrawnWeights:
     @classmethod
     def of(cls, release: Record) -> "DrawnWeights":
         """Read them from a release's record, and their mechanism's name from its settings."""
-        described = dict(release.json(WEIGHTS_FILE))
-        simulated = bool(described.pop("simulated", False))
+        public_parameters = dict(release.json(WEIGHTS_FILE))
+        simulated = bool(public_parameters.pop("simulated", False))
         mechanism = asked_of(release).kind.name
-        return cls(read_released_weight(release), described, simulated, mechanism)
+        return cls(read_released_weight(release), public_parameters, simulated, mechanism)
 
 
 def check_portable(record: Record, runs: RunsBehind) -> Portable | None:
@@ -166,7 +166,7 @@ def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> 
         record.findings.unchecked("origin", words)
         return None
     drawn = DrawnWeights.of(runs.release)
-    derived: dict[str, Any] = {"noise": drawn.described, "mechanism": drawn.mechanism}
+    derived: dict[str, Any] = {"noise": drawn.public_parameters, "mechanism": drawn.mechanism}
     arrays = {"weight": drawn.weight}
     model = None if runs.training is None else runs.training.rebuilt_model
     if runs.training is None or model is None:

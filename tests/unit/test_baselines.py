@@ -31,6 +31,7 @@ from agt.errors import ConfigError, UnsoundError
 from agt.numeric import gaussian_mu
 from agt.relations import RELATIONS
 from agt.settings import TrainingConfig
+from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 from agt.training.loop import train
 from agt.training.noise import (
     NoiseConfig,
@@ -40,7 +41,6 @@ from agt.training.noise import (
     plan_noise,
     read_noise_config,
 )
-from agt.training.tilted_erm import TiltedErm, solve
 from agt_cli._experiments import baselines as dpsgd
 
 # -- baselines dpsgd
@@ -337,7 +337,7 @@ CLAMPS = (1.0, 0.5, 0.3)
 
 
 def minimiser(x: np.ndarray, y: np.ndarray, strength: float, clamp: float) -> np.ndarray:
-    return solve(TiltedErm.from_labels(x, y, strength, clamp), 1e-10)
+    return solve(ErmWithLinearTerm.from_labels(x, y, strength, clamp), 1e-10)
 
 
 def linear_bench(x: np.ndarray, y: np.ndarray) -> Bench:
