@@ -1,5 +1,5 @@
-"""What is known about a condition of method.md section 3: proved here, declared by a person, or not
-held.
+"""What is known about a condition of reference.md section 3: proved here, declared by a person,
+or not held.
 
 A claim of privacy may rest on declarations, but never silently: each says what was declared, by
 which setting, and what would break it, and every claim, report and release lists it. A declaration
@@ -190,7 +190,7 @@ def add_templates(templates: Mapping[str, str], broken_by: Mapping[str, str] | N
 
 @dataclass(frozen=True)
 class Evidence:
-    """The facts that one condition of method.md section 3 rests on.
+    """The facts that one condition of reference.md section 3 rests on.
 
     All of them must hold, so the evidence stands as its weakest fact does.
 

@@ -50,7 +50,7 @@ class ReleaseTerms:
     """How releases are judged, paid for and drawn; all of it is public.
 
     Attributes:
-        conditions: a to g, the assumptions of the privacy proof (docs/method.md, section 3), as
+        conditions: a to g, the assumptions of the privacy proof (docs/reference.md, section 3), as
             assessed; None: the model's own.
         accounting: "rigorous" refuses a release if a required condition does not hold; "paper" also
             takes an ensemble's published vote, and says where nothing is proved. Weights are always

@@ -163,7 +163,7 @@ class KGridConfig:
     """The values of k: every integer 0..max (dense), or the values listed.
 
     A privacy guarantee needs the dense grid; on a listed one only the index is 1-Lipschitz
-    (method.md section 3a).
+    (reference.md section 3a).
     """
 
     max: Annotated[int, Field(ge=0)] | None = None
@@ -204,7 +204,7 @@ class KGridConfig:
 
 @schema
 class RelationConfig:
-    """Which datasets count as neighbours, and how many rows one unit may have (method.md section
+    """Which datasets count as neighbours, and how many rows one unit may have (reference.md section
     2).
 
     Attributes:
@@ -339,7 +339,7 @@ class TrainingConfig:
             raise ValueError(
                 "decay_mode=coupled puts L2 inside the momentum buffer, where pairing lower with "
                 "upper bounds is not "
-                "sound (method.md section 2: a 60-step run leaves its box); use "
+                "sound (reference.md section 2: a 60-step run leaves its box); use "
                 "decay_mode=decoupled"
             )
         if max(self.lr, self.lr_min) * self.weight_decay > 1:
@@ -615,7 +615,7 @@ def build(node: object, where: str) -> Any:
 
 def default_n_max(normalizer: float) -> int:
     """The public cap on a batch's size when none is given: 1.1 B + 6 sqrt(B), rounded up
-    (method.md 3c).
+    (reference.md 3c).
     """
     return math.ceil(1.1 * normalizer + 6 * math.sqrt(normalizer))
 

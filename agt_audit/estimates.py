@@ -1,5 +1,5 @@
 """From an attack's mistakes to a lower bound on the privacy loss, and to what is said of a claim
-(method.md section 8).
+(reference.md section 8).
 
 | estimate        | of      | what it means                                                        |
 |-----------------|---------|----------------------------------------------------------------------|
@@ -67,7 +67,7 @@ How this differs from the sources. Lecture 004 writes Katz's interval for p1/p2 
 logarithm, and takes false positives and true negatives for its counts, which are of one side and
 whose ratio bounds no epsilon; it is two-sided and of one inequality, where both are used; and it
 has no delta. Its mu has the lower limit of beta where the upper one belongs: with the lower, mu
-would be overstated. method.md section 8 has it right.
+would be overstated. reference.md section 8 has it right.
 """
 
 import math

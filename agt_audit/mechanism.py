@@ -1,5 +1,5 @@
 """agt audit mechanism: what a mechanism's labels, or its number, show of two neighbours, told apart
-(method.md section 8).
+(reference.md section 8).
 
     certain, verdict, *others = audit_pair(mechanism, pair, TrialPlan(trials=10_000), farthest=50)
     certain         the loss that the mechanism's own table implies

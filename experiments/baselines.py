@@ -71,7 +71,7 @@ Formal guarantees
     trained on them adds its own (eps', delta') for the rest (003 Theorem 5: a guarantee for every
     fixed extractor, integrated over extractors whose laws are (eps, delta)-close).
     For m records at once, (eps1, delta1) of one record gives (m eps1, delta1 sum_{i<m} exp(i eps1))
-    (method.md section 8); 003 takes (m eps1, delta1).
+    (reference.md section 8); 003 takes (m eps1, delta1).
 """
 
 import copy

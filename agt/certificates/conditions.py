@@ -1,4 +1,4 @@
-"""The conditions a to g of method.md section 3: whether each holds for a run, and on what evidence.
+"""Conditions a to g of reference.md section 3: whether each holds for a run, and by what evidence.
 
 A differential privacy guarantee may use a run's certificates only if all seven conditions hold.
 """

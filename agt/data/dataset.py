@@ -2,7 +2,7 @@
 that scaled them.
 
 Which features, labels and ids a record has depends on that record alone and on public constants;
-this is condition b of method.md section 3, and it is what lets a certificate speak about datasets
+this is condition b of reference.md section 3, which lets a certificate speak about datasets
 that differ from this one. Code can hash an id; it cannot see where the id came from: so the meaning
 of an id, of a given split, of a public flag or of a list of classes is a declaration
 (agt/facts.py), and is listed with every claim that rests on it.

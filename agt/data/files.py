@@ -2,7 +2,7 @@
 that a program sends.
 
 One rule holds everywhere: how a value is read depends on that value and on the file's format alone,
-never on the rest of its column (method.md section 3, condition b). A csv therefore has no guessed
+never on the rest of its column (reference.md section 3, condition b). So a csv has no guessed
 column types: every cell is text until a caller asks for numbers, and '07' does not turn into 7
 because its neighbours happen to be digits. How a csv is cut into cells is a setting and never
 guessed while training either: one record could change a guess, and so every other record.

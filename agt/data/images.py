@@ -2,7 +2,7 @@
 MNIST's, MedMNIST's.
 
 Every choice about a record (kept, held out, pretraining or fine-tuning) is a function of its own
-class and of a keyed hash of its own id (method.md section 3, condition b); balancing by counting
+class and of a keyed hash of its own id (reference.md section 3, condition b); balancing by counting
 classes would not be.
 
 What the medmnist package says about its files (urls, MD5, classes) is read without importing it:

@@ -21,7 +21,7 @@ Formal guarantees
     Each alone. A feature is made from its own row and public constants by comparisons, table
     look-ups and, for scaled numbers, elementwise float64 operations, each rounded alone; pairs are
     added in one fixed order. So a row has the same bits whatever rows stand beside it, which
-    condition b asks for (method.md section 3b).
+    condition b asks for (reference.md section 3b).
 """
 
 import math

@@ -2,7 +2,7 @@
 
     claim(model.conditions, RelationConfig("add_remove"), RandomizedResponse(eps=0.1))
 
-Conditions a to g (docs/method.md, section 3) are the assumptions of the privacy proof.
+Conditions a to g (docs/reference.md, section 3) are the assumptions of the privacy proof.
 ``accounting="rigorous"``, the default, refuses a release and names the condition if one fails that
 the mechanism requires. ``accounting="paper"`` (published.py) releases as the papers do and claims
 no proof. Both refuse a relation whose certificates cover only removals or changed features.
@@ -66,7 +66,7 @@ def claim(
     """Return the claim of a release that no ledger counts yet, or refuse the release.
 
     Args:
-        conditions: a to g, the assumptions of the privacy proof (docs/method.md, section 3), as
+        conditions: a to g, the assumptions of the privacy proof (docs/reference.md, section 3), as
             assessed for the model that is released from.
         relation: which datasets are neighbours, and how many rows one unit may have.
         mechanism: the mechanism that draws the release.

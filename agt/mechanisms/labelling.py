@@ -83,7 +83,7 @@ class Labelling:
         Args:
             model: the model that answers.
             mechanism: for as many classes as the model has.
-            conditions: a to g, the assumptions of the privacy proof (docs/method.md, section 3), as
+            conditions: a to g, the assumptions of the proof (docs/reference.md, section 3), as
                 assessed; None: the model's own.
             accounting: "rigorous" refuses where a required condition does not hold; "paper" also
                 takes an ensemble's published vote, and says where nothing is proved.

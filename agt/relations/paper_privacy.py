@@ -51,8 +51,8 @@ class PaperPrivacy(MeanRelation):
         """
         if public.any():
             raise ConfigError(
-                f"relation={self.name} is unsound when public records share the batch (method.md "
-                "section 2). Use relation=add_remove, or leave the public records out"
+                f"relation={self.name} is unsound when public records share the batch "
+                "(reference.md section 2). Use relation=add_remove, or leave the public records out"
             )
 
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":

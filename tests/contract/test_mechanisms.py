@@ -42,7 +42,7 @@ BUDGETS = (1e-15, 1e-6, 0.001, 0.1, 1.0, 3.0, 10.0, 100.0)
 DELTAS = (1e-300, 1e-12, 1e-5, 0.01, 0.4)
 MUS = (1e-15, 0.001, 0.07, 0.1, 1.0, 5.0, 30.0, 100.0)
 USUAL: tuple[Guarantee, ...] = (PureDP(0.7), ApproximateDP(0.7, 0.01), GaussianDP(0.3))
-# method.md section 3
+# reference.md section 3
 REQUIRED_CONDITIONS: dict[Need, str] = {"distance": "abcdefg", "votes": "bceg", "nothing": "eg"}
 HELD = tuple(
     Condition(letter, letter, evidence(proved("own_words", text="it holds")))

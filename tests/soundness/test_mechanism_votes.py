@@ -114,7 +114,7 @@ def test_neighbours_of_priced_votes(touches: int) -> None:
 
 
 def test_method_rule_for_two_classes() -> None:
-    """m = ceil((n1-n0)/2) or floor((n0-n1)/2)+1 cheapest majority voters, minus 1 (method.md
+    """m = ceil((n1-n0)/2) or floor((n0-n1)/2)+1 cheapest majority voters, minus 1 (reference.md
     section 4).
     """
     labels, distances = ensembles(9, 2, 500, seed=5, top=30)

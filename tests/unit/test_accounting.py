@@ -26,7 +26,7 @@ from agt.numeric import mills_delta
 
 
 def exact_pure_delta(e: float, queries: int, eps: float) -> mpmath.mpf:
-    """method.md section 4's sum, term by term in 60 digits."""
+    """reference.md section 4's sum, term by term in 60 digits."""
     with mpmath.workdps(60):
         e, p = mpmath.mpf(e), 1 / (1 + mpmath.exp(-mpmath.mpf(e)))
         terms = (
