@@ -73,13 +73,18 @@ def certified_vote(
         - Distances in steps of a grid are 1-Lipschitz likewise (Lemma 4 of docs/proofs/votes.md).
     """
     if touches < 1:
-        raise ConfigError(f"ensemble: touches={touches}: one k changes at least one member")
+        raise ConfigError(
+            f"ensemble: touches={touches} (how many members change when k grows by one) must "
+            "be at least 1"
+        )
     labels, distances = check_members(labels, distances, classes)
     if prices is not None and (
         prices.shape != (classes, *labels.shape) or prices.dtype.kind not in "iu"
     ):
         raise ConfigError(
-            f"ensemble: prices {prices.shape} must be integers [classes, members, queries]"
+            "ensemble: prices (how many edits it takes until a member predicts each class) "
+            "must be integers of shape [classes, members, queries], but have the shape "
+            f"{prices.shape}"
         )
     members, queries = labels.shape
     queries_at_once = max(1, LABELS_AT_ONCE // members)
@@ -163,11 +168,11 @@ def check_members(
         )
     if labels.dtype.kind not in "iu" or distances.dtype.kind not in "iu":
         raise ConfigError(
-            f"ensemble: labels and distances must be integers, got {labels.dtype} and "
-            f"{distances.dtype}"
+            f"ensemble: labels and stable distances must be integers, but are {labels.dtype} "
+            f"and {distances.dtype}"
         )
     if labels.size and (labels.min() < 0 or labels.max() >= classes):
-        raise ConfigError(f"ensemble: labels must be 0..{classes - 1}")
+        raise ConfigError(f"ensemble: labels must lie between 0 and {classes - 1}")
     # Lemma 6 of docs/proofs/votes.md: sums of such distances stay far from the end of int64.
     if distances.size and (distances.min() < 0 or distances.max() > MAX_STABLE_DISTANCE):
         raise ConfigError(f"ensemble: stable distances must be between 0 and {MAX_STABLE_DISTANCE}")
