@@ -101,8 +101,8 @@ class Release(Generic[Drawn]):
             # It would remember labels that whoever knows the seed can work out, and repeat them as
             # private.
             raise ConfigError(
-                f"ledger={payer.name}: a ledger does not pay for a simulation: leave out the "
-                "seed, or the ledger"
+                f"ledger={payer.name}: a release from a seed is only a simulation, for which "
+                "a ledger does not pay: leave out the seed, or the ledger"
             )
         payer.check(self.claim)
 
@@ -133,7 +133,9 @@ class Release(Generic[Drawn]):
             RuntimeError: it was called before.
         """
         if self.reservation is not None:
-            raise RuntimeError("a release can be reserved only once")
+            raise RuntimeError(
+                "this release is already reserved, and cannot be reserved a second time"
+            )
         reservation = Reservation(0)
         if self.wanted:
             reservation = self.terms.payer.reserve(self.claim, self.wanted)
@@ -154,10 +156,11 @@ class Release(Generic[Drawn]):
         if reservation is None:
             raise RuntimeError("a release must be reserved before it is drawn")
         if reservation.size < self.wanted and not self.may_be_partial:
-            raise RuntimeError("this release was not paid for")
+            raise RuntimeError("this release was not paid for, so it cannot be drawn")
         if not reservation.take():
             raise RuntimeError(
-                "a release can be drawn only once, and a copy of it is the same release"
+                "this release was already drawn, and neither it nor a copy of it can be drawn "
+                "a second time"
             )
         return self._draw(reservation, on_progress)
 
@@ -272,7 +275,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
             if not self.questions.known:
                 count = len(self.questions.keys)
                 raise Exhausted(
-                    f"none of the {count} queries was answered, and nothing was drawn: {error}"
+                    f"none of the {count} queries was answered, and nothing was released: {error}"
                 ) from None
             self.reservation = Reservation(0)
             return self.reservation
@@ -288,9 +291,8 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         )
         if held is not None and held < self.wanted:
             raise Exhausted(
-                f"the budget of {self.terms.payer.name} only suffices for {held} of "
-                f"{self.wanted} labels, each of which is {self.claim.guarantee}: nothing was "
-                "drawn"
+                f"the budget of {self.terms.payer.name} covers only {held} of {self.wanted} "
+                f"labels, each of which would be {self.claim.guarantee}: nothing was released"
             )
         return self.reserve()
 

@@ -118,11 +118,13 @@ class Claim:
     def __post_init__(self) -> None:
         if self.account is not None and self.uncounted is not None:
             raise ConfigError(
-                "a claim has the account of a ledger, or says why it has none, but not both"
+                "a claim must have either the account of a ledger or the reason why no ledger "
+                "counts it, not both"
             )
         if self.most is not None and not (self.one_by_one and self.releases <= self.most):
             raise ConfigError(
-                "most is only for answers that come one by one, and is at least the number released"
+                "the entry most of a claim is only for answers that are drawn one by one, and "
+                "must be at least the number of released answers"
             )
 
     @model_validator(mode="before")
@@ -288,7 +290,7 @@ def read_claim(content: bytes) -> Claim:
     """
     claim: Claim = read_document(Claim, content, VERSION, "a claim", "claim", _current_form)
     if not claim.words:
-        raise ConfigError("a claim: words is empty")
+        raise ConfigError("the claim has no sentences: its entry words is empty")
     _check_numbers(claim)
     return claim
 
@@ -307,7 +309,9 @@ def _current_form(node: dict[str, Any]) -> dict[str, Any]:
     version = node.get("schema")
     missing = sorted({"reasons", "declared", "noisy"} - node.keys())
     if version in (VERSION, DECLARED_IN_WORDS) and missing:
-        raise ConfigError(f"a claim: {missing[0]} is missing")
+        raise ConfigError(
+            f"the claim has no entry {missing[0]}, which this version of the format needs"
+        )
     try:
         if version == EARLIER:
             return _from_first_version(dict(node))
@@ -315,7 +319,7 @@ def _current_form(node: dict[str, Any]) -> dict[str, Any]:
             declared = [_with_fact(declaration) for declaration in node["declared"]]
             return {**node, "schema": VERSION, "declared": declared}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ConfigError(f"a claim of {version}: {error!r}") from None
+        raise ConfigError(f"the claim, of version {version}, cannot be read: {error!r}") from None
     return node
 
 
@@ -347,7 +351,7 @@ def _from_first_version(node: dict[str, Any]) -> dict[str, Any]:
     account = node.get("account")
     proved = node["proved"]
     if proved == bool(node.pop("reasons")):
-        raise ConfigError("a claim: reasons are given where nothing is proved, and nowhere else")
+        raise ConfigError("the claim must give reasons if nothing is proved, and only then")
     for holder in (node, account or {}):
         if "curve" in holder:
             curve = dict(holder["curve"].items())
@@ -372,7 +376,8 @@ def _check_numbers(claim: Claim) -> None:
     releases = claim.most or claim.releases
     if claim.one_by_one and (claim.curve or (claim.totals and not claim.most)):
         raise ConfigError(
-            "a claim: answers that come one by one have no total unless their number was fixed"
+            "the claim gives a total for answers that were drawn one by one, although their "
+            "number was not fixed beforehand"
         )
 
     def delta_of_releases(eps: float) -> float:
@@ -391,4 +396,7 @@ def _check_points(
     """Raise ConfigError where a point (eps, delta) has less than the true delta."""
     for eps, delta in points:
         if true_delta(eps) > delta * (1 + _MACHINE_TOLERANCE) + _UNDERFLOW_ALLOWANCE:
-            raise ConfigError(f"a claim: ({eps!r}, {delta!r}) is more than its guarantee proves")
+            raise ConfigError(
+                f"the claim states ({eps!r}, {delta!r}), which is stronger than what its "
+                "guarantee proves"
+            )

@@ -49,7 +49,7 @@ def bound_normal(x: Decimal) -> NormalBounds:
         ValueError: x is outside the range.
     """
     if not NORMAL_LEFT_END <= x <= 0:
-        raise ValueError(f"bound_normal({x}): outside [{NORMAL_LEFT_END}, 0]")
+        raise ValueError(f"bound_normal({x}): the argument lies outside of [{NORMAL_LEFT_END}, 0]")
     # Lemma 6 of docs/proofs/tables.md: Phi(x) = 1/2 - phi(x) S(|x|)
     v = x.copy_negate()
     square_low = ROUND_DOWN.multiply(v, v)

@@ -267,8 +267,8 @@ class ModelDefaults:
     def with_draws(self, problem: Problem) -> Model:
         """Raise ConfigError: the noise of its training is not stored."""
         raise ConfigError(
-            f"certificate={self.settings.certificate.name} does not store the random draws "
-            "of its training"
+            f"certificate={self.settings.certificate.name} does not store the random draws of "
+            "its training, so they cannot be repeated"
         )
 
     def with_problem(self, problem: Problem) -> Self:
@@ -290,8 +290,8 @@ class ModelDefaults:
         """Raise ConfigError: no bound on the margins of this kind is known."""
         raise ConfigError(
             Message(
-                "{config:ensemble.vote}=margins: the margins of certificate={name} have no "
-                "bounds: use {config:ensemble.vote}=labels",
+                "{config:ensemble.vote}=margins adds the members' margins, but "
+                "certificate={name} does not bound margins: use {config:ensemble.vote}=labels",
                 name=self.settings.certificate.name,
             )
         )

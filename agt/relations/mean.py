@@ -49,16 +49,17 @@ class MeanRelation(Relation):
         """Refuse batches whose means are not proved to compare exactly."""
         if n_max > EXACT_ROWS:
             raise ConfigError(
-                f"relation={self.name}: means compare exactly over at most {EXACT_ROWS} rows, but "
-                f"training.batch.n_max={n_max}. Use more batches, or relation=add_remove"
+                f"relation={self.name}: means can only be compared exactly for batches of at "
+                f"most {EXACT_ROWS} rows, but training.batch.n_max={n_max}. Use more batches, "
+                "or relation=add_remove"
             )
 
     def rows_moved(self, unit_rows: int, gradient_norm: float | None = None) -> NoReturn:
         """Refuse: one record more or less changes the weight of every other record."""
         raise ConfigError(
-            f"relation={self.name} divides by the size of the actual batch, so one record changes "
-            "the weight of every other record. Only certificate=box covers that; with any other "
-            "certificate use relation=add_remove, substitute or remove"
+            f"relation={self.name} divides by the actual size of the batch, so one record "
+            "changes the weight of every other record. Only certificate=box covers this; "
+            "with any other certificate use relation=add_remove, substitute or remove"
         )
 
     def step_sensitivity(
@@ -66,8 +67,9 @@ class MeanRelation(Relation):
     ) -> NoReturn:
         """Refuse: the sensitivity of a mean depends on the data."""
         raise ConfigError(
-            f"relation={self.name} divides by the actual batch, so its sensitivity depends on the "
-            "data. For noise inside training use relation=add_remove or substitute"
+            f"relation={self.name} divides by the actual size of the batch, so its "
+            "sensitivity depends on the data. For noise inside training use "
+            "relation=add_remove or substitute"
         )
 
     def count_selected(self, rows: int, batch: int, eligible: int) -> int:

@@ -34,14 +34,15 @@ class PaperPrivacy(MeanRelation):
     @property
     def remarks(self) -> tuple[str, ...]:
         """Return the sentence that says with which k of the default relation it compares."""
-        return (f"So `{self.name}` at k compares with `add_remove` at 2k, never at k.",)
+        return (f"So k under `{self.name}` compares with 2k under `add_remove`, never with k.",)
 
     def check_boxes(self, public: np.ndarray) -> None:
         """Refuse boxes if any training record is public."""
         if public.any():
             raise ConfigError(
-                f"relation={self.name} is unsound when public records share the batch (method.md "
-                "section 2). Use relation=add_remove, or leave the public records out"
+                f"relation={self.name} is not sound if public records are in the same batch "
+                "as private ones (method.md section 2). Use relation=add_remove, or leave "
+                "the public records out"
             )
 
     def divisor(self, rows: "Tensor", batch: int) -> "Tensor":

@@ -164,9 +164,9 @@ class Relation:
             raise ConfigError(
                 Message(
                     "{config:kgrid}: k = {largest} (of {config:kgrid.max} or "
-                    "{config:kgrid.values}) times {config:relation.unit_rows} = {unit_rows} puts "
-                    "{at_stake} rows at stake, but sums are exact only up to {maximum} rows. Lower "
-                    "one of them",
+                    "{config:kgrid.values}) times {config:relation.unit_rows} = {unit_rows} "
+                    "means that {at_stake} rows may change, but sums are only exact up to "
+                    "{maximum} rows. Lower k or unit_rows",
                     largest=max(ks),
                     unit_rows=unit_rows,
                     at_stake=most_rows,
@@ -187,7 +187,7 @@ class Relation:
             radius: how far features may move, where the relation moves them; None: any radius.
             k: the number of edits; None: the text says "k".
         """
-        units = "records" if unit_rows == 1 else f"units of up to {unit_rows} records"
+        units = "records" if unit_rows == 1 else f"units (people) of up to {unit_rows} records"
         radius_text = "a public radius" if radius is None else f"{radius:g}"
         k_text = "k" if k is None else f"{k:,}"
         return self.ball_template.format(many=units, radius=radius_text, k=k_text)
@@ -198,7 +198,7 @@ class Relation:
         Args:
             unit_rows: the public cap on the rows of one unit.
         """
-        one = "one record" if unit_rows == 1 else f"one unit of up to {unit_rows} records"
+        one = "one record" if unit_rows == 1 else f"one unit (person) of up to {unit_rows} records"
         return self.edit_template.format(one=one)
 
     @property
@@ -207,8 +207,9 @@ class Relation:
         if self.symmetric:
             return ""
         return (
-            "condition g (symmetric relation) is not met, because these certificates cover only "
-            "removals; that suffices for unlearning, but not for a private release"
+            "condition g (the relation is symmetric) is not met, because these certificates "
+            "cover only removals of records, not additions; that suffices for unlearning, but "
+            "not for a private release"
         )
 
     @property
@@ -216,7 +217,9 @@ class Relation:
         """Return sentences for a report that say what the relation does not mean."""
         if self.symmetric:
             return ()
-        return ("It speaks about deletions: for unlearning, not for privacy.",)
+        return (
+            "This relation is about deletions: its certificates serve unlearning, not privacy.",
+        )
 
     # What it refuses. Each check raises ConfigError, and does nothing if there is no objection.
 
@@ -253,9 +256,9 @@ class Relation:
         if label_free:
             raise ConfigError(
                 Message(
-                    "{config:dataset.label_free}=true is only for relation=flip: with "
-                    "relation={name}, removing a record would pass its id on to a copy that has "
-                    "another label. Leave it out",
+                    "{config:dataset.label_free}=true is only for relation=flip: under "
+                    "relation={name}, removing a record would pass its id on to a copy that "
+                    "has another label. Leave {config:dataset.label_free} out",
                     name=self.name,
                 )
             )
@@ -273,9 +276,9 @@ class Relation:
         if members > 1 and any(max(edit) > 1 for edit in self.edits):
             raise ConfigError(
                 Message(
-                    "{config:ensemble.members}={members}: one k of relation={name} removes or adds "
-                    "several units, and no proof says how many members that changes. Use "
-                    "{config:ensemble.members}=1",
+                    "{config:ensemble.members}={members}: under relation={name}, raising k by "
+                    "one removes or adds several units, and it is not proved how many members "
+                    "that changes. Use {config:ensemble.members}=1",
                     name=self.name,
                     members=members,
                 )

@@ -36,8 +36,8 @@ class TrainingSetup:
     def __post_init__(self) -> None:
         if self.training.by_recipe:
             raise UnsoundError(
-                f"training.{self.training.by_recipe[0]} is still left to the recipe, so it cannot "
-                "be trained with"
+                f"training.{self.training.by_recipe[0]} is still set to recipe, so the recipe "
+                "must be applied before training"
             )
 
     def plan(self, records: int) -> BatchPlan:
