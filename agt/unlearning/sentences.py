@@ -278,8 +278,8 @@ TEMPLATES: dict[str, str] = {
     "files_beside_runs": "files next to the runs were not searched",
     "other_folders": "any folder outside of those that were searched",
     "erased_forgotten": (
-        "the content of {forgotten} of the {erased} erased records, of which agt stores only "
-        "keyed hashes"
+        "{forgotten} of the {erased} erased records: agt stores only keyed hashes of their "
+        "ids, so it cannot look for them"
     ),
     "rows_in_own_data": (
         "the run's own data, which only the owner may change: {rows} of the erased records "
