@@ -115,7 +115,7 @@ def floating_point() -> list[str]:
     tests = {
         "Python replaces numbers below 2^-1022 by zero": ONE * TINY != 0,
         "NumPy replaces numbers below 2^-1022 by zero": bool((np.full(64, TINY) * ONE != 0).all()),
-        "PyTorch replaces numbers below 2^-1022 by zero (was torch.set_flush_denormal called?)": bool(
+        "PyTorch replaces numbers below 2^-1022 by zero (torch.set_flush_denormal?)": bool(
             (many * ONE != 0).all()
         ),
         "sums of positive numbers are not rounded to nearest": ONE + U == 1

@@ -27,7 +27,7 @@ from agt_cli.report.markdown import Markdown, document, markdown_table, plain
 from agt_cli.report.quality import Quality, rate_words
 from agt_cli.report.quality_md import judge, quality_section, say_quality, write_quality
 from agt_cli.report.record import RunRecord
-from agt_cli.report.sections_md import conditions_section, figures_section, unmet_letters
+from agt_cli.report.sections_md import conditions_section, figures_section, unmet_requirements
 from agt_cli.report.training_md import caution_words
 from agt_cli.runs.prepare import certifying
 from agt_cli.runs.queries import OpenedRun, TrainedRun
@@ -141,7 +141,7 @@ def _plan(config: PlanConfig, opened: OpenedRun, labels: np.ndarray, console: Co
 def _advice(opened: OpenedRun, planned: Plan) -> list[str]:
     """Return what to use and what it gives; first of all, if nothing can be released, why."""
     advice = list[str]()
-    unmet = unmet_letters(opened.conditions)
+    unmet = unmet_requirements(opened.conditions)
     if unmet:
         advice.append(
             f"agt predict refuses to release answers of this run, because {unmet}; the run's "
@@ -275,7 +275,7 @@ def plan_report(
 def _lead(opened: OpenedRun, planned: Plan) -> str:
     """Return the plan's verdict; conditional where nothing may be released from the run."""
     verdict = plan_words.verdict(planned)
-    unmet = unmet_letters(opened.conditions)
+    unmet = unmet_requirements(opened.conditions)
     return (
         (f"Nothing may be released, because {unmet}. If this were different: {verdict}")
         if unmet

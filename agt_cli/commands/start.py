@@ -505,7 +505,7 @@ def _grouped(inspection: Inspection) -> dict[str, str]:
         if c.numeric
     ]
     lists = [f"{c.name} ({few(c.categorical)})" for c in inspection.features if c.categorical]
-    size = "; or measure them with noise:"
+    size = f"about {_size(inspection):,} rows for training"
     some = {"ranges": ranges, "lists": lists, "classes": inspection.classes}
     return {
         **{name: few(map(visible, words), SHOWN, "; ") or NONE for name, words in some.items()},
@@ -592,7 +592,7 @@ def ways(planned: Plan, eps: float, held: bool, many: str, measures: bool) -> tu
         ((_, accuracy, mechanism),) = planned.weights
         useful = accuracy > max(evidence.majority, (evidence.accuracy + evidence.majority) / 2)
         why = (
-            "none with enough accuracy"
+            "too few rows for this budget"
             if evidence.useful
             else "not better than the majority-class baseline"
         )
