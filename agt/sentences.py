@@ -23,12 +23,14 @@ SCOPE = (
     "(LAPACK) are trusted to err by no more than the bounds allow for"
 )
 OUTSIDE = (
-    "the duration of any step, and every other side channel: memory, power, traffic, the machine",
-    "other releases about the same data that the ledger does not count; without a ledger, "
-    "every other release",
-    "declarations that are not true",
-    "what a reader knows from other sources, or learns about all people in general",
-    "how accurate the answers are",
+    "the guarantee does not cover how long a step takes, nor any other side channel: memory, "
+    "power, traffic, the machine",
+    "the guarantee does not cover other releases about the same data that the ledger does not "
+    "count; without a ledger, it does not cover any other release",
+    "the guarantee holds only if the declarations are true",
+    "the guarantee does not cover what a reader knows from other sources, or learns about all "
+    "people in general",
+    "the guarantee says nothing about how accurate the answers are",
 )
 APART = (
     "publish either labels from this run's certificates or its noisy weights, but never both. "

@@ -276,58 +276,61 @@ TEMPLATES: dict[str, str] = {
         "the erased records: resume each of them and erase the records, or delete it"
     ),
     "files_beside_runs": "files next to the runs were not searched",
-    "other_folders": "any folder outside of those that were searched",
+    "other_folders": "folders outside of those that were searched",
     "erased_forgotten": (
         "{forgotten} of the {erased} erased records: agt stores only keyed hashes of their "
         "ids, so it cannot look for them"
     ),
     "rows_in_own_data": (
-        "the run's own data, which only the owner may change: {rows} of the erased records "
-        "still have rows there, but agt no longer reads them"
+        "{rows} of the erased records still have rows in the run's own data, which only its "
+        "owner may change; agt no longer reads these rows"
     ),
     "no_rows_in_own_data": (
-        "the run's own data, in which none of the erased records has a row any more"
+        "the run's own data do not contain a row of any erased record any more"
     ),
-    "file_of_ids": "the file with the ids of the requests: delete it when it is no longer needed",
+    "file_of_ids": (
+        "the file with the ids of the requests was not deleted: delete it when it is no "
+        "longer needed"
+    ),
     "shadow_models": (
-        "shadow models of membership audits, stored in output_dir, each of which was trained "
-        "on half of the records, erased ones included: delete them"
+        "the shadow models of membership audits in output_dir were each trained on half of "
+        "the records, including erased ones: delete them"
     ),
     # What no account shows.
     "not_for_publication": (
-        "anything that may be published: this account is only for the owner and an auditor, "
-        "because budget, counts and times in it depend on the records, including the erased "
-        "ones, and no guarantee covers that"
+        "this account must not be published: it is only for the owner and an auditor, because "
+        "budget, counts and times in it depend on the records, including the erased ones, and "
+        "no guarantee covers that"
     ),
     "earlier_answers_remain": (
-        "answers that were given or published earlier: whoever has them keeps them"
+        "answers that were given or published earlier stay with whoever has them"
     ),
     "copies_not_reached": (
-        "copies that somebody made: backups, exports, the table that the run was trained on, "
-        "other runs about the same people"
+        "copies that somebody made are not erased: backups, exports, the table that the run "
+        "was trained on, other runs about the same people"
     ),
     "askers_not_checked": (
-        "the identity of the people who requested erasure: whether they were who they said "
-        "they were, and whether all of their records have the given id or unit"
+        "agt cannot check whether the people who requested erasure were who they said they "
+        "were, nor whether all of their records have the given id or unit"
     ),
     "others_tell": (
-        "what the remaining records reveal about the erased people: relatives, duplicates "
-        "under other ids, common properties"
+        "the remaining records may reveal something about the erased people, through "
+        "relatives, duplicates under other ids, or common properties"
     ),
     "below_files": (
-        "traces below the level of files: freed blocks of a disk, snapshots of a file system, "
-        "memory"
+        "traces below the level of files are not erased: freed blocks of a disk, snapshots of "
+        "a file system, memory"
     ),
     "choice_of_requests": (
-        "what the choice of the requests reveals: if people requested erasure because of what "
-        "the model showed about others, the remaining records show that they did; no method "
-        "can undo this"
+        "the choice of the requests may itself reveal something: if people requested erasure "
+        "because of what the model showed about others, the remaining records show that they "
+        "did; no method can undo this"
     ),
     "guesses_can_be_tested": (
-        "guesses about erased records: digests of earlier states remain, here and in earlier "
-        "records, so anyone who has all other records can test a guess of an erased record "
-        "against them; anyone who has the run's unlearning/key can test whether a given id "
-        "was erased"
+        "guesses about erased records can be tested: digests of earlier states remain, here "
+        "and in earlier records, so anyone who has all other records can compare a guess of "
+        "an erased record with them; anyone who has the run's unlearning/key can test whether "
+        "a given id was erased"
     ),
     # What an audit tests.
     "as_promised": "the guarantee of this method is the one that agt unlearn states",

@@ -36,24 +36,25 @@ CONDITION_COLUMNS = ("", "asks", "stands", "why")
 LIMITS = (
     PAGES_LIMIT,
     MAKER_LIMIT,
-    "whether agt's own code produced this: version and revision are only text in the record; "
-    "to check, train again on the same data with the same config.yaml and compare",
-    "whether env.json is correct about the machine, its packages, the command line and the "
-    "paths of files, because no other file records them",
-    "whether other runs or releases about the same people were made elsewhere: privacy losses "
-    "add up whether or not they are recorded",
-    "whether this was the only training run: somebody may have trained many and kept the "
-    "best, which condition e (settings use public data only) forbids but no file records",
-    "side channels, such as how long a step took or what was refused: the guarantees only "
-    "cover outputs",
+    "no file proves that agt's own code produced this, because version and revision are only "
+    "text in the record; to check, train again on the same data with the same config.yaml and "
+    "compare",
+    "env.json may be wrong about the machine, its packages, the command line and the paths of "
+    "files, because no other file records them",
+    "other runs or releases about the same people may have been made elsewhere, and privacy "
+    "losses add up whether or not they are recorded",
+    "other training runs may have been made, of which only the best was kept: condition e "
+    "(settings use public data only) forbids that, but no file records it",
+    "the guarantees cover only outputs, not side channels such as how long a step took or "
+    "what was refused",
 )
 DRAW_LIMIT = (
-    "whether the random draws came from the operating system, and were made only once: a "
-    "record cannot show where its numbers came from"
+    "a record cannot prove that its random draws came from the operating system and were made "
+    "only once"
 )
 DECLARED_LIMIT = (
-    "whether the declarations are true: each declaration above is a person's statement, "
-    "listed with what would make it false"
+    "the declarations above may be false: each is a person's statement, which no code can "
+    "check, and is listed with what would make it false"
 )
 
 
