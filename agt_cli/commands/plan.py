@@ -277,7 +277,7 @@ def _lead(opened: OpenedRun, planned: Plan) -> str:
     verdict = plan_words.verdict(planned)
     unmet = unmet_requirements(opened.conditions)
     return (
-        (f"Nothing may be released, because {unmet}. If this were different: {verdict}")
+        f"Nothing may be released, because {unmet}. If this were different: {verdict}"
         if unmet
         else verdict
     )
