@@ -666,13 +666,13 @@ PLANTED: dict[str, Plant] = {
         flawed(OverstatedDistance, boxed(seed), more=1), seed, CERTIFIED_LABELS
     ),
     "a certified record that was memorised nevertheless": memorised_and_certified,
-    "stable distances that are 5 % too long": partial(
+    "stable distances 5 % too long": partial(
         stretched, times=1.05, about=LABELS_WITHIN_BOUNDS, extent=NOBODY
     ),
     "stable distances that are twice too long, detected on a neighbour": partial(
         stretched, times=2.0, about=CERTIFIED_LABELS
     ),
-    "a normaliser that is computed from the number of records": partial(counting, dealt=False),
+    "a normaliser that counts the records": partial(counting, dealt=False),
     "batches that depend on the number of records": partial(counting, dealt=True),
     "stable distances that jump between neighbouring datasets": lambda seed: audited(
         flawed(OverstatedDistance, boxed(seed), more=-2), seed, STABLE_DISTANCES, PAIRS
