@@ -187,7 +187,7 @@ class Relation:
             radius: how far features may move, where the relation moves them; None: any radius.
             k: the number of edits; None: the text says "k".
         """
-        units = "records" if unit_rows == 1 else f"units (people) of up to {unit_rows} records"
+        units = "records" if unit_rows == 1 else f"units of up to {unit_rows} records"
         radius_text = "a public radius" if radius is None else f"{radius:g}"
         k_text = "k" if k is None else f"{k:,}"
         return self.ball_template.format(many=units, radius=radius_text, k=k_text)
@@ -198,7 +198,7 @@ class Relation:
         Args:
             unit_rows: the public cap on the rows of one unit.
         """
-        one = "one record" if unit_rows == 1 else f"one unit (person) of up to {unit_rows} records"
+        one = "one record" if unit_rows == 1 else f"one unit of up to {unit_rows} records"
         return self.edit_template.format(one=one)
 
     @property

@@ -52,7 +52,7 @@ Run = Callable[[str], Path]
 SMALL = ("audit.trials=400", "audit.targets=1")
 # draws are the operating system's: at 95 % a sound release fails one test in twenty
 SURE = "confidence=0.999999"
-ADVERSARIES = ["natural records, natural query", "natural records, chosen query"]
+ADVERSARIES = ["records and query both from the run's data", "records from the run's data, query chosen by the attacker"]
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ REFUSED = {
         "head",
         *RESPONSE,
         "audit.trials=12",
-    ): "too few to contradict epsilon 1 with confidence 0.95 over 4 events",
+    ): "too few trials to contradict epsilon 1 with confidence 0.95 over 4 events",
     ("remove", *RESPONSE): "condition g",
     (
         "head",

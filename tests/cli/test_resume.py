@@ -230,7 +230,7 @@ REFUSED = {
         ("compute.threads=7",),
         "compute.threads=7 differs from the run's own setting, None",
     ),
-    "a sweep": (("-m",), "a sweep starts many runs, but only one run can be resumed"),
+    "a sweep": (("-m",), "starts many runs, but only a single run can be resumed"),
 }
 
 

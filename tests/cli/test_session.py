@@ -131,7 +131,7 @@ BAD: list[tuple[Any, str]] = [
     (b'{"id": 7, "records": []}\n', "records: "),
     (
         b'{"id": 7, "records": [[1, 2], {"x1": 1, "x2": 2}]}\n',
-        "'x' is in only one of the records 1 and 2",
+        "record 1 and record 2 have different keys (only one of them has 'x')",
     ),
     (b'{"id": 7, "records": [[1, 2], [1]]}\n', "different lengths"),
     (b'{"id": 7, "features": [1, 2, 3]}\n', "3 features"),

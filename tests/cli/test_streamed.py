@@ -174,7 +174,7 @@ def test_a_budget_that_ends_in_the_middle(agt: Agt, home: Path, many: Callable[[
         ({"x4": np.zeros(N)}, "x0..x4"),
         ({"x3": np.zeros(N)}, "each record has 4 features, but the model was trained on 3"),
         ({"id": ["a"] * N}, "'a' occurs 60 times"),
-        ({}, "q.parquet: has no rows, but at least one query is needed"),
+        ({}, "q.parquet: the file has no rows, but at least one query is needed"),
     ],
     ids=[
         "not a number",

@@ -219,7 +219,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {
             "env.json": lambda env: env.update(rehearsed=True),
             "config.yaml": lambda config: config.update(rehearse=True),
         },
-        {"account.json": "rehearse in config.yaml is true"},
+        {"account.json": "config.yaml has rehearse=true"},
     ),
     "another state of the run": (
         "unlearn/more",
