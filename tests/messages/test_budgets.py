@@ -55,7 +55,7 @@ def test_claims_say_what_a_unit_is_in_each_table(tmp_path: Path) -> None:
     with new(tmp_path / "a") as ledger:
         ledger.admit(AdmittedTable("accounts", "e" * 32))
         assert (
-            "in each of the tables customers, accounts each record is one customer; and the units "
+            "in each of the tables customers, accounts, each record is one customer; and the units "
             "of all" in ledger.words()[0]
         )
     tables = [AdmittedTable("visits", DATA, unit=CUSTOMER)]
@@ -66,7 +66,7 @@ def test_claims_say_what_a_unit_is_in_each_table(tmp_path: Path) -> None:
         ledger.admit(AdmittedTable("accounts", "e" * 32), "one customer")
         ledger.admit(AdmittedTable("more", "f" * 32, unit=Unit("customer", 2)))
         assert (
-            "in the table accounts each record is one customer; in the table more a unit is one "
+            "in the table accounts, each record is one customer; in the table more, a unit is one "
             "customer: the" in ledger.words()[0]
         )
         assert ledger.unit == (

@@ -438,7 +438,7 @@ WHOLE = f"""
 {BLOBS}certificate=box ensemble.members=5 relation.unit_rows=2 | 2 | relation.unit_rows=2: | dataset.unit
 trian | 2 | unknown command 'trian' | did you mean 'train'
 certfy run=x | 2 | did you mean 'certify'
-runs compare=[box,nothing] | 2 | compare: 'box' is no run here
+runs compare=[box,nothing] | 2 | compare: 'box' matches no run here
 runs -m limit=1,2 | 2 | -m: agt runs does not support sweeps
 train certificate.length=4 | 2 | certificate.length=4: the certificate tube was removed
 {HEAD}certificate.features.map=fourier | 2 | certificate.features.map=fourier: | use landmarks
@@ -543,7 +543,7 @@ train -m training.seed=0,1 training=nowhere | 2 | training
 train -m 'training.lr=interval(0,1)' | 2 | give the values of a sweep
 train -m hydra.launcher.n_jobs=1,2 hydra/launcher=joblib | 2 | give the values of a sweep
 train -m training.seed=0,1 hydra/launcher=joblib hydra.launcher.n_jobs=0 | 2 | n_jobs=0: give the number
-predict run=@box total.eps=1e-14 total.queries=1000 | 2 | leaves less than 1e-15 each: ask fewer queries
+predict run=@box total.eps=1e-14 total.queries=1000 | 2 | leaves less than 1e-15 for each: ask fewer queries
 predict run=@box total.eps=1 total.queries=10000000000000 | 2 | queries = 10000000000000
 ledger show peple | 2 | peple.ledger
 ledger init people | 2 | total.eps
@@ -572,7 +572,7 @@ train training.batch.n_max=10 | 2 | n_max=10
 {TABLE}@words.txt | 2 | words.txt
 {TABLE}@latin.csv | 2 | latin.csv | UTF-8
 {TABLE}@broken.parquet | 2 | broken.parquet
-{TABLE}@nested.parquet | 2 | nested.parquet: 'a' contains vectors | dataset.numeric.a
+{TABLE}@nested.parquet | 2 | nested.parquet: column 'a' contains vectors | dataset.numeric.a
 {TABLE}@one_class.csv | 2 | 'yes' | including those that do not occur
 {TABLE}@missing.csv | 2 | column 'a' has no value in row 5 of the data (line 6 of the file)
 {TABLE}@inf.csv | 2 | column 'a' has inf in row 5 of the data | infinite
@@ -580,7 +580,7 @@ train training.batch.n_max=10 | 2 | n_max=10
 {TABLE}@thousands.csv | 2 | dataset.numeric.a: column 'a' has '1,234.5' in row 5 of the data
 {TABLE}@text.csv | 2 | dataset.numeric.a: column 'a' has 'abc' in row 5 of the data
 {TABLE}@no_label.csv | 2 | dataset.label: column 'y' has no value in row 3 of the data (line 4
-{TABLE}@two_rows.csv | 2 | split is empty | dataset.test_fraction
+{TABLE}@two_rows.csv | 2 | there are no | dataset.test_fraction
 {TABLE}@twice.csv dataset.id=id | 2 | twice.csv: dataset.id: column 'id' has 'p4' 2 times
 {TABLE}@spaces.csv dataset.id=id | 2 | spaces.csv: dataset.id | differ only in spaces
 {TABLE}@ok.csv dataset.label=z | 2 | no column or key 'z' | dataset.label | known: a, b, id, y
@@ -589,14 +589,14 @@ train training.batch.n_max=10 | 2 | n_max=10
 {TABLE}@ok.csv dataset.classes=[yes,maybe] | 2 | ok.csv: row 1 of the data (line 2 of the file) has the label 'no'
 {TABLE}@ok.csv dataset.split=b | 2 | dataset.split: column 'b'
 {TABLE}@ok.csv dataset.test=@no.csv | 4 | no.csv
-{TABLE}@ok.csv dataset.test_fraction=.00001 | 2 | the test split is empty | dataset.test_fraction
+{TABLE}@ok.csv dataset.test_fraction=.00001 | 2 | there are no test records | dataset.test_fraction
 {TABLE}@ok.csv +dataset.numeric.c=[0,1] | 2 | no column or key 'c' | dataset.numeric.c
 {TABLE}@ok.csv +dataset.categorical='{{b: [u, v]}}' | 2 | column 'b': none of its | dataset.categorical.b
 {TABLE}@no_such_ünïcode' file'.csv | 4 | ünïcode file.csv
 train dataset=table | 2 | this setting is required
 {VECTORS}@objects.npz | 2 | objects.npz: column 'x' cannot be read | pickled
 {VECTORS}@broken.npz | 2 | broken.npz
-{VECTORS}@short.npz | 2 | short.npz: has 40 records but 39 values of 'label'
+{VECTORS}@short.npz | 2 | short.npz: the file has 40 records but 39 values of 'label'
 {VECTORS}@vectors.npz dataset.x=z | 2 | no column or key 'z' | dataset.x
 {VECTORS}@vectors.npz dataset.center=[1,2] | 2 | dataset.center has shape (2,)
 {VECTORS}@nan.npz | 2 | dataset.x: column 'x' has NaN or inf in row 4 of the data
@@ -606,14 +606,14 @@ train --config-dir @conf training=blobs dataset=gone | 2 | dataset._target_: can
 train --config-dir @conf dataset=gone | 2 | there are no training settings named 'gone': give training=NAME
 certify | 2 | run: this setting is required
 unlearn run=@box ids=nobody.txt | 4 | ids=nobody.txt: this file does not exist
-unlearn run=@box | 2 | ids=null: there is no request
+unlearn run=@box | 2 | ids=null: no erasure was requested
 unlearn run=@box method=newton ids=@ok.csv | 2 | method=newton | certificate=removal
 unlearn run=@box method=sisa ids=@ok.csv | 2 | method=sisa | not an ensemble
 certify run=@box inputs=@no.csv | 4 | no.csv | inputs
 certify run=@box inputs=@folder | 4 | folder
 certify run=@box inputs=@words.txt | 2 | words.txt
 certify run=@box inputs=@empty.csv | 2 | empty.csv
-certify run=@box inputs=@q_none.csv | 2 | q_none.csv: has no rows
+certify run=@box inputs=@q_none.csv | 2 | q_none.csv: the file has no rows
 certify run=@box inputs=@q_narrow.csv | 2 | q_narrow.csv: each record in this file has 1 features, but the model was trained on 2
 certify run=@box inputs=@q_wide.csv | 2 | q_wide.csv: each record in this file has 3 features
 certify run=@box inputs=@q_column.csv | 2 | q_column.csv: there is no column or key 'x'
