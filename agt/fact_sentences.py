@@ -322,17 +322,17 @@ TEMPLATES: dict[str, str] = {
         "features is learnt from data"
     ),
     "whitening_rows_public": (
-        "the features of {public:rows}, from whose covariance the whitening of all features "
-        "is computed, are public; their labels need not be ({setting}={public})"
+        "the features of {public:rows}, whose covariance whitens all features, are public; "
+        "their labels need not be ({setting}={public})"
     ),
     "landmark_rows_public": (
         "the features of {public:rows}, some of which serve as landmarks and are published "
         "with the weights, are public; their labels need not be ({setting}={public})"
     ),
     "whitening_and_landmark_rows_public": (
-        "the features of {public:rows}, from whose covariance the whitening of all features "
-        "is computed, and some of which serve as landmarks and are published with the "
-        "weights, are public; their labels need not be ({setting}={public})"
+        "the features of {public:rows}, whose covariance whitens all features, and some of "
+        "which serve as landmarks and are published with the weights, are public; their "
+        "labels need not be ({setting}={public})"
     ),
     "initial_parameters_public": "the initial parameters of {network} are public constants",
     "encoder_weights_public": "the encoder's weights ({file}) are public ({setting}=true)",

@@ -86,7 +86,7 @@ def summary(account: ErasureReport) -> dict[str, str]:
     elif account.updated:
         rows["traces"] = "not looked for"
     else:
-        rows["traces"] = "traces were not searched, because nothing has been removed yet"
+        rows["traces"] = "not searched, because nothing has been removed yet"
     return rows
 
 

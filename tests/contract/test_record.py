@@ -231,9 +231,9 @@ def test_a_truncated_file_is_refused(finished: Run) -> None:
     ("name", "content", "message"),
     [
         ("status.json", "{", "status.json cannot be read"),
-        ("status.json", "[]", "status.json does not hold an object"),
+        ("status.json", "[]", "status.json does not contain a JSON object"),
         ("config.yaml", "a: [", "config.yaml cannot be read"),
-        ("config.yaml", "- 1", "config.yaml does not hold a mapping"),
+        ("config.yaml", "- 1", "config.yaml does not contain a mapping"),
         ("env.json", "", "env.json cannot be read"),
         *(
             (name, None, name)

@@ -102,7 +102,7 @@ train training.nesterov=true | 2 | nesterov needs momentum
 train training.dampening=0.5 | 2 | dampening needs momentum
 train training.decay_mode=coupled training.momentum=.9 | 2 | decay_mode=coupled | decoupled
 train training.weight_decay=2 | 2 | lr * weight_decay = 4 exceeds 1
-train training.batch=3 | 2 | training.batch: expected a mapping of settings (key: value), got 3
+train training.batch=3 | 2 | training.batch: expected a mapping of settings, got 3
 train training.batch.count=0 | 2 | training.batch.count:
 train training.batch.normalizer=0 | 2 | training.batch.normalizer:
 train training.chosen_on=yes | 2 | training.chosen_on: | public

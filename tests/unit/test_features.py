@@ -255,7 +255,7 @@ def test_settings_that_earlier_versions_recorded_are_read() -> None:
 def test_wrong_width_and_no_public_rows_are_refused() -> None:
     fm = FeatureMap.from_dataset(FeaturesConfig(), dataset(3))
     refused(
-        (ConfigError, "7 features, but the model needs 3", lambda: fm(np.zeros((2, 7)))),
+        (ConfigError, "7 features, but the model was trained on 3", lambda: fm(np.zeros((2, 7)))),
         (
             ConfigError,
             r"features\.public=train",
@@ -415,7 +415,7 @@ def test_landmarks_that_cannot_be_had_are_refused() -> None:
     refused(
         (
             ConfigError,
-            r"count=41: landmarks are public rows, but there are only 40 different ones",
+            r"count=41: each landmark is a different public row, but only 40 public rows are different",
             lambda: FeatureMap.from_dataset(replace(LANDMARKS, count=41), tabled()),
         ),
         (
@@ -510,7 +510,7 @@ def test_arrays_take_the_same_maps(tmp_path: Any) -> None:
         ),
         (
             {"features": "relu", "certificate": {"name": "erm", "features": {"bias": 0.5}}},
-            r"features: the certificate already has its own features",
+            r"features: the certificate already has features of its own",
         ),
     ],
 )

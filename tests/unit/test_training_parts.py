@@ -217,7 +217,7 @@ def test_a_vote_of_margins_comes_with_its_clip_and_of_two_classes() -> None:
     refused(
         (
             ConfigError,
-            "vote=margins is a vote of several members, but members=1",
+            "vote=margins needs several members, but members=1",
             lambda: agt.fit(
                 x, y % 2, declared=agt.Declared(classes=[0, 1]), vote="margins", margin_clip=1.0
             ),
