@@ -307,8 +307,8 @@ def _ahead(
 def _telling(column: Column) -> str:
     return (
         (
-            f"'{column.name}' alone predicts nearly every label: leave it out of the file if "
-            "it becomes known only later."
+            f"'{column.name}' alone predicts nearly every label: leave it out if it is known "
+            "only later."
         )
         if column.tells
         else ""

@@ -288,7 +288,7 @@ def test_words_that_are_compared_are_those_of_one_version(made: Path) -> None:
     words = [SCOPE, (made / "train/box/conditions.json").read_text(), *declared]
     assert (agt_version, sha256("".join(words).encode()).hexdigest()[:16]) == (
         "0.10.0",
-        "87efb5abb2fb3b1d",
+        "2fa01b2fb92155e1",
     )
 
 

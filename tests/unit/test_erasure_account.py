@@ -240,7 +240,7 @@ def test_the_page_is_one_page_and_says_it_all() -> None:
         "And 32 more",
         "queries not answered while requests were pending: 4 queries",
         "none found in other training runs",
-        "Not searched:\n\n- folders outside of those that were searched",
+        "not searched:\n\n- folders outside of those that were searched",
         "What this account does not show",
         LOG,
     ):

@@ -432,7 +432,7 @@ def test_landmarks_that_cannot_be_had_are_refused() -> None:
     refused(
         (
             ConfigError,
-            r"ridge=0: some of 24 landmarks are too close",
+            r"ridge=0: some of the 24 landmarks are too close",
             lambda: FeatureMap.from_dataset(
                 replace(LANDMARKS, count=24, ridge=0.0, bandwidth=50.0), with_test(tabled(), twins)
             ),
