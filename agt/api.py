@@ -1,17 +1,17 @@
-"""The front door: train on arrays, certify, save, load. ``import agt`` offers all of it.
+"""The Python interface: train on arrays or data frames, certify, release, save and load.
 
-    model = agt.fit(x, y, declared=agt.Declared(classes=[0, 1], size=1000, features=True,
-    settings=True)) model.certify(queries).stable_distance
+    model = agt.fit(x, y)
+    model.certify(queries).stable_distance
 
-It builds the same values that the command line builds from its configuration (problem.py), and
-trains the same models (models/fitting.py), so every bound, condition and refusal is the same.
+``import agt`` offers all of it. The command line builds the same problems (problem.py) and trains
+the same models (models/fitting.py), so bounds, conditions and refusals agree.
 """
 
 import json
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Real
@@ -39,7 +39,7 @@ from agt.errors import ConfigError, Doubtful, naming_settings
 from agt.facts import Fact
 from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.ledger.ledger import Exhausted
-from agt.ledger.payer import NoPayer
+from agt.ledger.payer import NoPayer, Payer
 from agt.mechanisms.claims import Accounting, Claim, Counting, neighbours_of
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.weights_mechanism import WeightsMechanism
@@ -70,28 +70,43 @@ from agt.settings import (
 from agt.store import Folder, NewFolder, as_json, read_digest
 from agt.training.checkpoint import NOWHERE, checkpoint_folder
 from agt.training.ensemble import EnsembleConfig
+from agt.training.learners import Learner
 from agt.training.loop import OnProgress, Progress
 from agt.unlearning.promise import Promise, Removal
 from agt.unlearning.sentences import Remark
 
 DESCRIPTION = "model.json"
-SAMPLE, LARGE = 1_000, 20.0  # records that a new model is tried on; features that are called large
+"""The file of a saved model with its settings, classes and conditions."""
+DOUBTS_SAMPLE_ROWS = 1_000
+"""The largest number of training records that a new model is tried on, for warnings."""
+LARGE_FEATURE = 20.0
+"""Features above this in absolute value cause a warning."""
 RETRAINED = Promise(
-    "retrain", True, 0.0, 0.0, False, (Remark("retrained"), Remark("keys_recorded"))
+    method="retrain",
+    exact=True,
+    eps=0.0,
+    delta=0.0,
+    adaptive=False,
+    terms=(Remark("retrained"), Remark("keys_recorded")),
 )
-COMMAND = "agt.save"  # what a saved model's manifest says wrote it
+"""What ``Fitted.unfit`` promises: exact removal, because the model was trained again."""
+COMMAND = "agt.save"
+"""The program that the manifest of a saved model names as its writer."""
 
 
 @dataclass(frozen=True, repr=False)
 class Answers:
-    """What a model says of queries, and how many people's data it would take to change that.
+    """The labels of n queries, and how many people's data it would take to change each of them.
+
+    ``Fitted.certify`` returns it. Everything here depends on private records, so it is for the data
+    owner only.
 
     Attributes:
-        labels: [n] the nominal labels, as values of the classes.
-        certificates: which queries are certified at which k, and the relation that says what one k
-            counts.
-        conditions: a to g of method.md section 3, and how each stands: what a privacy guarantee
-            would need.
+        labels: [n] the labels, as values of ``Fitted.classes``.
+        certificates: for each k, which labels k edits of the training records cannot change; and
+            the relation, which defines one edit (``certificates.relation``).
+        conditions: the seven conditions of a privacy claim, a to g (docs/method.md), in this order,
+            each proved, declared by the user, or not met.
     """
 
     labels: Labels
@@ -99,6 +114,7 @@ class Answers:
     conditions: tuple[Condition, ...]
 
     def __repr__(self) -> str:
+        """Return a short text: the number of queries, the relation, the grid, the conditions."""
         return (
             f"agt.Answers: labels and stable distances of {len(self.labels)} queries, for the data "
             "owner\n"
@@ -108,22 +124,26 @@ class Answers:
 
     @property
     def stable_distance(self) -> StableDistances:
-        """[n] int64: the largest k of the grid up to which no k people's data can change the
-        label; 0 if there is none.
+        """[n] int64: the largest number k of edits that is proved unable to change the label.
+
+        An edit is what the relation counts, by default one person's records added or removed. 0
+        means that nothing is proved even for one edit. With ``certificate="box"`` no distance
+        exceeds the last k of the grid.
         """
         return self.certificates.stable_distance
 
 
 @dataclass(frozen=True, repr=False)
 class Published:
-    """Labels that were released.
+    """Labels released with differential privacy, as ``Fitted.release`` returns them.
 
     Attributes:
-        labels: [n] values of the classes; they may be published where ``claim.proved`` and not
-            ``simulated``.
-        claim: the guarantee of each, what it rests on, or why there is none.
-        words: all that may be declarations of it, a line each.
-        simulated: drawn from a seed, and so no private release.
+        labels: [n] the released labels, as values of ``Fitted.classes``. They may be published if
+            ``claim.proved`` is True and ``simulated`` is False.
+        claim: the privacy guarantee (``claim.guarantee``, for each label) and what it rests on; or
+            why there is none (``claim.reasons``).
+        words: everything that may be said about the release, a sentence each, the guarantee first.
+        simulated: True if the noise came from a seed. Then the labels are not private.
     """
 
     labels: Labels
@@ -132,6 +152,7 @@ class Published:
     simulated: bool
 
     def __repr__(self) -> str:
+        """Return a short text: the number of labels, the mechanism, the guarantee."""
         return (
             f"agt.Published: {len(self.labels)} labels by {self.claim.mechanism}\n  {self.words[0]}"
         )
@@ -139,18 +160,26 @@ class Published:
 
 @dataclass(frozen=True, repr=False)
 class Fitted:
-    """A trained model with its bounds.
+    """A trained model, as ``agt.fit`` and ``agt.load`` return it.
+
+    ``predict`` and ``certify`` label queries for the data owner. ``release`` and
+    ``release_weights`` return what may be published. ``unfit`` removes people's records. ``save``
+    writes the model.
 
     Attributes:
-        model: the model itself, on class indices (models/model.py).
-        classes: [C] the values that labels have, in the order of the classes.
-        columns: how data frames are coded; None: they are not.
-        recorded: conditions a to g as they stood when it was saved; None: it was trained just now.
-        names: of the data frame's columns that were trained on; queries in a data frame have the
-            same, in any order, unless ``columns`` picks them. Empty: there was no data frame.
-        earlier: digests of the training data before records were erased from it (``unfit``).
-        public: the training records were declared public (``Declared.public``).
-        saved_owner: whose data it was, as ``save`` wrote it; None: it was trained just now.
+        model: the trained model, whose labels are indices into ``classes``.
+        classes: [C] the values that labels have, in the order of their indices.
+        columns: how the columns of a data frame become features; None: features are numbers as
+            given.
+        recorded: the conditions a to g of a privacy claim when the model was saved; None: it was
+            not loaded.
+        names: the columns of the data frame that the model was trained on. A data frame of queries
+            must have the same, in any order, unless ``columns`` selects them. Empty: the model was
+            trained on an array.
+        earlier: the digests of the training data before ``unfit`` removed records from it.
+        public: True if the training records were declared public (``Declared.public``).
+        saved_owner: whose data the model was trained on, as ``save`` wrote it; None: the model was
+            not loaded.
     """
 
     model: Model
@@ -163,8 +192,10 @@ class Fitted:
     saved_owner: DataOwner | None = None
 
     def __repr__(self) -> str:
+        """Return a short text: classes, features, certificate, grid, relation, conditions."""
         problem = self.model.problem
-        settings, size = problem.settings, problem.dataset.declared_size
+        settings = problem.settings
+        size = problem.dataset.declared_size
         declared = "size not declared" if size is None else f"size {size:g} declared"
         shape = "x".join(map(str, problem.dataset.train.features.shape[1:]))
         members = settings.ensemble.members
@@ -179,10 +210,10 @@ class Fitted:
 
     @cached_property
     def owner(self) -> DataOwner:
-        """Whose data it was trained on, as accounts of what is released know it.
+        """Whose data the model was trained on: what a ledger needs to add up privacy losses.
 
         Raises:
-            ConfigError: neither the model's records are there, nor what ``save`` wrote of them.
+            ConfigError: the model has no training records, and ``load`` found no owner either.
         """
         problem = self.model.problem
         if not len(problem.dataset.train):
@@ -195,8 +226,8 @@ class Fitted:
         relation = problem.settings.relation
         description = self._description | {"made": training_environment(problem)}
         if problem.settings.learner is not None:
-            # Its code has no digest that is always another for other code: each model is one of its
-            # own.
+            # Two learners with equal settings may differ in their code. So each model counts as a
+            # run of its own.
             description["learner"] = token_hex(16)
         return DataOwner.of_records(
             problem.dataset, relation, description, self.earlier, self.public
@@ -204,6 +235,7 @@ class Fitted:
 
     @property
     def _description(self) -> dict[str, Any]:
+        """The settings, classes and coding of the model, as model.json holds them."""
         values = {
             "classes": _plain(self.classes),
             "dtype": self.classes.dtype.str,
@@ -213,50 +245,65 @@ class Fitted:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Conditions a to g of method.md section 3, each proved, declared or not held."""
+        """The seven conditions of a privacy claim, a to g (docs/method.md), in this order.
+
+        Each is proved, declared by the user, or not met. For a loaded model, each is the weaker of
+        what was recorded and what this version of agt finds.
+        """
         now = self.model.conditions
         return now if self.recorded is None else weaker_conditions(self.recorded, now)
 
     @naming_settings(FIT_ARGUMENTS)
     def predict(self, x: Features) -> Labels:
-        """Return the labels that the trained model gives, without any noise.
+        """Return the labels of queries, without any noise.
 
-        For the data owner only: they depend on private records.
+        They depend on private records, so they are for the data owner only. ``release`` returns
+        labels that may be published.
 
         Args:
-            x: [n, ...] queries, made as the training features were; or a data frame, whose columns
-                are found by name.
+            x: [n, ...] the queries, with features made as those of the training records were; or a
+                data frame, whose columns are matched by name.
 
         Returns:
-            [n] labels, as they were in ``y``.
+            [n] labels, with values as in the ``y`` of ``agt.fit``.
 
         Raises:
-            ConfigError, DataError: another width, or a NaN; or a data frame that has other columns,
-                or looks like another population's than ``columns`` declares
-                (``agt.data.population.population_mismatches``).
+            ConfigError: a query has the wrong shape.
+            DataError: a value is NaN; or a data frame has other columns than the training data, or
+                its values do not fit what ``columns`` declares.
         """
-        return self.classes[self.model.predict(self._queries(x))]
+        class_indices = self.model.predict(self._queries(x))
+        return self.classes[class_indices]
 
     @naming_settings(FIT_ARGUMENTS)
     def certify(self, x: Features, on_progress: OnProgress = lambda progress: None) -> Answers:
-        """Return the label of each query, and how many people could change it.
+        """Return the label of each query, and how many people's data it takes to change it.
 
-        For the data owner only: stable distances depend on private records.
+        Stable distances depend on private records, so they are for the data owner only.
+
+            answers = model.certify(queries)
+            robust = answers.stable_distance >= 5  # [n] bool
 
         Args:
-            x: [n, ...] queries, as in ``predict``.
-            on_progress: called after every block of queries, or after every member of an ensemble.
+            x: [n, ...] the queries, with features made as those of the training records were; or a
+                data frame, whose columns are matched by name.
+            on_progress: called with an ``agt.training.loop.Progress`` (steps done, steps in all)
+                after every block of queries, or after every member of an ensemble.
 
         Returns:
-            ``labels`` [n], as ``predict`` returns them; ``stable_distance`` [n], the largest k of
-            ``ks`` for which no k edits of the training records change the label; and
-            ``conditions``, on which a privacy claim about the labels would rest.
+            An object with ``labels`` [n], equal to those of ``predict``; ``stable_distance`` [n]
+            int64, the largest number of edits (people added or removed, by default) that is proved
+            unable to change the label; and ``conditions``, those that a privacy claim about the
+            labels would rest on.
 
         Raises:
-            ConfigError, DataError: as ``predict``.
+            ConfigError: a query has the wrong shape.
+            DataError: a value is NaN; or a data frame has other columns than the training data, or
+                its values do not fit what ``columns`` declares.
         """
         certificates = self.model.certify(self._queries(x), on_progress=on_progress)
-        return Answers(self.classes[certificates.prediction], certificates, self.conditions)
+        labels = self.classes[certificates.prediction]
+        return Answers(labels, certificates, self.conditions)
 
     def release(
         self,
@@ -269,38 +316,48 @@ class Fitted:
         ledger: Ledger | str | Path | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Published:
-        """Return labels that may be published, each under the mechanism's guarantee.
+        """Release a label for each query with differential privacy, so that it may be published.
 
-        Every call spends it anew. On a ledger, a question that was answered before is answered as
-        it was then, and costs nothing. Where several processes share a model (``agt.together``),
-        each call of each of them is a release of its own: let one of them release.
+            mechanism = agt.RandomizedResponse(eps=1.0, classes=2)
+            published = model.release(queries, mechanism)
+            published.labels, published.words
 
-        Whether the labels are worth their budget is not judged here: how many of them noise changes
-        depends on private stable distances, and no guarantee covers what that would tell. ``agt
-        predict`` says it on the owner's terminal; in Python, the owner looks at ``certify``.
+        Each call spends the mechanism's guarantee once for each query. With a ledger, a query that
+        it has answered before gets the same answer, at no cost. If several processes share a model
+        (``agt.together``), only one of them should call this.
+
+        How many labels the noise changes is not reported, because it depends on private stable
+        distances. The data owner can see them with ``certify``.
 
         Args:
-            x: [n, ...] queries, as in ``predict``, which are taken to be public.
-            mechanism: such as ``agt.RandomizedResponse(eps=1.0, classes=10)``.
-            accounting: rigorous refuses where a condition does not hold; paper runs as published,
-                and says what it proves.
-            counting: distance, or index for a grid that skips values of k.
-            seed: draw from it instead of the operating system's generator: a simulation, which
-                guarantees nothing, and which no ledger counts.
-            ledger: or its path: that pays, before anything is drawn. To name it declares that the
-                model's units are people of its population. None: no ledger does; a second release
-                about the same people warns (``PrivacySumWarning``).
-            on_progress: called as queries are certified.
+            x: [n, ...] the queries, as for ``predict``. They are taken to be public.
+            mechanism: the mechanism that randomises labels, for as many classes as the model has.
+            accounting: ``rigorous`` refuses if a condition of the privacy claim is not met;
+                ``paper`` follows the published paper, and the claim says what is not proved.
+            counting: ``distance``: the mechanism uses stable distances; ``index``: it uses their
+                position in the grid ``ks``, as a grid that skips values of k needs.
+            seed: an integer >= 0 from which the noise is drawn. This is a simulation, which is not
+                private. None: the noise comes from the operating system's generator.
+            ledger: the ledger, or its path, that is debited before anything is drawn. Naming it
+                declares that the units of the training data are people of its population. None: no
+                budget is kept, and a second release about the same people causes a
+                ``PrivacySumWarning`` with the total.
+            on_progress: called with an ``agt.training.loop.Progress`` as queries are certified.
+
+        Returns:
+            An object with ``labels`` [n] (values as in ``classes``), ``claim``, ``words`` and
+            ``simulated``.
 
         Raises:
-            ConfigError: the claim is refused, by condition, or the mechanism does not fit the
-                model.
-            DataError: as ``predict``; nothing was drawn.
-            Exhausted: the ledger's budget does not hold them all. Nothing was drawn, unless another
-                process took a part of the budget at the same moment: what was drawn then is
-                remembered, and repeated when it is asked again.
-            PrivacySumError: ``agt.accounting("strict")``, and something was released about some of
-                these people.
+            ConfigError: the claim is refused, because a condition is not met (the message names
+                it); the mechanism does not fit the model; or ``seed`` and ``ledger`` are both
+                given.
+            DataError: as for ``predict``. Nothing was drawn.
+            Exhausted: the ledger's budget does not suffice for all queries. Nothing was drawn,
+                unless another process took a part of the budget at the same moment. Then the labels
+                that were drawn are stored in the ledger, and returned when they are asked again.
+            PrivacySumError: ``agt.accounting("strict")`` is on, no ledger is given, and there was a
+                release about some of these people before.
         """
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
             raise ConfigError(
@@ -320,11 +377,12 @@ class Fitted:
                 counting=counting,
                 randomness=SystemRandomness() if seed is None else SeededRandomness(int(seed)),
             )
-            # because what it refuses is admitted to no ledger
+            # Called because it may raise: what it refuses must not be entered in the ledger.
             LabelRelease.judged(self.model, queries, mechanism, terms)
-            with (
-                nullcontext(NoPayer()) if seed is not None else paying(ledger, self.owner) as payer
-            ):
+            payer_context: AbstractContextManager[Payer]
+            # A simulation spends nothing.
+            payer_context = paying(ledger, self.owner) if seed is None else nullcontext(NoPayer())
+            with payer_context as payer:
                 release = LabelRelease.judged(
                     self.model, queries, mechanism, replace(terms, payer=payer)
                 )
@@ -347,26 +405,35 @@ class Fitted:
         *,
         ledger: Ledger | str | Path | None = None,
     ) -> Portable:
-        """Release the weights once, for any number of queries.
+        """Release the weights of a linear head once with differential privacy.
 
-        Every call draws new noise and spends the mechanism's guarantee again.
+        Any number of queries can then be labelled at no further cost. Each call draws new noise and
+        spends the mechanism's guarantee again.
+
+            released = model.release_weights(agt.ReleaseWeights(mu=1.0))
+            class_indices = released.labels(queries)  # [n] int64, indices into released.classes
 
         Args:
-            mechanism: such as ReleaseWeights (agt/mechanisms/weights.py), or any other
-                ``WeightsMechanism``.
-            delta: at which the privacy loss is shown; 0: the mechanism's own, or one that is
-                chosen.
-            ledger: as in ``release``.
+            mechanism: ``agt.ReleaseWeights``, ``agt.ObjectivePerturbation``,
+                ``agt.NoisyStatistics``, or another ``WeightsMechanism``.
+            delta: the delta for which the claim states an epsilon, from 0 to 1. 0: the mechanism's
+                own delta, or a default.
+            ledger: the ledger, or its path, that is debited before anything is drawn; None: no
+                budget is kept (see ``release``).
 
         Returns:
-            The weights with everything that answers from them: ``labels(queries)`` gives class
-            indices [n], ``words`` says what is guaranteed, ``save(folder)`` writes them.
+            The released weights with the public feature map: ``labels(queries)``,
+            ``margins(queries)``, ``words`` (what is guaranteed, a sentence each), ``weight`` and
+            ``classes``.
 
         Raises:
-            ConfigError: a condition does not hold, no proof of the mechanism covers this model, or
+            ConfigError: the model is not a linear head, or has noise of its own; a condition of the
+                privacy claim is not met; no proof of the mechanism covers the model; or the name of
                 a class has control characters.
-            AgtError: the solver missed its tolerance: nothing is released.
-            Exhausted, PrivacySumError: as ``release``.
+            AgtError: the solver missed its tolerance. Nothing is released.
+            Exhausted: the ledger's budget does not suffice. Nothing was drawn.
+            PrivacySumError: ``agt.accounting("strict")`` is on, no ledger is given, and there was a
+                release about some of these people before.
         """
         if not isinstance(mechanism, WeightsMechanism):
             raise ConfigError(
@@ -379,7 +446,7 @@ class Fitted:
             terms = ReleaseTerms(
                 conditions=self.conditions, delta=delta, randomness=SystemRandomness()
             )
-            # because what it refuses is admitted to no ledger
+            # Called because it may raise: what it refuses must not be entered in the ledger.
             WeightsRelease.judged(self.model, mechanism, terms)
             with paying(ledger, self.owner) as payer:
                 release = WeightsRelease.judged(self.model, mechanism, replace(terms, payer=payer))
@@ -388,100 +455,127 @@ class Fitted:
                 release.reserve()
                 released = release.draw()
                 lines = release.reserved_claim.lines()
-                return replace(
-                    Portable.from_release(release.head, released, {}, lines), slope=released.slope
-                )
+                # No configuration of the dataset: it was given as arrays.
+                portable = Portable.from_release(release.head, released, {}, lines)
+                return replace(portable, slope=released.slope)
 
     def _doubt(self, claim: Claim) -> None:
+        """Warn of what looks wrong with a release, such as a guarantee that means little.
+
+        Args:
+            claim: the claim of the release.
+        """
         for line in claim.doubts(self.model.problem.dataset.declared_size):
-            warnings.warn(line, Doubtful, stacklevel=3)
+            warnings.warn(line, Doubtful, stacklevel=3)  # points at the caller of ``release``
 
     @naming_settings(FIT_ARGUMENTS)
     def unfit(self, ids: Iterable[object]) -> tuple["Fitted", Removal]:
-        """Train again without some people's records.
+        """Remove people's records: train a new model from scratch without them.
+
+            smaller, removal = model.unfit(["alice", "bob"])
 
         Args:
-            ids: of the people: ``units`` as they were given to ``fit``; where none were given, the
-                records' ``ids``.
+            ids: the people to remove: values of ``units`` as given to ``agt.fit``; if no units were
+                given, values of ``ids``.
 
         Returns:
-            (the model that was trained on the records that remain, what is promised of it). This
-            model is not changed.
+            A new model trained on the records that remain; and what was done
+            (``removal.sentences``, ``removal.records``) with what is promised
+            (``removal.promise``). This model is not changed.
 
         Raises:
-            ConfigError: no such person, a model that was loaded and so has no records, or noise of
-                its own.
-            DataError: an id is no whole number or text; constants were read off the records; what
-                remains cannot be trained on; or memory-mapped records were edited after training.
+            ConfigError: an id is unknown; the model was loaded, so that it has no records; or its
+                certificate is ``removal``, which draws noise in each training.
+            DataError: an id is neither a whole number nor text; constants that make features were
+                computed from the records; the records that remain cannot be trained on; or
+                memory-mapped records were changed after the training.
         """
-        started, problem = time.perf_counter(), self.model.problem
+        started = time.perf_counter()
+        problem = self.model.problem
         if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
             raise ConfigError(f"ids={ids!r}: give a list of ids")
-        named = list(ids)
-        train, asked = problem.dataset.train, set(names_of("ids", named, len(named)).tolist())
-        unknown = sorted(asked - set(train.units.tolist()))
-        if unknown or not asked:
+        given_ids = list(ids)
+        train = problem.dataset.train
+        people = set(names_of("ids", given_ids, len(given_ids)).tolist())
+        unknown = sorted(people - set(train.units.tolist()))
+        if unknown or not people:
             raise ConfigError(
                 f"ids={unknown[:3]}: none of the {len(train)} training records has these ids: "
                 "give ids that were given to agt.fit"
             )
         if refusal := problem.settings.certificate.retraining_refusal:
             raise ConfigError(refusal)
-        gone = np.isin(train.units, sorted(asked))
-        rest = replace(
-            problem, dataset=without(problem.dataset, gone, problem.dataset.preprocessing)
-        )
+        is_removed = np.isin(train.units, sorted(people))
+        remaining = without(problem.dataset, is_removed, problem.dataset.preprocessing)
         problem.dataset.check_unchanged()
         earlier = (*self.earlier, problem.dataset.digest)
-        left = replace(
-            self, model=fit_model(rest, _silent, NOWHERE), recorded=None, earlier=earlier
-        )
-        count = int(gone.sum())
+        model = fit_model(replace(problem, dataset=remaining), _ignore_progress, NOWHERE)
+        fitted = replace(self, model=model, recorded=None, earlier=earlier)
+        removed_count = int(is_removed.sum())
+        remaining_count = len(train) - removed_count
         facts = {
-            "people": len(asked),
+            "people": len(people),
             "records_before": len(train),
-            "records_after": len(train) - count,
+            "records_after": remaining_count,
         }
-        steps = (Remark("trained_from_scratch", {"records": len(train) - count}),)
-        return left, Removal(RETRAINED, count, time.perf_counter() - started, facts, steps)
+        steps = (Remark("trained_from_scratch", {"records": remaining_count}),)
+        removal = Removal(
+            promise=RETRAINED,
+            records=removed_count,
+            seconds=time.perf_counter() - started,
+            facts=facts,
+            steps=steps,
+        )
+        return fitted, removal
 
     @naming_settings(FIT_ARGUMENTS)
     def save(self, folder: str | Path) -> str:
-        """Write the model into a new folder, from which ``load`` reads it back.
+        """Write the model into a new folder, from which ``agt.load`` reads it back.
 
-        The folder is for the data owner only. Of the training data it holds the public constants,
-        the digest (by which ledgers know it), the number of records where no size was declared,
-        and what the model learnt, but no record.
+        The folder is for the data owner only. It holds no training record, but everything that the
+        model learnt, the public constants, the digest of the training data (by which ledgers
+        recognise the data), and the number of records if no size was declared.
+
+            digest = model.save("model")
+            model = agt.load("model", digest)
 
         Args:
-            folder: is made; it may exist if it is empty.
+            folder: the path of the folder, which is created. It may exist if it is empty.
 
         Returns:
-            The digest of the folder. If it is kept elsewhere, ``load(folder, digest)`` accepts
-            this model and no other.
+            The digest of the folder, ``sha256:`` and 64 hexadecimal digits. Store it elsewhere:
+            ``agt.load(folder, digest)`` accepts only this model.
 
         Raises:
             ConfigError: the folder is not empty, or labels are neither numbers nor text.
-            OSError: it cannot be written.
+            OSError: the folder cannot be written.
         """
-        store = NewFolder(Path(folder), COMMAND)
+        writer = NewFolder(Path(folder), COMMAND)
         known = {
             "feature_names": self.names,
             "conditions": [condition.as_json() for condition in self.conditions],
             "owner": self.owner.as_json,
         }
-        store.write(DESCRIPTION, as_json(known | self._description))
-        self.model.save(store)
-        return store.finish()
+        writer.write(DESCRIPTION, as_json(known | self._description))
+        self.model.save(writer)
+        return writer.finish()
 
     def _queries(self, x: Features) -> np.ndarray:
+        """Return the features of queries as the model takes them, [n, ...].
+
+        Args:
+            x: the queries, as an array or a data frame.
+
+        Raises:
+            ConfigError: a query has the wrong shape.
+            DataError: a value is NaN; or a data frame has other columns than the training data, or
+                its values do not fit what ``columns`` declares.
+        """
         x = as_pandas(x)
         if isinstance(x, pd.DataFrame):
             x = in_order_of(self.names, x) if self.columns is None else self.columns.code_queries(x)
-        features, shape = (
-            query_records(x).features,
-            self.model.problem.dataset.train.features.shape[1:],
-        )
+        features = query_records(x).features
+        shape = self.model.problem.dataset.train.features.shape[1:]
         if features.shape[1:] != shape:
             raise ConfigError(
                 f"queries have {features.shape[1:]} features each, and the model was trained on "
@@ -525,60 +619,87 @@ def fit(
     seed: int | None = FitSettings.seed,
     **training: Any,
 ) -> Fitted:
-    """Train a model together with bounds on what it would have been on every neighbouring dataset.
+    """Train a classifier together with bounds on its answers after edits of the training records.
 
-    Returns the trained model, which labels queries (``predict``), says how many people could change
-    a label (``certify``), and releases labels or weights with differential privacy (``release``,
-    ``release_weights``).
+        model = agt.fit(x, y)
+        answers = model.certify(queries)
+        answers.labels, answers.stable_distance  # [n] labels, [n] int64
+
+    The stable distance of a query is the largest number of edits of the training records that is
+    proved unable to change its label. By default one edit adds or removes one record.
+
+    The arguments from ``loss`` to ``seed`` are settings of the training. None is a default that
+    suits the certificate; for a linear head it follows from ``declared.size`` (docs/recipe.md).
 
     Args:
-        x: [n, ...] features; or a data frame, of numbers or with ``columns``, whose names queries
-            are matched by.
-        y: [n] labels: numbers or text.
-        ids, units, public: [n] names, people and public flags of the records (data/labelled.py).
-        declared: what you say of data and settings, for claims of privacy; None: nothing.
-        columns: which columns of a data frame are features, and the public constants that code
-            them, or the dataset file that holds them.
-        network: widths of hidden layers (none: linear), or an ``nn.Sequential`` of your own, which
-            is left as it is. A network needs ``epochs``, ``lr`` and ``clip``: no defaults serve
-            one.
-        activation: of hidden layers given by width; None: relu.
-        certificate: box (any network), stability, erm or removal (linear, in closed form), votes
-            (of ``members`` small models), or its settings (models/kinds.py); None: stability for a
-            linear head, box for any other, votes where a ``learner`` is given.
-        learner: what each member of votes is: ridge, logistic, any estimator that is deterministic,
-            or a function (x, y) -> what labels queries (training/learners.py); None: the
-            certificate's.
-        features: public features in front of a head: relu, landmarks or scattering, or settings of
-            ``FeaturesConfig`` such as ``{"map": "landmarks", "public": "train"}``; None: x itself,
-            or the certificate's.
-        relation: which datasets are neighbours (agt/relations/), and so what one k counts.
-        radius: by how much each feature may move, under relation=perturb.
-        unit_rows: public cap on the rows of one unit.
-        ks: bounds for every k from 0 to this, or for the values listed.
-        members: trained on disjoint shards, answering by certified vote; 1: no ensemble, and of
-            votes the recipe's number.
-        vote: of their labels, or of their margins (two classes), each clipped to ``margin_clip``, a
-            public constant.
-        compute: settings of ``ComputeConfig`` by name, such as ``{"device": "cuda"}``.
-        checkpoint: a folder of its own for what training has reached: the same call goes on from
-            there if the process was killed, and ends with the same bits (training/checkpoint.py).
-            It is gone when this returns. None: none.
-        on_progress: called as training goes on; None: nothing is.
-        caution: moves a linear head's settings along the recipe's curve
-            (training/strength.py); None: 1.
-        loss, epochs, lr, clip, batches, weight_decay, dtype, seed: of training; None: a linear
-            head's recipe, or ``TrainingConfig``'s default.
-        training: other settings of ``TrainingConfig`` by name, such as ``momentum`` or
-            ``batch={"n_max": 500}``.
+        x: [n, ...] features as numbers; or a data frame of numbers, or of anything with
+            ``columns``. Features should be at most about 1 in absolute value.
+        y: [n] labels, numbers or text.
+        ids: [n] unique names of the records, whole numbers or text; None: hashes of their content.
+        units: [n] the person (or other unit) that each record belongs to, whole numbers or text;
+            None: each record is a unit.
+        public: [n] bool, True for records that are public and need no protection; None: none is.
+        declared: what you state about data and settings, on which privacy claims rest; None:
+            nothing. Releases need it; ensembles, ``votes`` and ``removal`` need its ``size``.
+        columns: the columns of the data frame that become features, with the public constants that
+            code them; or the path of a dataset file that holds them.
+        network: the widths of hidden layers, such as ``(64, 64)``; empty: a linear classifier; or
+            your own ``nn.Sequential``, whose parameters training starts from, and which is not
+            changed. A network needs ``epochs``, ``lr`` and ``clip``.
+        activation: the activation of hidden layers given by their widths; None: relu.
+        certificate: the method by which labels are certified, as a name or a mapping with ``name``
+            and settings. ``box``: bounds on every parameter, for any network. ``stability``,
+            ``erm``, ``removal``: a linear head in closed form. ``votes``: an ensemble of small
+            models. None: ``votes`` with a ``learner``, else ``stability`` for a linear classifier
+            and ``box`` for a network.
+        learner: for ``votes``, how each member is trained: ``ridge``, ``logistic``, a deterministic
+            scikit-learn estimator, or a function (x, y) that returns a function labelling rows.
+            None: ridge.
+        features: a public feature map in front of a linear head: ``relu``, ``landmarks``,
+            ``scattering``, or a mapping with ``map`` and its settings; None: the features
+            themselves.
+        relation: what one edit is. ``add_remove``: a unit added or removed; ``remove``: a unit
+            removed; ``substitute``: a unit exchanged for another; ``flip``: a label changed;
+            ``perturb``: a unit's features moved by up to ``radius``; ``paper_privacy`` and
+            ``paper_unlearning``: as in the papers.
+        radius: the largest change of each feature, only with ``relation="perturb"``.
+        unit_rows: the largest number of records of one unit, a public constant; more are refused.
+        ks: the numbers of edits for which bounds are computed: every k from 0 to this integer, or
+            the values of a sequence. 50 by default.
+        members: the number of models in an ensemble, each trained on its own part of the records;
+            1: a single model, or for ``votes`` about one for 100 records.
+        vote: what members of an ensemble contribute: ``labels``, or ``margins`` for two classes.
+        margin_clip: the public constant to which margins are clipped, only with ``vote="margins"``.
+        compute: settings of the computation by name, such as ``{"device": "cuda", "threads": 4}``.
+        checkpoint: a folder in which training saves its state, so that the same call resumes there
+            after an interruption. It is deleted when this returns. None: nothing is saved.
+        on_progress: called with an ``agt.training.loop.Progress`` (steps done, steps in all).
+        caution: a factor > 0 on the default settings of a linear head or votes. At 2, stable
+            distances are about twice as long, and accuracy is lower. None: 1.
+        loss: ``binary_cross_entropy``, ``cross_entropy`` or ``squared_error``.
+        epochs: the number of passes over the records.
+        lr: the learning rate.
+        clip: the level to which each entry of a record's gradient is clamped; for a linear head in
+            closed form, each entry of its loss's derivative in the logits.
+        batches: the number of batches of an epoch.
+        weight_decay: the factor of the decoupled weight decay.
+        dtype: ``float64`` or ``float32``.
+        seed: the seed of the initial parameters.
+        training: other settings of training by name, such as ``momentum=0.9``.
+
+    Returns:
+        The trained model, with ``predict``, ``certify``, ``release``, ``release_weights``,
+        ``unfit`` and ``save``.
 
     Raises:
-        ConfigError: a setting that is wrong, or that no proof covers.
-        DataError: data that cannot be used.
-        UnsoundError: a bound became NaN, infinite or inverted.
+        ConfigError: a setting is wrong, or no proof covers the settings.
+        DataError: the data cannot be used; the message names the row.
+        UnsoundError: a bound became NaN or infinite, or a lower bound exceeds its upper bound.
+
+    Warns:
+        Doubtful: features are large, or a class is never predicted.
     """
-    # every argument that is a setting, by its name
-    settings = FitSettings.named(locals())
+    settings = FitSettings.named(locals())  # first, so that locals() has the arguments only
     with naming_settings(FIT_ARGUMENTS):
         model = fit_with(settings, x, y, ids, units, public)
         doubts = doubts_of(model, x)
@@ -595,71 +716,76 @@ def fit_with(
     units: UnitIds | None,
     public: PublicFlags | None,
 ) -> Fitted:
-    """Train as ``fit`` does, without its warnings; errors name the command line's keys."""
+    """Train a classifier as ``fit`` does, without warnings.
+
+    Errors name settings by their keys of the command line; the caller translates them with
+    ``naming_settings``.
+
+    Args:
+        settings: all arguments of ``fit`` that are settings.
+        x: [n, ...] features, or a data frame.
+        y: [n] labels.
+        ids: [n] unique names of the records, or None.
+        units: [n] the person (or other unit) that each record belongs to, or None.
+        public: [n] bool, True for public records, or None.
+    """
     x = as_pandas(x)
-    neighbours = validate(RelationConfig, settings.part("relation"), "relation")
-    data = _Data.of(x, y, settings, neighbours, ids, units, public)
+    relation = validate(RelationConfig, settings.part("relation"), "relation")
+    data = _Data.from_arrays(x, y, settings, relation, ids, units, public)
     training = settings.given_training
-    head = _head(settings)
-    kind = (
-        _certificate(settings.certificate or "votes")
-        if settings.certificate or settings.learner is not None
-        else usual_certificate(head)
-    )
-    if settings.features is not None:
-        kind = kind.with_features(_features(settings.features))
-    own = None
-    if settings.learner is not None:
-        kind, own = kind.with_learner(settings.learner)
-    _check_network_settings(head, kind, training)
-    voting = settings.part("ensemble")
-    size = data.declared.size
-    if voting.get("members") == 1 and size is not None:
-        voting["members"] = kind.usual_members(size, training.get("caution", 1.0), neighbours.name)
-    ensemble = validate(EnsembleConfig, voting, "ensemble")
-    if kind.has_member_models(ensemble) and size is None:
-        raise ConfigError(
-            "members: an ensemble needs declared.size, a public number of records, because "
-            "all members use the same normaliser, which must not depend on the data"
-        )
+    head = _build_head(settings)
+    certificate, own_learner = _build_certificate(settings, head)
+    _check_network_settings(head, certificate, training)
+    ensemble = _build_ensemble(settings, certificate, data.declared.size, training)
     ks = settings.ks
-    kgrid = validate(
-        KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "kgrid"
-    )
+    grid_settings = {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}
+    kgrid = validate(KGridConfig, grid_settings, "kgrid")
     problem = data.problem(
-        neighbours,
-        kind,
+        relation,
+        certificate,
         training,
         model=head,
         kgrid=kgrid,
         compute=validate(ComputeConfig, settings.compute or {}, "compute"),
         ensemble=ensemble,
-        learner=own,
+        learner=own_learner,
     )
     names = tuple(map(str, x.columns)) if isinstance(x, pd.DataFrame) else ()
-    trained = _kept(problem, settings.on_progress or _silent, settings.checkpoint)
-    return Fitted(trained, data.classes, data.columns, names=names, public=data.declared.public)
+    model = _train(problem, settings.on_progress or _ignore_progress, settings.checkpoint)
+    return Fitted(model, data.classes, data.columns, names=names, public=data.declared.public)
 
 
 def untrained_head(settings: DataSettings, x: Features, y: Labels, units: UnitIds | None) -> Fitted:
-    """The linear head that weights are released from (``Fitted.release_weights``), which train them
-    themselves.
+    """Return a linear head before training, from which ``release_weights`` can release weights.
 
-    Errors as of ``fit``, but they name the command line's keys.
+    Mechanisms that release weights train them. Errors name settings by their keys of the command
+    line; the caller translates them with ``naming_settings``.
+
+    Args:
+        settings: what is declared about the data, and the feature map.
+        x: [n, ...] features, or a data frame.
+        y: [n] labels.
+        units: [n] the person (or other unit) that each record belongs to, or None.
     """
-    neighbours = validate(RelationConfig, settings.part("relation"), "relation")
-    data = _Data.of(as_pandas(x), y, settings, neighbours, units=units)
+    relation = validate(RelationConfig, settings.part("relation"), "relation")
+    data = _Data.from_arrays(as_pandas(x), y, settings, relation, units=units)
     features = settings.features
-    certificate = ErmKind() if features is None else ErmKind(features=_features(features))
-    problem = data.problem(neighbours, certificate, {}, model=HeadConfig())
-    return Fitted(
-        certificate.untrained_head(problem), data.classes, data.columns, public=data.declared.public
-    )
+    certificate = ErmKind() if features is None else ErmKind(features=_build_features(features))
+    problem = data.problem(relation, certificate, {}, model=HeadConfig())
+    head = certificate.untrained_head(problem)
+    return Fitted(head, data.classes, data.columns, public=data.declared.public)
 
 
 @dataclass(frozen=True)
 class _Data:
-    """Records as they are trained on, the values of their classes, and what was said of them."""
+    """The records that a model is trained on, and what was declared about them.
+
+    Attributes:
+        dataset: the records, with features [n, ...] and class indices.
+        classes: [C] the label values, in the order of their indices.
+        declared: the user's statements.
+        columns: how the columns of a data frame became features; None: there was no coding.
+    """
 
     dataset: Dataset
     classes: np.ndarray
@@ -667,7 +793,7 @@ class _Data:
     columns: Columns | None
 
     @classmethod
-    def of(
+    def from_arrays(
         cls,
         x: Any,
         y: np.ndarray,
@@ -677,15 +803,34 @@ class _Data:
         units: np.ndarray | None = None,
         public: np.ndarray | None = None,
     ) -> "_Data":
-        declarations = Declared() if settings.declared is None else settings.declared
-        if not isinstance(declarations, Declared):
-            raise ConfigError(f"declared: expected agt.Declared(...), got {declarations!r}")
-        coder = None if settings.columns is None else Columns.of(settings.columns, units)
-        flips = RELATIONS[relation.name].label_free_ids
-        coding = () if coder is None else coder.facts
-        coded = x if coder is None else coder(x)
-        dataset, classes = dataset_of(coded, y, declarations, ids, units, public, flips, coding)
-        return cls(dataset, classes, declarations, coder)
+        """Build a dataset from what the user gave.
+
+        Args:
+            x: [n, ...] features, or a pandas data frame.
+            y: [n] labels.
+            settings: what is declared, and how columns are coded.
+            relation: which datasets are neighbours.
+            ids: [n] unique names of the records; None: hashes of their content.
+            units: [n] the person (or other unit) that each record belongs to; None: each record is
+                a unit.
+            public: [n] bool, True for public records; None: none is public.
+
+        Raises:
+            ConfigError: ``declared`` is no ``agt.Declared``, or ``columns`` is wrong.
+            DataError: the data cannot be used.
+        """
+        declared = Declared() if settings.declared is None else settings.declared
+        if not isinstance(declared, Declared):
+            raise ConfigError(f"declared: expected agt.Declared(...), got {declared!r}")
+        columns = None if settings.columns is None else Columns.of(settings.columns, units)
+        # Where edits change labels, ids are hashed without the label, so that they stay.
+        label_free_ids = RELATIONS[relation.name].label_free_ids
+        coding_facts = () if columns is None else columns.facts
+        features = x if columns is None else columns(x)
+        dataset, classes = dataset_of(
+            features, y, declared, ids, units, public, label_free_ids, coding_facts
+        )
+        return cls(dataset, classes, declared, columns)
 
     def problem(
         self,
@@ -694,106 +839,145 @@ class _Data:
         training: dict[str, Any],
         **parts: Any,
     ) -> Problem:
-        usual: dict[str, Any] = {
+        """Return the training problem of these records.
+
+        Args:
+            relation: which datasets are neighbours.
+            certificate: the settings of the certificate.
+            training: the training settings that were given, by name.
+            parts: further fields of ``Settings`` by name, which replace the defaults.
+
+        Raises:
+            ConfigError: a training setting is unknown or wrong, or no proof covers the settings.
+        """
+        defaults: dict[str, Any] = {
             "kgrid": KGridConfig(max=50),
             "compute": ComputeConfig(),
             "ensemble": EnsembleConfig(),
         }
         settings = Settings(
-            training=_training(certificate, training),
+            training=_build_training(certificate, training),
             relation=relation,
             certificate=certificate,
             noise=None,
-            choices=_choices(self.declared.settings),
-            **(usual | parts),
+            choices=_choices_fact(self.declared.settings),
+            **(defaults | parts),
         )
         return Problem(self.dataset, settings)
 
 
 def doubts_of(model: Fitted, x: Features) -> list[str]:
-    """Return what looks wrong with features or answers, for the owner of the records.
+    """Return warnings for the data owner about features and predictions, a sentence each.
+
+    They depend on private records, so they must not be published.
 
     Args:
-        model: trained just now.
-        x: the features, as they were given to ``fit``.
+        model: a model that was just trained, with its records.
+        x: the features or the data frame that were given to ``fit``.
     """
-    noted = [] if model.columns is None else model.columns.notes(as_pandas(x))
-    return [*noted, *_doubts(model)]
+    column_notes = [] if model.columns is None else model.columns.notes(as_pandas(x))
+    return [*column_notes, *_doubts(model)]
 
 
 def _doubts(model: Fitted) -> Iterator[str]:
-    """What looks wrong with features or answers, for the owner of the records."""
+    """Yield warnings if features are large, or if a frequent class is never predicted.
+
+    Up to ``DOUBTS_SAMPLE_ROWS`` training records are looked at, evenly spaced.
+
+    Args:
+        model: a model that was just trained, with its records.
+    """
     train = model.model.problem.dataset.train
-    some = train.take(np.linspace(0, len(train) - 1, min(len(train), SAMPLE), dtype=np.int64))
-    reach = float(np.abs(some.features).max(initial=0))
-    if reach > LARGE:
+    sample_rows = min(len(train), DOUBTS_SAMPLE_ROWS)
+    sample = train.take(np.linspace(0, len(train) - 1, sample_rows, dtype=np.int64))
+    largest = float(np.abs(sample.features).max(initial=0))
+    if largest > LARGE_FEATURE:
         yield (
-            f"the largest feature is {reach:g} in absolute value: divide the features by "
+            f"the largest feature is {largest:g} in absolute value: divide the features by "
             "public constants so that they are about 1 at most, or encode the columns of a "
             "data frame with columns=agt.Columns(...)"
         )
-    seen = np.bincount(some.labels, minlength=len(model.classes))
-    answered = np.bincount(model.model.predict(some.features), minlength=len(model.classes))
-    never = model.classes[(answered == 0) & (seen > len(some) / (2 * len(seen)))].tolist()
+    class_count = len(model.classes)
+    labelled = np.bincount(sample.labels, minlength=class_count)
+    predicted = np.bincount(model.model.predict(sample.features), minlength=class_count)
+    # Frequent: more than half of what each class has if all are equally frequent.
+    is_frequent = labelled > len(sample) / (2 * len(labelled))
+    never = model.classes[(predicted == 0) & is_frequent].tolist()
     if never:
         yield (
-            f"on {len(some)} training records, the model never predicts the classes {never}, "
-            "although they are common, so it is of little use as it is"
+            f"on {len(sample)} training records, the model never predicts the classes "
+            f"{never}, although they are common, so it is of little use as it is"
         )
 
 
-def _kept(problem: Problem, on_progress: OnProgress, folder: str | Path | None) -> Model:
-    """The model, trained with what training has reached kept in a folder, if one is given."""
-    if folder is None or group().rank:  # of several processes the first keeps them for all
+def _train(problem: Problem, on_progress: OnProgress, folder: str | Path | None) -> Model:
+    """Train the model of a problem, and resume in a folder with checkpoints if one is given.
+
+    Args:
+        problem: the records and the settings.
+        on_progress: called with the progress of training.
+        folder: where the state of the training is saved; None: it is not saved.
+    """
+    # If several processes train together, the first one saves the state for all.
+    if folder is None or group().rank:
         return fit_model(problem, on_progress, NOWHERE)
-    about = {**describe(problem), **training_environment(problem), "data": problem.dataset.digest}
-    with checkpoint_folder(
-        Path(folder), about, problem.settings.compute.checkpoint_seconds
-    ) as kept:
-        return fit_model(problem, on_progress, kept)
+    # The checkpoints of another training, or of another version or machine, must not be used.
+    description = {
+        **describe(problem),
+        **training_environment(problem),
+        "data": problem.dataset.digest,
+    }
+    seconds = problem.settings.compute.checkpoint_seconds
+    with checkpoint_folder(Path(folder), description, seconds) as checkpoints:
+        return fit_model(problem, on_progress, checkpoints)
 
 
 @naming_settings(FIT_ARGUMENTS)
 def load(
     folder: str | Path, digest: str | None = None, compute: Mapping[str, Any] | None = None
 ) -> Fitted:
-    """Read back a model that ``Fitted.save`` wrote, and verify every file of it.
+    """Read back a model that ``Fitted.save`` wrote, and check every file of it.
 
-    The model has no training records, so it cannot ``unfit``.
+        model = agt.load("model", digest)
+        model.certify(queries).stable_distance
 
     Args:
-        folder: the model's.
-        digest: what ``save`` returned, with or without ``sha256:``; None: any model is accepted.
-        compute: as in ``fit``.
+        folder: the path of the model's folder.
+        digest: the digest that ``save`` returned, with or without ``sha256:``; None: any model is
+            accepted.
+        compute: settings of the computation by name, such as ``{"threads": 4}``; None: defaults.
+
+    Returns:
+        The model. It has no training records, so ``unfit`` is refused.
 
     Raises:
-        ConfigError: no such model, or a file that is not what was written.
-        UnsoundError: bounds or constants that contradict themselves.
+        ConfigError: there is no such model; its digest is another one; or a file differs from what
+            was written.
+        UnsoundError: bounds or constants contradict themselves or the settings.
     """
     try:
-        wanted = None if digest is None else read_digest(digest)
+        expected_digest = None if digest is None else read_digest(digest)
     except ValueError:
         raise ConfigError(
             f"digest={digest}: expected sha256: and 64 hexadecimal digits, as Fitted.save returns "
             "them"
         ) from None
-    shelf = Folder.open(Path(folder), COMMAND, wanted)
-    content, how = shelf.read(DESCRIPTION), validate(ComputeConfig, compute or {}, "compute")
+    reader = Folder.open(Path(folder), COMMAND, expected_digest)
+    content = reader.read(DESCRIPTION)
+    compute_settings = validate(ComputeConfig, compute or {}, "compute")
     try:
         node = json.loads(content)
-        problem, recorded = (
-            read_problem(node, how),
-            tuple(map(Condition.from_json, node["conditions"])),
-        )
+        problem = read_problem(node, compute_settings)
+        recorded = tuple(map(Condition.from_json, node["conditions"]))
         classes = np.array(node["classes"], dtype=node["dtype"])
-        columns = (
-            None if node.get("columns") is None else validate(Columns, node["columns"], "columns")
-        )
+        columns = None
+        if node.get("columns") is not None:
+            columns = validate(Columns, node["columns"], "columns")
         owner = DataOwner.read(
             node.get("owner", UNKNOWN_OWNER),
             problem.dataset,
             problem.settings.relation,
-            shelf.manifest.digest,
+            reader.manifest.digest,
         )
         if classes.shape != (problem.classes,):
             raise ValueError(
@@ -802,40 +986,58 @@ def load(
             )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
-            f"{shelf.folder / DESCRIPTION}: cannot be read ({error}); perhaps another version "
-            "of agt saved the model: load it with that version, or fit it again"
+            f"{reader.folder / DESCRIPTION}: cannot be read ({error}); perhaps another "
+            "version of agt saved the model: load it with that version, or fit it again"
         ) from None
     names = tuple(node.get("feature_names", ()))
-    return Fitted(load_model(problem, shelf), classes, columns, recorded, names, saved_owner=owner)
+    model = load_model(problem, reader)
+    return Fitted(model, classes, columns, recorded, names, saved_owner=owner)
 
 
 def grid_text(ks: Sequence[int]) -> str:
-    """Return the values of k, shortly."""
+    """Return a grid of k as short text: "0 to 50", or "0, 5, 10 to 100" if it skips values.
+
+    Args:
+        ks: the values of k, increasing, at least one.
+    """
     if len(ks) > 1 and list(ks) == list(range(ks[0], ks[-1] + 1)):
         return f"{ks[0]} to {ks[-1]}"
-    return ", ".join(map(str, ks[:3])) + (f" to {ks[-1]}" if len(ks) > 3 else "")
+    first_values = ", ".join(map(str, ks[:3]))
+    if len(ks) <= 3:
+        return first_values
+    return f"{first_values} to {ks[-1]}"
 
 
 def conditions_text(conditions: Sequence[Condition]) -> str:
-    """Return which conditions are proved, declared, and not met, by letter."""
-    groups = {"proved": "proved", "declared": "declared", "not held": "not met"}
-    letters = {
-        name: " ".join(each.letter for each in conditions if each.evidence.standing == standing)
-        for standing, name in groups.items()
-    }
-    listed = "; ".join(f"{name}: {found or 'none'}" for name, found in letters.items())
-    return f"conditions {listed}"
+    """Return the letters of conditions as text, grouped by how far they are established.
+
+    For example "conditions proved: a d f g; declared: c e; not met: b".
+
+    Args:
+        conditions: the conditions a to g of a privacy claim.
+    """
+    shown_names = {"proved": "proved", "declared": "declared", "not held": "not met"}
+    groups = []
+    for standing, shown_name in shown_names.items():
+        members = [each.letter for each in conditions if each.evidence.standing == standing]
+        letters = " ".join(members) or "none"
+        groups.append(f"{shown_name}: {letters}")
+    return f"conditions {'; '.join(groups)}"
 
 
-def _silent(progress: Progress) -> None:
-    """Progress that nobody asked for."""
+def _ignore_progress(progress: Progress) -> None:
+    """Do nothing: the callback of calls whose progress is not wanted."""
 
 
 def _check_network_settings(
     head: HeadBuilder, certificate: CertificateKind, given: Mapping[str, Any]
 ) -> None:
-    """Raise ConfigError, naming what is missing, where a network would train by default
-    settings.
+    """Raise ConfigError if a setting is missing that has no default for a network.
+
+    Args:
+        head: the linear head or network to be trained.
+        certificate: the kind of certificate, which knows what is needed.
+        given: the training settings that were given, by name.
     """
     missing = [f"{name}=" for name in certificate.missing_training(head, given)]
     if missing:
@@ -845,7 +1047,40 @@ def _check_network_settings(
         )
 
 
-def _certificate(certificate: str | CertificateKind | Mapping[str, Any]) -> CertificateKind:
+def _build_certificate(
+    settings: FitSettings, head: HeadBuilder
+) -> tuple[CertificateKind, Learner | None]:
+    """Return the certificate that arguments of ``fit`` name, with its features and learner.
+
+    Args:
+        settings: the arguments; ``certificate``, ``features`` and ``learner`` are read.
+        head: the linear head or network to be trained, which decides the default.
+
+    Returns:
+        The settings of the certificate; and the learner if it is the user's own, else None.
+
+    Raises:
+        ConfigError: the certificate is unknown, or takes no features or no learner.
+    """
+    certificate: CertificateKind
+    if settings.certificate or settings.learner is not None:
+        certificate = _named_certificate(settings.certificate or "votes")
+    else:
+        certificate = usual_certificate(head)
+    if settings.features is not None:
+        certificate = certificate.with_features(_build_features(settings.features))
+    own_learner = None
+    if settings.learner is not None:
+        certificate, own_learner = certificate.with_learner(settings.learner)
+    return certificate, own_learner
+
+
+def _named_certificate(certificate: str | CertificateKind | Mapping[str, Any]) -> CertificateKind:
+    """Return the settings of a certificate given as an object, a name, or a mapping of settings.
+
+    Raises:
+        ConfigError: the name or a setting is unknown, or a value has the wrong type.
+    """
     if isinstance(certificate, CertificateKind):
         return certificate
     return certificate_config(
@@ -853,8 +1088,45 @@ def _certificate(certificate: str | CertificateKind | Mapping[str, Any]) -> Cert
     )
 
 
-def _features(given: str | Mapping[str, Any]) -> FeaturesConfig:
-    """A map's settings, its count the usual one unless given."""
+def _build_ensemble(
+    settings: FitSettings,
+    certificate: CertificateKind,
+    size: int | None,
+    training: Mapping[str, Any],
+) -> EnsembleConfig:
+    """Return the settings of the ensemble that arguments of ``fit`` describe.
+
+    Args:
+        settings: the arguments; ``members``, ``vote`` and ``margin_clip`` are read.
+        certificate: the kind of certificate, which has a default number of members.
+        size: the declared number of records; None: it was not declared.
+        training: the training settings that were given, by name; ``caution`` is read.
+
+    Raises:
+        ConfigError: a setting is wrong, or an ensemble has no declared size.
+    """
+    given = settings.part("ensemble")
+    if given.get("members") == 1 and size is not None:
+        # 1 is the default of ``fit`` and means that the certificate decides.
+        caution = training.get("caution", 1.0)
+        given["members"] = certificate.usual_members(size, caution, settings.relation)
+    ensemble = validate(EnsembleConfig, given, "ensemble")
+    if certificate.has_member_models(ensemble) and size is None:
+        raise ConfigError(
+            "members: an ensemble needs declared.size, a public number of records, because "
+            "all members use the same normaliser, which must not depend on the data"
+        )
+    return ensemble
+
+
+def _build_features(given: str | Mapping[str, Any]) -> FeaturesConfig:
+    """Return the settings of a feature map given by its name or by a mapping of settings.
+
+    The number of features is a default of the map unless ``count`` is given.
+
+    Raises:
+        ConfigError: the map or a setting is unknown, or a value is wrong.
+    """
     named = {"map": given} if isinstance(given, str) else given
     usual = USUAL_COUNTS.get(str(named.get("map"))) if isinstance(named, Mapping) else None
     return validate(
@@ -864,7 +1136,16 @@ def _features(given: str | Mapping[str, Any]) -> FeaturesConfig:
     )
 
 
-def _head(settings: FitSettings) -> HeadBuilder:
+def _build_head(settings: FitSettings) -> HeadBuilder:
+    """Return the builder of the linear head or network that ``network`` describes.
+
+    Args:
+        settings: the arguments of ``fit``; ``network`` and ``activation`` are read.
+
+    Raises:
+        ConfigError: ``network`` is neither a sequence of widths nor an ``nn.Sequential`` of layers
+            that have bounds.
+    """
     network = settings.network
     if isinstance(network, nn.Module):
         return CustomNetwork.from_network(network)
@@ -876,9 +1157,15 @@ def _head(settings: FitSettings) -> HeadBuilder:
     return validate(HeadConfig, settings.part("model") | {"hidden": tuple(network)}, "model")
 
 
-def _training(certificate: CertificateKind, given: dict[str, Any]) -> TrainingConfig:
-    """The settings given, on defaults that suit the certificate: the recipe's where there is one
-    (training/strength.py).
+def _build_training(certificate: CertificateKind, given: dict[str, Any]) -> TrainingConfig:
+    """Return the training settings: those given, and for the others defaults of the certificate.
+
+    Args:
+        certificate: the kind of certificate, which has the defaults.
+        given: the training settings that were given, by name.
+
+    Raises:
+        ConfigError: a setting is unknown or wrong.
     """
     for key in ("chosen_on", "chosen_for"):
         if key in given:
@@ -889,13 +1176,23 @@ def _training(certificate: CertificateKind, given: dict[str, Any]) -> TrainingCo
     return validate(TrainingConfig, {**certificate.training_defaults, **given}, "training")
 
 
-def _choices(declarations: bool) -> Fact:
-    if declarations:
+def _choices_fact(is_declared: bool) -> Fact:
+    """Return the fact that all settings were chosen on public data, or that nobody declared it.
+
+    Args:
+        is_declared: the user's ``Declared.settings``.
+    """
+    if is_declared:
         return facts.declared("settings_chosen_on_public", setting="declared.settings=True")
     return facts.not_held("settings_undeclared", setting="declared.settings=True")
 
 
 def _plain(classes: np.ndarray) -> list[Any]:
+    """Return the label values [C] as Python numbers or strings, which JSON can hold.
+
+    Raises:
+        ConfigError: a label is neither a number nor text.
+    """
     values: list[Any] = classes.tolist()
     if classes.dtype.kind not in "biufUO" or not all(
         isinstance(value, str | int | float) for value in values

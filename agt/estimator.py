@@ -1,15 +1,10 @@
-"""scikit-learn estimators: certified and private training in pipelines, grid searches and
-notebooks.
+"""scikit-learn classifiers: certified and differentially private, for pipelines and searches.
 
-    pipeline = make_pipeline(FunctionTransformer(lambda x: x / 16),
-    agt.CertifiedClassifier(certificate="stability"))
-
+    make_pipeline(FunctionTransformer(lambda x: x / 16), agt.CertifiedClassifier())
     agt.PrivateClassifier(epsilon=1.0, declared=agt.Declared(...)).fit(x, y)
-                                             released weights, which may be published
 
-A step in front of it that is fitted on the records (a scaler, PCA) makes every row depend on all of
-them: certificates are then about the classifier alone, given those features, and
-``declared.features`` must not be set.
+A step in front that is fitted on the records (a scaler, PCA) makes each row depend on all records.
+Then certificates hold only for fixed features, and ``declared.features`` must stay False.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,16 +38,26 @@ from agt.unlearning.promise import Removal
 
 
 class SettingError(ConfigError, ValueError):
-    """A ConfigError of an estimator, which scikit-learn expects to be a ValueError."""
+    """A wrong setting of an estimator: a ConfigError that is a ValueError, as in scikit-learn."""
 
 
 PRIVATE_ARGUMENTS = ArgumentNames({**FIT_ARGUMENTS.arguments, "eps": "epsilon"})
-"""How errors of ``PrivateClassifier`` call settings."""
+"""Key of the command line -> what error messages of ``PrivateClassifier`` call the setting."""
 
 
 @contextmanager
 def _value_errors(names: ArgumentNames = FIT_ARGUMENTS) -> Iterator[None]:
-    """Errors as scikit-learn's own estimators raise them, naming arguments."""
+    """Turn errors of agt in the block into ValueErrors, as scikit-learn's estimators raise them.
+
+    A ``PrivacySumError`` stays what it is, because its handlers look for this class.
+
+    Args:
+        names: what messages call the settings.
+
+    Raises:
+        SettingError: for a ConfigError.
+        ValueError: for any other AgtError.
+    """
     try:
         with naming_settings(names):
             yield
@@ -65,24 +70,44 @@ def _value_errors(names: ArgumentNames = FIT_ARGUMENTS) -> Iterator[None]:
 
 
 class _Classifier(ClassifierMixin, BaseEstimator, DataSettings):
-    """What both estimators do with arrays and data frames."""
+    """The checks of arrays and data frames that both estimators share.
+
+    Attributes:
+        columns_: how the columns of data frames become features, as ``fit`` read it; None: features
+            are numbers as given.
+    """
 
     columns_: Columns | None
 
     @_value_errors()
-    def _training(
+    def _check_training_data(
         self, X: Any, y: Any, units: Any
     ) -> tuple[np.ndarray, np.ndarray, Columns | None]:
-        # The columns as they were read once: a file may be another one when queries come.
+        """Check the arguments of ``fit``, and set ``n_features_in_``.
+
+        Args:
+            X: [n, d] numbers, or a data frame.
+            y: [n] labels.
+            units: [n] the person that each record belongs to, or None.
+
+        Returns:
+            The features (a data frame stays one if there are ``columns``), the labels [n], and the
+            coding of the columns.
+
+        Raises:
+            ValueError: the data cannot be used, or has fewer than two classes.
+        """
+        # Read once: the file may have changed when queries come.
         columns = None if self.columns is None else Columns.of(self.columns, units)
         X = as_pandas(X)
         if columns is None:
             X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
         else:
-            y, self.n_features_in_ = column_or_1d(y), len(getattr(X, "columns", ()))
+            y = column_or_1d(y)
+            self.n_features_in_ = len(getattr(X, "columns", ()))
         check_classification_targets(y)
-        listed = getattr(self.declared, "classes", None)
-        values = np.unique(y if listed is None else list(listed))
+        declared_classes = getattr(self.declared, "classes", None)
+        values = np.unique(y if declared_classes is None else list(declared_classes))
         if len(values) < 2:
             raise ValueError(
                 f"Classifier can't train when only one class is present: {values[0]!r}"
@@ -91,147 +116,255 @@ class _Classifier(ClassifierMixin, BaseEstimator, DataSettings):
 
     @_value_errors()
     def _queries(self, X: Any) -> np.ndarray:
+        """Return the features of queries as the model takes them, [n, d].
+
+        Args:
+            X: [n, d] numbers, or a data frame.
+
+        Raises:
+            ValueError: the queries do not fit the training data.
+        """
         X = as_pandas(X)
         if self.columns_ is not None:
             return self.columns_.code_queries(X)
         checked: np.ndarray = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
         return checked
 
-    def _sorted(self, margins: np.ndarray, classes: np.ndarray) -> np.ndarray:
-        order = np.argsort(classes)  # they may have been declared in another order
+    def _in_sorted_order(self, margins: np.ndarray, classes: np.ndarray) -> np.ndarray:
+        """Return margins in the order of ``classes_``, with scikit-learn's shapes.
+
+        Args:
+            margins: for two classes [1, n], positive for the second class; for more [C, n].
+            classes: [C] the label values in the order of the margins, which the user may have
+                declared; ``classes_`` is sorted.
+
+        Returns:
+            For two classes [n], positive for ``classes_[1]``; for more classes [n, C].
+        """
+        order = np.argsort(classes)
         if len(order) > 2:
             return margins[order].T
         return margins[0] if order[0] == 0 else -margins[0]
 
 
-# its parameters are its fields, as scikit-learn asks
+# A dataclass, because scikit-learn needs each parameter to be an attribute of the same name.
 @dataclass(kw_only=True, eq=False, repr=False)
 class CertifiedClassifier(_Classifier, FitSettings):
-    """A classifier whose every answer has a stable distance (``certify``).
+    """A scikit-learn classifier that knows how many people's data it takes to change each label.
+
+        classifier = agt.CertifiedClassifier(certificate="stability").fit(X, y)
+        classifier.predict(X_new)  # [n] labels
+        classifier.certify(X_new).stable_distance  # [n] int64
+
+    All settings of ``agt.fit`` are parameters, with the same names, meanings and defaults. Those
+    below are needed most. They are given by name.
 
     Args:
-        declared, columns, network, and every other setting: as in ``agt.fit``; ``training`` is a
-            mapping of those that have no argument of their own, such as ``{"momentum": 0.9}``.
+        certificate: the method by which labels are certified: ``stability``, ``erm`` or ``removal``
+            (a linear classifier), ``box`` (any network), or ``votes`` (an ensemble of small
+            models). None: ``stability`` without, and ``box`` with hidden layers.
+        network: the widths of hidden layers, such as ``(64, 64)``, or an ``nn.Sequential``; empty:
+            a linear classifier. A network needs ``epochs``, ``lr`` and ``clip``.
+        declared: an ``agt.Declared`` with what you state about data and settings, on which privacy
+            claims rest; None: nothing. ``certify`` does not need it, ``release`` does.
+        columns: how the columns of a data frame become features (``agt.Columns``); None: features
+            are numbers.
+        relation: what one edit of the records is; by default a record added or removed.
+        members: the number of models in an ensemble; 1: a single model, or for ``votes`` a default
+            number.
+        training: further settings of the training by name, such as ``{"momentum": 0.9}``.
 
     Attributes:
-        classes_: [C] the label values.
-        n_features_in_: features of a record, or columns of its data frame.
-        columns_: how data frames are coded; None: they are not.
+        classes_: [C] the label values, sorted.
+        n_features_in_: the number of features of a record, or of columns of the data frame.
+        columns_: how the columns of data frames become features; None: features are numbers as
+            given.
         model_: the trained ``agt.Fitted``.
     """
 
     def fit(
         self, X: Any, y: Any, ids: Any = None, units: Any = None, public: Any = None
     ) -> "CertifiedClassifier":
-        """Train with bounds.
+        """Train the classifier together with bounds on its answers, and return it.
 
         Args:
-            X: [n, d] numbers; or a data frame, with ``columns``.
-            y: [n] labels.
-            ids: [n] unique names of the records, by which ``unfit`` takes some out; None: hashes of
-                their content.
-            units: [n] whose each record is, at most ``unit_rows`` of one; None: each is a unit of
-                its own.
-            public: [n] bool, True where a record is public; None: all are private.
+            X: [n, d] numbers; or a data frame, of numbers or with ``columns``.
+            y: [n] labels, numbers or text.
+            ids: [n] unique names of the records; None: hashes of their content.
+            units: [n] the person (or other unit) that each record belongs to, with at most
+                ``unit_rows`` records each; None: each record is a unit.
+            public: [n] bool, True for records that are public; None: none is.
 
         Raises:
-            ValueError: data or settings that cannot be used, as scikit-learn's own estimators raise
-                it.
+            ValueError: the data cannot be used, a setting is wrong, or no proof covers the
+                settings. For a setting it is also an ``agt.ConfigError``.
+
+        Warns:
+            Doubtful: features are large, or a class is never predicted.
         """
-        X, y, columns = self._training(X, y, units)
+        X, y, columns = self._check_training_data(X, y, units)
         settings = FitSettings.named(self.get_params(deep=False) | {"columns": columns})
         with _value_errors():
             model = fit_with(settings, X, y, ids, units, public)
         for doubt in doubts_of(model, X):
             warn(doubt, Doubtful, stacklevel=2)
-        self.model_: Fitted = replace(model, names=tuple(getattr(self, "feature_names_in_", ())))
-        self.columns_, self.classes_ = columns, np.sort(self.model_.classes)
+        # validate_data has turned data frames into arrays, but recorded the names of columns.
+        names = tuple(getattr(self, "feature_names_in_", ()))
+        self.model_: Fitted = replace(model, names=names)
+        self.columns_ = columns
+        self.classes_ = np.sort(self.model_.classes)
         return self
 
     def predict(self, X: Any) -> Labels:
-        """Return labels [n], values of ``classes_``, from the trained model, without noise."""
+        """Return the labels of queries, [n] values of ``classes_``, without noise.
+
+        They depend on private records, so they are for the data owner only.
+
+        Args:
+            X: [n, d] numbers, or a data frame with the columns of the training data.
+
+        Raises:
+            ValueError: the queries do not fit the training data.
+            sklearn.exceptions.NotFittedError: ``fit`` was not called.
+        """
         with _value_errors():
-            return self._model().predict(self._queries(X))
+            return self._fitted_model().predict(self._queries(X))
 
     def decision_function(self, X: Any) -> Margins:
-        """Return each class's lead: of two classes [n], the margin of ``classes_[1]``.
+        """Return the margins of queries, of which the greatest is the predicted class's.
 
-        Of more classes [n, C]: each class's logit less the greatest logit of the others.
-        The predicted class has the greatest lead.
+        Args:
+            X: [n, d] numbers, or a data frame with the columns of the training data.
+
+        Returns:
+            For two classes [n], positive where ``classes_[1]`` is predicted. For more classes
+            [n, C], in the order of ``classes_``: each class's logit (or fraction of the votes) less
+            the greatest of the other classes.
         """
         with _value_errors():
-            return self._sorted(self._model().model.margins(self._queries(X)), self.model_.classes)
+            margins = self._fitted_model().model.margins(self._queries(X))
+            return self._in_sorted_order(margins, self.model_.classes)
 
     def predict_proba(self, X: Any) -> Probabilities:
-        """Return probabilities [n, C]: the sigmoid or softmax, or the members' shares of votes.
+        """Return the probabilities of the classes, [n, C], in the order of ``classes_``.
 
-        No certificate is about them.
+        They are the sigmoid or softmax of the logits; for an ensemble, the fractions of the
+        members' votes. Certificates say nothing about them.
+
+        Args:
+            X: [n, d] numbers, or a data frame with the columns of the training data.
         """
         with _value_errors():
-            shares = self._model().model.shares(self._queries(X))
+            shares = self._fitted_model().model.shares(self._queries(X))
         return shares[:, np.argsort(self.model_.classes)]
 
     def certify(self, X: Any) -> Answers:
-        """Return labels and stable distances, as ``agt.Fitted.certify`` does."""
+        """Return the label of each query, and how many people's data it takes to change it.
+
+        Args:
+            X: [n, d] numbers, or a data frame with the columns of the training data.
+
+        Returns:
+            An object with ``labels`` [n], equal to those of ``predict``; ``stable_distance`` [n]
+            int64, the largest number of edits (people added or removed, by default) that is proved
+            unable to change the label; and ``conditions``, those that a privacy claim about the
+            labels would rest on.
+        """
         with _value_errors():
-            return self._model().certify(self._queries(X))
+            return self._fitted_model().certify(self._queries(X))
 
     def release(
         self, X: Any, mechanism: Mechanism, *, ledger: Ledger | str | Path | None = None
     ) -> Published:
-        """Return labels that may be published, as ``agt.Fitted.release`` does.
+        """Release a label for each query with differential privacy, so that it may be published.
 
-        Every call spends the mechanism's guarantee again.
+        Each call spends the mechanism's guarantee once for each query.
+
+        Args:
+            X: [n, d] numbers, or a data frame with the columns of the training data. The queries
+                are taken to be public.
+            mechanism: such as ``agt.RandomizedResponse(eps=1.0, classes=2)``.
+            ledger: the ledger, or its path, that is debited before anything is drawn; None: no
+                budget is kept.
+
+        Returns:
+            An object with ``labels`` [n], ``claim`` (the guarantee) and ``words`` (the guarantee
+            and what it rests on, a sentence each).
+
+        Raises:
+            ValueError: a condition of the privacy claim is not met, the mechanism or the queries do
+                not fit the model, or the ledger's budget does not suffice.
+            PrivacySumError: ``agt.accounting("strict")`` is on, no ledger is given, and there was a
+                release about some of these people before.
         """
         with _value_errors():
-            return self._model().release(self._queries(X), mechanism, ledger=ledger)
+            return self._fitted_model().release(self._queries(X), mechanism, ledger=ledger)
 
     def unfit(self, ids: Sequence[object]) -> tuple["CertifiedClassifier", Removal]:
-        """Return (a new estimator trained without these ids, what is promised of it).
+        """Remove people's records: train a new estimator from scratch without them.
 
-        As ``agt.Fitted.unfit``; this estimator is not changed.
+        Args:
+            ids: the people to remove: values of ``units`` as given to ``fit``; if no units were
+                given, values of ``ids``.
+
+        Returns:
+            A new estimator trained on the records that remain; and what was done, with what is
+            promised (``agt.Removal``). This estimator is not changed.
+
+        Raises:
+            ValueError: an id is unknown, or the records that remain cannot be trained on.
         """
         with _value_errors():
-            left, removal = self._model().unfit(ids)
+            model, removal = self._fitted_model().unfit(ids)
         estimator = copy(self)
-        estimator.model_ = left
+        estimator.model_ = model
         return estimator, removal
 
-    def _model(self) -> Fitted:
+    def _fitted_model(self) -> Fitted:
+        """Return ``model_``, or raise scikit-learn's NotFittedError."""
         check_is_fitted(self, "model_")
         return self.model_
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateClassifier(_Classifier):
-    """A linear classifier on public features whose weights are released once, under (epsilon,
-    delta)-differential privacy.
+    """A linear classifier whose weights are (epsilon, delta)-differentially private.
 
-    Fitted, it holds the released weights and public constants alone, so that it may be pickled and
-    published, and answers any number of queries. Every ``fit`` spends epsilon anew, those of a
-    search over settings too: search on public rows.
+        declared = agt.Declared(classes=[0, 1], size=1000, features=True, settings=True)
+        classifier = agt.PrivateClassifier(epsilon=1.0, declared=declared).fit(X, y)
+        classifier.predict(X_new)  # [n] labels, at no further cost
+
+    ``fit`` releases the weights once, solved from sums over the records to which noise was added.
+    The fitted estimator holds only these weights and public constants, so it may be pickled and
+    published, and labels any number of queries. Every ``fit`` spends epsilon again, also within a
+    search over settings. So search on public records.
 
     Args:
-        epsilon, delta: of one ``fit``.
-        declared: what you say of data and settings, which the claim rests on; what is missing is
-            named.
-        columns, features, relation, unit_rows: as in ``agt.fit``.
-        ledger: or its path: that pays for each ``fit``, before anything is drawn. To name it
-            declares that units are people of its population. None: no ledger counts; a second fit
-            on some of the same people warns with the total (``PrivacySumWarning``), and is refused
-            in a search or a cross-validation (``PrivacySumError``).
+        epsilon: the epsilon of one ``fit``.
+        delta: the delta of one ``fit``.
+        declared: what you state about data and settings, on which the privacy claim rests. ``fit``
+            refuses if a statement is missing, and names it.
+        columns: the columns of the data frame that become features, with the public constants that
+            code them; None: features are numbers as given.
+        features: a public feature map in front of the weights, such as ``relu``; None: no map.
+        relation: what one edit of the records is, such as ``add_remove``; the guarantee holds for
+            datasets that differ by one edit.
+        unit_rows: the largest number of records of one person, a public constant.
+        ledger: the ledger, or its path, that each ``fit`` debits before anything is drawn. Naming
+            it declares that units are people of its population. None: no budget is kept. A second
+            fit on some of the same people then causes a ``PrivacySumWarning`` with the total; in a
+            search or a cross-validation it raises ``PrivacySumError``.
 
     Attributes:
-        classes_: [C] the label values.
-        n_features_in_: features of a record, or columns of its data frame.
-        columns_: how data frames are coded; None: they are not.
-        total_guarantee_: where the ledger's counter stands after this fit; without one, what
-            releases of this process about some of the same people cost together.
-        released_: the weights, with the public features in front of them.
-        guarantee_: all that may be said of the release, a line each: what is proved, and what was
-            declared.
-
-    The weights are solved from noisy sums over the records (mechanisms/statistics.py).
+        classes_: [C] the label values, sorted.
+        n_features_in_: the number of features of a record, or of columns of the data frame.
+        columns_: how the columns of data frames become features; None: features are numbers as
+            given.
+        released_: the released weights with the feature map (``agt.Portable``).
+        guarantee_: all that may be said about the release, a sentence each: what is proved, and
+            what was declared.
+        total_guarantee_: what the ledger has spent in all after this fit; without a ledger, what
+            this process has spent on some of the same people.
     """
 
     epsilon: float = 1.0
@@ -239,21 +372,25 @@ class PrivateClassifier(_Classifier):
     ledger: Ledger | str | Path | None = None
 
     def fit(self, X: Any, y: Any, units: Any = None) -> "PrivateClassifier":
-        """Train, and release the weights.
+        """Train the classifier, release its weights, and return it.
 
         Args:
-            X: [n, d] numbers; or a data frame, with ``columns``.
-            y: [n] labels.
-            units: [n] whose each record is, at most ``unit_rows`` of one; None: each is a unit of
-                its own.
+            X: [n, d] numbers; or a data frame, of numbers or with ``columns``. Features should be
+                at most about 1 in absolute value.
+            y: [n] labels, numbers or text.
+            units: [n] the person (or other unit) that each record belongs to, with at most
+                ``unit_rows`` records each; None: each record is a unit.
 
         Raises:
-            ValueError: a declaration that the claim rests on is missing, data or settings that
-                cannot be used, or the ledger's budget does not hold it.
-            PrivacySumError: it is a second fit on some of the same people where that is refused;
-                nothing was drawn.
+            ValueError: a statement is missing in ``declared``, the data cannot be used, a setting
+                is wrong, or the ledger's budget does not suffice.
+            PrivacySumError: it is a second fit on some of the same people, in a search, a
+                cross-validation, or with ``agt.accounting("strict")``. Nothing was drawn.
+
+        Warns:
+            PrivacySumWarning: it is a second fit on some of the same people, and no ledger counts.
         """
-        X, y, columns = self._training(X, y, units)
+        X, y, columns = self._check_training_data(X, y, units)
         settings = DataSettings(
             declared=self.declared,
             columns=columns,
@@ -272,45 +409,71 @@ class PrivateClassifier(_Classifier):
                 mechanism, self.delta, ledger=self.ledger
             )
             self.total_guarantee_ = total_so_far(self.ledger, model.owner)
-        self._values: np.ndarray = model.classes
-        self.columns_, self.classes_ = columns, np.sort(model.classes)
+        self._values: np.ndarray = model.classes  # in the order of the class indices
+        self.columns_ = columns
+        self.classes_ = np.sort(model.classes)
         return self
 
     @property
     def guarantee_(self) -> tuple[str, ...]:
-        """All that may be said of the release, a line each."""
+        """All that may be said about the release, a sentence each, the privacy guarantee first."""
         check_is_fitted(self, "released_")
         return self.released_.words
 
     def predict(self, X: Any) -> Labels:
-        """Return labels [n], values of ``classes_``, from the released weights; spends nothing."""
+        """Return the labels of queries, [n] values of ``classes_``, from the released weights.
+
+        It spends no privacy budget, so the labels may be published.
+
+        Args:
+            X: [n, d] numbers, or a data frame with the columns of the training data.
+
+        Raises:
+            ValueError: the queries do not fit the training data.
+            sklearn.exceptions.NotFittedError: ``fit`` was not called.
+        """
         check_is_fitted(self, "released_")
-        labels: Labels = self._values[self.released_.labels(self._queries(X))]
+        class_indices = self.released_.labels(self._queries(X))
+        labels: Labels = self._values[class_indices]
         return labels
 
     def decision_function(self, X: Any) -> Margins:
-        """Return each class's lead: of two classes [n], the margin of ``classes_[1]``.
+        """Return the margins of queries, of which the greatest is the predicted class's.
 
-        Of more classes [n, C]: each class's score less the greatest score of the others.
-        The predicted class has the greatest lead.
+        It spends no privacy budget.
+
+        Args:
+            X: [n, d] numbers, or a data frame with the columns of the training data.
+
+        Returns:
+            For two classes [n], positive where ``classes_[1]`` is predicted. For more classes
+            [n, C], in the order of ``classes_``: each class's score less the greatest score of the
+            other classes.
         """
         check_is_fitted(self, "released_")
-        return self._sorted(self.released_.margins(self._queries(X)), self._values)
+        margins = self.released_.margins(self._queries(X))
+        return self._in_sorted_order(margins, self._values)
 
     def predict_proba(self, X: Any) -> Probabilities:
-        """Return probabilities [n, C], the softmax of the released scores; nothing is spent.
+        """Return the probabilities of the classes, [n, C], in the order of ``classes_``.
 
-        Its slope is worked out from what was released.
+        They are the softmax of the released scores times a factor, which is computed from what was
+        released. It spends no privacy budget.
+
+        Args:
+            X: [n, d] numbers, or a data frame with the columns of the training data.
         """
         check_is_fitted(self, "released_")
         slope = self.released_.slope
-        assert slope is not None  # the mechanism that fit takes releases one
+        assert slope is not None  # NoisyStatistics, which fit uses, releases one
         shares = logistic_shares(slope * self.released_.margins(self._queries(X)))
         return shares[:, np.argsort(self._values)]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: not the total of this process, which tells whose records other
-        fits had, too.
+        """Return the attributes to pickle.
+
+        Without a ledger, ``total_guarantee_`` is left out. It depends on what else this process has
+        released about these people, which a published pickle must not reveal.
         """
         state: dict[str, Any] = super().__getstate__()
         if self.ledger is None:
@@ -318,11 +481,11 @@ class PrivateClassifier(_Classifier):
         return state
 
     def __sklearn_clone__(self) -> "PrivateClassifier":
-        """Return an unfitted copy.
+        """Return an unfitted copy with the same parameters, as ``sklearn.base.clone`` asks for it.
 
         Raises:
-            PrivacySumError: a search or cross-validation asks for it that has fitted once, on no
-                ledger.
+            PrivacySumError: a search or cross-validation clones the estimator again after a fit,
+                and no ledger counts what the fits spend.
         """
         if self.ledger is None and not getattr(self.declared, "public", False):
             PROCESS.check_search()
@@ -334,6 +497,7 @@ class PrivateClassifier(_Classifier):
         )
 
     def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags, which say that two fits give different weights."""
         tags = super().__sklearn_tags__()
         tags.non_deterministic = True
         return tags

@@ -1,8 +1,7 @@
-"""What ``agt.fit`` and the estimators take, each setting written down once.
+"""The settings that ``agt.fit`` and the estimators take, each with its type and default.
 
-A setting's field has its name, its type and its default. Where the command line has it too, the
-field also has its key, from which follow the settings that training reads (``part``) and how errors
-call it (``FIT_ARGUMENTS``).
+A field's metadata holds the key that the command line has for the setting. From it follow the
+settings that training reads (``part``), and the names in error messages (``FIT_ARGUMENTS``).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,12 +21,24 @@ from agt.settings import RelationName
 from agt.training.loop import OnProgress
 
 KEY = "key"
-"""Of a field's metadata: what the command line calls the setting."""
+"""The entry of a field's metadata that holds the command line's key for the setting."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DataSettings:
-    """What is said of data, and what is taken from it, as in ``agt.fit``."""
+    """The settings about data, which ``agt.fit`` and both estimators take.
+
+    Attributes:
+        declared: what the user states about data and settings, on which privacy claims rest; None:
+            nothing.
+        columns: the columns of a data frame that become features, with the public constants that
+            code them; or the path of a dataset file that holds them. None: features are numbers as
+            given.
+        features: a public feature map in front of a linear head: ``relu``, ``landmarks``,
+            ``scattering``, or a mapping with ``map`` and its settings; None: no map.
+        relation: what one edit of the training records is, such as ``add_remove``.
+        unit_rows: the largest number of records of one unit (a person), a public constant.
+    """
 
     declared: Declared | None = None
     columns: Columns | str | Path | None = None
@@ -38,10 +49,14 @@ class DataSettings:
     unit_rows: int = field(default=1, metadata={KEY: "relation.unit_rows"})
 
     def part(self, group: str) -> dict[str, Any]:
-        """Return the settings of one group of the command line's, such as ``relation``.
+        """Return the settings of one group of the command line, by the command line's names.
 
-        They have the names that the command line gives them. A setting whose default is None is
-        left out where it is None; of any other, None is a value, which validation refuses.
+        For example ``part("relation")`` returns ``{"name": "add_remove", "unit_rows": 1}``. A
+        setting is left out if it is None and None is its default. Any other None is returned, so
+        that validation refuses it.
+
+        Args:
+            group: the name of the group: certificate, relation, model, ensemble or training.
         """
         settings = {}
         for entry in fields(self):
@@ -55,11 +70,11 @@ class DataSettings:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FitSettings(DataSettings):
-    """What ``agt.fit`` takes beside records, as its docstring says.
+    """All settings of ``agt.fit``; its docstring says what each means.
 
     Attributes:
-        training: settings of ``TrainingConfig`` by name, beside those that are fields here; None:
-            no others.
+        training: further settings of ``TrainingConfig`` by name, such as ``{"momentum": 0.9}``;
+            None: there are no others.
     """
 
     network: Sequence[int] | nn.Sequential = field(default=(), metadata={KEY: "model.hidden"})
@@ -89,18 +104,23 @@ class FitSettings(DataSettings):
 
     @classmethod
     def named(cls, arguments: Mapping[str, Any]) -> Self:
-        """Return the settings that are among named arguments."""
-        known = {entry.name for entry in fields(cls)}
-        return cls(**{name: value for name, value in arguments.items() if name in known})
+        """Return the settings among named arguments; other arguments are ignored.
+
+        Args:
+            arguments: name -> value, such as ``locals()`` of ``agt.fit``.
+        """
+        names = {entry.name for entry in fields(cls)}
+        return cls(**{name: value for name, value in arguments.items() if name in names})
 
     @property
     def given_training(self) -> dict[str, Any]:
-        """The settings of training that were given, as ``TrainingConfig`` takes them.
+        """The settings of ``TrainingConfig`` that were given, by name; others keep their defaults.
 
         Raises:
-            ConfigError: the number of batches was given twice.
+            ConfigError: the number of batches was given twice, as ``batches`` and in ``batch``.
         """
         given = self.part("training") | dict(self.training or {})
+        # ``batches`` has the key training.batch.count: it belongs into the mapping ``batch``.
         count = given.pop("batch.count", None)
         batch = given.get("batch", {})
         if count is None or not isinstance(batch, Mapping):
@@ -138,7 +158,7 @@ FIT_ARGUMENTS = ArgumentNames(
         "dataset.public": "public",
         "dataset.numeric.": "columns.numeric.{}",
     }
-    | {  # a setting with its value, where Python asks for it in another way
+    | {  # a setting with a value, for which Python has another argument
         "model=linear": "network=()",
         "training.chosen_on=public": "agt.Declared(settings=True)",
         "kgrid=dense": "ks=K, one number",
@@ -150,4 +170,4 @@ FIT_ARGUMENTS = ArgumentNames(
     }
     | dict(LEDGER_ARGUMENTS.arguments)
 )
-"""How errors call settings where ``agt.fit`` or a model's methods raise them."""
+"""Key of the command line -> what error messages of ``agt.fit`` and ``Fitted`` call the setting."""

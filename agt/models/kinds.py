@@ -22,23 +22,28 @@ KINDS: tuple[type[CertificateKind], ...] = (
     VotesKind,
     OwnVotesKind,
 )
-"""Every kind. Two may share a name: ``CertificateKind.reads`` tells them apart."""
+"""The classes of all kinds of certificate.
+
+Two of them have the name ``votes``. ``CertificateKind.reads`` decides from the settings which one
+is meant.
+"""
 
 
 def certificate_config(node: object) -> CertificateKind:
-    """Return settings of a certificate as an object of their kind, checked.
+    """Validate the settings of a certificate, and return them as an object of the class they name.
 
     Args:
-        node: the settings by name, with the kind's ``name``; None: ``certificate=box``, for records
-            of versions that had no other kind.
+        node: a mapping of settings that has the kind's ``name``, such as
+            ``{"name": "stability", "average": 10}``. None returns ``BoxKind()``, because records
+            of the first versions of agt have no certificate settings and are all of boxes.
 
     Raises:
-        ConfigError: the kind or a setting is unknown, or a value has another type.
+        ConfigError: the kind or a setting is unknown, or a value has the wrong type.
     """
     if node is None:
         return BoxKind()
     if not isinstance(node, Mapping):
-        # It raises, with a message that says which settings were expected.
+        # A value that is no mapping is refused here. The message lists the expected settings.
         return validate(BoxKind, node, "certificate")
     for kind in KINDS:
         if kind.reads(node):
@@ -55,5 +60,5 @@ def certificate_config(node: object) -> CertificateKind:
 
 
 def usual_certificate(head: HeadBuilder) -> CertificateKind:
-    """Return the certificate that a head is trained for if the user names none."""
+    """Return the default certificate of a head: ``stability`` if it is linear, else ``box``."""
     return StabilityKind() if head.linear else BoxKind()

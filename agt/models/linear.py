@@ -1,6 +1,10 @@
-"""Linear heads on public features, and the base of the kinds whose sensitivity is proved."""
+"""Linear heads on public features, and the base class of the kinds that train one.
 
-from dataclasses import asdict, dataclass, replace
+The sensitivity of a head is a proved bound on the l2 distance between its weights and those that
+training on a neighbouring dataset gives.
+"""
+
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -41,22 +45,23 @@ from agt.training.setup import TrainingSetup
 
 @dataclass(frozen=True)
 class LinearModel(ClosedFormModel):
-    """A linear head on public features, with a bound on how far one record moves its weights.
+    """A trained linear head on public features, with a bound on how far one record moves it.
 
     Attributes:
-        trained: the weights, the loss and plan of training, and the sensitivity.
+        trained: the weights [J, w], the loss, the batch plan, and the sensitivity (the bound on the
+            l2 distance between these weights and those of training on a neighbouring dataset).
     """
 
     trained: LinearTrained
 
     @property
     def linear_head(self) -> Self:
-        """The model itself."""
+        """The model itself: its weights may be released with noise."""
         return self
 
     @property
     def release_head(self) -> Self:
-        """The model itself."""
+        """The model itself: a release may train it again, with noise in its sums or objective."""
         return self
 
     def retrained(
@@ -65,89 +70,121 @@ class LinearModel(ClosedFormModel):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> "LinearModel":
-        """Return this head trained on other records.
+        """Return a head that is trained on other records with the same settings and feature map.
 
         Args:
-            records: the records, whose features are scaled as in the head's own dataset.
-            on_progress: receives the progress.
-            checkpoints: where training resumes from and saves its state.
+            records: the records to train on, with features [m, ...] on the scale of this head's own
+                dataset.
+            on_progress: called with the progress of training.
+            checkpoints: where training saves its state, and resumes if it was interrupted.
         """
         return self.settings.certificate.retrain(self, records, on_progress, checkpoints)
 
     def with_weight(self, weight: torch.Tensor) -> Self:
-        """Return this head with other weights, [J, w], and with its own sensitivity."""
+        """Return a copy of this head with other weights [J, w]; its sensitivity is unchanged.
+
+        The caller must know that the sensitivity holds for these weights.
+        """
         trained = replace(self.trained, weight=weight)
         return replace(self, trained=trained)
 
     def check_constants(self, reader: FileReader) -> None:
-        """Raise UnsoundError unless stability.json holds the constants that the settings imply."""
+        """Raise UnsoundError unless the recorded constants equal those of this head.
+
+        Args:
+            reader: the folder of a saved head; its stability.json holds the recorded constants.
+        """
         check_constants(reader, CONSTANTS, self.constants)
 
     def save(self, store: FileWriter) -> None:
-        """Write model.safetensors, features.safetensors and stability.json."""
+        """Write the head's files: model.safetensors, features.safetensors and stability.json.
+
+        They hold the weights, the matrices of the feature map, and ``constants``.
+        """
         write_linear(store, self.trained.weight, self.features.matrices, self.constants)
 
     @property
     def training(self) -> TrainingConfig:
-        """The settings of its training, with numbers in place of what the recipe decides."""
+        """The training settings; those left to the recipe (agt's defaults) are numbers here."""
         return self.trained.training
 
     @property
     def plan(self) -> BatchPlan:
-        """The batch plan of its training."""
+        """The plan of the batches that the head was trained on."""
         return self.trained.plan
 
     @property
     def constants(self) -> dict[str, float | int | str | None]:
-        """The constants that certificates and releases need beside the weights.
+        """The public constants of the head by name, as stability.json records them.
 
-        stability.json holds them under these names.
+        They say how far a change of the training records can move the weights and a margin. A
+        distance is the l2 norm of the difference of two weight matrices; for the loss
+        ``one_vs_all``, of two rows of them (the weights of one class). One edit is one unit of k,
+        which the relation defines.
         """
         loss = self.trained.loss
         sensitivity = self.trained.sensitivity
-        setting = {
+        # The keys and their order are the file's format. No key occurs twice.
+        constants: dict[str, float | int | str | None] = {
             "certificate": self.settings.certificate.name,
             "relation": self.settings.relation.name,
-        }
-        of_loss = {
-            "kind": loss.kind,
-            "outputs": loss.outputs,
+            "kind": loss.kind,  # binary, one_vs_all or softmax
+            "outputs": loss.outputs,  # J, the number of logits
+            # Bound on the norm of the loss's derivative in the logits, and its Lipschitz constant.
             "reach": loss.derivative_bound,
             "smoothness": loss.smoothness,
+            # A margin at features of norm 1 moves by at most "pair" times the weights' distance,
+            # all classes' weights together by at most "whole" times this distance.
             "pair": loss.margin_factor,
             "whole": loss.all_classes_factor,
-        }
-        derived = {
+            # How far one record moves the weights in exact arithmetic, and how far apart rounding
+            # can drive two runs on the same records.
+            "rho": sensitivity.rho,
+            "rounding": sensitivity.rounding,
+            "radius": sensitivity.radius,  # bound on the norm of the weights
+            "rate_limit": sensitivity.rate_limit,  # largest learning rate; None: there are no steps
+            "rows": sensitivity.rows,  # the records that one edit changes
+            # How far one record, and one edit, move the computed weights.
             "rho_fp": sensitivity.rho_fp,
             "per_k": sensitivity.per_k,
+            # How far one edit moves the weights of all classes together.
             "sensitivity": self.l2_sensitivity,
         }
-        return {**setting, **of_loss, **asdict(sensitivity), **derived, **self._recipe_numbers}
+        # Named "recipe.SETTING", so that they replace none of the constants above.
+        return constants | self._recipe_numbers
 
     @property
     def l2_sensitivity(self) -> float:
-        """A bound on the l2 norm by which one k moves all weights together.
+        """A bound on the l2 norm by which one edit changes the weights of all classes together.
 
-        The noise of a release of the weights is made for it.
+        One edit is one unit of k, which the relation defines. Noise on released weights is scaled
+        to this bound, so it is rounded up.
         """
+        # For the loss one_vs_all this bounds the weights of one class, for other losses all
+        # weights, and there the factor is 1.
         per_class_bound = self.trained.sensitivity.per_k
         return next_up(self.trained.loss.all_classes_factor * per_class_bound)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """What is known of conditions a to g, in this order."""
+        """The seven conditions of a privacy claim, a to g (docs/method.md), in this order.
+
+        Each says whether it is proved, declared by the user, or not met, and from which facts.
+        """
         constants, movement = self.settings.certificate.step_facts(self.trained)
         return self._assess(constants, movement)
 
     def _assess(self, constants: Fact, movement: Fact) -> tuple[Condition, ...]:
-        """Return conditions a to g, in this order.
+        """Return the conditions a to g of a privacy claim, each with the facts it rests on.
 
         Args:
-            constants: the fact of condition c, which names the public constants.
-            movement: the fact of condition d, which says why one record moves the head so little.
+            constants: the fact for condition c: the public constants that training was given.
+            movement: the fact for condition d: why one record moves the head by at most the
+                sensitivity.
         """
         problem = self.problem
         sensitivity = self.trained.sensitivity
+        # Shown with the fact that the sensitivity includes the rounding errors.
         rounding_share = sensitivity.rounding / sensitivity.rho
         return assess(
             problem.dataset,
@@ -163,45 +200,50 @@ class LinearModel(ClosedFormModel):
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """The number of parameters, and how far one record and one k move the head."""
+        """Facts about the head for a run's metrics, such as the bound on one edit's effect."""
         sensitivity = self.trained.sensitivity
-        return {
+        metrics: dict[str, float | int | str] = {
             "parameters": self.trained.weight.numel(),
+            # How far one record moves the weights: in exact arithmetic, and as computed.
             "rho": sensitivity.rho,
             "rho_fp": sensitivity.rho_fp,
+            # How far one edit (one unit of k, which the relation defines) moves them.
             "moved_by_one_k": sensitivity.per_k,
-            "k_max": self.settings.kgrid.ks[-1],
-            **self._recipe_numbers,
+            "k_max": self.settings.kgrid.ks[-1],  # the end of the grid
         }
+        # Named "recipe.SETTING", so that they replace none of the metrics above.
+        return metrics | self._recipe_numbers
 
     @property
     def max_distance(self) -> int:
-        """A public number that no stable distance of a query exceeds.
+        """A public upper bound on the stable distance of every query.
 
-        It is how many moves of one k fit into the diameter of the ball that holds all weights, and
-        at least the end of the grid.
+        The stable distance of a query is the largest number of edits of the training records that
+        cannot change its label. A margin is at most ``diameter``, and one edit moves it by at most
+        ``margin_change``, so their quotient is an upper bound. The result is never below the last k
+        of the grid.
         """
         sensitivity = self.trained.sensitivity
-        diameter = 2 * sensitivity.radius
-        move = self.trained.loss.margin_factor * sensitivity.per_k
-        # Compared by multiplying, so that a move of 0 divides nothing.
-        if diameter >= MAX_STABLE_DISTANCE * move:
-            moves_in_diameter = MAX_STABLE_DISTANCE
+        diameter = 2 * sensitivity.radius  # radius bounds the norm of the weights
+        margin_change = self.trained.loss.margin_factor * sensitivity.per_k
+        # Compared without a division, because margin_change may be 0.
+        if diameter >= MAX_STABLE_DISTANCE * margin_change:
+            edits_in_diameter = MAX_STABLE_DISTANCE
         else:
-            # One more for the fraction that int() drops, and one more for rounding.
-            moves_in_diameter = int(diameter / move) + 2
-        return max(self.settings.kgrid.ks[-1], moves_in_diameter)
+            # One more because int() rounds down, and one more for the rounding of the quotient.
+            edits_in_diameter = int(diameter / margin_change) + 2
+        return max(self.settings.kgrid.ks[-1], edits_in_diameter)
 
     @property
     def counting_single_edits(self) -> Self:
-        """This head with certificates that count single edits: a unit removed or a unit added.
+        """This head with certificates in which one edit removes one unit or adds one unit.
 
-        Under ``substitute`` one k is both. The certificates are then those of ``add_remove``, bit
-        for bit: training, rho and rounding depend on the relation only through how many rows one k
-        changes, and a single edit changes ``unit_rows`` of them.
+        Under ``substitute`` one edit does both, so that it moves twice as many rows. There the
+        certificates become those of ``add_remove``, bit for bit: training, rho and rounding depend
+        on the relation only through the number of rows that one edit changes.
         """
         relation = self.settings.relation
-        if RELATIONS[relation.name].touches == 1:
+        if RELATIONS[relation.name].touches == 1:  # one edit changes one unit already
             return self
         sensitivity = replace(self.trained.sensitivity, rows=relation.unit_rows)
         return replace(self, trained=replace(self.trained, sensitivity=sensitivity))
@@ -211,21 +253,26 @@ class LinearModel(ClosedFormModel):
         return logits_of(self.trained.weight, phi)
 
     def certified(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
-        """Return certificates of queries with public features ``phi`` [n, w], tabulated at ``ks``.
+        """Return the labels of queries, and how many edits of the records cannot change them.
 
-        Of a member of an ensemble of more than two classes, they hold what each other class costs
-        as well, which the ensemble's vote needs.
+        For a member of an ensemble with more than two classes, the certificates also hold the
+        number of edits that each other class needs to win, because the ensemble's vote needs it.
+
+        Args:
+            phi: [n, w] the values of the public feature map for the queries.
+            ks: the numbers of edits at which ``certified`` of the result is tabulated.
         """
         with_prices = self.settings.ensembled and self.problem.classes > 2
         relation = self.settings.relation.name
         return certify_linear(self.trained, phi, relation, ks, with_prices=with_prices)
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
-        """Return bounds on the margin of two classes at each k from 1 to ``MAX_MARGIN_EDITS``.
+        """Return bounds on each query's margin of class 1 after k edits of the training records.
 
         Args:
             features: [n, ...] the queries.
-            ks: bound it at those of these k that lie in this range; None: at all k in the range.
+            ks: the numbers of edits; values outside of 1 to ``MAX_MARGIN_EDITS`` are skipped. None:
+                all values in this range.
         """
         candidates = range(1, MAX_MARGIN_EDITS + 1) if ks is None else ks
         bounded_ks = tuple(k for k in candidates if 1 <= k <= MAX_MARGIN_EDITS)
@@ -233,23 +280,23 @@ class LinearModel(ClosedFormModel):
 
 
 class LinearKind(ClosedFormKind):
-    """A kind that trains one linear head, whose sensitivity follows from public constants alone.
+    """A kind of certificate that trains one linear head with a sensitivity from public constants.
 
-    A subclass defines ``sensitivity``, ``train`` and ``step_facts``. Certificates, ensembles and
-    releases of the weights follow from these.
+    A subclass defines ``sensitivity``, ``train`` and ``step_facts``. This class derives from them
+    the certificates, the ensembles and the releases of the weights.
     """
 
     covers_retraining = True
 
     def covers_changed_labels(self) -> bool:
-        """Return True: a changed label moves the head by at most what a changed record does."""
+        """Return True: changing a record's label moves the head no further than changing it all."""
         return True
 
     def sensitivity(self, setting: LinearSetting) -> Sensitivity:
-        """Return a bound on how far one record moves the head, from public constants.
+        """Return bounds on how far one record moves the weights, computed from public constants.
 
         Args:
-            setting: the loss, the batch plan, the width of the features and the relation.
+            setting: the loss, the batch plan, the number of features and the relation.
 
         Raises:
             ConfigError: no proof covers the setting.
@@ -263,13 +310,14 @@ class LinearKind(ClosedFormKind):
         on_progress: OnProgress,
         checkpoints: Checkpoints,
     ) -> LinearTrained:
-        """Train the weights on records that have public features.
+        """Train the weights on records whose features are the public ones.
 
         Args:
-            setup: how to train.
-            records: the records; their features [m, w] are values of the feature map.
-            on_progress: receives the progress.
-            checkpoints: where training resumes from and saves its state.
+            setup: the loss, the steps, the batches and the relation.
+            records: the records; their features [m, w] are values of the feature map, of norm at
+                most 1.
+            on_progress: called with the progress of training.
+            checkpoints: where training saves its state, and resumes if it was interrupted.
         """
         raise NotImplementedError
 
@@ -279,24 +327,32 @@ class LinearKind(ClosedFormKind):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> LinearModel:
-        """Train the head on the public features of a problem's records.
+        """Train a linear head on the public features of a problem's training records.
+
+        Args:
+            problem: the training records and all settings.
+            on_progress: called with the progress of training.
+            checkpoints: where training saves its state, and resumes if it was interrupted.
 
         Raises:
-            ConfigError: the sensitivity is not proved for the settings.
-            UnsoundError: training did not reach what its proof needs.
+            ConfigError: no proof of the sensitivity covers the settings.
+            UnsoundError: the solver missed the tolerance that the proof assumes, or a weight is not
+                finite.
         """
         head = self.untrained_head(problem)
         return self.retrain(head, problem.dataset.train, on_progress, checkpoints)
 
     def untrained_head(self, problem: Problem, features: FeatureMap | None = None) -> LinearModel:
-        """Return the head before training: all weights are 0, and the constants are public.
+        """Return the head before training, with weights of 0 and its final sensitivity.
+
+        The sensitivity depends on public constants only, so it is known before training.
 
         Args:
-            problem: the settings, and the public rows that the feature map may need.
-            features: the public feature map; None: make it from the problem's data.
+            problem: all settings, and the public rows that some feature maps are made from.
+            features: the public feature map; None: make it from the problem's public rows.
 
         Raises:
-            ConfigError: the sensitivity is not proved for the settings.
+            ConfigError: no proof of the sensitivity covers the settings.
         """
         if features is None:
             features = FeatureMap.from_dataset(self.features, problem.dataset)
@@ -305,8 +361,14 @@ class LinearKind(ClosedFormKind):
         )
         sensitivity = self.sensitivity(setting)
         zero = torch.zeros((), dtype=torch.float64)
-        weight = zero.expand(setting.loss.outputs, setting.width)  # takes no memory
-        trained = LinearTrained(weight, setting.loss, setting.plan, sensitivity, setting.training)
+        weight = zero.expand(setting.loss.outputs, setting.width)  # a view of one number
+        trained = LinearTrained(
+            weight=weight,
+            loss=setting.loss,
+            plan=setting.plan,
+            sensitivity=sensitivity,
+            training=setting.training,
+        )
         return LinearModel(problem, features, trained)
 
     def retrain(
@@ -316,24 +378,31 @@ class LinearKind(ClosedFormKind):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> LinearModel:
-        """Train a head on other records.
+        """Train a linear head on other records with a head's settings and feature map.
 
         Args:
-            head: the settings and the feature map; its weights are not read.
-            records: the records, whose features are scaled as in the head's own dataset.
-            on_progress: receives the progress.
-            checkpoints: where training resumes from and saves its state.
+            head: the head that has the settings and the feature map; its weights are not read.
+            records: the records to train on, with features [m, ...] on the scale of the head's own
+                dataset.
+            on_progress: called with the progress of training.
+            checkpoints: where training saves its state, and resumes if it was interrupted.
         """
+        # The feature map's values replace the features; labels, ids and units stay.
         with_public_features = records.seen_as(head.over(records.features))
         trained = self.train(head.problem.setup, with_public_features, on_progress, checkpoints)
         return replace(head, trained=trained)
 
     def load(self, problem: Problem, reader: FileReader) -> LinearModel:
-        """Read the head back, and check that its constants are those that its settings imply.
+        """Read a saved head back, and check its constants against those that its settings imply.
+
+        Args:
+            problem: what the head was trained on; only settings and public rows are read.
+            reader: the folder that ``LinearModel.save`` wrote.
 
         Raises:
-            ConfigError: a file is missing, or the sensitivity is not proved for the settings.
-            UnsoundError: the recorded constants are not those that the settings imply.
+            ConfigError: a file is missing, or no proof of the sensitivity covers the settings.
+            UnsoundError: a recorded constant differs from the one that the settings imply, or a
+                tensor has another shape or is not finite.
         """
         untrained = self.untrained_head(problem, read_features(problem, reader))
         tensors = read_tensors(reader, MODEL, {"weight": untrained.trained.weight})
@@ -342,15 +411,22 @@ class LinearKind(ClosedFormKind):
         return head
 
     def check_solved_anew(self, mechanism: str) -> None:
-        """Accept every mechanism: the head's problem may be solved from sums with noise."""
+        """Accept every mechanism, without an effect.
+
+        A kind that refuses raises ConfigError here. Of a head without noise of its own, a release
+        may solve the training problem again from sums over the records to which noise was added.
+
+        Args:
+            mechanism: the name of the mechanism; not read.
+        """
 
 
 def movement_values(trained: LinearTrained) -> dict[str, Value]:
-    """Return the values that condition d's fact holds about how far one record moves a head.
+    """Return two values of the fact that says how far one record moves a linear head.
 
     Returns:
-        ``movement``, the bound rho; ``each_class``, whether rho bounds the weights of each class by
-        themselves.
+        ``movement``: rho, a bound on the l2 norm in exact arithmetic. ``each_class``: True if rho
+        bounds each class's weights separately, False if it bounds all weights together.
     """
     is_one_vs_all = trained.loss.kind == "one_vs_all"
     return {"movement": trained.sensitivity.rho, "each_class": is_one_vs_all}

@@ -1,4 +1,4 @@
-"""What every trained model can be asked, whichever kind of certificate it was trained for."""
+"""The interface of trained models, the same for every kind of certificate."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,17 +26,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RemovableWeights:
-    """The weights of a head that records can be removed from, and the noise that hides removals.
+    """The weights of a linear head that supports removing records, with and without noise.
+
+    The noise hides the small error that a removal leaves in the weights.
 
     Attributes:
-        weight: [J, d] the weights before noise.
-        served: [J, d] the weights that predict.
+        weight: [J, d] the weights before noise; J is 1 for two classes, else their number.
+        served: [J, d] the weights that predict: ``weight`` with noise.
         sigma: the standard deviation of the noise in each coordinate; 0: there is no noise.
-        drawn: True where the operating system drew the noise; False where a recorded seed did, so
-            that the same noise comes again.
-        distance: a bound on the l2 distance of ``weight`` from the exact minimiser.
-        gradient: (features [n, ...], labels [n]) -> [J, d], the sum of the gradients of these
-            records' losses at ``weight``, without the regulariser.
+        drawn: True if the operating system drew the noise; False if a recorded seed did, so that
+            anybody who knows the seed can repeat it.
+        distance: a bound on the l2 distance between ``weight`` and the exact minimiser.
+        gradient: a function of (features [n, ...], labels [n]) that returns [J, d], the sum of the
+            gradients of these records' losses at ``weight``, without the regulariser.
     """
 
     weight: np.ndarray
@@ -48,89 +50,111 @@ class RemovableWeights:
 
 
 class Model(Protocol):
-    """A trained model, as ``agt.models.fitting`` trains it and reads it back.
+    """What every trained model offers, whichever kind of certificate it was trained for.
 
-    Queries and records have the problem's own features: [n, ...], as the head takes them.
+    Labels are indices of classes, 0 to C - 1. Queries and records are arrays [n, ...] on the scale
+    of the features in the problem's dataset. The stable distance of a query is the largest number
+    of edits of the training records that cannot change its label; the relation of the settings
+    defines what one edit (one unit of k) is.
     """
 
     @property
     def problem(self) -> Problem:
-        """The records that it was trained on, and the settings."""
+        """The training records and all settings."""
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """What is known of conditions a to g (docs/method.md, section 3), in this order."""
+        """The seven conditions of a privacy claim, a to g (docs/method.md), in this order.
+
+        They say that training on a neighbouring dataset differs in nothing that the bounds leave
+        out. Each is proved, declared by the user, or not met.
+        """
 
     @property
     def plan(self) -> BatchPlan:
-        """The batch plan of its training."""
+        """The plan of the batches that the model was trained on."""
 
     @property
     def noise(self) -> NoisePlan | None:
-        """The noise in each step of its training; None: training added no noise."""
+        """The noise that training added to its steps; None if it added none."""
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What a report says about later removals of records; empty: nothing is promised."""
+        """What a report says about removing records later; empty if nothing is promised."""
 
     @property
     def linear_head(self) -> "LinearModel | None":
-        """The model itself, if it is one linear head, whose weights may be released with noise."""
+        """The model itself if it is a single linear head, whose weights can be released; or None.
+
+        None is returned for every other model.
+        """
 
     @property
     def boxed_network(self) -> "BoxModel | None":
-        """The model itself, if it is one network with a box for every parameter.
+        """The model itself if it is a single network with bounds on each parameter; or None.
 
-        Its training may add noise to each step.
+        The bounds hold after edits of the training records. Training may add noise to its steps.
         """
 
     @property
     def release_head(self) -> "LinearModel | None":
-        """The linear head whose problem a release may solve anew, from sums with noise.
+        """The linear head that a release of weights may train on the records itself; or None.
 
-        Of a linear head it is the model itself, of a model of votes a head on the same records.
+        Such a release adds noise to the sums or to the objective that it minimises. A linear head
+        returns itself, a model of votes an untrained head on the same records, and any other model
+        None.
         """
 
     @property
     def instant(self) -> bool:
-        """Whether certifying a query takes no longer than predicting its label."""
+        """True if certifying a query takes no longer than predicting its label."""
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """Facts about the model by name, such as its size, for a run's metrics."""
+        """Facts about the model by name, such as its number of parameters, for a run's metrics."""
 
     def save(self, store: FileWriter) -> None:
-        """Write the files that the kind's ``load`` reads back."""
+        """Write the files that ``load`` of the model's kind reads back."""
 
     @property
     def max_distance(self) -> int:
-        """A public number that no stable distance, step of the grid or gap of votes exceeds."""
+        """A public upper bound on every stable distance, k of the grid and difference of votes."""
 
     def check(self, features: np.ndarray) -> None:
-        """Refuse queries that the model does not take.
+        """Raise an error for queries that the model cannot answer.
 
-        It reads no parameters: whether it raises depends on the queries and on public values alone.
+        Whether an error is raised depends on the queries and on public values, and on no trained
+        parameter, so an error reveals nothing about the training records.
+
+        Args:
+            features: [n, ...] the queries.
 
         Raises:
-            ConfigError: the queries have another shape.
+            ConfigError: the queries have the wrong shape.
             UnsoundError: a query is not finite in the model's precision.
         """
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """Return the nominal model's labels, [n] int64."""
+        """Return the labels [n] int64 of queries [n, ...], without noise."""
 
     def margins(self, features: np.ndarray) -> np.ndarray:
-        """Return signed margins, one row for each decision line of a map: 0 on the line.
+        """Return the signed margins of queries, which are 0 on the decision boundaries.
+
+        Args:
+            features: [n, ...] the queries.
 
         Returns:
-            Of two classes [1, n], positive where class 1 is predicted. Of more classes [C, n], each
-            class's lead over the best of the others.
+            For two classes [1, n], positive where class 1 is predicted. For more classes [C, n]:
+            each class's score less the greatest score of the other classes.
         """
 
     def shares(self, features: np.ndarray) -> np.ndarray:
-        """Return how likely each class is, or its share of the votes, [n, C].
+        """Return each class's probability, or its fraction of an ensemble's votes, [n, C].
 
-        Each row adds up to 1 (agt/models/shares.py).
+        Each row adds up to 1, up to rounding.
+
+        Args:
+            features: [n, ...] the queries.
         """
 
     def certify(
@@ -139,104 +163,136 @@ class Model(Protocol):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Return the certificates of queries.
+        """Return the labels of queries, and how many edits of the records cannot change them.
 
         Args:
             features: [n, ...] the queries.
-            ks: certify at these k of the grid alone, for example the few that a map shows; None:
-                at the whole grid.
-            on_progress: called after every block of queries, or every member of an ensemble.
+            ks: certify only at these k of the grid, for example the few that a plot shows; None:
+                at every k of the grid.
+            on_progress: called after every block of queries, or after every member of an ensemble.
         """
 
     @property
     def member_models(self) -> "tuple[Model, ...]":
-        """The models of an ensemble's members; of a single model, the model itself."""
+        """The models of an ensemble's members, or the model itself if it is a single model."""
 
     @property
     def counting_single_edits(self) -> "Model":
-        """This model with certificates that count single edits, where one k is two of them."""
+        """This model with certificates in which one edit removes or adds one unit.
+
+        It differs from the model only if one unit of k does both, as under ``substitute``.
+        """
 
     @property
     def public_features(self) -> Callable[[np.ndarray], np.ndarray] | None:
-        """[n, ...] features -> [n, w] those that the head or the members take.
+        """The function from raw features [n, ...] to the public features [n, w] of the head.
 
-        None: they take the features as they are.
+        None: the head takes the raw features.
         """
 
     @property
     def removable_weights(self) -> RemovableWeights | None:
-        """The weights that the kind's own method removes records from; None: it has no method."""
+        """The weights from which records can be removed without training again.
+
+        None: this kind of certificate has no such method.
+        """
 
     @property
     def keeps_draws(self) -> bool:
-        """Whether it stores the noise of its training, so that a neighbour can be trained on it."""
+        """True if the random noise of the training is stored, as ``with_draws`` needs."""
 
     def with_draws(self, problem: Problem) -> "Model":
-        """Return what training on another problem gives with the noise of this training.
+        """Train on another problem with the same random noise as this model's training.
+
+        Args:
+            problem: other records, such as those of a neighbouring dataset, with equal settings.
 
         Raises:
-            ConfigError: the noise is not stored (``keeps_draws``).
+            ConfigError: the noise is not stored (``keeps_draws`` is False).
         """
 
     def with_problem(self, problem: Problem) -> Self:
-        """Return a model with these parameters and another problem, such as one without records."""
+        """Return a model with the same parameters and another problem.
+
+        Args:
+            problem: for example this model's own problem without its training records.
+        """
 
     def has_features_of(self, dataset: Dataset) -> bool:
-        """Return whether its public features are those that a dataset's public rows make."""
+        """Return whether the public rows of a dataset give this model's feature map, bit for bit.
+
+        A model without a feature map returns True.
+        """
 
     def save_shards(self, writer: FileWriter) -> None:
-        """Write which records each member of an ensemble was trained on; else write nothing."""
+        """Write which records each member of an ensemble was trained on.
+
+        A single model writes nothing.
+        """
 
     def member_margins(self, features: np.ndarray) -> np.ndarray:
-        """Return the ``margins`` of each member, [T, lines, n]; of members that vote, 1 or -1."""
+        """Return the ``margins`` of each of the T members for queries [n, ...].
+
+        Returns:
+            [T, 1, n] for two classes, else [T, C, n]. Members that only vote have margins 1 and -1.
+        """
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
-        """Return bounds on the margin of two classes at each k, for a vote of margins.
+        """Return bounds on each query's margin of class 1 after k edits of the training records.
+
+        An ensemble of two classes that averages margins needs them.
 
         Args:
             features: [n, ...] the queries.
-            ks: bound the margin at these k; None: at every k that a vote of margins uses.
+            ks: the numbers of edits; None: all that such an ensemble uses.
 
         Raises:
-            ConfigError: no bound on the margins of this kind is known.
+            ConfigError: this kind of certificate has no bounds on margins.
         """
 
 
 @dataclass(frozen=True)
 class ModelDefaults:
-    """The answers of a ``Model`` that most kinds give; a kind overrides what differs for it."""
+    """Defaults for the methods of ``Model``, which a subclass overrides where it differs.
+
+    They are those of a single model that was trained without noise, has no feature map, and does
+    not support removing records.
+
+    Attributes:
+        problem: the training records and all settings.
+    """
 
     problem: Problem
     instant: ClassVar[bool] = False
 
     @property
     def settings(self) -> Settings:
-        """The settings of the problem that it was trained on."""
+        """All settings that the model was trained with."""
         return self.problem.settings
 
     @property
     def noise(self) -> NoisePlan | None:
-        """None: training added no noise."""
+        """None: training added no noise to its steps."""
         return None
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """No sentences: nothing is promised about later removals."""
+        """An empty tuple: nothing is promised about removing records later."""
         return ()
 
     @property
     def linear_head(self) -> "LinearModel | None":
-        """None: the model is not one linear head."""
+        """None: the model is not a single linear head."""
         return None
 
     @property
     def boxed_network(self) -> "BoxModel | None":
-        """None: the model has no boxes, or more than one network."""
+        """None: the model is not a single network with bounds on each parameter."""
         return None
 
     @property
     def release_head(self) -> "LinearModel | None":
-        """None: the model has no linear head whose problem could be solved anew."""
+        """None: the model has no linear head that a release could train itself."""
         return None
 
     @property
@@ -246,48 +302,61 @@ class ModelDefaults:
 
     @property
     def counting_single_edits(self) -> Self:
-        """The model itself: its certificates count nothing finer than k."""
+        """The model itself: its certificates already count single edits, or can count no others."""
         return self
 
     @property
     def public_features(self) -> Callable[[np.ndarray], np.ndarray] | None:
-        """None: the head takes the features as they are."""
+        """None: the head takes the raw features."""
         return None
 
     @property
     def removable_weights(self) -> RemovableWeights | None:
-        """None: the kind has no method of its own that removes records."""
+        """None: records cannot be removed without training again."""
         return None
 
     @property
     def keeps_draws(self) -> bool:
-        """False: training added no noise, or the noise is not stored."""
+        """False: training added no noise, or its noise is not stored."""
         return False
 
     def with_draws(self, problem: Problem) -> Model:
-        """Raise ConfigError: the noise of its training is not stored."""
+        """Raise ConfigError: this kind of certificate does not store the noise of its training.
+
+        Args:
+            problem: not read.
+        """
         raise ConfigError(
             f"certificate={self.settings.certificate.name} does not store the random draws of "
             "its training, so they cannot be repeated"
         )
 
     def with_problem(self, problem: Problem) -> Self:
-        """Return a model with these parameters and another problem."""
+        """Return a model with the same parameters and another problem."""
         return replace(self, problem=problem)
 
     def has_features_of(self, dataset: Dataset) -> bool:
-        """Return True: no public rows make its features."""
+        """Return True: the model has no feature map that could differ from the dataset's."""
         return True
 
     def save_shards(self, writer: FileWriter) -> None:
-        """Write nothing: the model is no ensemble."""
+        """Write nothing: the model is not an ensemble."""
 
     def member_margins(self, features: np.ndarray) -> np.ndarray:
-        """Return the margins of each member, [T, lines, n]."""
+        """Return the margins of each of the T members for queries [n, ...].
+
+        Returns:
+            [T, 1, n] for two classes, else [T, C, n].
+        """
         return np.stack([member.margins(features) for member in self.member_models])
 
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
-        """Raise ConfigError: no bound on the margins of this kind is known."""
+        """Raise ConfigError: this kind of certificate has no bounds on margins.
+
+        Args:
+            features: not read.
+            ks: not read.
+        """
         raise ConfigError(
             Message(
                 "{config:ensemble.vote}=margins adds the members' margins, but "
@@ -298,6 +367,11 @@ class ModelDefaults:
 
 
 def accuracy(model: Model, records: Records) -> float:
-    """Return the fraction of records whose label the nominal model predicts; NaN of no records."""
+    """Return the fraction of records whose label the model predicts; NaN if there are no records.
+
+    Args:
+        model: a trained model.
+        records: labelled records on the scale of the model's own dataset.
+    """
     is_right = model.predict(records.features) == records.labels
     return float(is_right.mean())

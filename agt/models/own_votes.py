@@ -1,8 +1,8 @@
-"""``certificate=votes`` with members by a learner of the user's own (training/learners.py).
+"""``certificate=votes`` whose members are trained by a learner of the user's own.
 
-Members exist only in the process that trained them, so that no foreign object is ever loaded from a
-file. What is stored is how each member labelled the queries that it was asked. A model that was
-read back answers these queries and no others.
+Members exist only in the process that trained them, because loading foreign objects from a file can
+run foreign code. What is saved are the members' labels of the queries that were asked. A model that
+was read back answers only these queries.
 
 | file | tensors and constants |
 |---|---|
@@ -60,21 +60,22 @@ BALLOTS = "ballots.safetensors"
 
 @dataclass(frozen=True)
 class OwnVotesModel(Votes):
-    """Members by a learner of the user's own, or the votes that they gave.
+    """T members trained by a learner of the user's own, and the votes that they have given so far.
 
     Formal guarantees
-        * A query's label is that of the first time it was asked, whatever is asked beside it or
-          later. So it is a function of the members, and of their shards under what condition b
-          declares.
-        * A query is identified by a hash of all its features. So the votes that are read back for
-          it are its own, unless two queries collide under SHA-256.
-        * Which queries are refused depends on those that were asked, and on no record.
+        * The first votes on a query are stored and returned ever after. So they depend only on the
+          members, and each on its member's shard if the learner is deterministic, as the user
+          declares (condition b of a privacy claim).
+        * Votes are stored under the SHA-256 of all features of a query, so that a query gets its
+          own votes, unless two queries collide under SHA-256.
+        * Which queries a model without members refuses depends on the queries that were asked, and
+          on no training record.
 
     Attributes:
-        raised: [T] uint8, 1 where the learner raised on a member's shard.
-        config: the settings, which name the learner.
-        members: the T members; empty in a model that was read back.
-        ballots: the votes so far, [T] int16 by the query's digest.
+        raised: [T] uint8, 1 if the learner raised an error on the member's shard, else 0.
+        config: the settings of the certificate, which name the learner.
+        members: the T trained members; empty in a model that was read back.
+        ballots: the digest of a query -> the votes on it, [T] int16. It grows as queries are asked.
     """
 
     raised: np.ndarray
@@ -84,7 +85,13 @@ class OwnVotesModel(Votes):
 
     @classmethod
     def untrained(cls, config: "OwnVotesKind", problem: Problem, features: FeatureMap) -> Self:
-        """Return the model before training, without members."""
+        """Return the model before training, without members and votes.
+
+        Args:
+            config: the settings of the certificate.
+            problem: all other settings; its records are not read.
+            features: the public feature map.
+        """
         raised = np.zeros(problem.settings.ensemble.members, dtype=np.uint8)
         return cls(problem, features, raised, config)
 
@@ -96,38 +103,50 @@ class OwnVotesModel(Votes):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> Self:
-        """Train every member, and train some again in a fresh process to compare their labels.
+        """Train all members, then train the last few again to test that the learner repeats itself.
+
+        The second training runs in a fresh process. A difference in labels shows that the learner
+        is not a function of its shard, as the certificate assumes.
 
         Args:
             config: the settings of the certificate.
-            problem: the records and all other settings.
+            problem: the training records and all other settings.
             on_progress: called after every member.
             checkpoints: not used.
 
         Raises:
-            ConfigError: the learner is not available, or cannot be used.
-            UnsoundError: the learner is not a function of its shard.
+            ConfigError: the learner is not available in this process, or fails on made-up rows; or
+                a unit has more rows than ``relation.unit_rows``.
+            UnsoundError: a member that was trained again gives other labels.
         """
         records = problem.dataset.train
         features = FeatureMap.from_dataset(config.features, problem.dataset)
         untrained = cls.untrained(config, problem, features)
         learner = untrained._learner
-        # Copied before training, so that nothing the learner remembers of it reaches the copy.
+        # Copied before the training, so that the copy has no state that training leaves behind.
         unused_learner = unused_copy(learner)
         width = untrained.phi(records.features[:0]).shape[1]
+        # An error on made-up rows depends on no record, so it may stop the training here.
         learner.check(width, problem.classes)
         model = untrained.retrained(records, on_progress, checkpoints)
         model._compare_with_retrained(unused_learner, records)
         return model
 
     def _compare_with_retrained(self, unused_learner: Learner, records: Records) -> None:
-        """Raise UnsoundError if the last members label otherwise when trained in a fresh process.
+        """Train the last few members again in a fresh process, and compare their labels.
+
+        They are the last ones, trained in the opposite order, so that a learner which remembers
+        earlier trainings gives other labels (Lemma 3 of docs/proofs/learners.md). Equal labels
+        prove nothing.
 
         Args:
             unused_learner: the learner as it was before any training.
-            records: the records that all members were trained on.
+            records: the records that all members were trained on; some are used as queries.
+
+        Raises:
+            UnsoundError: a label differs.
         """
-        last_shards = deque(enumerate(self._member_records(records)), RETRAINED_MEMBERS)
+        last_shards = deque(enumerate(self._member_records(records)), maxlen=RETRAINED_MEMBERS)
         last_shards.reverse()
         indices = [index for index, _ in last_shards]
         with single_threaded():
@@ -144,44 +163,60 @@ class OwnVotesModel(Votes):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> Self:
-        """Return the model with each member trained on its shard of other records, and no votes.
+        """Return the model whose members are trained on the shards of other records.
+
+        The votes of the old members are not carried over.
 
         Args:
-            records: the records of all members.
+            records: the records of all members, on the scale of the model's own dataset.
             on_progress: called after every member.
             checkpoints: not used.
 
         Raises:
-            ConfigError: the learner is not available, or a unit has too many rows.
+            ConfigError: the learner is not available in this process, or a unit has more rows than
+                ``relation.unit_rows``.
         """
-        count = self.max_distance
+        count = self.settings.ensemble.members
         members: list[Member] = []
         with single_threaded():
             for index, shard_records in enumerate(self._member_records(records)):
                 shard = self._shard(index, shard_records)
                 members.append(self._learner.train_member(shard))
-                on_progress(Progress(index + 1, count, index + 1, count))
+                finished = index + 1
+                on_progress(Progress(step=finished, steps=count, done=finished, total=count))
         raised = np.array([member.raised for member in members], dtype=np.uint8)
         return replace(self, raised=raised, members=tuple(members), ballots={})
 
     def _shard(self, member: int, records: Records) -> Shard:
-        """Return all that a member is a function of: its features, labels and public seed."""
+        """Return the input of one member's training: features, labels and a public seed.
+
+        Args:
+            member: the index of the member, from which its seed follows.
+            records: the member's part of the training records.
+        """
         seed = member_seed(self.settings.ensemble.key, member)
         return Shard(self.phi(records.features), records.labels, seed)
 
     def _ask_members(self, phi: np.ndarray, indices: Sequence[int]) -> np.ndarray:
-        """Return the labels that some members give now, [len(indices), n].
+        """Compute the labels of queries by some members, [len(indices), n] int16.
+
+        Stored votes are neither read nor changed.
 
         Args:
-            phi: [n, w] public features of the queries.
-            indices: the members to ask.
+            phi: [n, w] the features of the queries, as members take them.
+            indices: the indices of the members to ask.
         """
         with single_threaded():
             return np.stack([self.members[index].labels(phi) for index in indices])
 
     @property
     def _learner(self) -> Learner:
-        """The learner; raises ConfigError where only its name is known."""
+        """The learner that trains members.
+
+        Raises:
+            ConfigError: the model was read back, and only the learner's name is known. Code that a
+                record names is not imported.
+        """
         if self.settings.learner is None:
             raise ConfigError(
                 Message(
@@ -194,40 +229,48 @@ class OwnVotesModel(Votes):
         return self.settings.learner
 
     def phi(self, features: np.ndarray) -> np.ndarray:
-        """Return what the members see of features [n, ...], [n, w] float64.
+        """Return the features that the members take, [n, w] float64.
 
-        These are the features as they are, unless the settings name a feature map.
+        They are the raw features, flattened, or the values of the feature map that the settings
+        name.
+
+        Args:
+            features: [n, ...] raw features of records or queries.
 
         Raises:
-            ConfigError: features of another width.
+            ConfigError: the features have another width than those of the training.
         """
-        if not self._sees_features_as_they_are:
+        if not self._takes_raw_features:
             return super().phi(features).astype(np.float64)
         super().phi(features[:0])  # called because it refuses features of another width
         flat = features.reshape(len(features), self.features.width)
         return flat.astype(np.float64)
 
     @property
-    def _sees_features_as_they_are(self) -> bool:
-        """Whether there is no feature map in front of the members."""
+    def _takes_raw_features(self) -> bool:
+        """True if the settings name no feature map."""
         return self.config.features == FeaturesConfig()
 
     def check(self, features: np.ndarray) -> None:
-        """Raise ConfigError where queries cannot be answered.
+        """Raise ConfigError if queries cannot be answered.
 
-        These are queries of another width, and those that a model without members was not asked.
+        A query has the wrong width; or the model was read back without its members, and there are
+        no stored votes on the query.
 
         Args:
-            features: [n, ...] queries.
+            features: [n, ...] the queries.
         """
         for piece in pieces(features):
             self._new_queries(_digests(self.phi(piece)))
 
     def _new_queries(self, digests: Sequence[bytes]) -> list[int]:
-        """Return the indices of the queries that were not asked before.
+        """Return the indices of the queries without stored votes.
+
+        Args:
+            digests: the digests of the queries (``_digests``).
 
         Raises:
-            ConfigError: there are such queries, and no members to answer them.
+            ConfigError: there is one, but the model was read back and has no members to answer it.
         """
         new = [query for query, digest in enumerate(digests) if digest not in self.ballots]
         if new and not self.members:
@@ -246,37 +289,52 @@ class OwnVotesModel(Votes):
         return new
 
     def labels(self, phi: np.ndarray) -> np.ndarray:
-        """Return each member's label of each query, [T, n] int16, and remember it.
+        """Return each member's label of each query, [T, n] int16, and store it as its vote.
+
+        A query that was asked before gets its stored votes.
 
         Args:
-            phi: [n, w] public features of the queries.
+            phi: [n, w] the features of the queries, as members take them.
 
         Raises:
-            ConfigError: a query was not asked before, and there are no members to answer it.
+            ConfigError: there are no stored votes on a query, and no members to answer it.
         """
         digests = _digests(phi)
         new = self._new_queries(digests)
         if new:
             new_digests = [digests[query] for query in new]
-            votes = self._ask_members(phi[new], range(self.max_distance)).T
+            all_members = range(self.settings.ensemble.members)
+            votes = self._ask_members(phi[new], all_members).T
             self.ballots.update(zip(new_digests, votes, strict=True))
         return self._stored_votes(digests)
 
     def _stored_votes(self, digests: Sequence[bytes]) -> np.ndarray:
-        """Return the stored votes on queries that were asked before, [T, n] int16."""
+        """Return the stored votes of the T members on n queries, [T, n] int16.
+
+        Args:
+            digests: the digests of the queries, each of which has stored votes.
+        """
         votes = np.array([self.ballots[digest] for digest in digests], dtype=np.int16)
-        return votes.reshape(-1, self.max_distance).T  # the shape of no queries is [T, 0], too
+        # Reshaped so that the result for no queries is [T, 0].
+        return votes.reshape(-1, self.settings.ensemble.members).T
 
     @classmethod
     def load(cls, config: "OwnVotesKind", problem: Problem, reader: FileReader) -> Self:
-        """Read the votes back.
+        """Read the stored votes back, as a model without members.
+
+        Args:
+            config: the settings of the certificate.
+            problem: all other settings; its records are not read.
+            reader: the folder that ``save`` wrote.
 
         Raises:
             ConfigError: a file is missing or cannot be read.
-            UnsoundError: a file is not what the settings imply, or a vote is for no class.
+            UnsoundError: a constant, shape or type differs from what the settings imply, or a vote
+                is not a class.
         """
         untrained = cls.untrained(config, problem, read_features(problem, reader))
-        members = untrained.max_distance
+        members = problem.settings.ensemble.members
+        # How many queries there are is needed before their votes can be read.
         count = reader.json(CONSTANTS).get("queries")
         if type(count) is not int or count < 0:
             raise UnsoundError(
@@ -299,18 +357,19 @@ class OwnVotesModel(Votes):
         for digest, votes_on_query in zip(digests, votes.T, strict=True):
             ballots[digest.tobytes()] = votes_on_query
         model = replace(untrained, raised=raised, ballots=ballots)
-        # After the votes were read: the constants state how many queries are answered.
+        # Checked last, because the constants include the number of queries with votes.
         check_constants(reader, CONSTANTS, model.constants)
         return model
 
     def save(self, writer: FileWriter) -> None:
-        """Write the votes on the test records and on all other queries that were asked.
+        """Write the votes on the test records and on every other query that was asked.
 
-        The files are ballots.safetensors, features.safetensors and votes.json.
+        The files are ballots.safetensors, features.safetensors and votes.json. The members are not
+        written.
         """
         for piece in pieces(self.problem.dataset.test.features):
-            self.labels(self.phi(piece))  # called because it remembers the votes
-        digests = sorted(self.ballots)
+            self.labels(self.phi(piece))  # called because it stores the votes
+        digests = sorted(self.ballots)  # so that the files do not depend on the order of queries
         digest_bytes = np.frombuffer(b"".join(digests), dtype=np.uint8)
         queries = digest_bytes.reshape(-1, 32)
         votes = self._stored_votes(digests)
@@ -322,19 +381,24 @@ class OwnVotesModel(Votes):
 
     @property
     def constants(self) -> dict[str, Any]:
-        """The public constants, as in votes.json, and how many queries are answered."""
+        """The public constants that votes.json records, by name."""
         ensemble = self.settings.ensemble
         return {
             "members": ensemble.members,
-            "key": ensemble.key,
+            "key": ensemble.key,  # of the hash that assigns units to shards
             "relation": self.settings.relation.name,
             "learner": dict(self.config.learner),
-            "queries": len(self.ballots),
+            "queries": len(self.ballots),  # how many queries have stored votes
         }
 
     @property
     def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
-        """Why each member is a function of its shard, by conditions: the user declares it."""
+        """The reasons why each member depends only on its own shard: the user declares it.
+
+        Returns:
+            The letter of a condition of a privacy claim (docs/method.md) -> the facts that support
+            it.
+        """
         is_function = declared(
             "learner_is_function",
             learner=str(self.config.learner["_target_"]),
@@ -343,31 +407,39 @@ class OwnVotesModel(Votes):
         )
         stated = proved("learner_stated")
         integers = proved("votes_are_integers")
-        map_facts = () if self._sees_features_as_they_are else self.features.public
+        map_facts = () if self._takes_raw_features else self.features.public
         return {"b": (is_function,), "c": (stated,), "e": map_facts, "f": (integers,)}
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """What all votes have, and on how many shards the learner raised."""
+        """The metrics of every vote; and ``raised``, on how many shards the learner failed."""
         return {**super().metrics, "raised": int(self.raised.sum())}
 
 
 def _digests(phi: np.ndarray) -> list[bytes]:
-    """Return the SHA-256 digests by which queries [n, w] float64 are identified."""
-    without_negative_zeros = phi + 0.0  # equal features must have equal bytes
+    """Return the SHA-256 of each row's bytes, under which votes on a query are stored.
+
+    Args:
+        phi: [n, w] float64 features of the queries.
+    """
+    without_negative_zeros = phi + 0.0  # -0.0 and 0.0 are equal, and must have equal bytes
     return [sha256(row.tobytes()).digest() for row in without_negative_zeros]
 
 
 @schema
 class OwnVotesKind(VotingKind):
-    """Votes of members by any deterministic learner (training/learners.py).
+    """Certificates by the vote of members that a learner of the user's own trains.
+
+    The learner must be deterministic: the same shard and seed must give the same member.
 
     Attributes:
-        features: the public feature map in front of the members; by default they see features as
-            they are.
-        learner: the import path of the learner (``_target_``) and its settings. Reading these
-            settings imports nothing; ``import_learner`` does.
-        strength: not used, but a key of every configuration of votes.
+        features: the public feature map in front of the members; by default they take raw features.
+        learner: the full name of the learner's class or function (``_target_``), and its settings.
+            Reading these settings imports no code; ``import_learner`` does.
+        strength: not read; it is here because ``VotesKind`` with the same name has it.
+
+    Raises:
+        ValueError: ``learner`` has no ``_target_``.
     """
 
     name: Literal["votes"] = "votes"
@@ -376,6 +448,7 @@ class OwnVotesKind(VotingKind):
     strength: float = 0.1
 
     def __post_init__(self) -> None:
+        """Raise ValueError unless the settings name a learner."""
         if not isinstance(self.learner.get("_target_"), str):
             raise ValueError(
                 "learner: give ridge, logistic, or the full name of your own learner in "
@@ -384,25 +457,39 @@ class OwnVotesKind(VotingKind):
 
     @classmethod
     def reads(cls, node: Mapping[str, Any]) -> bool:
-        """Return whether settings name a learner of the user's own, by a mapping."""
+        """Return whether settings describe votes by a learner of the user's own.
+
+        Args:
+            node: the settings of a certificate by name, in which such a learner is a mapping.
+        """
         return super().reads(node) and isinstance(node.get("learner"), Mapping)
 
     @property
     def unread_settings(self) -> Mapping[str, UnreadReason]:
-        """The settings that no vote reads, and the strength: the learner has its own settings."""
+        """Dotted name of a setting that training does not read -> the reason.
+
+        The regulariser's strength is among them, because the learner has its own settings.
+        """
         return {**super().unread_settings, "certificate.strength": "own learner"}
 
     def with_learner(self, learner: Any) -> tuple[VotingKind, Learner | None]:
-        """Return the kind of votes by another learner of the user's own, and that learner.
+        """Return these settings with another learner of the user's own, and that learner.
+
+        Args:
+            learner: an estimator with fit and predict, or a function.
 
         Raises:
-            ConfigError: the argument is not a learner.
+            ConfigError: the object has neither ``fit`` and ``predict``, nor can it be called.
         """
         own = Learner.wrap(learner)
         return replace(self, learner=own.description), own
 
     def import_learner(self) -> Learner:
-        """Return the learner that the settings name. Raises ConfigError: it cannot be imported."""
+        """Import and return the learner that the settings name.
+
+        Raises:
+            ConfigError: the code cannot be imported.
+        """
         return Learner.from_target(self.learner, "certificate.learner")
 
     def fit(
@@ -411,9 +498,29 @@ class OwnVotesKind(VotingKind):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> OwnVotesModel:
-        """Train every member; raises as ``OwnVotesModel.fit``."""
+        """Train all members, and train the last few again to test that the learner repeats itself.
+
+        Args:
+            problem: the training records and all other settings.
+            on_progress: called after every member.
+            checkpoints: not used.
+
+        Raises:
+            ConfigError: the learner is not available in this process, or fails on made-up rows; or
+                a unit has more rows than ``relation.unit_rows``.
+            UnsoundError: a member that was trained again gives other labels.
+        """
         return OwnVotesModel.fit(self, problem, on_progress, checkpoints)
 
     def load(self, problem: Problem, reader: FileReader) -> OwnVotesModel:
-        """Read the votes back; raises as ``OwnVotesModel.load``."""
+        """Read the stored votes back, as a model without members.
+
+        Args:
+            problem: all other settings; its records are not read.
+            reader: the folder of the model.
+
+        Raises:
+            ConfigError: a file is missing or cannot be read.
+            UnsoundError: what is stored is not what the settings imply.
+        """
         return OwnVotesModel.load(self, problem, reader)

@@ -1,12 +1,12 @@
-"""Released weights as a folder that answers queries by itself and may be published.
+"""Released weights as a folder that may be published, and that labels queries without the run.
 
-| file          | what it holds                                                                     |
-|---------------|-----------------------------------------------------------------------------------|
-| release.json  | classes, public constants of the dataset, public features, the claim in sentences |
-| weights.npz   | the released weights, and matrices of the public features if there are any        |
-| claim.json    | the claim as fields                                                               |
-| README.md     | the claim, and lines of plain NumPy that answer as agt does                       |
-| manifest.json | the hash of every file; its own hash is the digest of the folder                  |
+| file          | what it holds                                                                    |
+|---------------|----------------------------------------------------------------------------------|
+| release.json  | classes, public constants of the dataset, feature map, the claim in sentences    |
+| weights.npz   | the released weights, and matrices of the public features if there are any       |
+| claim.json    | the claim as fields                                                              |
+| README.md     | the claim, and lines of plain NumPy that answer as agt does                      |
+| manifest.json | the hash of every file; its own hash is the digest of the folder                 |
 """
 
 import re
@@ -38,42 +38,43 @@ if TYPE_CHECKING:  # whoever reads a folder and answers from it loads no torch
 
 RELEASE_FORMAT = 1
 SHRUNK_RELEASE_FORMAT = 2
-"""The format of an earlier version, whose answers come from weights shrunk towards 0."""
+"""The format of releases with shrunk weights, which an earlier version wrote; it is refused."""
 COMMAND = "agt.release"
-"""What the manifest of such a folder names as its writer."""
+"""The program that the manifest of a release folder names as its writer."""
 RELEASE = "release.json"
 WEIGHTS = "weights.npz"
 README = "README.md"
 CLAIM = "claim.json"
 MAX_ARRAY_BYTES = 2**30
-"""The largest size of all arrays of weights.npz together, unpacked."""
-# A mechanism's own constant -> its name. The other mechanism has neither constant.
+"""The largest size of all arrays of weights.npz together, uncompressed."""
+# A constant that only one mechanism has -> the mechanism. release_weights has none of them.
 _MECHANISM_OF_CONSTANT = {"tilt": "objective_perturbation", "gram": "noisy_statistics"}
 _NOISE_CONSTANTS = {"sigma", "step", "tilt", "gram", "mu", "eps", "delta"}
-# Metrics of records that show the noise beside them, so that no constant may have these names.
+# Metrics of runs that are shown together with the constants of the noise. No constant of a user's
+# mechanism may have one of these names.
 _ANSWER_METRICS = {"n_queries", "proved", "simulated"}
-# The head of an npy file of numbers, as NumPy writes it.
+# The header of an npy file of integers or floats, as NumPy writes it.
 _NPY_HEAD = re.compile(
     rb"\x93NUMPY\x01\x00..{'descr': '(<[fi][48])', 'fortran_order': (True|False), 'shape': \(([\d, "
     rb"]{0,99})\), } *\n",
     re.DOTALL,
 )
-# Where a spreadsheet may end a cell, whatever it takes for a separator.
+# Characters at which a spreadsheet program may end a cell; they depend on its settings.
 _CELL_END = re.compile(r"[,;|\t\"']")
-# What a spreadsheet runs as a formula; +1 and -1.5 are numbers.
+# The start of a cell that a spreadsheet program runs as a formula; +1 and -1.5 are numbers.
 _FORMULA = re.compile(r"\s*([=@]|[+-](?!([0-9]+\.?[0-9]*|\.[0-9]+)\s*$))")
-# Settings of a dataset that queries do not need; some name files of the owner's machine.
+# Settings of a dataset that queries do not need. Some hold paths of the owner's machine.
 _SETTINGS_LEFT_OUT = ("data_dir", "test", "obtain", "download", "public_digest")
 
 
 class Released(Protocol):
-    """Weights that a mechanism drew (``agt.mechanisms.weights_mechanism.ReleasedWeights``).
+    """Weights with noise, as ``agt.mechanisms.weights_mechanism.ReleasedWeights`` holds them.
 
     Attributes:
-        weight: [J, w] the released weights.
-        described: the guarantee's parameters and the constants of the noise, by name.
-        mechanism: the name of the mechanism.
-        simulated: True if the noise comes from a known seed, so that the guarantee does not hold.
+        weight: [J, w] the released weights, for J logits and w features.
+        described: the privacy parameters and the constants of the noise, by name.
+        mechanism: the name of the mechanism that drew the noise.
+        simulated: True if the noise comes from a known seed, so that there is no privacy guarantee.
     """
 
     @property
@@ -88,29 +89,34 @@ class Released(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class Portable:
-    """Released weights with everything that answering queries needs.
+    """Weights released with differential privacy, with everything that labelling queries needs.
+
+    ``labels(features)`` gives the class indices of queries, ``words`` says what is guaranteed, and
+    ``save`` writes a folder that ``Portable.open`` reads back. None of them spends any budget.
 
     Formal guarantees
-        * What ``save`` writes has the guarantee of the released weights, and so does every answer
-          from it: it is post-processing (Lemma 1 of docs/proofs/release_folder.md).
-        * It holds no undeclared number of records, no digest of the run, no accuracy, no time, and
-          no path of the owner's machine (Lemma 2 of docs/proofs/release_folder.md).
+        * What ``save`` writes, and every answer from it, has the privacy guarantee of the released
+          weights, because it is post-processing (Lemma 1 of docs/proofs/release_folder.md).
+        * The folder reveals no undeclared number of records, no digest of the run, no accuracy, no
+          time, and no path of the owner's machine (Lemma 2 of docs/proofs/release_folder.md).
 
     Attributes:
-        name: what tables call the dataset.
-        classes: the names of the labels, in their order.
-        source: the configuration of the dataset, with the constants that make a query's features.
-        features: the public feature map.
-        dtype: the precision of the feature map's results.
-        weight: [J, outputs] float64, the released weights; J is 1 or the number of classes.
-        noise: the guarantee's parameters, sigma, the lattice's step, and the mechanism's other
-            constants, by name (``ReleasedWeights.described``).
-        words: all that may be said about the release, a sentence each, the claim first.
+        name: the name of the dataset, as tables show it.
+        classes: the names of the classes, in the order of their indices.
+        source: the configuration of the dataset, with the constants that make a query's features;
+            empty if the model was trained on arrays.
+        features: the public feature map in front of the head.
+        dtype: float32 or float64, the precision of the feature map's values.
+        weight: [J, outputs] float64, the released weights; J is the number of classes, or 1 for two
+            classes; ``outputs`` is the number of the feature map's values.
+        noise: the privacy parameters and the constants of the noise by name, among them ``sigma``
+            (the standard deviation) and ``step`` (the noise is rounded to multiples of it).
+        words: all that may be said about the release, a sentence each, the privacy claim first.
         mechanism: the name of the mechanism that released the weights.
-        brief: the shorter form of ``words`` that a terminal shows; empty: not recorded, as in
-            releases of earlier versions.
-        slope: the factor on the logits whose softmax are probabilities (agt/mechanisms/link.py);
-            None: not known, as in folders that were read back.
+        brief: the shorter form of ``words`` that a terminal shows; empty in releases of earlier
+            versions, which did not record it.
+        slope: the factor on the logits after which softmax gives probabilities; None: not known,
+            as for a folder that was read back.
     """
 
     name: str
@@ -134,17 +140,18 @@ class Portable:
         words: Sequence[str],
         brief: Sequence[str] = (),
     ) -> "Portable":
-        """Return what may be published of a release of a model's weights.
+        """Return released weights together with the public part of a model's settings.
 
         Args:
-            model: the head whose weights were released, with its dataset and features.
+            model: the head whose weights were released; its feature map and settings are read.
             released: the weights with noise.
-            source: the configuration of its dataset, with resolved constants.
-            words: all that may be said about the release, a sentence each, the claim first.
-            brief: a shorter form for terminals; empty: none.
+            source: the configuration of the dataset, with its public constants as numbers; empty if
+                the model was trained on arrays.
+            words: all that may be said about the release, a sentence each, the privacy claim first.
+            brief: a shorter form of ``words`` for terminals; empty: there is none.
 
         Raises:
-            ValueError: the weights are a simulation's.
+            ValueError: the noise comes from a known seed (a simulation).
         """
         if released.simulated:
             raise ValueError(
@@ -169,7 +176,7 @@ class Portable:
         )
 
     def __repr__(self) -> str:
-        """Return the number of classes, the mechanism, and the claim."""
+        """Return a short text with the number of classes, the mechanism, and the privacy claim."""
         classes = len(self.classes)
         return (
             f"agt.Portable: released weights of {classes} classes by {self.mechanism}\n  "
@@ -178,16 +185,21 @@ class Portable:
 
     @property
     def release_fields(self) -> dict[str, Any]:
-        """The content of release.json.
+        """The content of release.json by name: ``recorded_fields`` and ``formula``.
 
         Raises:
-            ConfigError: the dataset's code is missing, or is not trusted (``agt.targets``).
+            ConfigError: the class of the dataset cannot be imported, or is not trusted.
         """
-        return {**self.recorded_fields, **self.formula}
+        # The formulas of agt's datasets have other names: vectors, columns, and a table's format.
+        return self.recorded_fields | self.formula
 
     @property
     def recorded_fields(self) -> dict[str, Any]:
-        """The content of release.json apart from ``formula``, which code of the dataset makes."""
+        """The fields of release.json without ``formula``, which needs the class of the dataset.
+
+        ``agt verify`` compares only these if another version of agt made the folder, or if the
+        dataset is of the user's own class, which is not imported.
+        """
         config = self.features.config
         fields = {
             "format": RELEASE_FORMAT,
@@ -198,22 +210,30 @@ class Portable:
             "classes": self.classes,
             "source": self.source,
             "features": asdict(config),
-            "width": self.features.width,
+            "width": self.features.width,  # the number of raw features
             "dtype": self.dtype,
-            # The lines in README.md read these two and the formula.
+            # The NumPy code in README.md reads these two, and ``formula``. A query's vector is
+            # divided by its norm, but at least by ``radius``, and ``bias`` is appended.
             "radius": config.radius or 0.0,
             "bias": config.bias,
         }
+        # Recorded only where the names of the constants do not imply it, as for a user's mechanism.
         if self.mechanism != mechanism_from_noise(self.noise):
             fields["mechanism"] = self.mechanism
         return fields
 
     def save(self, store: "FileWriter", claim: bytes) -> str:
-        """Write the folder, and return its digest.
+        """Write the folder of the release, and return its digest.
 
         Args:
             store: an empty folder.
-            claim: the content of claim.json (agt/mechanisms/claims.py).
+            claim: the content of claim.json, the privacy claim as fields.
+
+        Returns:
+            The hash of manifest.json, which lists the hashes of all other files.
+
+        Raises:
+            ConfigError: the class of the dataset cannot be imported, or is not trusted.
         """
         matrices: dict[str, Any] = self.features.matrices
         arrays = BytesIO()
@@ -234,15 +254,17 @@ class Portable:
 
     @classmethod
     def open(cls, folder: Path, digest: str | None = None) -> "Portable":
-        """Read a folder that ``save`` wrote.
+        """Read a release folder, and check every file against the manifest.
 
         Args:
-            folder: the folder, or the record of the call that released the weights.
-            digest: the digest that the folder has to have; None: any.
+            folder: a folder that ``save`` wrote, or the record of ``agt predict``, which holds one
+                in its subfolder ``release``.
+            digest: the digest that the folder must have, as ``save`` returned it; None: any.
 
         Raises:
-            ConfigError: there is no such folder; a file is not what was written; or no digest was
-                given, and a spreadsheet would take a class for a formula.
+            ConfigError: there is no such folder; a file differs from what the manifest lists; or
+                ``digest`` is None and a spreadsheet program would run the name of a class as a
+                formula.
         """
         inside = folder / "release"
         location = inside if (inside / MANIFEST).is_file() else folder
@@ -253,11 +275,16 @@ class Portable:
 
     @classmethod
     def read(cls, reader: Folder) -> "Portable":
-        """Read a folder that anybody may have written; no code that it names is imported.
+        """Read a release folder of unknown origin, without importing code that it names.
+
+        Args:
+            reader: the folder, opened, which compares every file with the manifest.
 
         Raises:
-            ConfigError: a file is not what the manifest lists, or holds what ``save`` never writes.
-            Superseded: an earlier version of agt wrote it, in a form that this one does not read.
+            ConfigError: a file differs from what the manifest lists, or has content that ``save``
+                never writes.
+            Superseded: an earlier version of agt wrote the folder in a format that this version
+                does not read.
         """
         try:
             node = reader.json(RELEASE)
@@ -287,43 +314,53 @@ class Portable:
         )
 
     def queries(self) -> DataSource:
-        """Return the reader of files of queries, which makes their features.
+        """Return the dataset that reads files of queries, and makes their features.
 
         Raises:
-            ConfigError: the dataset's code is missing, or is not trusted (``agt.targets``).
+            ConfigError: the class of the dataset cannot be imported, or is not trusted.
         """
         return build(self.source, "dataset")
 
     def labels(self, features: np.ndarray) -> np.ndarray:
-        """Return labels of queries, [n] int64; no budget is spent.
+        """Return the labels of queries, [n] int64, as indices into ``classes``.
+
+        It spends no privacy budget, because the weights are released already.
 
         Args:
-            features: [n, ...] as ``queries`` reads them.
+            features: [n, ...] the queries' features, made as those of the training records were.
         """
         labels = (labels_of(logits) for logits in self._logits(features))
         return gathered(labels, len(features))
 
     def margins(self, features: np.ndarray) -> np.ndarray:
-        """Return signed margins of queries, of two classes [1, n], else [C, n]; nothing is spent.
+        """Return the margins of queries, which spends no privacy budget.
 
         Args:
-            features: [n, ...] as ``queries`` reads them.
+            features: [n, ...] the queries' features, made as those of the training records were.
+
+        Returns:
+            For two classes [1, n], positive where class 1 is predicted. For more classes [C, n]:
+            each class's logit less the greatest logit of the other classes.
         """
         return signed_margins(gathered(self._logits(features), len(features)))
 
     def _logits(self, features: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield the logits [m, J] of one block of queries after another."""
+        """Yield the logits [m, J] of successive blocks of m queries.
+
+        Args:
+            features: [n, ...] the queries' features.
+        """
         for block in pieces(features):
             yield logits_of(self.weight, self.features(block, self.dtype))
 
     @property
     def formula(self) -> dict[str, Any]:
-        """What the lines in README.md need to make a query's vector, as fields of release.json.
+        """The fields of release.json from which plain NumPy code can make a query's features.
 
-        It is empty where plain NumPy cannot make the features.
+        The code is in README.md. The dictionary is empty if only agt can make the features.
 
         Raises:
-            ConfigError: the dataset's code is missing, or is not trusted (``agt.targets``).
+            ConfigError: the class of the dataset cannot be imported, or is not trusted.
         """
         formula = getattr(self.queries(), "formula", None)
         if formula is None or not self.features.plain:
@@ -331,7 +368,11 @@ class Portable:
         return formula()
 
     def readme(self) -> str:
-        """Return the text of README.md: the claim, and how to answer from the weights."""
+        """Return the text of README.md: the privacy claim, and how to label queries.
+
+        Raises:
+            ConfigError: the class of the dataset cannot be imported, or is not trusted.
+        """
         formula = self.formula
         if formula:
             lines = VECTOR_LINES if "vectors" in formula else TABLE_LINES
@@ -346,9 +387,12 @@ class Portable:
 
 
 def mechanism_from_noise(noise: Mapping[str, Any]) -> str:
-    """Return the mechanism that has constants of these names.
+    """Return the name of the mechanism of agt that has noise with these constants.
 
-    release.json names the mechanism only if it is not the one that this function returns.
+    release.json names the mechanism only if this function would return another one.
+
+    Args:
+        noise: the constants of the noise by name, as in release.json.
     """
     for constant, mechanism in _MECHANISM_OF_CONSTANT.items():
         if constant in noise:
@@ -357,19 +401,20 @@ def mechanism_from_noise(noise: Mapping[str, Any]) -> str:
 
 
 def _check_format(node: Mapping[str, Any], reader: Folder) -> None:
-    """Refuse a folder in another format than this version's.
+    """Raise an error unless a release folder has the format of this version.
 
     Args:
         node: the content of release.json.
         reader: the folder.
 
     Raises:
-        Superseded: the format is one that an earlier version wrote.
-        ValueError: this version does not know the format.
+        Superseded: an earlier version of agt wrote the folder, in a format that is not supported.
+        ValueError: the format is unknown.
     """
     if node["format"] == SHRUNK_RELEASE_FORMAT:
         version = reader.json(CLAIM).get("agt")
-        # A claim that names this version, or none, is no earlier version's: refused below.
+        # If the claim names no version, or this one, no earlier version wrote the folder. Then the
+        # format is refused as unknown below.
         if version not in (None, __version__):
             raise Superseded(
                 f"release={reader.folder}: made with mechanism.shrink=true by agt "
@@ -383,14 +428,14 @@ def _check_format(node: Mapping[str, Any], reader: Folder) -> None:
 
 
 def _read_features(node: Mapping[str, Any], matrices: dict[str, np.ndarray]) -> FeatureMap:
-    """Return the public feature map.
+    """Return the public feature map of a release folder.
 
     Args:
         node: the content of release.json.
-        matrices: the arrays of weights.npz beside the weights.
+        matrices: the arrays of weights.npz except the weights, by name.
 
     Raises:
-        ValueError: matrices are missing or too many, or one has another shape.
+        ValueError: a matrix is missing, unexpected, or has the wrong shape.
     """
     config = validate(FeaturesConfig, node["features"], "features")
     without_matrices = FeatureMap(config, node["width"])
@@ -401,12 +446,12 @@ def _read_features(node: Mapping[str, Any], matrices: dict[str, np.ndarray]) -> 
 
 
 def _check_weight(weight: np.ndarray, features: FeatureMap, width: object) -> None:
-    """Raise ValueError unless weights are finite float64 numbers, one for each public feature.
+    """Raise ValueError unless weights are finite float64 with a column for each public feature.
 
     Args:
-        weight: as it was read.
-        features: the public feature map.
-        width: the number of features of a query, for the message.
+        weight: the weights as they were read from the folder; they should be [J, outputs].
+        features: the public feature map, which says how many ``outputs`` there are.
+        width: the number of raw features of a query, for the message.
     """
     fits_features = weight.ndim == 2 and weight.shape[1] == features.outputs
     if not fits_features or weight.dtype != np.float64 or not np.isfinite(weight).all():
@@ -420,18 +465,16 @@ def _check_weight(weight: np.ndarray, features: FeatureMap, width: object) -> No
 
 
 def _read_arrays(content: bytes) -> dict[str, np.ndarray]:
-    """Return the arrays of an npz file that anybody may have written.
+    """Return the arrays of an npz file of unknown origin, by name.
 
-    No more memory is taken than the heads of its entries say, which are checked first.
+    A hostile file can claim a small size and unpack to a huge one. So the sizes that the file
+    claims are checked first, and no entry is unpacked beyond its claimed size.
 
     Args:
-        content: the whole file.
-
-    Returns:
-        Name -> array of plain numbers.
+        content: all bytes of the file.
 
     Raises:
-        ValueError: it is no npz file of plain numbers, or would unpack to more than
+        ValueError: the file is not an npz file of plain numbers, or claims to unpack to more than
             ``MAX_ARRAY_BYTES``.
     """
     arrays = dict[str, np.ndarray]()
@@ -448,7 +491,7 @@ def _read_arrays(content: bytes) -> dict[str, np.ndarray]:
             for entry in entries:
                 name = entry.filename.removesuffix(".npy")
                 with archive.open(entry) as file:
-                    # Read without a size, it would unpack more than the head says.
+                    # Without a size, read() would unpack everything that the entry holds.
                     arrays[name] = _read_array(file.read(entry.file_size))
     except (BadZipFile, ZlibError, NotImplementedError, RuntimeError, OSError, EOFError) as error:
         raise ValueError(f"{WEIGHTS} is not a valid npz file: {error}") from None
@@ -456,10 +499,16 @@ def _read_arrays(content: bytes) -> dict[str, np.ndarray]:
 
 
 def _read_array(content: bytes) -> np.ndarray:
-    """Return the array of an npy file of plain numbers; it takes as much memory as the file.
+    """Return the array of an npy file of unknown origin.
+
+    ``np.load`` is not used, because it trusts the shape that the header claims.
+
+    Args:
+        content: all bytes of the file.
 
     Raises:
-        ValueError: the head is not one that NumPy writes for numbers, or the size differs from it.
+        ValueError: the header is not one that NumPy writes for numbers, or the data do not have the
+            size that it claims.
     """
     head = _NPY_HEAD.match(content)
     if head is None:
@@ -472,10 +521,13 @@ def _read_array(content: bytes) -> np.ndarray:
 
 
 def _check_fields(node: Mapping[str, Any], rows: int) -> None:
-    """Raise ValueError unless the fields of release.json have the form that ``save`` gives them.
+    """Raise ValueError unless release.json has fields of the types that ``save`` writes.
+
+    A missing field raises KeyError, and a field of a wrong type may raise TypeError. The caller
+    treats them in the same way.
 
     Args:
-        node: the content of release.json, which anybody may have written.
+        node: the content of release.json, of unknown origin.
         rows: the number of rows of the weights.
     """
     classes = node["classes"]
@@ -487,6 +539,7 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
         raise ValueError(
             "a text in it contains control characters, which agt does not send to a terminal"
         )
+    # Two classes need only one row of weights, whose logit is that of class 1.
     is_one_row_of_two_classes = rows == 1 and len(classes) == 2
     if rows != len(classes) and not is_one_row_of_two_classes:
         raise ValueError(f"there are {len(classes)} classes, but the weights are for {rows}")
@@ -497,7 +550,7 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
     if not isinstance(mechanism, str) or not mechanism.isidentifier():
         raise ValueError(f"mechanism is {mechanism!r}, which is not a name")
     names = set(noise)
-    if "mechanism" in node:  # of the user's own, whose constants have names of their own
+    if "mechanism" in node:  # a mechanism of the user's own, which may have any other constants
         are_names = all(map(str.isidentifier, noise)) and not _ANSWER_METRICS & names
     else:
         are_names = names <= _NOISE_CONSTANTS
@@ -513,11 +566,13 @@ def _check_fields(node: Mapping[str, Any], rows: int) -> None:
 
 
 def check_printable(dataset: Dataset, words: Sequence[str]) -> None:
-    """Raise ConfigError for text that ``Portable.read`` would refuse, before a release is paid for.
+    """Raise ConfigError if a release would contain control characters.
+
+    ``Portable.read`` refuses a release that has them. This check comes before any budget is spent.
 
     Args:
-        dataset: its name and classes go into the release.
-        words: all that may be said about the release.
+        dataset: the dataset, whose name and classes go into the release.
+        words: all sentences that go into the release.
     """
     for text in (dataset.name, *dataset.classes, *words):
         if not text.isprintable():
@@ -528,8 +583,16 @@ def check_printable(dataset: Dataset, words: Sequence[str]) -> None:
 
 
 def _check_no_formulas(portable: Portable, folder: Path) -> None:
-    """Raise ConfigError if a spreadsheet would run the name of a class as a formula."""
+    """Raise ConfigError if a spreadsheet program would run the name of a class as a formula.
+
+    The names of classes go into CSV files of answers. A hostile release could attack their readers.
+
+    Args:
+        portable: the release as it was read.
+        folder: where it was read from, for the message.
+    """
     for name in portable.classes:
+        # NFKC turns characters that look like = or + into these, as some programs do.
         cells = _CELL_END.split(normalize("NFKC", name))
         if any(_FORMULA.match(cell) for cell in cells):
             raise ConfigError(

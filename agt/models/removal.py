@@ -1,12 +1,14 @@
-"""``certificate=removal``: a linear head, stored with what removing records from it needs (003).
+"""``certificate=removal``: a linear head from which records are removed without training again.
 
 | file | content |
 |---|---|
-| model.safetensors | "weight" [J, d], the served weights, as of any linear head |
-| features.safetensors, stability.json | as of any linear head |
-| removal.safetensors | for the data owner alone: weight, tilt, reference, hessian and gram |
+| model.safetensors | "weight" [J, d], the served weights (those that predict) |
+| features.safetensors, stability.json | as for every linear head (agt/models/linear.py) |
+| removal.safetensors | for the data owner only: weight, tilt, reference, hessian and gram |
 | | of ``RemovalState``; noise, the served weights minus weight |
 | removal.json | norm, residual, allowed, count and removed of ``RemovalState``; loss, strength |
+
+The method is that of paper 003 (docs/bibliography.md).
 """
 
 import time
@@ -62,6 +64,7 @@ from agt.unlearning.newton import (
 from agt.unlearning.promise import Promise, Removal, RemovalBudget
 from agt.unlearning.sentences import Remark, Value
 
+# The beginnings of a sentence that ends with ``RemovalModel._closeness``.
 _PROVED = (
     "records can be removed later without training again: the weights that are used for "
     "answers are then"
@@ -71,22 +74,26 @@ _PREDICTED = (
     "noise comes from a seed: with unpredictable noise the model would then be"
 )
 SEEDED = (
-    "SIMULATION: the noise comes from certificate.seed={seed}, so anyone who knows the seed "
-    "can subtract it"
+    "SIMULATION: the noise comes from certificate.seed={seed}, so anyone who knows the seed can "
+    "subtract it"
 )
 STATE = "removal.safetensors"
 NUMBERS = "removal.json"
+# The fields of ``RemovalState`` that removal.safetensors and removal.json hold.
 _MATRICES = ("weight", "tilt", "noise", "reference", "hessian", "gram")
 _NUMBERS = ("norm", "residual", "allowed", "count", "removed")
 
 
 @dataclass(frozen=True)
 class RemovalModel(LinearModel):
-    """A linear head on public features, and the state from which records are removed from it.
+    """A linear head on public features, and the state from which removals of records start.
+
+    The weights approximately minimise a regularised loss. The residual of weights is the l2 norm of
+    the gradient of this objective there: 0 at the exact minimiser.
 
     Attributes:
-        state: what later removals start from; it is private.
-        config: the settings of the noise and of the removals.
+        state: the weights before noise, the Hessian and other sums over the records; it is private.
+        config: the settings of the loss, the noise and the removals.
     """
 
     state: RemovalState
@@ -96,63 +103,94 @@ class RemovalModel(LinearModel):
     def from_state(
         cls, config: RemovalConfig, problem: Problem, features: FeatureMap, state: RemovalState
     ) -> "RemovalModel":
-        """Return the head of a state after training or after a removal.
+        """Return the head that has this state, which training or a removal left.
+
+        Args:
+            config: the settings of the certificate.
+            problem: all other settings, and the records that remain.
+            features: the public feature map.
+            state: the weights and the matrices.
 
         Raises:
-            ConfigError: settings that no proof covers.
-            UnsoundError: the served weights are not ones that the settings allow.
+            ConfigError: no proof covers the settings.
+            UnsoundError: these settings cannot have given the served weights (those that predict).
         """
         removal_problem = build_removal_problem(config, problem, features, state.tilt)
         removal_problem.check_served(state)
         setting = removal_problem.setting
         trained = LinearTrained(
-            torch.from_numpy(state.served),
-            removal_problem.loss,
-            setting.plan,
-            removal_problem.sensitivity(state.allowed),
-            setting.training,
+            weight=torch.from_numpy(state.served),
+            loss=removal_problem.loss,
+            plan=setting.plan,
+            sensitivity=removal_problem.sensitivity(state.allowed),
+            training=setting.training,
         )
         return cls(problem, features, trained, state, config)
 
     def with_state(self, state: RemovalState) -> "RemovalModel":
-        """Return the head of another state of the same problem; raises as ``from_state``."""
+        """Return the head that has another state of the same problem.
+
+        Args:
+            state: the weights and the matrices, after a removal for example.
+
+        Raises:
+            UnsoundError: these settings cannot have given the served weights (those that predict).
+        """
         return RemovalModel.from_state(self.config, self.problem, self.features, state)
 
     @property
     def removable_weights(self) -> RemovableWeights:
-        """The weights before noise, the served weights, and the noise that hides removals."""
+        """The weights before and after the noise that hides removals, and the noise itself."""
         state = self.state
         objective = self.removal_problem.objective
 
         def gradient(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+            """Return the sum of the gradients of these records' losses at the weights, [J, d]."""
             targets = objective.targets(labels, self.problem.classes)
             return objective.loss_gradient(state.weight, self.phi(features), targets).value
 
-        sigma = 0.0 if self.config.masking == "none" else self.config.sigma
-        is_drawn = self.config.seed is None
-        distance = state.residual / objective.strength
-        return RemovableWeights(state.weight, state.served, sigma, is_drawn, distance, gradient)
+        return RemovableWeights(
+            weight=state.weight,
+            served=state.served,
+            sigma=0.0 if self.config.masking == "none" else self.config.sigma,
+            drawn=self.config.seed is None,
+            # The objective is strongly convex with the constant ``strength``.
+            distance=state.residual / objective.strength,
+            gradient=gradient,
+        )
 
     @property
     def keeps_draws(self) -> bool:
-        """True: the noise is part of its state."""
+        """True: the noise of the training is stored in the state."""
         return True
 
     def with_draws(self, problem: Problem) -> "RemovalModel":
-        """Return the head that another problem's records give with the noise of this head.
+        """Train on another problem with the same random noise as this head.
+
+        Args:
+            problem: other records, such as those of a neighbouring dataset, with equal settings.
+
+        Returns:
+            The head with the new weights. Its ``state`` is still that of this head, so no records
+            can be removed from it.
 
         Raises:
-            ConfigError: more records than the plan allows, or a unit with too many.
+            ConfigError: there are more records than the plan's ``n_max``, or a unit has more rows
+                than ``relation.unit_rows``.
         """
         phi, labels = training_rows(problem, self.features)
-        removal_problem = self.removal_problem
+        removal_problem = self.removal_problem  # with the random linear term of this head
         targets = removal_problem.objective.targets(labels, problem.classes)
         with threadpool_limits(problem.settings.compute.threads, user_api="blas"):
             state = minimise(removal_problem, phi, targets, start=self.state.weight)
+        # The noise on the weights is that of this head; ``minimise`` drew another one.
         return self.with_weight(torch.from_numpy(state.weight + self.state.noise))
 
     def save(self, writer: FileWriter) -> None:
-        """Write the files of a linear head, removal.safetensors and removal.json."""
+        """Write the files of a linear head, and the state in removal.safetensors and removal.json.
+
+        removal.safetensors holds weights without noise, so it is for the data owner only.
+        """
         write_linear(writer, self.trained.weight, self.features.matrices, self.constants)
         tensors = {name: torch.tensor(getattr(self.state, name)) for name in _MATRICES}
         writer.write(STATE, save(tensors))
@@ -164,18 +202,29 @@ class RemovalModel(LinearModel):
 
     @property
     def removal_problem(self) -> RemovalProblem:
-        """The public numbers of the training, given the random linear term of the state."""
+        """The objective and the public constants of the training.
+
+        The objective includes the random linear term ``tilt`` of the state, which is 0 unless
+        ``masking=loss``.
+        """
         return build_removal_problem(self.config, self.problem, self.features, self.state.tilt)
 
     @property
     def budget(self) -> float | None:
-        """The largest residual that the noise hides; None: there is no noise."""
+        """The largest residual that the noise hides; None if there is no noise.
+
+        The residual is the l2 norm of the objective's gradient at the weights.
+        """
         return removal_budget(self.config, self.removal_problem.objective.strength)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Conditions a-g of method.md section 3; d holds given the noise that was drawn."""
-        allowed = self.state.allowed
+        """The seven conditions of a privacy claim, a to g (docs/method.md), in this order.
+
+        Condition d, that one record moves the weights by a bounded distance, compares two heads
+        with the same noise, so it also names the fact that it is conditional on the draw.
+        """
+        allowed = self.state.allowed  # public bound on the residual
         constants = stated_constants(
             self.plan,
             "removal_objective_stated",
@@ -200,7 +249,10 @@ class RemovalModel(LinearModel):
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """The metrics of a linear head, the residual, and the removal budget if there is one."""
+        """The metrics of a linear head and of its state, such as the residual, by name.
+
+        ``simulation`` is 1 if the noise comes from a seed, and then the noise hides nothing.
+        """
         metrics = {
             **super().metrics,
             "residual": self.state.residual,
@@ -215,7 +267,10 @@ class RemovalModel(LinearModel):
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Sentences about later removals; the first is the summary."""
+        """What a report says about removing records later, one sentence each, a summary first.
+
+        What is said depends on where the noise is: none, in the loss, or on the weights.
+        """
         if self.config.masking == "none":
             return self._sentences_without_noise()
         if self.config.masking == "loss":
@@ -227,8 +282,10 @@ class RemovalModel(LinearModel):
         return (*sentences, SEEDED.format(seed=self.config.seed))
 
     def _sentences_without_noise(self) -> tuple[str, ...]:
+        """Return what a report says about removals with ``masking=none`` (least squares only)."""
         strength = self.removal_problem.objective.strength
-        # Weights after a removal, and weights of a new training, are each that near the minimiser.
+        # The weights after a removal, and those of a new training, are each within
+        # tolerance / strength of the minimiser. Rounded up, because it is an upper bound.
         distance = upward(next_up(2 * self.config.tolerance / strength))
         return (
             "records can be removed later without training again: the weights are then "
@@ -237,6 +294,10 @@ class RemovalModel(LinearModel):
         )
 
     def _sentences_on_noise_in_loss(self) -> tuple[str, ...]:
+        """Return what a report says about removals with ``masking=loss`` (a random linear term).
+
+        The paper's guarantee is reported as its claim, because its proof has a gap.
+        """
         closeness = self._closeness()
         spread = f"with standard deviation {self.config.sigma:g} in every coordinate"
         return (
@@ -248,6 +309,10 @@ class RemovalModel(LinearModel):
         )
 
     def _sentences_on_noise_on_weights(self) -> tuple[str, ...]:
+        """Return what a report says about removals with ``masking=output`` (noise on weights).
+
+        Noise from a seed is a simulation, so then the guarantee is reported as not proved.
+        """
         is_proved = self.config.seed is None
         lead = _PROVED if is_proved else _PREDICTED
         spread = f"with standard deviation {self.config.sigma:g} in every coordinate"
@@ -262,7 +327,11 @@ class RemovalModel(LinearModel):
         )
 
     def _closeness(self) -> str:
-        """Return how close the model after a removal is to a new training, and while what holds."""
+        """Return the (eps, delta) of the closeness to a new training, and its limit, as text.
+
+        The limit is the removal budget: the largest residual (norm of the objective's gradient at
+        the weights) that the noise hides.
+        """
         return (
             f"({self.config.eps:g}, {self.config.delta:g})-close to training without the "
             "removed records, as long as the error of the removals stays below "
@@ -272,42 +341,55 @@ class RemovalModel(LinearModel):
 
 
 def _output_count(classes: int) -> int:
-    """Return the number of outputs J: one for two classes, else one for each class."""
+    """Return J, the number of logits: 1 for two classes, else the number of classes."""
     return 1 if classes == 2 else classes
 
 
 def build_removal_problem(
     config: RemovalConfig, problem: Problem, features: FeatureMap, tilt: np.ndarray
 ) -> RemovalProblem:
-    """Return the public numbers of a training, given its random linear term.
+    """Return the objective of a training, and the public constants of its proofs.
 
     Args:
         config: the settings of the certificate.
         problem: all other settings; its records are not read.
         features: the public feature map.
-        tilt: [J, d] the linear term b of the loss; zeros unless masking=loss.
+        tilt: [J, d] the linear term b of the loss, which is random with masking=loss, and 0
+            otherwise.
 
     Raises:
-        ConfigError: settings that no proof covers.
+        ConfigError: no proof covers the settings.
     """
     setup = problem.setup
-    # Of this loss only the number of outputs is read.
+    # ``RemovalProblem`` reads only the number of outputs of this loss, and computes its own bounds.
     loss = removal_loss(_output_count(problem.classes), smoothness=1.0, derivative_bound=1.0)
+    # A minimiser has no epochs. With 1 the plan describes one pass over the records.
     plan = replace(setup.plan(problem.trained_on), epochs=1)
-    setting = LinearSetting(loss, features.outputs, setup.training, plan, setup.relation)
+    setting = LinearSetting(
+        loss=loss,
+        width=features.outputs,
+        training=setup.training,
+        plan=plan,
+        relation=setup.relation,
+    )
     return RemovalProblem.from_setting(config, setting, tilt)
 
 
 def training_rows(problem: Problem, features: FeatureMap) -> tuple[np.ndarray, np.ndarray]:
-    """Return the public features [n, d] and labels [n] of the training records.
+    """Return the public features [n, d] and labels [n] of a problem's training records.
+
+    Args:
+        problem: the records, and the settings with their public caps.
+        features: the public feature map.
 
     Raises:
-        ConfigError: more records than the plan's n_max, or a unit with too many.
+        ConfigError: there are more records than the plan's ``n_max``, or a unit has more rows than
+            ``relation.unit_rows``.
     """
     records = problem.dataset.train
     setup = problem.setup
     check_unit_rows(records.units, setup.relation.unit_rows)
-    # Called because it refuses more records than n_max: the only batch has all of them.
+    # Called because it refuses a batch of more than n_max records: the only batch has all of them.
     next(replace(setup.plan(problem.trained_on), epochs=1).batches(records.units))
     return features(records.features, setup.training.dtype), records.labels
 
@@ -315,21 +397,25 @@ def training_rows(problem: Problem, features: FeatureMap) -> tuple[np.ndarray, n
 def _read_state(
     config: RemovalConfig, problem: Problem, features: FeatureMap, reader: FileReader
 ) -> RemovalState:
-    """Read a state back, and check it against the settings and the served weights.
+    """Read the state of a head back, and check it against the settings and the served weights.
+
+    The served weights are those that predict.
 
     Args:
         config: the settings of the certificate.
-        problem: all other settings.
+        problem: all other settings; its records are not read.
         features: the public feature map.
-        reader: the folder of the model.
+        reader: the folder that ``RemovalModel.save`` wrote.
 
     Raises:
         ConfigError: a file is missing or cannot be read.
-        UnsoundError: a tensor has another shape than the settings imply; the noise is not the
-            difference of the weights; or loss or strength are not those of the settings.
+        UnsoundError: a tensor has another shape than the settings imply; the stored noise is not
+            the served weights minus the weights; or the stored loss or strength of the regulariser
+            is not that of the settings.
     """
     width = features.outputs
     outputs = _output_count(problem.classes)
+    # The Hessian of least squares depends on no label and no weight, so all outputs share it.
     hessians = 1 if config.loss == "least_squares" else outputs
     zero = torch.zeros(1, dtype=torch.float64)
     expected: dict[str, Tensor] = dict.fromkeys(_MATRICES, zero.expand(outputs, width))
@@ -365,10 +451,9 @@ def _read_state(
 
 @schema
 class RemovalKind(RemovalConfig, ClosedFormKind):
-    """A kind of certificate for heads from which records can be removed later.
+    """The kind of certificate for a linear head from which records can be removed later.
 
-    The head is the minimiser of a regularised sum, with noise that hides the error of removals
-    (training/removal.py).
+    The head minimises a regularised sum of losses. Noise hides the error that removals leave.
     """
 
     trains_in_steps = False
@@ -381,31 +466,39 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
 
     @property
     def seeds(self) -> tuple[str, ...]:
-        """The settings that are seeds; that of simulated noise is one if it is given."""
+        """The names of the settings that are seeds; ``seed`` is one if it was given (not None)."""
         if self.seed is None:
             return super().seeds
         return (*super().seeds, "seed")
 
     @property
     def unread_settings(self) -> Mapping[str, UnreadReason]:
-        """The settings that are not read: those of all minimisers, the loss and the clip."""
+        """Dotted name of a setting that training does not read -> the reason.
+
+        They are those of every minimiser, and the loss and the clip level: this kind has its own
+        loss, and clamps no gradient.
+        """
         own: Mapping[str, UnreadReason] = {"training.loss": "own loss", "training.clip": "no clamp"}
         return {**super().unread_settings, **UNREAD_OF_MINIMISERS, **own}
 
     @property
     def noise(self) -> Literal["none", "seeded", "drawn"]:
-        """Where the noise that hides removals comes from; ``none``: there is no noise."""
+        """The source of the noise that hides removals: the system's generator, a seed, or none."""
         if self.masking == "none":
             return "none"
         return "drawn" if self.seed is None else "seeded"
 
     @property
     def noise_is_fixed(self) -> bool:
-        """Whether removals keep the noise of the training: that of a random term in the loss."""
+        """True if the noise of the training stays after removals: a random term in the loss."""
         return self.masking == "loss"
 
     def check_own(self, settings: Settings) -> None:
-        """Raise ConfigError where there are several heads, or no strongly convex problem."""
+        """Raise ConfigError for an ensemble, or if the objective is not strongly convex.
+
+        Args:
+            settings: all settings; the training and the ensemble are read.
+        """
         check_minimiser_settings(settings.training, self.name)
         if settings.ensemble.members > 1:
             raise ConfigError(
@@ -423,14 +516,20 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> RemovalModel:
-        """Train a head: draw the noise, and minimise the loss on the public features.
+        """Train a head: minimise the regularised loss on the public features, with noise.
+
+        Args:
+            problem: the training records and all settings.
+            on_progress: called with the progress of the solver.
+            checkpoints: where the solver saves its state, and resumes if it was interrupted.
 
         Raises:
-            ConfigError: settings that no proof covers, more records than the plan allows, or a
-                unit with too many.
+            ConfigError: no proof covers the settings; there are more records than the plan's
+                ``n_max``; or a unit has more rows than ``relation.unit_rows``.
         """
         features = FeatureMap.from_dataset(self.features, problem.dataset)
         shape = (_output_count(problem.classes), features.outputs)
+        # Drawn before any record is read, as the proof assumes.
         tilt = draw_tilt(self, shape, checkpoints)
         removal_problem = build_removal_problem(self, problem, features, tilt)
         phi, labels = training_rows(problem, features)
@@ -440,11 +539,15 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         return RemovalModel.from_state(self, problem, features, state)
 
     def load(self, problem: Problem, reader: FileReader) -> RemovalModel:
-        """Read the head back with its state.
+        """Read a saved head back with its state, and check both against the settings.
+
+        Args:
+            problem: all settings; its records are not read.
+            reader: the folder that ``RemovalModel.save`` wrote.
 
         Raises:
             ConfigError: a file is missing or cannot be read.
-            UnsoundError: what is stored is not what the configuration and the state imply.
+            UnsoundError: what is stored contradicts the settings or itself.
         """
         features = read_features(problem, reader)
         state = _read_state(self, problem, features, reader)
@@ -453,7 +556,11 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         return model
 
     def check_solved_anew(self, mechanism: str) -> None:
-        """Raise ConfigError: the head has noise of its own, so no mechanism may solve it anew."""
+        """Raise ConfigError: no mechanism may train this head from noisy sums, as it has own noise.
+
+        Args:
+            mechanism: the name of the mechanism, for the message.
+        """
         raise ConfigError(
             f"mechanism={mechanism} adds noise to weights, but certificate=removal already "
             "has its own: train with certificate=erm"
@@ -462,23 +569,25 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
     def remove_records(
         self, model: Model, erased: Records, count: int
     ) -> tuple[RemovalModel, Removal]:
-        """Remove records by Newton steps, and form the matrices anew in the end.
+        """Remove records by Newton steps, and return a new model; ``model`` is not changed.
 
-        What holds afterwards is proved in docs/proofs/removal.md.
+        The new weights are close to the minimiser over the records that remain: the residual, a
+        bound on the l2 norm of the objective's gradient there, is at most what the settings allow.
+        The promise that follows is proved in docs/proofs/removal.md.
 
         Args:
-            model: the model before the removal, on a problem without the removed records.
-            erased: those of the removed records that are still there.
+            model: the model before the removal, with a problem that holds the records that remain.
+            erased: the removed records that the data still has; there may be fewer than ``count``.
             count: how many records are removed.
 
         Returns:
-            The model after the removal, and what was done and is promised.
+            The model after the removal; and what was done, with what is promised of the new model.
 
         Raises:
-            CannotRemove: the residual exceeds what is allowed whatever is done.
+            CannotRemove: no method reduces the residual to what is allowed.
             ConfigError: the model is of another kind.
         """
-        before = _removal_model(model)
+        before = _require_removal_model(model)
         removal_problem = before.removal_problem
         phi, labels = training_rows(before.problem, before.features)
         targets = removal_problem.objective.targets(labels, before.problem.classes)
@@ -489,15 +598,17 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
             stages, facts = _remove_from_head(before, erased, count, head, phi, targets, allowed)
             residual = head.residual
             forming_started = time.perf_counter()
-            if not residual <= allowed:  # nor where it is NaN
+            if not residual <= allowed:  # written so that NaN is refused, too
                 values: dict[str, Value] = {
                     "stages": tuple(stages),
                     "spent": residual,
                     "total": allowed,
                 }
                 raise CannotRemove(Remark("no_step_within_budget", values))
-            # The old matrices depend on the removed records, and so does the noise that was seen.
+            # The old matrices, and the noise on weights that were already served, depend on the
+            # removed records. So both are replaced.
             head.form_matrices(phi)
+            # Seeded noise is another draw for each number of records; draw 0 is that of training.
             served = removal_problem.serve(head.weight, draw_index=1 + len(phi))
             facts["seconds_settling"] = round(time.perf_counter() - forming_started, 4)
             after = before.with_state(head.state(before.state, served, allowed))
@@ -512,27 +623,44 @@ class RemovalKind(RemovalConfig, ClosedFormKind):
         promise = promise_after_removal(self, after.state.residual, strength)
         steps = _describe_steps(count, stages, after, head.distance)
         budget = RemovalBudget(spent=residual, total=allowed)
-        return after, Removal(promise, count, seconds, facts, steps, budget)
+        removal = Removal(
+            promise=promise,
+            records=count,
+            seconds=seconds,
+            facts=facts,
+            steps=steps,
+            budget=budget,
+        )
+        return after, removal
 
     def removal_bounds(self, reader: FileReader) -> RemovalBounds:
-        """Return the stored residual, and the residual that the noise of these settings hides."""
+        """Return the residual that removals have left so far, and the limits on it.
+
+        The residual is a bound on the l2 norm of the objective's gradient at the weights.
+
+        Args:
+            reader: the folder of a saved model.
+        """
         numbers = reader.json(NUMBERS)
         hidden = removal_budget(self, float(numbers["strength"]))
         allowed = _allowed_residual(self, hidden)
-        return RemovalBounds(float(numbers["residual"]), allowed, hidden, self.sigma)
+        return RemovalBounds(
+            spent=float(numbers["residual"]), total=allowed, hidden=hidden, noise=self.sigma
+        )
 
     def removal_promise(self, reader: FileReader, spent: float) -> Promise:
-        """Return what is promised after Newton steps that left a residual of ``spent``."""
+        """Return what is promised of a model after removals by Newton steps.
+
+        Args:
+            reader: the folder of the saved model.
+            spent: the residual that the removals left (``RemovalBounds.spent``).
+        """
         strength = float(reader.json(NUMBERS)["strength"])
         return promise_after_removal(self, spent, strength)
 
 
-def _removal_model(model: Model) -> RemovalModel:
-    """Return the model, if it is of this kind.
-
-    Raises:
-        ConfigError: it is of another kind.
-    """
+def _require_removal_model(model: Model) -> RemovalModel:
+    """Return the model itself if it is a ``RemovalModel``, and raise ConfigError if it is not."""
     if not isinstance(model, RemovalModel):
         raise ConfigError(
             f"certificate={model.problem.settings.certificate.name} does not store what later "
@@ -542,14 +670,17 @@ def _removal_model(model: Model) -> RemovalModel:
 
 
 def _allowed_residual(config: RemovalConfig, hidden: float | None) -> float:
-    """Return how large the residual after a removal may be.
+    """Return the largest residual that a removal may leave.
+
+    The residual is a bound on the l2 norm of the objective's gradient at the weights.
 
     Args:
         config: the settings of the certificate.
-        hidden: the residual that the noise hides; None: there is no noise.
+        hidden: the largest residual that the noise hides; None: there is no noise.
 
     Returns:
-        What the noise hides, if it may be used up; else what training itself may leave.
+        ``hidden``; but without noise, or if every removal measures the residual
+        (``bound=measured``), the tolerance that training has to meet as well.
     """
     if hidden is None or config.bound == "measured":
         return config.tolerance
@@ -565,22 +696,26 @@ def _remove_from_head(
     targets: np.ndarray,
     allowed: float,
 ) -> tuple[list[str], dict[str, Any]]:
-    """Remove records from a head by the cheapest methods that suffice.
+    """Remove records from a head in place, by the cheapest methods that suffice.
+
+    The caller must check ``head.residual`` afterwards, which may still exceed ``allowed``.
 
     Args:
         model: the model before the removal.
-        erased: as for ``RemovalKind.remove_records``.
-        count: as for ``RemovalKind.remove_records``.
-        head: changed in place; its residual may still exceed what is allowed.
+        erased: the removed records that the data still has.
+        count: how many records are removed.
+        head: the weights and the matrices; changed in place.
         phi: [n, d] public features of the records that remain.
-        targets: [n, J] of these records.
-        allowed: the largest residual that is allowed.
+        targets: [n, J] the regression targets of these records.
+        allowed: the largest residual (norm of the objective's gradient) that is allowed.
 
     Returns:
-        The names of the methods that were used, and facts about the step for metrics.json.
+        The names of the methods that were used, in their order (step, polish, refresh); and facts
+        about the Newton step for metrics.json, empty without one.
     """
     config = model.config
     facts: dict[str, Any] = {}
+    # One Newton step needs the removed records themselves, and that the others are unchanged.
     all_erased_are_there = len(erased) == count
     rest_is_unchanged = head.count - len(erased) == len(phi)
     if all_erased_are_there and rest_is_unchanged:
@@ -590,8 +725,9 @@ def _remove_from_head(
             head.polish(phi, targets)
             stages.append("polish")
     else:
-        stages = ["refresh"]
+        stages = ["refresh"]  # minimise over the records that remain
         head.refresh(phi, targets)
+    # bound=worst charges the worst case over all data, and never measures the residual instead.
     if config.bound != "worst":
         stages += reduce_residual(head, phi, targets, allowed)
     return stages, facts
@@ -600,16 +736,17 @@ def _remove_from_head(
 def _take_step(
     model: RemovalModel, erased: Records, head: RemovableHead, phi: np.ndarray
 ) -> dict[str, Any]:
-    """Remove records from a head by one Newton step.
+    """Remove records from a head in place, by one Newton step.
 
     Args:
         model: the model before the removal.
         erased: the records to remove.
-        head: changed in place.
+        head: the weights and the matrices; changed in place.
         phi: [n, d] public features of the records that remain.
 
     Returns:
-        The step's time and bounds, for metrics.json.
+        For metrics.json: the time in seconds, and how much the step can have added to the residual
+        (norm of the objective's gradient), on this data and in the worst case over all data.
     """
     started = time.perf_counter()
     config = model.config
@@ -638,16 +775,18 @@ def _take_step(
 def _describe_steps(
     count: int, stages: Sequence[str], model: RemovalModel, distance: float
 ) -> tuple[Remark, ...]:
-    """Return remarks about what was done in a removal, one after the other.
+    """Return what was done in a removal, one remark for each step, in order.
+
+    A remark is a code with values, from which ``agt.unlearning.sentences`` makes a sentence.
 
     Args:
         count: how many records were removed.
         stages: the names of the methods that were used.
         model: the model after the removal.
-        distance: bound on the distance of its weights from the minimiser.
+        distance: a bound on the l2 distance of its weights from the minimiser.
     """
     remarks = []
-    if "step" not in stages:
+    if "step" not in stages:  # no Newton step was possible, as rows are missing or have changed
         remarks.append(Remark("rows_gone", {"records": count}))
     for stage in stages:
         values: dict[str, Value] = {"records": count} if stage == "step" else {}

@@ -1,11 +1,10 @@
-"""Scattering features of images: averages of moduli of wavelet transforms. Nothing is learnt.
+"""Scattering features of images: local averages of moduli of wavelet transforms, without learning.
 
-There are two scales and eight angles. A channel x of side s gives 81 averages at (s / 4)^2 places:
-that of x, those of |x * w| for the 16 wavelets w, and those of ||x * w| * v| for the finer w and
-the coarser v. ``FeatureMap`` brings each of the three groups to length 1, and then all of them.
+There are two scales and eight angles. A channel x of side s gives 81 averages at each of (s / 4)^2
+places: of x itself, of |x * w| for the 16 wavelets w, and of ||x * w| * v| for the 8 fine w and the
+8 coarse v. ``FeatureMap`` normalises each of the three groups.
 
-Sources: Mallat (2012); Bruna, Mallat (2013), whose wavelets these are; Tramèr, Boneh (2021), on
-privacy.
+Sources: Mallat (2012); Bruna, Mallat (2013), the wavelets; Tramèr, Boneh (2021), private learning.
 """
 
 import math
@@ -13,21 +12,27 @@ from functools import cache
 
 import numpy as np
 
-PLACE_PIXELS = 4  # pixels between two places
-AVERAGES = 81
+PLACE_PIXELS = 4  # pixels between two neighbouring places where averages are taken
+AVERAGES = 81  # at each place of a channel: 1 + 16 + 64
 _ANGLES = 8
-_FINE_SIGMA = 0.8  # pixels
-_SLANT = 0.5  # how wide a wavelet is along its wave, as a share of its width across
-_FREQUENCY = 0.75 * math.pi  # radians a pixel, of the finer wavelets
+_FINE_SIGMA = 0.8  # standard deviation of the fine wavelets' envelope along the wave, in pixels
+_SLANT = 0.5  # width of a wavelet along its wave, as a fraction of its width across
+_FREQUENCY = 0.75 * math.pi  # of the fine wavelets, in radians per pixel
 _GRAIN = 20  # filters are multiples of 2^-20
-_FINE_REACH = 3  # pixels
-_COARSE_REACH = 6  # pixels
+_FINE_REACH = 3  # pixels of a fine filter on each side of its centre
+_COARSE_REACH = 6  # pixels of a coarse filter on each side of its centre
 
 
 def shape_of(width: int) -> tuple[int, int] | None:
-    """Return (channels, side) of square images with so many numbers; None: there are none.
+    """Return the channels and the side of square images that consist of ``width`` numbers.
 
-    Images are gray (1 channel) or in colour (3), with a side of a multiple of 4, at least 8.
+    Images have 1 channel (gray) or 3 (colour). The side must be a multiple of 4, and at least 8.
+
+    Args:
+        width: the number of features of a record: channels times side squared.
+
+    Returns:
+        (channels, side) in pixels; None if no such image has this many numbers.
     """
     for channels in (1, 3):
         side = math.isqrt(width // channels)
@@ -38,7 +43,10 @@ def shape_of(width: int) -> tuple[int, int] | None:
 
 
 def outputs_of(width: int) -> int:
-    """Return how many features a record of so many numbers has; 0: it is no image as above."""
+    """Return the number of scattering features of an image that consists of ``width`` numbers.
+
+    It is 0 if no square image has this many numbers (``shape_of``).
+    """
     shape = shape_of(width)
     if shape is None:
         return 0
@@ -48,14 +56,15 @@ def outputs_of(width: int) -> int:
 
 @cache
 def filters() -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Return the public filters, whose numbers are multiples of 2^-20.
+    """Return the wavelets and the averaging filters, rounded to multiples of 2^-20.
 
-    That is far coarser than any error of a library's exponentials, sines and cosines, so the
-    filters are the same numbers everywhere (Lemma 3 of docs/proofs/features.md).
+    The rounding is far coarser than the errors of a library's exponentials, sines and cosines, so
+    that the filters are equal on every machine (Lemma 3 of docs/proofs/features.md).
 
     Returns:
-        (fine wavelets [8, 2, 7, 7], coarse wavelets [8, 2, 13, 13], (the average at the image's
-        resolution [11, 11], the average at half of it [7, 7])); a wavelet has its real part first.
+        A tuple of three: the fine wavelets [8, 2, 7, 7] and the coarse wavelets [8, 2, 13, 13],
+        by angle and then real part and imaginary part; and a pair of averaging filters, [11, 11]
+        at the resolution of the image and [7, 7] at half of it.
     """
     angles = [math.pi * index / _ANGLES for index in range(_ANGLES)]
     fine = [_morlet(_FINE_SIGMA, _FREQUENCY, angle, _FINE_REACH) for angle in angles]
@@ -67,22 +76,33 @@ def filters() -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
 def _morlet(sigma: float, frequency: float, angle: float, reach: int) -> np.ndarray:
     """Return a Morlet wavelet of mean 0, [2, 2 reach + 1, 2 reach + 1], real part first.
 
+    It is a plane wave under a Gaussian envelope.
+
     Args:
-        sigma: the standard deviation of its envelope along the wave, in pixels.
-        frequency: in radians a pixel.
-        angle: of the wave, in radians.
-        reach: how many pixels it has on each side of its centre.
+        sigma: the standard deviation of the envelope along the wave, in pixels.
+        frequency: the frequency of the wave, in radians per pixel.
+        angle: the direction of the wave, in radians.
+        reach: how many pixels the wavelet has on each side of its centre.
     """
     along, across = _rotated_grid(angle, reach)
     envelope = np.exp(-(along**2 + (_SLANT * across) ** 2) / (2 * sigma**2))
     wave = envelope * np.exp(1j * frequency * along)
+    # Subtracting this multiple of the envelope makes the mean 0.
     mean = wave.sum() / envelope.sum()
     wave = (wave - envelope * mean) * (_SLANT / (2 * math.pi * sigma**2))
     return _round_to_grain(np.stack([wave.real, wave.imag]))
 
 
 def _rotated_grid(angle: float, reach: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return each pixel's coordinates along and across a direction, in pixels from the centre."""
+    """Return each pixel's coordinates along and across a direction, from the centre of a square.
+
+    Args:
+        angle: the direction, in radians.
+        reach: how many pixels the square has on each side of its centre.
+
+    Returns:
+        Two arrays [2 reach + 1, 2 reach + 1], in pixels.
+    """
     y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
     along = y * math.cos(angle) + x * math.sin(angle)
     across = x * math.cos(angle) - y * math.sin(angle)
@@ -90,31 +110,36 @@ def _rotated_grid(angle: float, reach: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _gauss(sigma: float, reach: int) -> np.ndarray:
-    """Return a Gaussian average, [2 reach + 1, 2 reach + 1], which sums to 1 up to rounding."""
+    """Return a Gaussian averaging filter, [2 reach + 1, 2 reach + 1], which sums to about 1.
+
+    Args:
+        sigma: the standard deviation, in pixels.
+        reach: how many pixels the filter has on each side of its centre.
+    """
     along, across = _rotated_grid(0.0, reach)
     envelope = np.exp(-(along**2 + across**2) / (2 * sigma**2))
     return _round_to_grain(envelope / envelope.sum())
 
 
 def _round_to_grain(values: np.ndarray) -> np.ndarray:
-    """Return the nearest multiples of 2^-20."""
+    """Round values to the nearest multiples of 2^-20."""
     return np.ldexp(np.rint(np.ldexp(values, _GRAIN)), -_GRAIN)
 
 
 def scattering(images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the three groups of averages of each image.
+    """Compute the scattering features of images, in three groups by the number of wavelets.
 
     Formal guarantees
-        * An image's averages are a function of that image alone, to the last bit, in any batch and
-          with any number of threads (Lemma 3 of docs/proofs/features.md).
+        * The features of an image depend only on this image, to the last bit, in any batch and with
+          any number of threads (Lemma 3 of docs/proofs/features.md).
 
     Args:
-        images: [n, width] float64, each square (``shape_of``) and, if in colour, one channel after
-            another.
+        images: [n, width] float64, flattened square images (``shape_of``). A colour image has its
+            channels one after another.
 
     Returns:
-        For c channels and p places: [n, c p] of the image itself, [n, 16 c p] of one wavelet, and
-        [n, 64 c p] of two.
+        For images of c channels with p places each: the averages of the image [n, c p], those after
+        one wavelet [n, 16 c p], and those after two wavelets [n, 64 c p].
     """
     from agt.models.compiled import scatter_planes
 

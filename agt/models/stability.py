@@ -1,4 +1,4 @@
-"""``certificate=stability``: a linear head trained by plain SGD (method.md section 5)."""
+"""``certificate=stability``: a linear head trained by plain SGD (docs/reference.md, section 5)."""
 
 from typing import Literal
 
@@ -20,11 +20,14 @@ from agt.training.strength import resolve_sgd
 
 @schema
 class StabilityKind(LinearKind):
-    """Certificates in closed form for a linear head on public features, by the stability of SGD.
+    """Certificates for a linear head trained by plain SGD, from the algorithmic stability of SGD.
+
+    Every step of SGD on a convex smooth loss with a small learning rate is non-expansive, so one
+    record moves the final weights by a bounded l2 distance. The certificates follow in closed form.
 
     Attributes:
-        features: the public feature map.
-        average: how many of the last iterates the model is the mean of; 1: it is the last one.
+        features: the public feature map in front of the head.
+        average: the weights are the mean of the last ``average`` iterates of SGD; 1: the last one.
     """
 
     name: Literal["stability"] = "stability"
@@ -36,14 +39,28 @@ class StabilityKind(LinearKind):
     def resolve(
         self, training: TrainingConfig, classes: int, size: float, unit_rows: int
     ) -> TrainingConfig:
-        """Return the training settings with the recipe's numbers for plain SGD."""
+        """Return the training settings with numbers in place of those left to the recipe.
+
+        The recipe is agt's rule for default settings; this one is for plain SGD.
+
+        Args:
+            training: the settings as configured.
+            classes: the number of classes.
+            size: the declared number of records, or one member's share of them.
+            unit_rows: the public cap on the rows of one unit (a person).
+        """
         return resolve_sgd(training, classes, size, unit_rows)
 
     def sensitivity(self, setting: LinearSetting) -> Sensitivity:
-        """Return a bound on how far one record moves the weights that SGD ends at.
+        """Return bounds on how far one record moves the weights that SGD ends with.
+
+        Args:
+            setting: the loss, the learning rates, the batch plan, the number of features and the
+                relation, all public.
 
         Raises:
-            ConfigError: a learning rate is so large that a step may drive two heads apart.
+            ConfigError: a learning rate is so large that a step may increase the distance between
+                the weights of two runs.
         """
         return sgd_sensitivity(setting, self.average)
 
@@ -54,15 +71,28 @@ class StabilityKind(LinearKind):
         on_progress: OnProgress,
         checkpoints: Checkpoints,
     ) -> LinearTrained:
-        """Return the head after the recipe's steps of SGD from 0, on public features."""
+        """Train the weights by SGD from 0, with the number of steps that ``setup`` plans.
+
+        Args:
+            setup: the loss, the steps, the batches and the relation.
+            records: the records; their features [m, w] are values of the feature map.
+            on_progress: called with the progress of training.
+            checkpoints: where training saves its state, and resumes if it was interrupted.
+        """
         return train_linear(setup, records, self.average, on_progress, checkpoints)
 
     def step_facts(self, trained: LinearTrained) -> tuple[Fact, Fact]:
-        """Return that the number of steps is public, and why no step drives two heads apart."""
+        """Return the facts for conditions c and d of a privacy claim about a trained head.
+
+        Returns:
+            That the number of steps is a public constant (condition c), and that no step increases
+            the distance between the weights of two runs, because every learning rate is below the
+            limit (condition d).
+        """
         constants = stated_constants(trained.plan, "steps_stated", steps=trained.plan.steps)
-        first_rate = learning_rate(trained.training, 0)  # rates only fall from here
+        first_rate = learning_rate(trained.training, 0)  # the largest, because rates never rise
         rate_limit = trained.sensitivity.rate_limit
-        assert rate_limit is not None  # sgd_sensitivity sets it
+        assert rate_limit is not None  # None is for heads that are not trained in steps
         movement = proved(
             "steps_do_not_expand",
             rate=first_rate,

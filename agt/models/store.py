@@ -1,9 +1,10 @@
-"""The files of a saved model, in whatever folder: writing them, and reading them back checked.
+"""Reading and writing the files of a saved model; what is read is checked.
 
 | file                              | what it holds                                              |
 |-----------------------------------|------------------------------------------------------------|
-| model.safetensors                 | nominal parameters; of a linear head "weight" [J, width]   |
-| bounds/k=00005.safetensors        | of boxes: "lower.NAME" and "upper.NAME" at one k           |
+| model.safetensors                 | trained parameters; of a linear head "weight" [J, width]   |
+| bounds/k=00005.safetensors        | "lower.NAME" and "upper.NAME": bounds on each parameter    |
+|                                   | after up to k edits of the records                         |
 | features.safetensors              | the matrices of a public feature map                       |
 | stability.json                    | the constants of a linear head's sensitivity               |
 | removal.safetensors, removal.json | what removals of records start from                        |
@@ -35,25 +36,25 @@ NETWORK = "network.json"
 
 
 class FileWriter(Protocol):
-    """A folder that files are written to; ``agt.store`` has several."""
+    """A folder that files can be written to; the classes in ``agt.store`` implement it."""
 
     def write(self, name: str, content: bytes) -> object:
-        """Write one file, all of it or, if that fails, nothing.
+        """Write one file completely, or leave none behind if writing fails.
 
         Args:
-            name: relative to the folder, with / between the parts.
-            content: the whole file.
+            name: the path relative to the folder, with / between its parts.
+            content: all bytes of the file.
         """
 
     def part(self, name: str) -> "FileWriter":
-        """Return a writer for a subfolder."""
+        """Return a writer for the subfolder of this name."""
 
 
 class FileReader(Protocol):
-    """A folder that files are read from, each of them as it was written or not at all.
+    """A folder of files, each of which is compared with its recorded hash when it is read.
 
     Attributes:
-        folder: where it is, for messages.
+        folder: the path of the folder, for error messages.
     """
 
     @property
@@ -62,31 +63,44 @@ class FileReader(Protocol):
     def read(self, name: str) -> bytes:
         """Return the content of one file.
 
+        Args:
+            name: the path relative to the folder, with / between its parts.
+
         Raises:
-            ConfigError: the file is missing, or is not what was written.
+            ConfigError: the file is missing, or differs from what was written.
         """
 
     def json(self, name: str) -> dict[str, Any]:
         """Return the JSON object that a file holds.
 
+        Args:
+            name: the path relative to the folder, with / between its parts.
+
         Raises:
-            ConfigError: the file is missing, is not what was written, or holds no JSON object.
+            ConfigError: the file is missing, differs from what was written, or does not hold a JSON
+                object.
         """
 
     def names(self, folder: str) -> set[str]:
-        """Return the names of the files in a subfolder, relative to it."""
+        """Return the names of the files in the subfolder ``folder``, relative to the subfolder."""
 
     def part(self, name: str) -> "FileReader":
-        """Return a reader for a subfolder."""
+        """Return a reader for the subfolder of this name."""
 
 
 def bounds_file(k: int) -> str:
-    """Return the name of the file that holds the box of one k."""
+    """Return the name of the file with the bounds for up to k edits of the training records."""
     return f"{BOUNDS}/k={k:05d}.safetensors"
 
 
 def write_boxes(writer: FileWriter, box: Box) -> None:
-    """Write the nominal parameters, and a file of bounds for each k."""
+    """Write trained parameters, and for each k a file with the bounds on them.
+
+    Args:
+        writer: the folder of the model.
+        box: the parameters that training gave, and for each k of a grid the lower and upper bounds
+            that hold after up to k edits of the training records.
+    """
     nominal = {name: tensor.contiguous() for name, tensor in box.nominal.items()}
     writer.write(MODEL, save(nominal))
     for k_index, k in enumerate(box.ks):
@@ -100,7 +114,14 @@ def write_boxes(writer: FileWriter, box: Box) -> None:
 def write_tensors(
     writer: FileWriter, name: str, tensors: Mapping[str, Tensor | np.ndarray]
 ) -> None:
-    """Write one safetensors file of tensors or arrays."""
+    """Write tensors or arrays into one safetensors file.
+
+    Args:
+        writer: the folder of the model.
+        name: the path of the file relative to the folder.
+        tensors: the tensors by the names that they get in the file.
+    """
+    # safetensors refuses tensors whose memory is not contiguous.
     contiguous = {key: torch.as_tensor(tensor).contiguous() for key, tensor in tensors.items()}
     writer.write(name, save(contiguous))
 
@@ -111,13 +132,13 @@ def write_linear(
     matrices: Mapping[str, np.ndarray],
     constants: Mapping[str, object],
 ) -> None:
-    """Write a linear head.
+    """Write the three files of a linear head: its weights, feature map and public constants.
 
     Args:
-        writer: the model's folder.
-        weight: [J, w] the weights.
+        writer: the folder of the model.
+        weight: [J, w] the weights, for J logits and w features.
         matrices: the matrices of the public feature map, by name.
-        constants: the public constants that say how far one record moves the weights.
+        constants: the public constants that bound how far one record moves the weights, by name.
     """
     write_tensors(writer, MODEL, {"weight": weight})
     write_tensors(writer, FEATURES, matrices)
@@ -125,18 +146,20 @@ def write_linear(
 
 
 def read_boxes(reader: FileReader, ks: tuple[int, ...], expected: Tensors) -> Box:
-    """Read back the nominal parameters and the boxes.
+    """Read back trained parameters, and for each k of the grid the bounds on them.
 
     Args:
-        reader: the model's files.
-        ks: the grid; there is a box for every k of it, and for no other.
-        expected: parameter name -> a tensor of the shape and dtype that the file has to have.
+        reader: the folder of the model.
+        ks: the grid: the numbers of edits for which the folder must hold bounds.
+        expected: parameter name -> a tensor with the shape and dtype that the file must have; its
+            values are not read.
 
     Raises:
-        ConfigError: a file is missing, does not belong to the grid, or is not what was written.
-        UnsoundError: a tensor has another shape or dtype, is not finite, or a lower bound exceeds
-            its upper bound; a file is of another k; or the nominal parameters are outside of their
-            box.
+        ConfigError: a file is missing, belongs to no k of the grid, or differs from what was
+            written.
+        UnsoundError: a tensor has the wrong shape or dtype, or is not finite; a file is for another
+            k; a lower bound exceeds its upper bound; or a trained parameter is outside of its
+            bounds.
     """
     _check_files_of_grid(reader, ks)
     nominal = read_tensors(reader, MODEL, expected)
@@ -159,9 +182,15 @@ def read_boxes(reader: FileReader, ks: tuple[int, ...], expected: Tensors) -> Bo
 
 
 def _check_files_of_grid(reader: FileReader, ks: tuple[int, ...]) -> None:
-    """Raise ConfigError unless there is a file of bounds for every k of the grid, and no other."""
+    """Raise ConfigError unless the files of bounds are exactly those of the grid.
+
+    Args:
+        reader: the folder of the model.
+        ks: the grid, with one file of bounds for each k.
+    """
     files_of_grid = {bounds_file(k).removeprefix(f"{BOUNDS}/") for k in ks}
-    for name in sorted(reader.names(BOUNDS) ^ files_of_grid):
+    missing_or_extra = reader.names(BOUNDS) ^ files_of_grid
+    for name in sorted(missing_or_extra):
         if name in files_of_grid:
             why = "missing, although the run certifies this k"
         else:
@@ -172,14 +201,15 @@ def _check_files_of_grid(reader: FileReader, ks: tuple[int, ...]) -> None:
 
 
 def check_constants(reader: FileReader, name: str, expected: Mapping[str, object]) -> None:
-    """Raise UnsoundError unless a file holds the constants that the settings imply.
+    """Raise UnsoundError unless a file records exactly the constants that the settings imply.
 
     Args:
-        reader: the model's files.
+        reader: the folder of the model.
         name: the JSON file with the recorded constants.
-        expected: the constants that the settings imply, by name.
+        expected: the constants that follow from the settings, by name.
     """
     recorded = reader.json(name)
+    # The keys of both, so that a missing and an extra constant are refused as well.
     for key in expected.keys() | recorded.keys():
         value = recorded.get(key)
         implied = expected.get(key)
@@ -197,19 +227,21 @@ def read_tensors(
     metadata: Mapping[str, str] = MappingProxyType({}),
     finite: bool = True,
 ) -> Tensors:
-    """Return the tensors of one safetensors file, checked, in the order of ``expected``.
+    """Read and check one safetensors file, and return its tensors in the order of ``expected``.
 
     Args:
-        reader: the model's files.
-        name: the file.
-        expected: name -> a tensor of the shape and dtype that the file has to have.
-        metadata: what the file's own header has to hold.
-        finite: True to refuse infinity as well as NaN, which is always refused.
+        reader: the folder of the model.
+        name: the path of the file relative to the folder.
+        expected: tensor name -> a tensor with the shape and dtype that the file must have; its
+            values are not read.
+        metadata: entries that the header of the file must have.
+        finite: True: infinite and NaN values are refused; False: only NaN is.
 
     Raises:
-        ConfigError: the file is missing, is not what was written, or is no safetensors file.
-        UnsoundError: tensors are missing or too many; one has another shape or dtype, or is not
-            finite; or the header holds something else.
+        ConfigError: the file is missing, differs from what was written, or is not a safetensors
+            file.
+        UnsoundError: a tensor is missing or unexpected, has the wrong shape or dtype, or has a
+            value that is refused; or an entry of the header is wrong.
     """
     path = reader.folder / name
     content = reader.read(name)
@@ -243,4 +275,4 @@ def read_tensors(
         is_refused = ~torch.isfinite(tensor) if finite else torch.isnan(tensor)
         if bool(is_refused.any()):
             raise UnsoundError(f"{path}: the tensor {key} has a NaN or infinite value: train again")
-    return {key: tensors[key] for key in expected}  # a file does not keep the order
+    return {key: tensors[key] for key in expected}  # safetensors does not keep the order

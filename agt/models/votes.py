@@ -1,5 +1,6 @@
-"""``certificate=votes`` with agt's own learners: many small models on disjoint shards, which answer
-by certified vote (method.md section 12).
+"""``certificate=votes`` with agt's own learners: small models on disjoint shards that vote.
+
+See section 12 of docs/reference.md.
 
 | file | tensors and constants |
 |---|---|
@@ -10,10 +11,10 @@ Under relation=flip (``FlipModel``) there are also, for the data owner alone:
 
 | file | tensors |
 |---|---|
-| model.safetensors | "ends" [T] int64: how many records the members up to each have together |
+| model.safetensors | "ends" [T] int64: the cumulative sums of the members' numbers of records |
 | flips.safetensors | "pulls" [n, width] int32: each label's influence; "given" [n]: each label |
 
-That a member is a function of its own shard, to the last bit, is proved in docs/proofs/ridge.md.
+docs/proofs/ridge.md proves that a member depends only on its own shard, to the last bit.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,20 +70,24 @@ from agt.training.ridge import (
     sum_of_row_lengths,
 )
 
-_FLIP_BYTES = 48  # of working memory for each query and record of a member
+_FLIP_BYTES = 48  # working memory for each pair of a query and a member's record
 
 
 def _to_integer_features(phi: np.ndarray) -> np.ndarray:
-    """Return public features [n, width] as the integers that members are trained on."""
+    """Round public features [n, width] to multiples of 2^-22, and return the integer multiples.
+
+    Members are trained on these integers, stored as float64, so that sums of products are exact.
+    """
     return to_integers(phi.astype(np.float64))
 
 
 @dataclass(frozen=True)
 class VotesModel(Votes):
-    """T small models on one feature map, which answer by vote.
+    """T small linear models on one feature map that vote, each trained on its own shard.
 
     Attributes:
-        weight: [T, J, width] int32, the members' weights; J = 1 of two classes, else C.
+        weight: [T, J, width] int32, the members' weights; J is 1 for two classes, else their
+            number.
         config: the settings of the certificate.
     """
 
@@ -91,11 +96,17 @@ class VotesModel(Votes):
 
     @classmethod
     def untrained(cls, config: "VotesKind", problem: Problem, features: FeatureMap) -> Self:
-        """Return the model before training, whose weights are 0."""
+        """Return the model before training, with weights of 0.
+
+        Args:
+            config: the settings of the certificate.
+            problem: all other settings; its records are not read.
+            features: the public feature map.
+        """
         outputs = 1 if problem.classes == 2 else problem.classes
         shape = (problem.settings.ensemble.members, outputs, features.outputs)
         zero = torch.zeros((), dtype=torch.int32)
-        return cls(problem, features, zero.expand(shape), config)  # expanding takes no memory
+        return cls(problem, features, zero.expand(shape), config)  # a view of one number
 
     def retrained(
         self,
@@ -103,15 +114,15 @@ class VotesModel(Votes):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> Self:
-        """Return the model with each member trained on its shard of other records.
+        """Return the model whose members are trained on the shards of other records.
 
         Args:
-            records: the records of all members.
+            records: the records of all members, on the scale of the model's own dataset.
             on_progress: called after every member.
-            checkpoints: not used, as a member takes no steps.
+            checkpoints: not used, because training a member takes too little time.
 
         Raises:
-            ConfigError: a unit has too many rows.
+            ConfigError: a unit has more rows than ``relation.unit_rows``.
         """
         learn = LEARNERS[self.config.learner]
         count = len(self.weight)
@@ -119,21 +130,32 @@ class VotesModel(Votes):
         for member, (features, labels) in enumerate(self._training_arrays(records)):
             targets = encode_targets(labels, self.problem.classes)
             weight[member] = torch.from_numpy(learn(features, targets, self.config.strength))
-            on_progress(Progress(member + 1, count, member + 1, count))
+            finished = member + 1
+            on_progress(Progress(step=finished, steps=count, done=finished, total=count))
         return replace(self, weight=weight)
 
     def _training_arrays(self, records: Records) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield each member's integer features [n, width] and labels [n]."""
+        """Yield for each member the integer features [n, width] and labels [n] of its shard.
+
+        Args:
+            records: the records of all members.
+        """
         for shard in self._member_records(records):
             yield _to_integer_features(self.phi(shard.features)), shard.labels
 
     @classmethod
     def load(cls, config: "VotesKind", problem: Problem, reader: FileReader) -> Self:
-        """Read the model back.
+        """Read a saved model back, and check its files against the settings.
+
+        Args:
+            config: the settings of the certificate.
+            problem: all other settings; its records are not read.
+            reader: the folder that ``save`` wrote.
 
         Raises:
             ConfigError: a file is missing or cannot be read.
-            UnsoundError: a file is not what the settings imply.
+            UnsoundError: a constant differs from the one that the settings imply, or a tensor has
+                another shape or type.
         """
         model = cls.untrained(config, problem, read_features(problem, reader))
         check_constants(reader, CONSTANTS, model.constants)
@@ -141,7 +163,10 @@ class VotesModel(Votes):
         return replace(model, weight=tensors["weight"])
 
     def save(self, writer: FileWriter) -> None:
-        """Write model.safetensors, features.safetensors and votes.json."""
+        """Write the members' weights, the matrices of the feature map, and the public constants.
+
+        The files are model.safetensors, features.safetensors and votes.json.
+        """
         write_tensors(writer, MODEL, self.tensors)
         write_tensors(writer, FEATURES, self.features.matrices)
         writer.write(CONSTANTS, as_json(self.constants))
@@ -153,26 +178,26 @@ class VotesModel(Votes):
 
     @property
     def constants(self) -> dict[str, float | int | str]:
-        """The public constants, as in votes.json."""
+        """The public constants that votes.json records, by name."""
         constants: dict[str, float | int | str] = {
             "members": self.settings.ensemble.members,
-            "key": self.settings.ensemble.key,
-            "strength": self.config.strength,
+            "key": self.settings.ensemble.key,  # of the hash that assigns units to shards
+            "strength": self.config.strength,  # of the regulariser
             "relation": self.settings.relation.name,
         }
-        # Files from before there was any other learner name none, and must still be read.
+        # The first versions had only ridge and recorded no learner. Their files must be readable.
         if self.config.learner != "ridge":
             constants["learner"] = self.config.learner
         return constants
 
     @property
     def release_head(self) -> LinearModel:
-        """The untrained head of ``certificate=erm`` on the same records and features.
+        """An untrained linear head of ``certificate=erm`` on the same records and feature map.
 
-        No member enters it: its weights are trained and released beside the votes.
+        A release of weights trains it. The members' weights are not used.
 
         Raises:
-            ConfigError: a setting of training that such a head does not take.
+            ConfigError: such a head does not support a setting of the training.
         """
         certificate = ErmKind(features=self.settings.certificate.features)
         settings = replace(self.settings, certificate=certificate, ensemble=EnsembleConfig())
@@ -181,25 +206,31 @@ class VotesModel(Votes):
 
     @property
     def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
-        """Why each member is a function of its shard, by conditions: its arithmetic is exact."""
+        """The reasons why each member depends only on its own shard: its arithmetic is exact.
+
+        Returns:
+            The letter of a condition of a privacy claim (docs/method.md) -> the facts that support
+            it.
+        """
         stated = proved("members_stated")
         exact = proved("sums_of_integers")
         return {"b": (), "c": (stated,), "e": self.features.public, "f": (exact,)}
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """The number of parameters, and what all votes have."""
+        """The number of parameters, of members, and the bound on distances, for a run's metrics."""
         return {"parameters": self.weight.numel(), **super().metrics}
 
     def labels(self, phi: np.ndarray) -> np.ndarray:
         """Return each member's label of each query, [T, n] int16.
 
         Args:
-            phi: [n, width] public features of the queries.
+            phi: [n, width] the values of the public feature map for the queries.
         """
         queries = _to_integer_features(phi)
         weight = self.weight.numpy()
         members, outputs, width = weight.shape
+        # The memory that one member takes: its weights and its scores, as float64.
         member_bytes = 8 * outputs * (width + len(phi))
         memory_bytes = self.settings.compute.memory_mb * 2**20
         members_at_once = max(1, memory_bytes // member_bytes)
@@ -213,12 +244,14 @@ FLIPS = "flips.safetensors"
 
 
 class MemberInfluence(NamedTuple):
-    """The labels that one member was trained on, and their influence on its weights.
+    """The labels that one member was trained on, and the influence of each on its weights.
+
+    The weights of a ridge regression are linear in the labels: the targets [n, J] (+1, -1, or
+    one-hot) transposed times ``influence``.
 
     Attributes:
-        influence: [n, width] int32, what each record's label adds to the weights
-            (``agt.training.ridge.label_influence``).
-        labels: [n] integers, the records' labels.
+        influence: [n, width] int32, what a target of 1 for each record adds to the weights.
+        labels: [n] integers, the labels of the records in the member's shard.
     """
 
     influence: np.ndarray
@@ -227,12 +260,13 @@ class MemberInfluence(NamedTuple):
 
 @dataclass(frozen=True)
 class FlipModel(VotesModel):
-    """Ridge regressions that vote, with distances in flipped labels.
+    """Ridge regressions that vote under ``relation=flip``, where one edit changes one label.
 
-    How many flipped labels change a member's label is counted exactly (certificates/flips.py).
+    The number of flipped labels that changes a member's answer is counted exactly, because the
+    weights are linear in the labels (Lemma 1 of docs/proofs/flips.md).
 
     Attributes:
-        members: the influence of each member's labels; empty before training.
+        members: for each member its labels and their influence; empty before training.
     """
 
     members: tuple[MemberInfluence, ...] = ()
@@ -244,36 +278,53 @@ class FlipModel(VotesModel):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> Self:
-        """Return the model with each member trained on its shard of other records.
+        """Return the model whose members are trained on the shards of other records.
 
-        Arguments and errors are those of ``VotesModel.retrained``.
+        Args:
+            records: the records of all members, on the scale of the model's own dataset.
+            on_progress: called after every member.
+            checkpoints: not used, because training a member takes too little time.
+
+        Raises:
+            ConfigError: a unit has more rows than ``relation.unit_rows``.
         """
         count = len(self.weight)
         members: list[MemberInfluence] = []
         for features, labels in self._training_arrays(records):
             influence = label_influence(features, self.config.strength)
             members.append(MemberInfluence(influence, labels))
-            on_progress(Progress(len(members), count, len(members), count))
+            finished = len(members)
+            on_progress(Progress(step=finished, steps=count, done=finished, total=count))
         return self._with_members(members)
 
     def _with_members(self, members: Sequence[MemberInfluence]) -> Self:
-        """Return the model of members whose weights are the sums of their labels' influence."""
+        """Return a copy of the model with these members, and the weights that follow from them.
+
+        Args:
+            members: each member's labels and their influence, which must pass ``_is_countable``.
+        """
         weights = []
         for member in members:
             targets = encode_targets(member.labels, self.problem.classes)
             weights.append(targets.T @ member.influence.astype(np.float64))
-        # The sums are exact: load refuses influence that is too long for that.
+        # The sums are exact integers: label_influence keeps them below 2^29, and load checks it.
         weight = torch.from_numpy(np.stack(weights).astype(np.int32))
         return replace(self, weight=weight, members=tuple(members))
 
     @classmethod
     def load(cls, config: "VotesKind", problem: Problem, reader: FileReader) -> Self:
-        """Read the model back.
+        """Read a saved model back, and check its files against the settings and each other.
+
+        Args:
+            config: the settings of the certificate.
+            problem: all other settings; its records are not read.
+            reader: the folder that ``save`` wrote.
 
         Raises:
             ConfigError: a file is missing or cannot be read.
-            UnsoundError: a file is not what the settings imply; labels are of no class; influence
-                is too long to be summed exactly; or the weights are not the sum of the influence.
+            UnsoundError: a constant, shape or type differs from what the settings imply; a label is
+                not a class; the influence is too large to be summed exactly; or the weights are not
+                those that labels and influence give.
         """
         untrained = cls.untrained(config, problem, read_features(problem, reader))
         check_constants(reader, CONSTANTS, untrained.constants)
@@ -281,15 +332,16 @@ class FlipModel(VotesModel):
         zero = torch.zeros((), dtype=torch.int64)
         expected_model = {"weight": untrained.weight, "ends": zero.expand(members)}
         stored = read_tensors(reader, MODEL, expected_model)
-        ends = [0, *stored["ends"].tolist()]
+        ends = [0, *stored["ends"].tolist()]  # member i has the records ends[i] to ends[i + 1]
         if ends != sorted(ends):
             raise UnsoundError(
                 f"{reader.folder / MODEL}: the positions at which the shards of members end "
                 "must not decrease: train again"
             )
-        records = ends[-1]
-        expected_influence = zero.int().expand(records, width)
-        expected_labels = zero.short().expand(records)
+        record_count = ends[-1]
+        # In the file, "pulls" is the influence and "given" are the labels of all members' records.
+        expected_influence = zero.int().expand(record_count, width)
+        expected_labels = zero.short().expand(record_count)
         expected_flips = {"pulls": expected_influence, "given": expected_labels}
         flips = read_tensors(reader, FLIPS, expected_flips)
         influence = flips["pulls"].numpy()
@@ -312,7 +364,10 @@ class FlipModel(VotesModel):
         return model
 
     def save(self, writer: FileWriter) -> None:
-        """Write the files of ``VotesModel.save``, and flips.safetensors."""
+        """Write the files of ``VotesModel.save``, and the labels with their influence.
+
+        The labels and their influence go into flips.safetensors, which is for the data owner only.
+        """
         super().save(writer)
         influence = np.concatenate([member.influence for member in self.members])
         labels = np.concatenate([member.labels for member in self.members]).astype(np.int16)
@@ -321,13 +376,17 @@ class FlipModel(VotesModel):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors of model.safetensors, by name."""
+        """The tensors of model.safetensors by name: the weights, and where each shard ends."""
         sizes = torch.tensor([len(member.labels) for member in self.members])
         return {**super().tensors, "ends": sizes.cumsum(0)}
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Conditions a-g of method.md section 3; d also says that flips are counted exactly."""
+        """The seven conditions of a privacy claim, a to g (docs/method.md), in this order.
+
+        Condition d, that one edit changes the answer only by a bounded step, also names the fact
+        that flipped labels are counted exactly.
+        """
         exact = proved("flips_counted")
         conditions = []
         for condition in super().conditions:
@@ -337,34 +396,47 @@ class FlipModel(VotesModel):
         return tuple(conditions)
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
-        """Return [n, J] float64: shares of votes; or the scores of the one member there is.
+        """Return the fractions of the votes for each class, or the scores of a single member.
 
         Args:
-            phi: [n, width] public features of the queries.
+            phi: [n, width] the values of the public feature map for the queries.
+
+        Returns:
+            For several members and two classes [n, 1] float64, the fraction of class 1 less that of
+            class 0; for more classes [n, C], the fraction of each class. For a single member its
+            scores, of the same shape.
         """
         if len(self.weight) > 1:
             return super().logits(phi)
         weight = self.weight[0].numpy().T.astype(np.float64)
         scores = _to_integer_features(phi) @ weight
-        return np.ldexp(scores, -51)  # products of integers, of which 2^51 are 1
+        # Sums of products of integers, which are below 2^51.1 in size; divided to be about 1.
+        return np.ldexp(scores, -51)
 
     def shares(self, features: np.ndarray) -> np.ndarray:
-        """Return [n, C] each class's share of votes; of one member the sigmoid or softmax."""
+        """Return each class's fraction of the votes, [n, C] float64.
+
+        For a single member it returns the sigmoid or softmax of its scores.
+
+        Args:
+            features: [n, ...] the queries.
+        """
         if len(self.weight) > 1:
             return super().shares(features)
         return logistic_shares(self.margins(features))
 
     @property
     def max_distance(self) -> int:
-        """A number that no distance exceeds: what turning every member costs at most.
+        """An upper bound on every stable distance, the number of flips that cannot change a label.
 
-        It depends on the number of records, which this relation does not protect.
+        No member needs more flips than ``_more_than_all_labels``. This bound depends on the number
+        of records, which ``relation=flip`` does not protect.
         """
         return self._more_than_all_labels * len(self.members)
 
     @property
     def _more_than_all_labels(self) -> int:
-        """The price of what no number of flipped labels does: one more than there are labels."""
+        """One more than the number of all labels: stands for an impossible number of flips."""
         return 1 + sum(len(member.labels) for member in self.members)
 
     def certify(
@@ -373,22 +445,25 @@ class FlipModel(VotesModel):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Return the stable distances of the vote.
+        """Return the labels of queries, and how many flipped training labels cannot change them.
 
         Args:
-            features: [n, ...] queries.
-            ks: None: the distances themselves, whatever k; else certificates at these k, so that
-                no distance exceeds the last.
+            features: [n, ...] the queries.
+            ks: None: the result has the exact stable distances (the largest number of flips that
+                cannot change a label). Else it says only for these k whether k flips can change a
+                label, so that no stable distance exceeds the last of them.
             on_progress: called with the number of finished queries.
         """
         relation = self.settings.relation.name
         count = len(features)
         largest_shard = max(len(member.labels) for member in self.members)
+        # A block of queries is as large as the memory allows that the settings grant.
         query_bytes = _FLIP_BYTES * (largest_shard + 1)
         memory_bytes = self.settings.compute.memory_mb * 2**20
         queries_at_once = min(ROWS, max(1, memory_bytes // query_bytes))
 
         def vote_on(rows: slice) -> tuple[np.ndarray, np.ndarray, Vote]:
+            """Return the labels, the distances and the vote for a block of the queries."""
             return self._vote(features[rows])
 
         report = row_reporter(on_progress, count)
@@ -405,39 +480,49 @@ class FlipModel(VotesModel):
         )
 
     def _vote(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray, Vote]:
-        """Return the vote on queries, and what it is made from.
+        """Count the votes on queries, and bound how many flipped labels cannot change the winner.
 
         Args:
-            features: [n, ...] queries.
+            features: [n, ...] the queries.
 
         Returns:
-            Each member's labels [T, n]; each member's distances [T, n] int64; and the vote.
+            Each member's labels [T, n]; each member's stable distances [T, n] int64 (the largest
+            number of flips that cannot change its label); and the winners with their own.
         """
         classes = self.problem.classes
-        never = self._more_than_all_labels
+        impossible = self._more_than_all_labels
         phi = self.phi(features)
         queries = _to_integer_features(phi)
         labels = self.labels(phi)
-        # Of one member or two classes, it is enough to know when any rival passes the answer.
+        # With one member or two classes, the vote needs only the flips after which another class
+        # beats the member's answer. Otherwise it needs those after which a class beats all others.
         beating_suffices = len(self.members) == 1 or classes == 2
-        member_prices = []
+        flips_of_members = []
         for member, answers in zip(self.members, labels, strict=True):
+            # [n, records]: by how much each record's label moves the score of each query
             influence = queries @ member.influence.T.astype(np.float64)
             if beating_suffices:
-                price = count_flips_to_beat(influence, member.labels, answers, classes, never)
+                flips = count_flips_to_beat(influence, member.labels, answers, classes, impossible)
             else:
-                price = count_flips_to_answer(influence, member.labels, classes, never)
-            member_prices.append(price)
-        cheapest = [*map(cheapest_other_class, member_prices, labels)]
-        distances = np.stack(cheapest) - 1
-        prices = np.stack(member_prices, axis=1)  # [C, T, n]
+                flips = count_flips_to_answer(influence, member.labels, classes, impossible)
+            flips_of_members.append(flips)
+        cheapest = [*map(cheapest_other_class, flips_of_members, labels)]
+        distances = np.stack(cheapest) - 1  # one flip fewer cannot change the member's label
+        prices = np.stack(flips_of_members, axis=1)  # [C, T, n]
+        # The number of members whose shards one edit can change.
         touches = RELATIONS[self.settings.relation.name].touches
         vote = certified_vote(labels, distances, classes, touches=touches, prices=prices)
         return labels, distances, vote
 
 
 def _is_countable(member: MemberInfluence, classes: int) -> bool:
-    """Return whether influence is short enough to be summed exactly, and labels are of classes."""
+    """Return whether labels are classes, and their influence is small enough for exact sums.
+
+    Args:
+        member: labels and influence as a file has them, which anybody may have written.
+        classes: the number of classes; labels must be 0 to classes - 1.
+    """
+    # Lemma 4 of docs/proofs/flips.md: below this limit every sum in float64 is exact.
     if sum_of_row_lengths(member.influence.astype(float)) >= 2**INFLUENCE_BITS:
         return False
     return set(member.labels.tolist()) <= {*range(classes)}
@@ -445,15 +530,16 @@ def _is_countable(member: MemberInfluence, classes: int) -> bool:
 
 @schema
 class VotesKind(VotingKind):
-    """Votes of many small models on disjoint shards, ``ensemble.members`` of them (method.md
-    section 12).
+    """Certificates by the vote of many small linear models, each trained on its own shard.
+
+    ``ensemble.members`` says how many there are. See section 12 of docs/reference.md.
 
     Attributes:
         features: the public feature map that all members share.
-        learner: what each member is: a ridge regression, or a logistic regression of each class
-            against the others (training/ridge.py).
-        strength: the weight of each member's regulariser, beside a sum of losses over the records
-            of its shard; their features have a norm of at most 1.
+        learner: each member is a ridge regression, or a logistic regression of each class against
+            the others.
+        strength: the factor of each member's regulariser, which is added to the sum of the losses
+            over its shard; features have a norm of at most 1.
     """
 
     name: Literal["votes"] = "votes"
@@ -463,24 +549,32 @@ class VotesKind(VotingKind):
 
     @classmethod
     def reads(cls, node: Mapping[str, Any]) -> bool:
-        """Return whether settings name one of agt's own learners, and not one by a mapping."""
+        """Return whether settings describe votes by one of agt's learners, ``ridge`` for example.
+
+        Args:
+            node: the settings of a certificate by name. A learner of the user's own is a mapping
+                there, and is read by ``OwnVotesKind``.
+        """
         return super().reads(node) and not isinstance(node.get("learner"), Mapping)
 
     def covers_changed_labels(self) -> bool:
-        """Return whether the proof covers changed labels: that of ridge regressions does."""
+        """Return whether the proofs cover edits of labels: they do for ridge regressions."""
         return self.learner == "ridge"
 
     def with_learner(self, learner: Any) -> tuple[VotingKind, Learner | None]:
-        """Return the kind of votes by another learner, and the learner if it is the user's own.
+        """Return these settings with another learner of the members.
 
         Args:
-            learner: the name of one of agt's learners, or an estimator of the user's.
+            learner: ``ridge``, ``logistic``, or an estimator or a function of the user's own.
+
+        Returns:
+            The settings; and the learner if it is the user's own, else None.
 
         Raises:
-            ConfigError: there is no such learner.
+            ConfigError: agt has no learner of this name, or the object is no learner.
         """
         if isinstance(learner, str):
-            # The settings' own check refuses names that there are not.
+            # Validation by ``schema`` refuses unknown names.
             return replace(self, learner=learner), None  # type: ignore[arg-type]
         own = Learner.wrap(learner)
         return OwnVotesKind(features=self.features, learner=own.description), own
@@ -491,16 +585,34 @@ class VotesKind(VotingKind):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> VotesModel:
-        """Train each member on the records of its shard; raises as ``VotesModel.retrained``."""
+        """Train each member on the records of its own shard.
+
+        Args:
+            problem: the training records and all settings.
+            on_progress: called after every member.
+            checkpoints: not used, because training a member takes too little time.
+
+        Raises:
+            ConfigError: a unit has more rows than ``relation.unit_rows``.
+        """
         features = FeatureMap.from_dataset(self.features, problem.dataset)
         untrained = self._model_class(problem).untrained(self, problem, features)
         return untrained.retrained(problem.dataset.train, on_progress, checkpoints)
 
     def load(self, problem: Problem, reader: FileReader) -> VotesModel:
-        """Read the members back; raises as ``VotesModel.load``."""
+        """Read a saved model back, and check its files against the settings.
+
+        Args:
+            problem: all other settings; its records are not read.
+            reader: the folder of the model.
+
+        Raises:
+            ConfigError: a file is missing or cannot be read.
+            UnsoundError: what is stored is not what the settings imply.
+        """
         return self._model_class(problem).load(self, problem, reader)
 
     def _model_class(self, problem: Problem) -> type[VotesModel]:
-        """Return the class of model for the relation: one that counts flipped labels, or none."""
+        """Return ``FlipModel`` if the relation counts flipped labels, else ``VotesModel``."""
         counts_flips = RELATIONS[problem.settings.relation.name].counts_label_flips
         return FlipModel if counts_flips else VotesModel

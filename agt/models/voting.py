@@ -1,8 +1,8 @@
-"""What all votes of members on disjoint shards have in common (``certificate=votes``).
+"""The base classes of ``certificate=votes``: members trained on disjoint shards that vote.
 
-A member that is a function of its own shard alone needs no certificate of its own, because one k
-changes at most the votes of the members whose shards it touches (``plain_vote`` in
-certificates/votes.py).
+A shard is one member's part of the training records. A member depends only on its own shard. So one
+edit of the dataset (one unit of k) can change only the votes of the members whose shards it
+touches, and the margin of the vote gives the certificate.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -38,40 +38,56 @@ MAX_CLASSES = 2**15 - 1  # a vote is stored as a signed integer of 16 bits
 
 
 class VotingKind(ClosedFormKind):
-    """A kind of certificate whose members form one model, and have no certificates of their own."""
+    """A kind of certificate for an ensemble whose members vote, which is handled as one model.
+
+    The members have no certificates of their own.
+    """
 
     bounded: ClassVar[BoundedQuantity] = "vote counts"
     covers_retraining = True
 
     @property
     def unread_settings(self) -> Mapping[str, UnreadReason]:
-        """The settings of one head's training: members have one setting, their strength."""
+        """Dotted name of a setting that training does not read -> the reason.
+
+        Members do not read the settings of gradient training. Their only setting is the strength of
+        the regulariser.
+        """
         names = ("epochs", "lr", "lr_min", "decay", "loss", "clip", "weight_decay")
         unread: Mapping[str, UnreadReason] = {f"training.{name}": "own strength" for name in names}
         return {**super().unread_settings, **unread}
 
     def has_member_models(self, ensemble: EnsembleConfig) -> bool:
-        """Return False: the members vote as one model."""
+        """Return False: the members are no models with certificates of their own.
+
+        Args:
+            ensemble: not read.
+        """
         return False
 
     @classmethod
     def usual_members(cls, size: float, caution: float, relation: str) -> int:
-        """Return the recipe's number of members.
+        """Return the default number of members: about one for 100 records.
 
         Args:
-            size: how many records were declared.
-            caution: a factor on the number of members (``training.ensemble.usual_members``).
-            relation: the neighbour relation; where it counts flipped labels there is one member,
-                as its certificate is exact.
+            size: the declared number of records.
+            caution: a factor on the number of members. More members certify more edits, and are
+                less accurate.
+            relation: the name of the neighbour relation. Under ``flip`` (labels change) the
+                default is 1, because the edits that change a single member's label can be counted
+                exactly.
         """
         if RELATIONS[relation].counts_label_flips:
             return 1
         return usual_members(size, caution)
 
     def check_own(self, settings: Settings) -> None:
-        """Raise ConfigError where there is only one member, or the vote is not one of labels.
+        """Raise ConfigError unless there are several members that vote by their labels.
 
-        One member is allowed where the relation counts flipped labels.
+        Under ``relation=flip`` (labels change) one member is allowed, too.
+
+        Args:
+            settings: all settings; the ensemble and the relation are read.
         """
         ensemble = settings.ensemble
         needs_several = not RELATIONS[settings.relation.name].counts_label_flips
@@ -90,7 +106,7 @@ class VotingKind(ClosedFormKind):
             )
 
     def check_classes(self, classes: int) -> None:
-        """Raise ConfigError where there are more classes than a stored vote can name."""
+        """Raise ConfigError if there are more classes than a 16-bit integer, a vote, can hold."""
         if classes > MAX_CLASSES:
             raise ConfigError(
                 f"certificate=votes: the data set has {classes:,} classes, but a vote "
@@ -100,107 +116,146 @@ class VotingKind(ClosedFormKind):
 
 @dataclass(frozen=True)
 class Votes(ClosedFormModel):
-    """A model whose members vote, and are known only to be functions of their own shards."""
+    """A model of T members that vote; each member depends only on its own shard of the records.
+
+    A subclass defines ``labels`` and ``member_facts``.
+    """
 
     @property
     def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
-        """Why each member is such a function, by the letters of conditions b, c, e and f."""
+        """The reasons why each member depends only on its own shard.
+
+        Returns:
+            The letter of a condition of a privacy claim (docs/method.md) -> the facts that support
+            it. There are letters b, c, e and f.
+        """
         raise NotImplementedError
 
     @property
     def public_features(self) -> Callable[[np.ndarray], np.ndarray]:
-        """The feature map whose values members see."""
+        """The function from raw features [n, ...] to the features [n, w] that members take."""
         return self.phi
 
     def member_margins(self, features: np.ndarray) -> np.ndarray:
-        """Return how each member labels queries, [T, lines, n]: 1 for the line's class, else -1.
-
-        There is a line for each class; of two classes, one line for class 1.
+        """Return the votes of each of the T members as margins, 1 for a class and -1 against it.
 
         Args:
-            features: [n, ...] queries.
+            features: [n, ...] the queries.
+
+        Returns:
+            For two classes [T, 1, n], 1 where the member votes for class 1. For more classes
+            [T, C, n], 1 where the member votes for that class.
         """
         classes = self.problem.classes
         first_class = 1 if classes == 2 else 0
-        line_classes = np.arange(first_class, classes)
+        compared_classes = np.arange(first_class, classes)
         labels = self.labels(self.phi(features))
-        is_line_class = labels[:, None] == line_classes[:, None]
-        return np.where(is_line_class, 1.0, -1.0)
+        votes_for_class = labels[:, None] == compared_classes[:, None]  # [T, classes, n]
+        return np.where(votes_for_class, 1.0, -1.0)
 
     def labels(self, phi: np.ndarray) -> np.ndarray:
         """Return each member's label of each query, [T, n] int16.
 
         Args:
-            phi: [n, w] public features of the queries.
+            phi: [n, w] the values of the public feature map for the queries.
         """
         raise NotImplementedError
 
     def _member_records(self, records: Records) -> Iterator[Records]:
-        """Return an iterator over the members' records, each member's in the order of their ids.
+        """Return an iterator over the T shards of the records, in the order of the members.
+
+        All rows of a unit (a person) are in the same shard. The rows of a shard are sorted by
+        their ids, so that a member does not depend on the order of the records.
+
+        Args:
+            records: the records of all members.
 
         Raises:
-            ConfigError: a unit has too many rows.
+            ConfigError: a unit has more rows than ``relation.unit_rows``.
         """
-        # This is no generator, so that it raises at the call and not at the first shard.
+        # Not a generator function, so that the check is made when this is called.
         check_unit_rows(records.units, self.settings.relation.unit_rows)
         ensemble = self.settings.ensemble
         shard_of_rows = shards(records.units, ensemble)
+        # Sorted by shard and, within a shard, by id.
         rows_by_shard = np.lexsort((records.ids, shard_of_rows))
-        shard_starts = np.arange(ensemble.members + 1)
-        bounds = np.searchsorted(shard_of_rows[rows_by_shard], shard_starts)
+        member_indices = np.arange(ensemble.members + 1)
+        # Member i has rows_by_shard[bounds[i]:bounds[i + 1]].
+        bounds = np.searchsorted(shard_of_rows[rows_by_shard], member_indices)
         return (records.take(rows_by_shard[start:end]) for start, end in pairwise(bounds))
 
     @property
     def training(self) -> TrainingConfig:
-        """The settings of training; members use only the precision of features."""
+        """The training settings, of which members use only the precision of features."""
         return self.settings.training
 
     @property
     def plan(self) -> BatchPlan:
-        """The plan of one batch with all records; no member uses its normaliser."""
+        """The plan of a single batch with all records, which reports show; no member reads it."""
         return BatchPlan.from_settings(
             BatchConfig(count=1), 1, self.problem.dataset.declared_size, self.problem.trained_on
         )
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Conditions a-g of method.md section 3."""
+        """The seven conditions of a privacy claim, a to g (docs/method.md), in this order.
+
+        Each says whether it is proved, declared by the user, or not met, and from which facts.
+        """
         settings = self.settings
         dataset = self.problem.dataset
         facts = self.member_facts
+        # The number of members whose shards one edit can change.
         touches = RELATIONS[settings.relation.name].touches
         in_shards = shards_fact(settings.ensemble.members, touches)
         votes_change = proved("vote_changes")
         if touches != 1:
             votes_change = proved("votes_change", touches=touches)
         evidence_of = {
+            # every k is certified
             "a": evidence(proved("every_k_counted")),
+            # a record's split and shard, and the member trained on it, depend on no other record
             "b": dataset.selection.with_facts(in_shards, *facts["b"]),
+            # the members' settings are public constants
             "c": evidence(*facts["c"]),
+            # one edit changes few votes
             "d": evidence(votes_change),
+            # preprocessing and settings use public data only
             "e": dataset.preprocessing.with_facts(*facts["e"], settings.choices),
+            # no rounding error is left out
             "f": evidence(*facts["f"]),
+            # if D' is a neighbour of D, then D is one of D'
             "g": evidence(symmetric_fact(settings.relation)),
         }
         return conditions_from(evidence_of, "a record moves one vote")
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """The number of members, and a number that no distance exceeds."""
+        """The number of members, and an upper bound on every stable distance, for a run's metrics.
+
+        The stable distance of a query is the largest number of edits of the training records that
+        cannot change its label.
+        """
         return {"members": self.settings.ensemble.members, "k_max": self.max_distance}
 
     @property
     def max_distance(self) -> int:
-        """A public number that no distance exceeds: the number of votes."""
+        """A public upper bound on every stable distance: the number of votes.
+
+        The stable distance of a query is the largest number of edits of the training records that
+        cannot change its label.
+        """
         return self.settings.ensemble.members
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
-        """Return each class's share of votes, [n, C] float64.
-
-        Of two classes it returns by how much the share of class 1 exceeds that of class 0, [n, 1].
+        """Return the fraction of the votes that each class has, in the place of logits.
 
         Args:
-            phi: [n, w] public features of the queries.
+            phi: [n, w] the values of the public feature map for the queries.
+
+        Returns:
+            For two classes [n, 1] float64, the fraction of class 1 less that of class 0. For more
+            classes [n, C] float64, the fraction of each class.
         """
         votes = count_votes(self.labels(phi), self.problem.classes)
         shares = votes.T / self.settings.ensemble.members
@@ -209,7 +264,11 @@ class Votes(ClosedFormModel):
         return shares[:, 1:] - shares[:, :1]
 
     def shares(self, features: np.ndarray) -> np.ndarray:
-        """Return each class's share of the votes on queries [n, ...], [n, C]."""
+        """Return the fraction of the votes that each class has, [n, C] float64.
+
+        Args:
+            features: [n, ...] the queries.
+        """
         return shares_of_leads(self.margins(features))
 
     def certify(
@@ -218,12 +277,13 @@ class Votes(ClosedFormModel):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Return the stable distances of the vote.
+        """Return the labels of queries, and how many edits of the records cannot change them.
 
         Args:
-            features: [n, ...] queries.
-            ks: None: the distances themselves, whatever k; else certificates at these k, so that
-                no distance exceeds the last.
+            features: [n, ...] the queries.
+            ks: None: the result has the exact stable distances (the largest number of edits that
+                cannot change a label). Else it says only for these k whether k edits can change a
+                label, so that no stable distance exceeds the last of them.
             on_progress: called with the number of finished queries.
         """
         relation = self.settings.relation.name
@@ -231,13 +291,18 @@ class Votes(ClosedFormModel):
         count = len(features)
 
         def labels_of_rows(rows: slice) -> np.ndarray:
+            """Return the members' labels [T, rows] of a block of the queries."""
             return self.labels(self.phi(features[rows]))
 
         parts = group().shared(count, ROWS, labels_of_rows, row_reporter(on_progress, count))
         labels = np.concatenate(list(parts), axis=1)
+        # touches: the number of members whose shards one edit can change.
         vote = plain_vote(count_votes(labels, classes), touches=RELATIONS[relation].touches)
         if ks is not None:
             certified = np.array([vote.distance >= k for k in ks])
             return Certificates(ks, relation, vote.prediction, certified)
-        no_distances = np.broadcast_to(np.int64(0), labels.shape)
-        return VoteCertificates.from_members(relation, vote, vote, labels, no_distances, classes)
+        # A member's own stable distance is 0: any change of its shard may change its label.
+        member_distances = np.broadcast_to(np.int64(0), labels.shape)
+        return VoteCertificates.from_members(
+            relation, vote, vote, labels, member_distances, classes
+        )

@@ -86,7 +86,7 @@ def test_the_page_says_what_was_found_and_no_word_of_it_is_a_proof(audited: Agt)
         "after "
         "seeing the answer "
         "(1 % sure: 2.7 %); no attack detects more than 46.3 more of 100",
-        "an audit cannot prove a claim: other attacks, or the same with more effort, may contradict what ",
+        "an audit cannot prove a claim: other attacks, or the same with more effort",
         "Thresholds: the first 8 of 9 rows of tables/thresholds.csv",
         "- it is a toy",
     ):

@@ -52,7 +52,10 @@ Run = Callable[[str], Path]
 SMALL = ("audit.trials=400", "audit.targets=1")
 # draws are the operating system's: at 95 % a sound release fails one test in twenty
 SURE = "confidence=0.999999"
-ADVERSARIES = ["records and query both from the run's data", "records from the run's data, query chosen by the attacker"]
+ADVERSARIES = [
+    "records and query both from the run's data",
+    "records from the run's data, query chosen by the attacker",
+]
 
 
 @pytest.fixture(scope="module")

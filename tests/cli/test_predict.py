@@ -347,7 +347,9 @@ def test_ten_classes(predict: Predict) -> None:
 def test_one_number_about_all_certificates(predict: Predict) -> None:
     said = predict("box", "mechanism=certified_quantile", "mechanism.eps=1").ended(0)
     found = re.search(
-        r"^0\.5 of the queries are certified up to a stable distance of about (\d+) \(released", said.out, re.M
+        r"^0\.5 of the queries are certified up to a stable distance of about (\d+) \(released",
+        said.out,
+        re.M,
     )
     assert found, said.out
     assert 0 <= int(found[1]) <= 20, "the public end of the grid"

@@ -772,7 +772,10 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             "other neighbours": ("one record added", "one comma added"),
             "words": ("all 20 together", "all of them together"),
             "words added": lambda value: value["words"].append("it is safe"),
-            "scope": ('"the guarantee protects the training', '"the guarantee does not protect the training'),
+            "scope": (
+                '"the guarantee protects the training',
+                '"the guarantee does not protect the training',
+            ),
             "outside": ("how accurate the answers are", "nothing"),
             "another output": ('"output": "labels"', '"output": "constants"'),
             "a declaration left out": lambda value: value["declared"].pop(),
@@ -1168,7 +1171,7 @@ def test_a_ledger_verifies_and_says_what_rests_on_it(made: Path, agt: Agt) -> No
     said = agt("verify", str(made / "ledgers/people.ledger")).ended(0)
     for words in (
         "VERIFIES: ledger",
-        "everything that is ever released on this ledger is together (1, 1e-05)-differentially private",
+        "released on this ledger is together (1, 1e-05)-differentially private",
         "1 debits, each cost recomputed",
         "3 stored answers",
         "declared, not checked: in the table",

@@ -23,7 +23,8 @@ def test_a_refusal_says_what_would_fit(tmp_path: Path) -> None:
             ledger.debit(charge(0.7), 1)
         ledger.debit(charge(0.5), 1)
         with pytest.raises(
-            Exhausted, match="no release of this kind fits into the rest of the budget, however small its eps"
+            Exhausted,
+            match="no release of this kind fits into the rest of the budget, however small its eps",
         ):
             ledger.debit(charge(1e-3), 1)
     with (

@@ -421,7 +421,9 @@ def test_a_full_disk_ends_no_training(tmp_path: Path, monkeypatch: pytest.Monkey
 
     kept = opened(tmp_path)
     monkeypatch.setattr(checkpoint, "write_atomic", full)
-    with pytest.warns(UserWarning, match="the checkpoint of step 1 was not written .*No space left on device"):
+    with pytest.warns(
+        UserWarning, match="the checkpoint of step 1 was not written .*No space left on device"
+    ):
         kept.offer(1, lambda: {"x": torch.zeros(1)})
 
 
