@@ -403,13 +403,13 @@ class FeaturesConfig:
         counted = self.map in USUAL_COUNTS
         if not counted and self.count is not None:
             raise ValueError(
-                "features: count is only for the maps relu and landmarks; with "
-                f"map={self.map} it must be null"
+                f"count is only for the maps relu and landmarks; with map={self.map} it must "
+                "be null"
             )
         if counted and self.count is None:
             raise ValueError(
-                f"features: give count, the number of features that map={self.map} makes, "
-                f"such as {USUAL_COUNTS[self.map]}"
+                f"give count, the number of features that map={self.map} makes, such as "
+                f"{USUAL_COUNTS[self.map]}"
             )
         if self.map == "landmarks" and self.public is None:
             raise ValueError(

@@ -470,7 +470,9 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
             raise ConfigError(OLD_SPELLINGS.get(f"{word.key}={given}", unknown))
         before.append(given)
     if missing:
-        raise ConfigError(f"agt {' '.join(before)} needs one more word: {', '.join(missing.known)}")
+        raise ConfigError(
+            f"agt {' '.join(before)} needs one more word, one of: {', '.join(missing.known)}"
+        )
     settings = [f"{word.key}={quoted(given) if word.free else given}" for word, given in found]
     taken, options = bare[: len(settings)], _options(rest)
     others = [word for place, word in enumerate(rest) if place not in (*taken, *options)]

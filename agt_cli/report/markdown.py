@@ -267,8 +267,8 @@ class Findings:
         ) as error:
             self.problem(
                 name,
-                "an entry that every such record has is missing or has another type "
-                f"({type(error).__name__}: {error})",
+                "the record lacks an entry that every such record has, or the entry has "
+                f"another type ({type(error).__name__}: {error})",
             )
 
 

@@ -135,7 +135,7 @@ def test_labels_without_noise_are_caught(
 # -- what is refused, and what is left
 
 REFUSED = {
-    ("head", "mechanism=randomized_response"): "no budget",
+    ("head", "mechanism=randomized_response"): "no privacy budget",
     (
         "head",
         "mechanism=release_weights",

@@ -401,7 +401,7 @@ def test_what_a_ledger_does_not_pay_for(agt: Agt, ask: Ask, home: Path) -> None:
     unproved = ("predict", "run=unproved", inputs, *EACH, "ledger=people", "accounting=paper")
     agt(*unproved).ended(2, "accounting=paper", "accounting=rigorous")
     assert not list(Path("outputs/predict").rglob("labels.csv"))
-    assert "no budget" in ask(inputs).err
+    assert "no privacy budget" in ask(inputs).err
 
 
 def test_a_full_disk_costs_nothing_before_the_debit_and_is_told_after_it(

@@ -302,7 +302,7 @@ def test_the_page_says_what_rests_on_what(made: Path, agt: Agt) -> None:
         "training.chosen_on=public",
         "└── training run",
         "by code: a dense grid",
-        "not a signature",
+        "hashes do not prove who made",
         "of which only the best was kept",
     ):
         assert words in said.out, words
@@ -677,13 +677,13 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "audit/a",
         {"audit.json": lambda value: value.update(by="0.1.0")},
         "audit.json",
-        "agt in audit.json is '0.1.0'",
+        "audit.json says that agt '0.1.0' wrote it",
     ),
     "env.json: another kind of audit": (
         "audit/a",
         {"env.json": lambda value: value.update(kind="weights")},
         "audit.json",
-        "kind in audit.json is 'mechanism', but env.json next to it names 'weights'",
+        "audit.json says kind = 'mechanism', but env.json next to it says 'weights'",
     ),
     "not finished": (
         "train/box",
@@ -803,7 +803,7 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             ),
             "a second head": ('"second_head": "none"', '"second_head": "away"'),
             "what it counts": ('"counts": "entry"', '"counts": "answers"'),
-            "words": ("All releases on it", "Nearly all releases on it"),
+            "words": ("All releases on this", "Nearly all releases on this"),
         }.items()
     },
     "certified share": (
@@ -926,8 +926,8 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             words,
         )
         for key, other, words in (
-            ("entry", 1, "is not the one that paid"),
-            ("hash", 64 * "0", "is not the one that paid"),
+            ("entry", 1, "did not pay for the release"),
+            ("hash", 64 * "0", "did not pay for the release"),
             ("population", "others", "population is people in the ledger"),
         )
     },
@@ -1087,7 +1087,7 @@ def test_no_text_of_the_training_run_is_left_out_of_a_release(outputs: Path, agt
         facts.remove(next(fact for fact in facts if fact["code"] == "declared_in_words"))
 
     tamper(Path("w"), {"conditions.json": leave_out})
-    assert "claimed more strongly" in problems(agt("verify", "w", "--json", "-q"))["conditions"]
+    assert "claims condition e more strongly" in problems(agt("verify", "w", "--json", "-q"))["conditions"]
 
 
 def test_text_does_not_stand_for_a_fact_of_another_standing(outputs: Path, agt: Agt) -> None:
@@ -1172,7 +1172,7 @@ def test_a_ledger_verifies_and_says_what_rests_on_it(made: Path, agt: Agt) -> No
     for words in (
         "VERIFIES: ledger",
         "released on this ledger is together (1, 1e-05)-differentially private",
-        "1 debits, each cost recomputed",
+        "1 debits were checked",
         "3 stored answers",
         "declared, not checked: in the table",
         "no second copy of the ledger's end is kept",

@@ -143,13 +143,13 @@ train dataset.n_train=1 | 2 | dataset.n_train:
 train dataset.std=0 | 2 | dataset.std:
 train dataset.test_fraction=0 | 2 | dataset.test_fraction:
 train dataset=digits dataset.classes=[3] | 2 | dataset.classes:
-train dataset=digits dataset.classes=[3,3] | 2 | classes repeats
+train dataset=digits dataset.classes=[3,3] | 2 | classes lists
 train dataset=digits dataset.classes=[3,11] | 2 | dataset.classes.1:
 train dataset=digits dataset.declared_size=0 | 2 | dataset.declared_size:
 {HEAD}  training.momentum=.9 | 2 | training.momentum=0.9
 {HEAD}  compute.kernel=gpu | 2 | compute.kernel=gpu
-{HEAD}  certificate.features.map=relu | 2 | certificate.features: count
-{HEAD}  certificate.features.count=7 | 2 | certificate.features: count
+{HEAD}  certificate.features.map=relu | 2 | certificate.features: | count
+{HEAD}  certificate.features.count=7 | 2 | certificate.features: | count
 {HEAD}  certificate.features.whiten=1 | 2 | certificate.features: whitening
 {HEAD}  certificate/features=landmarks | 2 | certificate.features: map=landmarks
 train certificate/features=relu | 2 | certificate/features: random or public features need a linear head
@@ -159,11 +159,11 @@ train certificate/features=relu | 2 | certificate/features: random or public fea
 {TABLE} | 2 | dataset.path= is empty
 {TABLE}null | 2 | dataset.path: expected a path
 {TABLE}[@ok.csv] | 2 | dataset.path: expected a path
-{TABLE}@ok.csv dataset.id=y | 2 | label and id are both column y
+{TABLE}@ok.csv dataset.id=y | 2 | dataset.label and id both name column y
 {TABLE}@ok.csv dataset.label=a | 2 | column a
 {TABLE}@ok.csv +dataset.categorical='{{y: [yes]}}' | 2 | column y
 {TABLE}@ok.csv dataset.classes=[yes] | 2 | dataset.classes:
-{TABLE}@ok.csv dataset.classes=[yes,no,no] | 2 | classes repeats 'no'
+{TABLE}@ok.csv dataset.classes=[yes,no,no] | 2 | classes lists 'no' twice
 {TABLE}@ok.csv dataset.test=@ok.csv | 2 | dataset: dataset.test names the file of the training records
 {TABLE}@ok.csv dataset.test_fraction=1 | 2 | dataset.test_fraction:
 {TABLE}@ok.csv dataset.declared_size=-3 | 2 | dataset.declared_size:
@@ -177,10 +177,10 @@ certify run=@folder | 2 | this is not the folder of a run (status.json is missin
 certify run=latest | 2 | there is no finished training run in outputs/train
 plan run=latest | 2 | there is no finished training run in outputs/train
 predict run=latest mechanism.eps=1 | 2 | there is no finished training run in outputs/train: start agt train
-certify run=@failed | 2 | failed: status.json says 'failed' (ConfigError
-certify run=@killed | 2 | killed: status.json says 'running'
-certify run=@certified | 2 | a run of 'certify', not of 'train'
-predict run=@certified mechanism.eps=1 | 2 | a run of 'certify', not of 'train'
+certify run=@failed | 2 | its state in status.json is 'failed' (ConfigError
+certify run=@killed | 2 | its state in status.json is 'running'
+certify run=@certified | 2 | this is a run of 'certify' according to status.json
+predict run=@certified mechanism.eps=1 | 2 | this is a run of 'certify' according to status.json
 unlearn | 2 | run
 unlearn run=nowhere ids=@ok.csv | 2 | nowhere: this folder does not exist
 unlearn run=@box method=forget | 2 | method=forget: expected one of
@@ -204,7 +204,7 @@ plan run=@box eps=[0] | 2 | eps.0:
 plan run=@box eps=[-1] | 2 | eps.0:
 plan run=@box eps=[nan] | 2 | eps.0: | finite
 plan run=@box eps=[abc] | 2 | eps.0: expected a number, without separators, got 'abc'
-plan run=@box eps=[1,1] | 2 | eps: 1.0 is given twice
+plan run=@box eps=[1,1] | 2 | eps: the value 1.0 is listed twice
 plan run=@box delta=1 | 2 | delta: | less than 1
 plan run=@box delta=-1 | 2 | delta:
 plan run=@box delta=null | 2 | delta: expected a number
@@ -223,7 +223,7 @@ predict run=@box mechanism.eps=1e308 | 2 | mechanism.eps: | 100
 predict run=@box mechanism.eps=abc | 2 | mechanism.eps: expected a number
 predict run=@box mechanism.delta=1e-5 | 2 | mechanism.eps: this setting is required
 predict run=@box mechanism.eps=1 total.eps=1 | 2 | total.eps and mechanism.eps both state a budget
-predict run=@box total.delta=1e-5 | 2 | no budget
+predict run=@box total.delta=1e-5 | 2 | no privacy budget
 predict run=@box total.eps=1 total.delta=1 | 2 | total.delta: | less than 1
 predict run=@box total=5 | 2 | total: expected a mapping of settings
 predict run=@box total.eps=[1] | 2 | total.eps: expected a number
@@ -242,7 +242,7 @@ predict run=@head mechanism=certified_quantile mechanism.eps=1 mechanism.fractio
 {WEIGHTS}  total.eps=1 total.delta=1e-5 accounting=paper | 2 | accounting=paper: mechanism=release_weights
 predict run=@head mechanism=objective_perturbation total.eps=1 | 2 | total.delta
 data | 2 | needs one more word | prepare
-data prepar imdb | 2 | unknown word 'prepar' | did you mean 'prepare'
+data prepar imdb | 2 | does not know the word 'prepar' | did you mean 'prepare'
 data prepare | 2 | needs one more word | imdb
 data prepare idmb | 2 | did you mean 'imdb'
 data prepare imdb prepare.poling=max | 2 | did you mean 'pooling'
@@ -265,14 +265,14 @@ reproduce blobs data=mine | 2 | data: | stand_in
 reproduce imdb profile=smoke data=original | 2 | data=original: profile=smoke
 measure dataset=blobs total.eps=1 | 2 | agt measure only measures tables
 measure dataset=adult_census total.eps=1 name=../x | 2 | letters, digits
-measure dataset=adult_census | 2 | total.eps: measuring spends budget
+measure dataset=adult_census | 2 | total.eps: measuring spends privacy budget
 measure dataset=adult_census total.eps=1 total.delta=0 | 2 | delta
 measure dataset=adult_census total.eps=1 | 2 | there is nothing to measure
 measure dataset=adult_census dataset.label_free=true total.eps=1 relation=flip | 2 | under add_remove or substitute
 tune dataset=blobs tune.folds=0 | 2 | tune
 tune dataset=blobs tune.objective=best | 2 | tune
 audit | 2 | agt audit needs one more word | selftest
-audit selftst | 2 | unknown word 'selftst' | did you mean 'selftest'
+audit selftst | 2 | does not know the word 'selftst' | did you mean 'selftest'
 audit selftest confidence=0.3 | 2 | confidence=0.3: | at least 0.5 and below 1
 audit selftest confidence=1 | 2 | confidence=1:
 audit selftest confidence=95% | 2 | confidence=95%:
@@ -294,7 +294,7 @@ train dataset=blob | 2 | unknown dataset 'blob' | did you mean 'blobs' | digits
 train model=mpl | 2 | unknown model 'mpl' | did you mean 'mlp'
 train relation=add | 2 | unknown relation 'add'
 train experiment=digit | 2 | unknown experiment 'digit' | did you mean 'digits'
-train training=blob | 2 | training settings named 'blob' do not exist | did you mean 'blobs'
+train training=blob | 2 | there are no training settings named 'blob' | did you mean 'blobs'
 train trainin=blobs | 2 | 'trainin' | did you mean 'training'
 train dataset | 2 | 'dataset' is not a setting | KEY=VALUE
 train +modle=1 | 2 | unknown key 'modle' | did you mean 'model'
@@ -304,10 +304,10 @@ train training.clip=null | 2 | training.clip:
 train training.weight_decay=.6 | 2 | lr * weight_decay = 1.2 exceeds 1
 train kgrid=sparse 'kgrid.values=[1,1]' | 2 | kgrid: values repeats 1
 train kgrid=sparse 'kgrid.values=[1,-1]' | 2 | kgrid.values | greater than or equal to 0
-train kgrid.max=1000000000000 | 2 | kgrid: max=1000000000000 | 65537 values at most
+train kgrid.max=1000000000000 | 2 | kgrid: max=1000000000000 | at most 65537 values
 {TABLE}no.csv relation.unit_rows=17179869184 | 2 | relation.unit_rows: | 1073741824
-{TABLE}no.csv relation.unit_rows=1073741824 | 2 | kgrid | relation.unit_rows = 1073741824 | at stake
-{TABLE}no.csv kgrid=sparse 'kgrid.values=[0,1073741824]' relation.unit_rows=2 | 2 | kgrid | at stake
+{TABLE}no.csv relation.unit_rows=1073741824 | 2 | kgrid | relation.unit_rows = 1073741824 | rows may change
+{TABLE}no.csv kgrid=sparse 'kgrid.values=[0,1073741824]' relation.unit_rows=2 | 2 | kgrid | rows may change
 {TABLE}no.csv training.batch.n_max=2147483648 | 2 | training.batch.n_max:
 {TABLE}no.csv dataset.declared_size=2000000000 | 2 | dataset.declared_size:
 train training.lr=1e300 | 2 | training.lr: | less than or equal to 1000000
@@ -342,18 +342,18 @@ train ++training.batch.normaliser=5 | 2 | did you mean 'normalizer'
 train training.loss=cros_entropy | 2 | did you mean 'cross_entropy'
 train training.product=rumpf | 2 | did you mean 'rump'
 train training.dtype=bfloat16 | 2 | training.dtype:
-train kgrid.max=65537 | 2 | 65537 values at most
+train kgrid.max=65537 | 2 | at most 65537 values
 train kgrid=sparse kgrid.values=[1,1073741825] | 2 | kgrid.values
 train relation=add_remov | 2 | did you mean 'add_remove'
 train compute.fragment=0 | 2 | compute.fragment: Input should be greater than or equal to 1, got 0
 train dataset=digits dataset.test_fraction=1 | 2 | dataset.test_fraction: | less than 1
 train dataset=digits ++dataset.clases=[3,8] | 2 | dataset.clases: unknown key; did you mean 'classes'
 {SCANS}dataset.held_out=[2] | 2 | held_out needs finetune_classes
-{SCANS}dataset.keep='{{3: 0.5}}' dataset.finetune_classes=[0,1] | 2 | keep names class 3
+{SCANS}dataset.keep='{{3: 0.5}}' dataset.finetune_classes=[0,1] | 2 | keep lists class 3
 {SCANS}dataset.keep='{{3: 1.5}}' | 2 | dataset.keep.3: | less than or equal to 1
-{SCANS}dataset.finetune_classes=[0,1] dataset.positive=[1,1] | 2 | positive repeats class 1
-{SCANS}dataset.finetune_classes=[1,1] | 2 | finetune_classes repeats class 1
-{SCANS}dataset.finetune_classes=[0,1] dataset.held_out=[1,1] | 2 | held_out repeats class 1
+{SCANS}dataset.finetune_classes=[0,1] dataset.positive=[1,1] | 2 | positive lists class 1 twice
+{SCANS}dataset.finetune_classes=[1,1] | 2 | finetune_classes lists class 1 twice
+{SCANS}dataset.finetune_classes=[0,1] dataset.held_out=[1,1] | 2 | held_out lists class 1 twice
 {SCANS}dataset.size=32 | 2 | unknown value '32'
 {SCANS}dataset.scale=0 | 2 | dataset.scale: | greater than 0
 {SCANS}++dataset.positve=[1] | 2 | did you mean 'positive'
@@ -363,25 +363,25 @@ train dataset=digits ++dataset.clases=[3,8] | 2 | dataset.clases: unknown key; d
 {TABLE}t.csv dataset.numeric.a=[0,5,5,9] | 2 | 5 is followed by 5
 {TABLE}t.csv dataset.numeric.a=[5] | 2 | numeric
 {TABLE}t.csv dataset.numeric.a=[0,inf] | 2 | dataset.numeric.a.1: | finite
-{TABLE}t.csv +dataset.categorical='{{a: [x]}}' | 2 | column a is both
-{TABLE}t.csv +dataset.categorical='{{b: [x, x]}}' | 2 | categorical.b repeats a value
+{TABLE}t.csv +dataset.categorical='{{a: [x]}}' | 2 | column a is listed under both
+{TABLE}t.csv +dataset.categorical='{{b: [x, x]}}' | 2 | categorical.b lists a value twice
 {TABLE}t.csv +dataset.categorical='{{b: []}}' | 2 | dataset.categorical.b: | at least 1
 {TABLE}t.csv +dataset.categorical='{{b: [x, true]}}' | 2 | dataset.categorical.b.1: True is not text
 {TABLE}t.csv +dataset.categorical='{{b: [x]}}' dataset.missing_values=[x] | 2 | categorical.b lists 'x'
 {TABLE}t.csv dataset.unit=a | 2 | column a cannot be a feature
-{TABLE}t.csv dataset.unit=y | 2 | label and unit are both column y
-{TABLE}t.csv dataset.public=y | 2 | label and public are both column y
-{TABLE}t.csv dataset.split=y | 2 | label and split are both column y
+{TABLE}t.csv dataset.unit=y | 2 | dataset.label and unit both name column y
+{TABLE}t.csv dataset.public=y | 2 | dataset.label and public both name column y
+{TABLE}t.csv dataset.split=y | 2 | dataset.label and split both name column y
 {TABLE}t.csv dataset.split=s dataset.test=u.csv | 2 | either split
 {TABLE}t.csv dataset.missing=drop | 2 | unknown value 'drop'
 {TABLE}t.csv dataset.bins=-1 | 2 | bins
 {TABLE}t.csv dataset.bins=10000 | 2 | bins
 {TABLE}t.csv dataset.crosses=-1 | 2 | crosses
 {TABLE}t.csv dataset.crosses=8 | 2 | pairs of columns
-{TABLE}t.csv dataset.from_data=[clases] | 2 | from_data names 'clases' | did you mean 'classes'
+{TABLE}t.csv dataset.from_data=[clases] | 2 | from_data lists 'clases' | did you mean 'classes'
 {TABLE}t.csv dataset.subgroups=[b,b] | 2 | subgroups lists the same column twice
-{TABLE}t.csv dataset.classes='[1,"1"]' | 2 | classes repeats '1'
-{TABLE}t.csv dataset.classes='[no," no"]' | 2 | classes repeats 'no', perhaps with different spaces
+{TABLE}t.csv dataset.classes='[1,"1"]' | 2 | classes lists '1' twice
+{TABLE}t.csv dataset.classes='[no," no"]' | 2 | classes lists 'no' twice, perhaps with different spaces
 {TABLE}t.csv dataset.classes='["",no]' | 2 | classes contains an empty name
 {TABLE}t.csv dataset.classes='[" ",no]' | 2 | classes contains an empty name
 {TABLE}t.csv dataset.classes=[false,true] | 2 | dataset.classes.0: False is not text: | in quotes
@@ -399,7 +399,7 @@ predict run=@box mechanism=gaussian_margin mechanism.mu=nan | 2 | mechanism.mu: 
 predict run=@box mechanism=gaussian_margin mechanism.mu=1 total.eps=1 | 2 | total.eps and mechanism.mu both
 predict run=@box mechanism._target_=os.path.join | 2 | mechanism._target_: 'os.path.join' is not a release mechanism
 predict run=@box mechanism._target_=nowhere.X | 2 | mechanism._target_: cannot import
-{WEIGHTS} | 2 | no budget | mechanism.mu for the one release
+{WEIGHTS} | 2 | no privacy budget | mechanism.mu for the one release
 data prepare prepare.batch=1 | 2 | one of: amex, imdb
 data data_dir=x prepare prepare.clamp=3 amex | 2 | prepare.clamp
 data prepare amex prepare.missing=low | 2 | prepare.missing: | 'low'
@@ -408,7 +408,7 @@ data inspect t.csv most_values=0 | 2 | most_values:
 reproduce blobs "overrides=['++noise.epsilon=1']" | 2 | are the profile's
 train noise.epsilon=1 noise.delta=0 | 2 | noise.delta:
 train noise.epsilon=1 +noise.sigma=1 | 2 | sigma
-train noise.epsilon=1 relation=paper_privacy | 2 | divides by the actual batch
+train noise.epsilon=1 relation=paper_privacy | 2 | divides by the actual size of the batch
 train noise.epsilon=1 ensemble.members=2 | 2 | answers by vote
 {HEAD}  certificate.features.map=relux | 2 | did you mean 'relu'
 {HEAD}  certificate.features.public=test | 2 | declared public
@@ -418,9 +418,9 @@ train noise.epsilon=1 ensemble.members=2 | 2 | answers by vote
 {REMOVAL}training.batch.count=2 | 2 | certificate=removal uses all records at once
 {REMOVAL}certificate.masking=none certificate.sigma=0 | 2 | masking=none: with loss=logistic, removals
 {REMOVAL}certificate.masking=inside | 2 | certificate.masking: unknown value 'inside'
-{SQUARES}certificate.sigma=1 | 2 | masking=none draws no noise
-{SQUARES}certificate.sigma=0 certificate.seed=1 | 2 | masking=none draws no noise
-{REMOVAL}certificate.sigma=0 | 2 | sigma=0: masking=output
+{SQUARES}certificate.sigma=1 | 2 | masking=none means no noise
+{SQUARES}certificate.sigma=0 certificate.seed=1 | 2 | masking=none means no noise
+{REMOVAL}certificate.sigma=0 | 2 | masking=output hides the error
 {REMOVAL}certificate.delta=0 | 2 | delta
 {REMOVAL}certificate.eps=-1 | 2 | eps
 {REMOVAL}certificate.loss=hinge | 2 | loss: unknown value 'hinge'
@@ -517,7 +517,7 @@ ledger verify none head=12:abc | 2 | at least its first 16 digits
 ledger admit none | 2 | agt ledger admit needs something to admit
 ledger admit none run=. data=b | 2 | run and data cannot be given together
 ledger admit none lost=true | 2 | agt ledger admit needs something to admit
-ledger show | 2 | needs one more word: NAME
+ledger show | 2 | needs one more word, one of: NAME
 ledger show none tabel=1 | 2 | unknown key 'tabel'
 data inspect @ok.csv label=z | 2 | no column 'z', which label names
 data inspect @ok.csv lable=x | 2 | unknown key 'lable' | did you mean 'label'

@@ -391,11 +391,11 @@ CHANGES: dict[str, tuple[Callable[[MemberInfluence], MemberInfluence], str]] = {
     "no class": (lambda one: one._replace(labels=one.labels + 3), "a label is not a class"),
     "too long": (
         lambda one: one._replace(influence=np.full_like(one.influence, 2**29)),
-        "too long to be counted exactly",
+        "too large for exact counting",
     ),
     "too long below": (
         lambda one: one._replace(influence=np.full_like(one.influence, -(2**31))),
-        "too long to be counted exactly",
+        "too large for exact counting",
     ),
 }
 
