@@ -705,7 +705,7 @@ PLANTED: dict[str, Plant] = {
 }
 SOUND: dict[str, Plant] = {
     "randomized response that draws for the budget it claims": the_budget,
-    "the best of many events, which share the error probability": the_best_of_many,
+    "the best of many events": the_best_of_many,
     "released weights whose noise is made for their sensitivity": partial(
         half_the_noise, moves=1.0, confidence=SURE
     ),

@@ -351,7 +351,7 @@ def missed(seed: int) -> Finding:
             [CAUGHT],
             [missed],
             0,
-            "All 1 planted violations were detected; all 1 correct claims passed.",
+            "All 1 planted violations were detected; all 1 correct claims passed (no false alarm).",
         ),
         (
             [CAUGHT],
@@ -360,7 +360,7 @@ def missed(seed: int) -> Finding:
             "All 1 planted violations were detected; 1 of 1 correct claims were wrongly "
             "REJECTED (false alarms).",
         ),
-        ([CAUGHT] * 9 + [missed], [], 3, "1 of 10 planted violations MISSED."),
+        ([CAUGHT] * 9 + [missed], [], 3, "1 of 10 planted violations were MISSED."),
     ],
 )
 def test_the_auditor_is_broken_where_it_misses_or_accuses_one(

@@ -1087,7 +1087,10 @@ def test_no_text_of_the_training_run_is_left_out_of_a_release(outputs: Path, agt
         facts.remove(next(fact for fact in facts if fact["code"] == "declared_in_words"))
 
     tamper(Path("w"), {"conditions.json": leave_out})
-    assert "claims condition e more strongly" in problems(agt("verify", "w", "--json", "-q"))["conditions"]
+    assert (
+        "claims condition e more strongly"
+        in problems(agt("verify", "w", "--json", "-q"))["conditions"]
+    )
 
 
 def test_text_does_not_stand_for_a_fact_of_another_standing(outputs: Path, agt: Agt) -> None:
