@@ -306,8 +306,8 @@ def test_another_version_another_machine_another_thread_other_settings(
     run = shutil.copytree(failed, tmp_path / "run").relative_to(tmp_path)
     for name, value, message in (
         ("package_digest", lambda package: "other", "agt's code was .* but is other now"),
-        ("machine", lambda device: {"torch": "1.0"}, "this machine's .* was .* and is "),
-        ("default_threads", lambda: (64, None), r"threads was .* and is \[64, None\] now"),
+        ("machine", lambda device: {"torch": "1.0"}, "this machine's .* was .* but is "),
+        ("default_threads", lambda: (64, None), r"threads was .* but is \[64, None\] now"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(provenance, name, value)
