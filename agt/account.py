@@ -126,7 +126,10 @@ class DataOwner:
         """
         earlier = tuple(node["earlier"])
         if not all(isinstance(text, str) for text in (node["run"], node["data"], *earlier)):
-            raise ValueError("owner: a digest is no text")
+            raise ValueError(
+                "owner: run, data and earlier must be digests as text, but one of them has "
+                "another type"
+            )
         return cls(
             data=node["data"],
             unit=Unit(node["unit"]["column"], node["unit"]["rows"]),
@@ -216,7 +219,10 @@ class Ledger:
             if isinstance(value, bool) or not isinstance(value, Real):
                 raise ConfigError(f"{name}={value!r}: give a number")
         if not isinstance(unit, str):
-            raise ConfigError(f"unit={unit!r}: give it in a few words, unit='one customer' say")
+            raise ConfigError(
+                f"unit={unit!r}: say in a few words whose data the guarantee protects, for "
+                "example unit='one customer'"
+            )
         ledger = cls(
             _absolute_path("path", path),
             None if second_head is None else _absolute_path("second_head", second_head),
@@ -276,8 +282,8 @@ class Ledger:
             allowance = population.allowance
             eps = eps_so_far(allowance, ledger.book.spent)
             return (
-                f"{population.name}: each {population.unit}, {population.relation}\n"
-                f"  budget {budget(allowance)}; counter at eps = {eps:.4g}"
+                f"{population.name}: each {population.unit}, {population.relation}\n  budget "
+                f"{budget(allowance)}; spent so far: eps = {eps:.4g}"
             )
 
     def remaining(self, guarantee: Guarantee) -> int:
@@ -336,8 +342,9 @@ class Ledger:
         """
         if not owner.data:
             raise ConfigError(
-                f"ledger={self.path}: the model was saved by an earlier version, without its "
-                "data's digest"
+                f"ledger={self.path}: a ledger cannot count releases of this model, because "
+                "an earlier version of agt saved it without the digest of its training data: "
+                "fit and save the model again"
             )
         table = owner.table
         with self._open_file() as ledger:

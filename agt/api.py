@@ -219,8 +219,8 @@ class Fitted:
         if not len(problem.dataset.train):
             if self.saved_owner is None:
                 raise ConfigError(
-                    "model: it has no records, and nothing says whose data it is from: use "
-                    "agt.load's as it is"
+                    "model: this model has no training records, and no note of whose data it "
+                    "was trained on: use the model that agt.load returns, unchanged"
                 )
             return self.saved_owner
         relation = problem.settings.relation
@@ -361,10 +361,14 @@ class Fitted:
         """
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
             raise ConfigError(
-                f"seed={seed!r}: give an integer >= 0, or None for a release that is private"
+                f"seed={seed!r}: give a whole number of at least 0; or None, for a private "
+                "release (a seed makes only a simulation)"
             )
         if seed is not None and ledger is not None:
-            raise ConfigError("seed and ledger: a simulation spends nothing: give one of them")
+            raise ConfigError(
+                "seed and ledger cannot be given together, because a release from a seed is "
+                "only a simulation and does not spend budget: leave one of them out"
+            )
         with naming_settings(FIT_ARGUMENTS):
             queries = self._queries(x)
             terms = ReleaseTerms(
@@ -388,8 +392,9 @@ class Fitted:
                 claim = release.reserved_claim
         if reservation.size < release.requested:
             raise Exhausted(
-                f"ledger={ledger}: {reservation.size} of {release.requested} labels were paid for "
-                "and are remembered"
+                f"ledger={ledger}: the budget covered only {reservation.size} of the "
+                f"{release.requested} labels that were requested; these are paid for and stored "
+                "in the ledger"
             )
         return Published(self.classes[labels], claim, tuple(claim.lines()), release.simulated)
 
@@ -432,8 +437,8 @@ class Fitted:
         """
         if not isinstance(mechanism, WeightsMechanism):
             raise ConfigError(
-                f"mechanism: {mechanism!r} is none of weights: give an object such as "
-                "agt.ReleaseWeights(mu=1.0)"
+                f"mechanism: {mechanism!r} does not release weights: give an object that "
+                "does, such as agt.ReleaseWeights(mu=1.0)"
             )
         if isinstance(delta, bool) or not isinstance(delta, Real):
             raise ConfigError(f"delta={delta!r}: give a number")
@@ -495,7 +500,8 @@ class Fitted:
         unknown = sorted(people - set(train.units.tolist()))
         if unknown or not people:
             raise ConfigError(
-                f"ids={unknown[:3]}: nobody of that name is among the {len(train)} training records"
+                f"ids={unknown[:3]}: none of the {len(train)} training records has these ids: "
+                "give ids that were given to agt.fit"
             )
         if refusal := problem.settings.certificate.retraining_refusal:
             raise ConfigError(refusal)
@@ -887,9 +893,9 @@ def _doubts(model: Fitted) -> Iterator[str]:
     largest = float(np.abs(sample.features).max(initial=0))
     if largest > LARGE_FEATURE:
         yield (
-            f"features reach {largest:g}: divide them by public constants to about 1, or code the "
-            "columns of a data frame "
-            "with columns=agt.Columns(...)"
+            f"the largest feature is {largest:g} in absolute value: divide the features by "
+            "public constants so that they are about 1 at most, or encode the columns of a "
+            "data frame with columns=agt.Columns(...)"
         )
     class_count = len(model.classes)
     labelled = np.bincount(sample.labels, minlength=class_count)
@@ -899,8 +905,8 @@ def _doubts(model: Fitted) -> Iterator[str]:
     never = model.classes[(predicted == 0) & is_frequent].tolist()
     if never:
         yield (
-            f"of {len(sample)} training records none is answered {never}: the model is of little "
-            "use as it is"
+            f"on {len(sample)} training records, the model never predicts the classes "
+            f"{never}, although they are common, so it is of little use as it is"
         )
 
 
@@ -974,10 +980,14 @@ def load(
             reader.manifest.digest,
         )
         if classes.shape != (problem.classes,):
-            raise ValueError(f"{problem.classes} classes with {classes.size} values")
+            raise ValueError(
+                f"the number of class names ({classes.size}) differs from the number of "
+                f"classes of the model ({problem.classes})"
+            )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
-            f"{reader.folder / DESCRIPTION}: cannot be read ({error}): saved by another version?"
+            f"{reader.folder / DESCRIPTION}: cannot be read ({error}); perhaps another "
+            "version of agt saved the model: load it with that version, or fit it again"
         ) from None
     names = tuple(node.get("feature_names", ()))
     model = load_model(problem, reader)
@@ -1032,9 +1042,8 @@ def _check_network_settings(
     missing = [f"{name}=" for name in certificate.missing_training_settings(head, given)]
     if missing:
         raise ConfigError(
-            "network: no default settings serve a network, so use a linear head (network=()), or "
-            "give "
-            f"{', '.join(missing)} as chosen on public data"
+            "network: the default settings are only for linear heads: use network=(), or "
+            f"choose {', '.join(missing)} on public data and give them"
         )
 
 
@@ -1104,8 +1113,8 @@ def _build_ensemble(
     ensemble = validate(EnsembleConfig, given, "ensemble")
     if certificate.has_member_models(ensemble) and size is None:
         raise ConfigError(
-            "members: the members of an ensemble share one normaliser: give declared.size, a "
-            "public constant"
+            "members: an ensemble needs declared.size, a public number of records, because "
+            "all members use the same normaliser, which must not depend on the data"
         )
     return ensemble
 

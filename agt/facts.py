@@ -75,13 +75,16 @@ class Fact:
             self, "values", {name: _value_of(value) for name, value in self.values.items()}
         )
         if self.code not in TEMPLATES:
-            raise ValueError(f"{self.code}: no sentence about a fact has this code")
+            raise ValueError(f"{self.code}: there is no template for a fact with this code")
         if (self.standing is Standing.DECLARED) != (self.code in BROKEN_BY):
-            rule = "a declaration, and nothing else, says what would break it"
+            rule = "a fact must say what would make it false if it is a declaration, and only then"
             raise ValueError(f"{self.code}: {rule}: {self.standing}")
         check_values(self.code, (TEMPLATES[self.code], BROKEN_BY.get(self.code, "")), self.values)
         if not self.sentence or (self.standing is Standing.DECLARED and not self.broken_by):
-            raise ValueError(f"{self.code}: it says nothing: {self.values}")
+            raise ValueError(
+                f"{self.code}: with these values the sentence of this fact, or of what would "
+                f"make it false, is empty: {self.values}"
+            )
 
     @property
     def held(self) -> bool:
@@ -205,7 +208,7 @@ class Evidence:
 
     def __post_init__(self) -> None:
         if not self.facts:
-            raise ValueError("a condition rests on at least one fact")
+            raise ValueError("the evidence for a condition must have at least one fact")
 
     @property
     def standing(self) -> Standing:
@@ -277,7 +280,10 @@ def with_code(node: Mapping[str, Any]) -> dict[str, Any]:
     rest = dict(node)
     text, standing, broken_by = rest.pop("why"), rest.pop("standing"), rest.pop("broken_by", "")
     if rest or not (isinstance(text, str) and isinstance(broken_by, str) and text):
-        raise ValueError(f"a fact that was recorded as text has a text and a standing: {node}")
+        raise ValueError(
+            "a fact that was recorded as text must have a text and a standing, but this one "
+            f"is {node}"
+        )
     if broken_by:
         values = {"text": text, "broken_by": broken_by}
         return {"standing": standing, "code": DECLARED_IN_WORDS, "values": values}

@@ -178,8 +178,8 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     """
     if not epsilon >= 0 or not math.isfinite(epsilon) or not 0 < delta < 1:
         raise ConfigError(
-            f"epsilon={epsilon:g}, delta={delta:g}: Gaussian noise needs a finite epsilon >= 0 and "
-            "0 < delta < 1"
+            f"noise: epsilon={epsilon:g} and delta={delta:g} are out of range: Gaussian noise "
+            "needs a finite epsilon >= 0, and 0 < delta < 1"
         )
     low = 0.0
     high = 1.0
@@ -316,7 +316,7 @@ class SeededRandomness:
     def __init__(self, seed: int) -> None:
         """Start the generator at a seed, an integer >= 0."""
         if seed < 0:
-            raise ConfigError(f"seed = {seed}: give an integer >= 0")
+            raise ConfigError(f"seed = {seed}: give a whole number of at least 0")
         self._generator = np.random.default_rng(seed)
 
     def words(self, n: int) -> np.ndarray:
@@ -425,7 +425,8 @@ def noisy(values: np.ndarray, sigma: float, source: Randomness) -> np.ndarray:
     # No size relative to the noise is refused: whether this raises would depend on private values.
     if not bool((np.abs(values) < _LARGEST_VALUE).all()):  # NaN compares false
         raise UnsoundError(
-            "a weight is not finite, or beyond all numbers in use: nothing is released"
+            "a weight is NaN, infinite, or larger than any number that training reaches, so "
+            "nothing is released"
         )
 
     def sample(source: Randomness) -> np.ndarray:
@@ -606,5 +607,5 @@ def check_norms(features: np.ndarray) -> None:
     width = features.shape[1]
     if not bool((squares <= 1 + width * 2 * UNIT).all()):
         raise UnsoundError(
-            "a feature vector is not finite or longer than 1: its features are out of range"
+            "a feature vector is not finite or is longer than 1, so its features are out of range"
         )

@@ -111,8 +111,8 @@ class Release(Generic[Drawn]):
             # The ledger would remember labels that anybody who knows the seed can compute, and
             # would repeat them as private ones.
             raise ConfigError(
-                f"ledger={payer.name}: a ledger does not pay for a simulation: leave out the "
-                "seed, or the ledger"
+                f"ledger={payer.name}: a release from a seed is only a simulation, for which "
+                "a ledger does not pay: leave out the seed, or the ledger"
             )
         payer.check(self.claim)
 
@@ -146,7 +146,9 @@ class Release(Generic[Drawn]):
             RuntimeError: the release was reserved before.
         """
         if self.reservation is not None:
-            raise RuntimeError("a release can be reserved only once")
+            raise RuntimeError(
+                "this release is already reserved, and cannot be reserved a second time"
+            )
         reservation = Reservation(0)
         if self.requested:
             reservation = self.terms.payer.reserve(self.claim, self.requested)
@@ -168,10 +170,11 @@ class Release(Generic[Drawn]):
         if reservation is None:
             raise RuntimeError("a release must be reserved before it is drawn")
         if reservation.size < self.requested and not self.may_be_partial:
-            raise RuntimeError("this release was not paid for")
+            raise RuntimeError("this release was not paid for, so it cannot be drawn")
         if not reservation.take():  # True once, for the first caller in any thread
             raise RuntimeError(
-                "a release can be drawn only once, and a copy of it is the same release"
+                "this release was already drawn, and neither it nor a copy of it can be drawn "
+                "a second time"
             )
         return self._draw(reservation, on_progress)
 
@@ -315,7 +318,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
             if not self.questions.known:
                 count = len(self.questions.keys)
                 raise Exhausted(
-                    f"none of the {count} queries was answered, and nothing was drawn: {error}"
+                    f"none of the {count} queries was answered, and nothing was released: {error}"
                 ) from None
             self.reservation = Reservation(0)
             return self.reservation
@@ -332,9 +335,8 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
             held = self.terms.payer.remaining(self.claim.guarantee, self.requested)
         if held is not None and held < self.requested:
             raise Exhausted(
-                f"the budget of {self.terms.payer.name} only suffices for {held} of "
-                f"{self.requested} labels, each of which is {self.claim.guarantee}: nothing was "
-                "drawn"
+                f"the budget of {self.terms.payer.name} covers only {held} of {self.requested} "
+                f"labels, each of which would be {self.claim.guarantee}: nothing was released"
             )
         return self.reserve()
 

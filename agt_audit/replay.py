@@ -148,7 +148,10 @@ class ReplayedRandomness(RecordedRandomness):
         number = len(self.draws)
         due = [(each.law, each.public) for each in self.recorded.draws[number : number + 1]]
         if due != [(draw.law, draw.public)]:
-            raise ReplayDiverged(f"draw {number + 1}: {draw.law} {draw.public}; recorded: {due}")
+            raise ReplayDiverged(
+                f"draw {number + 1} on the neighbour is {draw.law} {draw.public}, but the "
+                f"recorded one is {due}"
+            )
         answer = deepcopy(self.recorded.answers[number])
         if isinstance(draw.private, Mapping):
             fresh = cast(dict[str, float], sample(self.source))
@@ -198,20 +201,31 @@ def replay(
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     different = [name if name in before else f"{name}: {after[name]}" for name in names]
     if len(replayed.draws) < len(recorded.draws):
-        different.append(f"only {len(replayed.draws)} draws were made")
+        different.append(f"only {len(replayed.draws)} draws were made on the neighbour")
     share = max(tilt, largest_loss(guarantee, composed, recorded.draws, replayed.draws))
     share = share if share > 1 + ROUNDING else min(share, 1.0)
-    attack = "a release was recorded, and repeated on a neighbour with the recorded draws"
-    effort = f"{len(recorded.draws)} draws and {len(before)} published fields compared; {where}"
-    told = f"different on the neighbour: {'; '.join(different)}" if different else "nothing differs"
+    attack = (
+        "a release was recorded, and repeated on a neighbouring dataset with the same "
+        "recorded draws"
+    )
+    effort = (
+        f"{len(recorded.draws)} draws and {len(before)} published fields were compared; {where}"
+    )
+    told = (
+        f"published fields that are different on the neighbour: {'; '.join(different)}"
+        if different
+        else "nothing differs"
+    )
     equal = counterexamples(
-        f"{subject}: what is published", "with its draws fixed, it does not depend on private data",
+        f"{subject}: what is published",
+        "if its random draws are fixed, what is published does not depend on private data",
         attack, effort, "differences", len(different), f"{told}; {effort}",
     )  # fmt: skip
-    lost = f"the private inputs of the draws differ by {share:.3g} of what their noise covers"
+    lost = f"the private inputs of the draws differ by {share:.3g} times what their noise covers"
     inputs = counterexamples(
-        f"{subject}: the inputs of its draws", str(guarantee),
-        attack, effort, "deviation/bound", share, lost, "any excess on this pair", 1.0,
+        f"{subject}: the private inputs of its draws", str(guarantee),
+        attack, effort, "deviation/bound", share, lost,
+        "any excess over what the noise covers, on this pair", 1.0,
     )  # fmt: skip
     return equal, inputs
 

@@ -86,7 +86,9 @@ class Heads:
     first: np.ndarray
     second: np.ndarray
     moves: float
-    where: str = "no data: weights that are as far apart as the sensitivity allows"
+    where: str = (
+        "no data were used: two weight vectors that are as far apart as the sensitivity allows"
+    )
 
     @property
     def apart(self) -> float:
@@ -141,21 +143,21 @@ def audit_weights(
         draw(heads.first, 0), draw(heads.second, plan.trials)
     )
     how = (
-        "released weights, projected on the difference between the weights of the two "
+        "released weights are projected on the difference between the weights of the two "
         "models; the threshold is in the middle"
     )
     effort = (
-        f"{plan.trials:,} releases for each side of {heads.first.size:,} weights; {heads.where}"
+        f"{plan.trials:,} releases of {heads.first.size:,} weights for each side; {heads.where}"
     )
     drawn = tested(subject, mechanism.guarantee, how, effort, plan).findings(mistakes)
     mu, share = heads.apart / sigma, heads.apart / heads.moves
     table = Exact(mu, mu > mechanism.mu * (1 + UP)).finding(
-        f"{subject}: its noise relative to the two models",
+        f"{subject}: the noise compared with the distance between the two models",
         mechanism.guarantee,
         "the distance between the weights of the two models, divided by the standard "
         "deviation of the noise",
         heads.where,
-        f"a sensitivity below {share:.3g} of the one that is claimed",
+        f"noise that is made for a sensitivity below {share:.3g} times the claimed one",
     )
     shown = (
         f"mu of this pair is {least(table.found or 0.0, mechanism.mu)}; claimed: {mechanism.mu:g}"
@@ -185,11 +187,14 @@ def noise_size(subject: str, squares: float, count: int, confidence: float, effo
             "the standard deviation of the noise is at least the one that sensitivity "
             "and guarantee need"
         ),
-        attack="the sum of the squares of the noise over all coordinates of all releases",
+        attack=(
+            "the sum of the squares of the noise, over all coordinates of all releases, is "
+            "compared with its expected size"
+        ),
         effort=f"{count:,} coordinates; {effort}",
         outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
         meaning=(
-            f"noise with {ratio:.4g} times the claimed standard "
+            f"the noise has {ratio:.4g} times the claimed standard "
             f"deviation{': it is too small' if violated else ''}"
         ),
         measure="noise/claimed",
@@ -258,7 +263,8 @@ class Problems:
             few,
             more,
             shape,
-            f"no data of a run: {pulls} records along one line, and {came} more of the other class",
+            f"no data of a run were used: {pulls} records on one line, compared with the same "
+            f"records and {came} more, of the other class",
         )
 
     @classmethod
@@ -314,7 +320,7 @@ def audit_objective(
             on_done(drawn)
         return scores
 
-    how = "released weights, by the likelihood ratio between the two datasets"
+    how = "released weights are distinguished by the likelihood ratio between the two datasets"
     subject = objective_words(guarantee)
     claim = tested(subject, guarantee, how, problems.where, plan)
     shown = attacked(
@@ -328,7 +334,7 @@ def audit_objective(
 
 def audit_line(guarantee: ApproximateDP, problems: Problems, noises: ObjectiveNoises) -> Finding:
     """What is known without a draw of a pair along one line."""
-    how = "both densities of the minimiser along the line, integrated"
+    how = "the densities of the released minimiser on both datasets are integrated along one line"
     exact = line_loss(guarantee, problems, noises.tilt)
     return exact.finding(f"{objective_words(guarantee)}: its table", guarantee, how, problems.where)
 
@@ -413,8 +419,8 @@ class AddedNoiseAttack:
         """Two heads at the distance that the noise is made for."""
         findings = audit_weights(self.mechanism, Heads.without_data(width), plan)
         note = (
-            "no run and no data: two heads that are as far apart as the sensitivity for "
-            "which the noise is made"
+            "neither a run nor data were used: two linear heads whose weights are as far "
+            "apart as the sensitivity for which the noise is made"
         )
         return Audited(self.mechanism.name, None, findings, (note,))
 
@@ -442,8 +448,9 @@ class LinearTermAttack:
         by_densities = audit_line(guarantee, line, noises)
         by_draws = audit_objective(guarantee, line, noises, plan)
         note = (
-            f"no run and no data: Lambda = {shape.strength:g} (mechanism.weight_decay, with B = "
-            "1), C = 1"
+            "neither a run nor data were used: the strength of regularisation is Lambda = "
+            f"{shape.strength:g} (mechanism.weight_decay, for a normaliser of B = 1), and "
+            "gradients are clamped at C = 1"
         )
         return Audited(self.mechanism.name, None, (by_densities, *by_draws), (note,))
 
@@ -504,7 +511,7 @@ class WeightsAudit(AuditKind):
         notes = (
             claim.text,
             OWNER,
-            f"at most {self.neighbours} neighbouring datasets were trained, of all possible ones",
+            f"of all possible neighbouring datasets, at most {self.neighbours} were trained",
         )
         return Audited.of(opened.trained.finished, found, notes)
 

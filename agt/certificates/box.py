@@ -327,7 +327,10 @@ def check_queries(queries: Tensor, dtype: str) -> Tensor:
     """
     check_precision(queries.dtype, queries.device)
     if not bool(torch.isfinite(queries).all()):
-        raise UnsoundError(f"inputs: a query has a feature that is NaN, or infinite in {dtype}")
+        raise UnsoundError(
+            f"inputs: a query has a feature that is NaN, or infinite in {dtype}: correct or "
+            "remove this query"
+        )
     return queries
 
 

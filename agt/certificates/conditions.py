@@ -116,7 +116,7 @@ class Condition:
         letter = node["letter"]
         name = node["name"]
         if name not in CONDITION_NAMES.get(letter, ()):
-            raise ValueError(f"no condition is called {letter!r}, {name!r}")
+            raise ValueError(f"there is no condition {letter!r} with the name {name!r}")
         return cls(letter, name, evidence_from_json(node))
 
 

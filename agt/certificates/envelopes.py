@@ -49,12 +49,13 @@ class Envelope:
         shape = (len(self.ks), len(self.margin))
         if self.lower.shape != shape or self.upper.shape != shape:
             raise UnsoundError(
-                f"an envelope's bounds have the shapes {self.lower.shape} and {self.upper.shape}, "
-                f"but {shape} is needed"
+                "the envelope (margin bounds for each number of changed records) needs "
+                f"bounds of shape {shape}, but they have the shapes {self.lower.shape} and "
+                f"{self.upper.shape}"
             )
         # False for a NaN, which must not count as within the bounds.
         if not ((self.lower <= self.margin) & (self.margin <= self.upper)).all():
-            raise UnsoundError("a query's margin is NaN or lies outside of its bounds")
+            raise UnsoundError("the margin of a query is NaN, or lies outside of its own bounds")
 
     def at_every_k(self, max_k: int) -> "Envelope":
         """Return the envelope for every k = 1, 2, ..., also between the values of its grid.

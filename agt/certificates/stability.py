@@ -266,7 +266,8 @@ def _finite_logits(trained: LinearTrained, features: np.ndarray) -> np.ndarray:
     logits = logits_of(trained.weight, features)
     if not bool(np.isfinite(logits).all()):
         raise UnsoundError(
-            "a query's logit is NaN or infinite: its features, or the weights, are out of range"
+            "the logit of a query is NaN or infinite: the features of this query, or the "
+            "weights, are too large"
         )
     return logits
 

@@ -85,14 +85,18 @@ def certified_vote(
           (Lemma 5 of docs/proofs/votes.md).
     """
     if touches < 1:
-        raise ConfigError(f"ensemble: touches={touches}: one k changes at least one member")
+        raise ConfigError(
+            f"ensemble: touches={touches} (how many members change when k grows by one) must "
+            "be at least 1"
+        )
     labels, distances = check_members(labels, distances, classes)
     if edits_to_win is not None and (
         edits_to_win.shape != (classes, *labels.shape) or edits_to_win.dtype.kind not in "iu"
     ):
         raise ConfigError(
-            f"ensemble: edits_to_win {edits_to_win.shape} must be integers "
-            "[classes, members, queries]"
+            "ensemble: edits_to_win (how many edits it takes until a member predicts each class) "
+            "must be integers of shape [classes, members, queries], but have the shape "
+            f"{edits_to_win.shape}"
         )
     members, queries = labels.shape
     queries_at_once = max(1, LABELS_AT_ONCE // members)
@@ -192,11 +196,11 @@ def check_members(
         )
     if labels.dtype.kind not in "iu" or distances.dtype.kind not in "iu":
         raise ConfigError(
-            f"ensemble: labels and distances must be integers, got {labels.dtype} and "
-            f"{distances.dtype}"
+            f"ensemble: labels and stable distances must be integers, but are {labels.dtype} "
+            f"and {distances.dtype}"
         )
     if labels.size and (labels.min() < 0 or labels.max() >= classes):
-        raise ConfigError(f"ensemble: labels must be 0..{classes - 1}")
+        raise ConfigError(f"ensemble: labels must lie between 0 and {classes - 1}")
     # Lemma 6 of docs/proofs/votes.md: sums of distances in this range are far below the largest
     # int64.
     if distances.size and (distances.min() < 0 or distances.max() > MAX_STABLE_DISTANCE):

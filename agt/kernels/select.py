@@ -32,7 +32,7 @@ def pick_device(compute: ComputeConfig) -> torch.device:
         raise ConfigError(
             Message(
                 "{config:compute.kernel}={kernel} does not run on "
-                "{config:compute.device}={device}: use {usable}",
+                "{config:compute.device}={device}: use one of the kernels {usable}",
                 kernel=compute.kernel,
                 device=compute.device,
                 usable=" or ".join(kernels),
@@ -91,9 +91,9 @@ def _first_working(names: tuple[str, ...], device: str) -> ReferenceKernel:
             # kernel gives the same numbers.
             cause = str(error).strip().splitlines() or [""]
             warnings.warn(
-                f"compute.kernel={name} does not work here ({type(error).__name__}: {cause[0]}); "
-                f"falling back to {next_name}, which gives the same numbers "
-                "more slowly",
+                f"compute.kernel={name} does not work here ({type(error).__name__}: "
+                f"{cause[0]}), so {next_name} is used, which gives the same numbers more "
+                "slowly",
                 stacklevel=3,
             )
     return load_kernel(names[-1])

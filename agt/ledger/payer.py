@@ -221,9 +221,9 @@ class LedgerPayer:
         """
         if claim.noisy:
             raise ConfigError(
-                f"ledger={self.name}: {sentences.APART}, but a ledger adds losses up: "
-                "release only the noisy weights, train without noise to release from "
-                "certificates, or give ledger=none"
+                f"ledger={self.name}: {sentences.APART}, so a ledger, which adds privacy "
+                "losses up, cannot count it. Release only the noisy weights; or train "
+                "without noise, to release labels from certificates; or give ledger=none"
             )
         if not claim.proved:
             raise ConfigError(

@@ -92,7 +92,10 @@ class OtherLedger:
     def __post_init__(self) -> None:
         """Raise ConfigError unless exactly one of ``file`` and ``first_entry`` is given."""
         if (self.file is None) == (self.first_entry is None):
-            raise ConfigError("a declared ledger has either a file or another ledger's first entry")
+            raise ConfigError(
+                "the declaration about another ledger needs either file or first_entry, but "
+                "not both"
+            )
 
     def __str__(self) -> str:
         """Return the sentence that a claim has about this declaration of the data owner."""
@@ -234,7 +237,8 @@ class Uncounted:
         """Raise ConfigError if ledgers are named although ``why`` is not "declined"."""
         if self.why != "declined" and (self.ledgers or self.unopened):
             raise ConfigError(
-                "a claim names ledgers that do not count it only where they were declined"
+                "a claim may name ledgers that do not count it only if the user declined them "
+                "(ledger=none)"
             )
 
     @property

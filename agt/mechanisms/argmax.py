@@ -172,9 +172,8 @@ class _NoisyVotes(Mechanism):
         shape = (len(counts), self.classes)
         if counts.dtype.kind not in "iu" or counts.shape != shape or counts.min(initial=0) < 0:
             raise ConfigError(
-                f"mechanism={self.name}: expected votes for each of {self.classes} classes, "
-                f"integers of shape {shape}; got "
-                f"{counts.dtype} of shape {counts.shape}"
+                f"mechanism={self.name}: votes must be integers of shape {shape}, for each of "
+                f"{self.classes} classes, but are {counts.dtype} of shape {counts.shape}"
             )
         return counts
 

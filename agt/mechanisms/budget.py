@@ -57,7 +57,7 @@ def _read_amount(value: object) -> Decimal:
     if value is None:
         return Decimal("Infinity")
     if not isinstance(value, str) or not _AMOUNT.fullmatch(value):
-        raise ValueError(f"{value!r} is no decimal as text")
+        raise ValueError(f"{value!r} is not a decimal number written as text")
     return Decimal(value)
 
 
@@ -102,7 +102,8 @@ class Lot:
         is_integer = isinstance(self.size, int) and not isinstance(self.size, bool)
         if not is_integer or not 1 <= self.size <= MAX_QUERIES:
             raise ConfigError(
-                f"a lot of {self.size!r} releases: give a whole number from 1 to {MAX_QUERIES:.0e}"
+                f"a lot of {self.size!r} releases: the size must be a whole number from 1 to "
+                f"{MAX_QUERIES:.0e}"
             )
 
     @property
@@ -189,7 +190,10 @@ class Cost:
             amounts = [node[name] for name in ("pure", "square", "leak")]
             return cls(*(Decimal("Infinity" if text is None else str(text)) for text in amounts))
         except (InvalidOperation, KeyError, TypeError):
-            raise ConfigError(f"a cost of {node!r} cannot be read: give decimals as text") from None
+            raise ConfigError(
+                f"the recorded cost {node!r} cannot be read: it must consist of decimal "
+                "numbers written as text"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -238,16 +242,16 @@ class Allowance:
         if not 0 <= self.delta < 1:
             raise ConfigError(
                 Message(
-                    "{config:total.delta}={delta!r}: give a number from 0 to below 1, far "
-                    "below one over the records",
+                    "{config:total.delta}={delta!r}: give a number of at least 0 and below 1, "
+                    "far below 1 / (number of records)",
                     delta=self.delta,
                 )
             )
         if not 0 <= self.leaks <= 1:
             raise ConfigError(
                 Message(
-                    "{config:total.leaks}={leaks!r}: give the share of {config:total.delta}, from "
-                    "0 to 1",
+                    "{config:total.leaks}={leaks!r}: give the share of {config:total.delta} "
+                    "that is reserved for releases with a delta of their own, from 0 to 1",
                     leaks=self.leaks,
                 )
             )
@@ -410,4 +414,4 @@ def _check_amount(amount: Decimal, may_be_infinite: bool = False) -> None:
     """
     is_number = isinstance(amount, Decimal) and not amount.is_nan() and amount >= 0
     if not is_number or (amount.is_infinite() and not may_be_infinite):
-        raise ConfigError(f"a cost of {amount!r}: give decimals of at least 0")
+        raise ConfigError(f"the cost {amount!r} must consist of decimal numbers of at least 0")

@@ -129,11 +129,13 @@ class Claim:
         """
         if self.account is not None and self.uncounted is not None:
             raise ConfigError(
-                "a claim has the account of a ledger, or says why it has none, but not both"
+                "a claim must have either the account of a ledger or the reason why no ledger "
+                "counts it, not both"
             )
         if self.most is not None and not (self.one_by_one and self.releases <= self.most):
             raise ConfigError(
-                "most is only for answers that come one by one, and is at least the number released"
+                "the entry most of a claim is only for answers that are drawn one by one, and "
+                "must be at least the number of released answers"
             )
 
     @model_validator(mode="before")
@@ -321,7 +323,7 @@ def read_claim(content: bytes) -> Claim:
     """
     claim: Claim = read_document(Claim, content, VERSION, "a claim", "claim", _current_form)
     if not claim.words:
-        raise ConfigError("a claim: words is empty")
+        raise ConfigError("the claim has no sentences: its entry words is empty")
     _check_numbers(claim)
     return claim
 
@@ -342,7 +344,9 @@ def _current_form(node: dict[str, Any]) -> dict[str, Any]:
     # These fields have a default, which means "not recorded". A claim of a version that records
     # them must not leave them out.
     if version in (VERSION, SECOND_VERSION) and missing:
-        raise ConfigError(f"a claim: {missing[0]} is missing")
+        raise ConfigError(
+            f"the claim has no entry {missing[0]}, which this version of the format needs"
+        )
     try:
         if version == FIRST_VERSION:
             return _from_first_version(dict(node))
@@ -350,7 +354,7 @@ def _current_form(node: dict[str, Any]) -> dict[str, Any]:
             declared = [_with_fact(declaration) for declaration in node["declared"]]
             return {**node, "schema": VERSION, "declared": declared}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ConfigError(f"a claim of {version}: {error!r}") from None
+        raise ConfigError(f"the claim, of version {version}, cannot be read: {error!r}") from None
     return node
 
 
@@ -389,7 +393,7 @@ def _from_first_version(node: dict[str, Any]) -> dict[str, Any]:
     account = node.get("account")
     proved = node["proved"]
     if proved == bool(node.pop("reasons")):
-        raise ConfigError("a claim: reasons are given where nothing is proved, and nowhere else")
+        raise ConfigError("the claim must give reasons if nothing is proved, and only then")
     for holder in (node, account or {}):
         if "curve" in holder:
             curve = dict(holder["curve"].items())
@@ -416,7 +420,8 @@ def _check_numbers(claim: Claim) -> None:
     releases = claim.most or claim.releases  # a fixed maximum counts, reached or not
     if claim.one_by_one and (claim.curve or (claim.totals and not claim.most)):
         raise ConfigError(
-            "a claim: answers that come one by one have no total unless their number was fixed"
+            "the claim gives a total for answers that were drawn one by one, although their "
+            "number was not fixed beforehand"
         )
 
     def delta_of_releases(eps: float) -> float:
@@ -442,4 +447,7 @@ def _check_points(
     for eps, delta in points:
         # The claim may have been written on a machine whose special functions round otherwise.
         if true_delta(eps) > delta * (1 + _MACHINE_TOLERANCE) + _UNDERFLOW_ALLOWANCE:
-            raise ConfigError(f"a claim: ({eps!r}, {delta!r}) is more than its guarantee proves")
+            raise ConfigError(
+                f"the claim states ({eps!r}, {delta!r}), which is stronger than what its "
+                "guarantee proves"
+            )

@@ -96,8 +96,8 @@ def total(
     best = min(eps_of, key=lambda name: eps_of[name])
     if not math.isfinite(eps_of[best]):
         raise ConfigError(
-            f"queries = {queries} at {guarantee} each: the total privacy loss is no finite number, "
-            "so lower one of the two"
+            f"{queries} queries at {guarantee} each have no finite total privacy loss: lower "
+            "the number of queries or the budget of each"
         )
     return Total(eps_of[best], delta, best)
 
@@ -160,7 +160,10 @@ def per_query(
     if kind not in (PureDP, ApproximateDP, GaussianDP):
         raise ConfigError(f"{kind!r}: no accountant for this kind of guarantee")
     if kind is ApproximateDP and not delta:
-        raise ConfigError("delta = 0: (eps, delta)-DP queries need delta > 0")
+        raise ConfigError(
+            "delta = 0: a query that is (eps, delta)-differentially private needs delta > 0: "
+            "give a total delta above 0"
+        )
     own_deltas = []
     if kind is ApproximateDP:
         # delta is read as the decimal that it prints as, which is how a ledger counts it.
@@ -181,8 +184,8 @@ def per_query(
         # If no bound applies, this call raises the error that says why.
         total(guarantee_with(MIN_BUDGET), queries, delta, bounds)
         raise ConfigError(
-            f"eps = {eps:g} in all over {queries} queries leaves less than {MIN_BUDGET:g} each: "
-            "ask fewer queries"
+            f"a total of eps = {eps:g} over {queries} queries leaves less than {MIN_BUDGET:g} "
+            "for each: ask fewer queries"
         )
     return guarantee_with(largest_holding(fits, MIN_BUDGET, MAX_BUDGET))
 
@@ -199,7 +202,9 @@ def delta_of(guarantee: Guarantee, queries: int, eps: float) -> float:
         ConfigError: eps is negative, or no finite number.
     """
     if not (math.isfinite(eps) and eps >= 0):
-        raise ConfigError(f"eps = {eps!r}: ask for delta at a finite eps >= 0")
+        raise ConfigError(
+            f"eps = {eps!r}: delta can be computed only for a finite eps of at least 0"
+        )
     if isinstance(guarantee, GaussianDP):
         total_mu = guarantee.mu * math.sqrt(queries) * _ROUND_UP
         return _gaussian_delta(eps, total_mu)
@@ -237,7 +242,8 @@ def pure_delta(guarantee: Guarantee, queries: int, eps: float) -> float:
     """
     if not isinstance(guarantee, PureDP):
         raise ConfigError(
-            f"the pure-eps accountant takes eps-DP alone, and a query is {guarantee}: use total"
+            f"this accountant only handles pure eps-DP, but each query is {guarantee}: use "
+            "total instead"
         )
     query_eps = guarantee.eps
     if eps >= queries * query_eps * _ROUND_UP:
@@ -442,7 +448,8 @@ def _check_arguments(queries: int, delta: float, bounds: Sequence[str]) -> None:
         raise ConfigError(f"queries = {queries!r}: give a whole number from 1 to {MAX_QUERIES:.0e}")
     if not 0 <= delta < 1:
         raise ConfigError(
-            f"delta = {delta!r}: give a number from 0 to below 1, far below one over the records"
+            f"delta = {delta!r}: give a number of at least 0 and below 1, far below 1 / "
+            "(number of records)"
         )
     unknown = [name for name in bounds if name not in _BOUND_FUNCTIONS]
     if unknown:
@@ -457,12 +464,12 @@ def _no_bound_message(
     It suggests a larger delta. The arguments are those of ``total``.
     """
     reason = (
-        f"{queries} queries, each {guarantee}: none of the bounds {', '.join(bounds)} gives a "
-        f"total at delta = {delta:g}"
+        f"{queries} queries, each {guarantee}, have no total at delta = {delta:g} under any "
+        f"of the composition bounds {', '.join(bounds)}"
     )
     if isinstance(guarantee, ApproximateDP):
         return (
-            f"{reason}; the queries' own deltas use up {queries * guarantee.delta:g}: allow a "
-            "larger delta in all"
+            f"{reason}, because the queries' own deltas already use up "
+            f"{queries * guarantee.delta:g}: allow a larger total delta"
         )
-    return f"{reason}; allow a delta > 0"
+    return f"{reason}: allow a total delta > 0"

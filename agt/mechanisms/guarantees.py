@@ -89,8 +89,8 @@ class ApproximateDP(_Parametrised):
         _check_budget("eps", self.eps)
         if not 0 < self.delta < 1:
             raise ConfigError(
-                f"delta = {self.delta!r}: give a number between 0 and 1, far below one over the "
-                "records"
+                f"delta = {self.delta!r}: give a number between 0 and 1, far below 1 / "
+                "(number of records)"
             )
 
 
@@ -133,8 +133,8 @@ def read_guarantee(node: Mapping[str, Any]) -> Guarantee:
         return _READER.validate_python(dict(node))
     except (ValidationError, TypeError, ValueError):
         raise ConfigError(
-            f"a guarantee of {node!r}: pure, approximate or gaussian with its parameters is "
-            "expected"
+            f"{node!r} is not a guarantee: its kind must be pure, approximate or gaussian, "
+            "with the parameters of that kind"
         ) from None
 
 
@@ -165,6 +165,6 @@ def _check_budget(name: str, value: float) -> None:
     """
     if not MIN_BUDGET <= value <= MAX_BUDGET:  # a NaN fails every comparison
         raise ConfigError(
-            f"{name} = {value!r}: give a number from {MIN_BUDGET:g} to {MAX_BUDGET:g}, the budget "
-            "of one release"
+            f"{name} = {value!r}: give a number from {MIN_BUDGET:g} to {MAX_BUDGET:g} (the "
+            "privacy budget of one release)"
         )

@@ -115,7 +115,8 @@ def claim(
     if reasons and accounting == "rigorous":
         raise ConfigError(
             Message(
-                "accounting=rigorous: {refusals}; or use accounting=paper, which proves nothing",
+                "accounting=rigorous: {refusals}; or use accounting=paper, which states the "
+                "paper's guarantee without a proof",
                 refusals=all_refusals,
             )
         )

@@ -103,8 +103,8 @@ class Labelling:
         if mechanism.classes != classes:
             raise ConfigError(
                 Message(
-                    "{config:mechanism.classes}={classes} and the model has {known}: give "
-                    "classes={known}, or, in a configuration, leave it null",
+                    "{config:mechanism.classes}={classes}, but the model has {known} classes: "
+                    "give classes={known}; in a configuration, it may also be null",
                     classes=mechanism.classes,
                     known=classes,
                 )
@@ -227,8 +227,8 @@ def _voting(
     if mechanism.needs == "votes" and not is_ensemble:
         raise ConfigError(
             Message(
-                "mechanism={name} counts an ensemble's votes: train with "
-                "{config:ensemble.members}=T",
+                "mechanism={name} needs the votes of an ensemble, but this run is a single "
+                "model: train with {config:ensemble.members}=T",
                 name=mechanism.name,
             )
         )

@@ -115,7 +115,8 @@ class Measurement:
         """
         if not RELATIONS[self.relation.name].sums_proved:
             raise ConfigError(
-                f"relation={self.relation.name}: counts are measured under add_remove or substitute"
+                f"relation={self.relation.name}: counts with noise are only proved private "
+                "under add_remove or substitute: use one of these"
             )
         weights_budget(self.eps, self.delta / 2)  # called because it raises
 

@@ -65,8 +65,8 @@ def register(kind: Named, registry: dict[str, Named]) -> None:
     known = registry.setdefault(name, kind)
     if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
         raise ConfigError(
-            f"mechanism={name}: {known.__module__} has a mechanism of this name already, so give "
-            f"{kind.__qualname__} another name"
+            f"mechanism={name}: the module {known.__module__} already has a mechanism of this "
+            f"name: give {kind.__qualname__} another name"
         )
     registry[name] = kind  # the same class again: its module was reloaded
 
@@ -119,7 +119,7 @@ class Mechanism:
         if self.classes > 2 and not self.any_classes:
             raise ConfigError(
                 Message(
-                    "mechanism={name} releases one of two labels and the model has "
+                    "mechanism={name} only releases labels of two classes, but the model has "
                     "{classes} classes: use {config:mechanism=randomized_response}",
                     name=self.name,
                     classes=self.classes,
@@ -364,13 +364,14 @@ class Mechanism:
         labels = np.asarray(predictions)
         if labels.dtype.kind not in "iu" or labels.ndim != 1 or labels.shape != evidence.shape:
             raise ConfigError(
-                f"mechanism={self.name}: predictions and distances must be integers, one of each "
-                "per query; got "
-                f"{labels.dtype} {labels.shape} and {evidence.dtype} {evidence.shape}"
+                f"mechanism={self.name}: predictions and distances must be integers, one of "
+                f"each per query, but are {labels.dtype} {labels.shape} and {evidence.dtype} "
+                f"{evidence.shape}"
             )
         if len(labels) and not (labels.min() >= 0 and labels.max() < self.classes):
             raise ConfigError(
-                f"mechanism={self.name}: predictions must be labels 0..{self.classes - 1}"
+                f"mechanism={self.name}: predictions must be labels between 0 and "
+                f"{self.classes - 1}"
             )
         return labels.astype(np.int64)
 
@@ -401,11 +402,13 @@ def _check_evidence(values: np.ndarray, need: Need, largest: int) -> np.ndarray:
     evidence = np.asarray(values)
     if evidence.dtype.kind not in "iu":
         raise ConfigError(
-            f"{need}: expected integers, got {evidence.dtype}, but evidence counts whole records "
-            "or votes"
+            f"the evidence for each query ({need}) must be integers, because it counts whole "
+            f"records or votes, but is {evidence.dtype}"
         )
     if evidence.size and evidence.min() < 0:
-        raise ConfigError(f"{need}: negative values, but evidence is at least 0")
+        raise ConfigError(
+            f"the evidence for each query ({need}) must be at least 0, but some is negative"
+        )
     if need == "nothing":
         return np.zeros(evidence.shape, dtype=np.int64)
     if need == "votes":

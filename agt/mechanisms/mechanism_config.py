@@ -56,11 +56,11 @@ def mechanism_kind(node: object) -> type[Any]:
         ConfigError: the mapping has no ``_target_``, or the class is no release mechanism.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
-        raise ConfigError(f"mechanism: expected a mapping with a _target_, got {node!r}")
+        raise ConfigError(f"mechanism: expected a mapping with the entry _target_, got {node!r}")
     kind = imported(str(node["_target_"]), "mechanism")
     is_mechanism = isinstance(kind, type) and issubclass(kind, AnyMechanism)
     if not is_mechanism or not hasattr(kind, "name"):  # abstract base classes have no name
-        raise ConfigError(f"mechanism._target_: '{node['_target_']}' is no release mechanism")
+        raise ConfigError(f"mechanism._target_: '{node['_target_']}' is not a release mechanism")
     return kind
 
 
@@ -116,8 +116,8 @@ class MechanismConfig:
             parameter_names = {field.name for field in fields(self.kind.spends)}
             parameters = [f"mechanism.{key}" for key in BUDGET_KEYS if key in parameter_names]
             raise ConfigError(
-                "no budget: give total.eps (and total.delta) for the whole call, or "
-                f"{' and '.join(parameters)} for {release}"
+                "the release has no privacy budget: give total.eps (and total.delta) for all "
+                f"queries together, or {' and '.join(parameters)} for {release}"
             )
         if own and self.total.eps is not None:
             raise ConfigError(f"total.eps and {own[0]} both state a budget: give one of them")

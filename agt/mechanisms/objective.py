@@ -174,8 +174,8 @@ def tilt_noise(constants: ProblemConstants, eps: float, delta: float) -> float:
     determinant_loss = constants.determinant_loss
     if tilt_eps <= determinant_loss:
         raise ConfigError(
-            f"objective perturbation at epsilon={eps:g} needs "
-            f"strength={least_strength(constants.clamp, eps):.4g} or more, got "
+            f"objective perturbation at epsilon={eps:g} needs a strength of regularisation of "
+            f"at least {least_strength(constants.clamp, eps):.4g}, but it is "
             f"{constants.strength:g}"
         )
     # Lemma 3 of docs/proofs/objective.md: a standard deviation of C / mu suffices, with mu the
@@ -235,8 +235,8 @@ def release_objective(
     expected = (constants.strength, constants.clamp, constants.width)
     if given != expected or len(erm.x) > constants.records:
         raise ConfigError(
-            f"{len(erm.x)} records with (strength, clamp, width) = {given} are no problem of "
-            f"{constants}"
+            f"{len(erm.x)} records with (strength, clamp, width) = {given} do not match the "
+            f"constants of this release: {constants}"
         )
     noises = ObjectiveNoises.from_budget(constants, guarantee.eps, guarantee.delta)
     weight = draw_perturbed_minimiser(erm, noises, constants.records, source, start)[None]
@@ -330,9 +330,10 @@ class ObjectivePerturbation(WeightsMechanism):
         if loss.kind != "binary":
             raise ConfigError(
                 Message(
-                    "{refused}: with {kind} a record's gradient keeps no direction and its "
-                    "Hessian is of no rank one, so that the proof is lost: two classes and "
-                    "{config:training.loss}=binary_cross_entropy, or "
+                    "{refused}: its proof only covers two classes with a binary loss, not "
+                    "{kind} (there a record's gradient has no fixed direction and its Hessian "
+                    "is not of rank one): train with two classes and "
+                    "{config:training.loss}=binary_cross_entropy, or use "
                     "{config:mechanism=release_weights}",
                     refused=refused,
                     kind=loss.kind,
@@ -342,10 +343,10 @@ class ObjectivePerturbation(WeightsMechanism):
         if not is_one_unit or relation.unit_rows != 1:
             raise ConfigError(
                 Message(
-                    "{refused}: relation={name} with unit_rows={unit_rows}: where several "
-                    "rows move at once the ratio of determinants grows like a power of "
-                    "their number, and their gradients have no direction in common: only "
-                    "relation=add_remove with unit_rows=1 is proved; or use "
+                    "{refused}: its proof only covers relation=add_remove with unit_rows=1, "
+                    "not relation={name} with unit_rows={unit_rows} (if several rows change "
+                    "at once, the ratio of determinants grows like a power of their number, "
+                    "and their gradients have no common direction): use "
                     "{config:mechanism=release_weights}",
                     refused=refused,
                     name=relation.name,
@@ -370,10 +371,11 @@ class ObjectivePerturbation(WeightsMechanism):
             given_decay = constants.strength / normalizer
             raise ConfigError(
                 Message(
-                    "mechanism={name}: eps = {eps:g} has to exceed ln(1 + beta/(weight_decay B)) = "
-                    "{determinant_loss:.4g}, what the change of volume costs at weight_decay = "
-                    "{given:g}: give more, or {config:mechanism.weight_decay}={least:.4g} at "
-                    "least, the release's own",
+                    "mechanism={name}: eps = {eps:g} must exceed ln(1 + beta/(weight_decay "
+                    "B)) = {determinant_loss:.4g}, the part of the privacy loss that comes "
+                    "from the ratio of determinants at weight_decay = {given:g}: give a "
+                    "larger eps, or {config:mechanism.weight_decay}={least:.4g} or more, a "
+                    "weight decay for the release only",
                     name=self.name,
                     eps=self.eps,
                     determinant_loss=constants.determinant_loss,

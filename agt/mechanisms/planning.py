@@ -119,8 +119,8 @@ class QueryEvidence:
         if self.tally is None or self.votes is None:
             raise ConfigError(
                 Message(
-                    "mechanism={name} needs an ensemble's votes: train with "
-                    "{config:ensemble.members}=T",
+                    "mechanism={name} needs the votes of an ensemble, but this run is a "
+                    "single model: train with {config:ensemble.members}=T",
                     name=mechanism.name,
                 )
             )

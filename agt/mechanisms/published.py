@@ -100,9 +100,9 @@ class SmoothLaplace(_ApproximateMechanism):
         largest_eps = 2.5 * math.log(2 / self.delta)
         if self.eps > largest_eps:
             raise ConfigError(
-                f"mechanism.eps: smooth_laplace is proved for eps <= 2.5 ln(2/delta) = "
-                f"{largest_eps:.4g} at delta = "
-                f"{self.delta:g}, got {self.eps:g}: lower eps, or use mechanism=randomized_response"
+                "mechanism.eps: smooth_laplace is only proved for eps <= 2.5 ln(2/delta) = "
+                f"{largest_eps:.4g} at delta = {self.delta:g}, but eps is {self.eps:g}: lower "
+                "it, or use mechanism=randomized_response"
             )
 
     @property
@@ -330,13 +330,13 @@ def check_published_vote(config: "EnsembleConfig", classes: int) -> None:
     """
     if classes > 2:
         raise ConfigError(
-            "accounting=paper: the published vote of an ensemble (001 Theorem 5.3) is of two "
-            "classes and the model "
-            f"has {classes}: use accounting=rigorous, whose certified vote takes any number"
+            "accounting=paper: the published vote of an ensemble (001 Theorem 5.3) is for "
+            f"two classes, but the model has {classes}: use accounting=rigorous, whose "
+            "certified vote takes any number of classes"
         )
     if config.vote == "margins":
         raise ConfigError(
-            "accounting=paper: the published vote of an ensemble (001 Theorem 5.3) is of labels "
-            "and this one is of margins "
-            "(ensemble.vote=margins): use accounting=rigorous, or train with ensemble.vote=labels"
+            "accounting=paper: the published vote of an ensemble (001 Theorem 5.3) counts "
+            "labels, but this ensemble adds margins (ensemble.vote=margins): use "
+            "accounting=rigorous, or train with ensemble.vote=labels"
         )

@@ -82,10 +82,14 @@ def certified_quantile(distances: np.ndarray, fraction: float) -> int:
           docs/proofs/quantile.md).
     """
     if not len(distances):
-        raise ConfigError("aggregate: no queries, so there is no distance to publish")
+        raise ConfigError(
+            "aggregate: without queries there is no stable distance to publish: give at least "
+            "one query"
+        )
     if not 0 < fraction <= 1:
         raise ConfigError(
-            f"aggregate: fraction = {fraction!r}: give a number above 0 and at most 1"
+            f"aggregate: fraction = {fraction!r}: give the fraction of queries as a number "
+            "above 0 and at most 1"
         )
     # Exact arithmetic: 0.1 of 10 queries is 1 query, although the double 0.1 is a little more.
     exact_fraction = Fraction(repr(float(fraction)))

@@ -332,8 +332,9 @@ def sum_sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
     if not RELATIONS[relation.name].sums_proved:
         raise ConfigError(
             Message(
-                "mechanism={name}: relation={relation_name}: what it moves sums by is proved for "
-                "add_remove and substitute; or use {config:mechanism=release_weights}",
+                "mechanism={name}: how much one person changes the sums is only proved under "
+                "relation=add_remove and substitute, not {relation_name}: train with one of "
+                "these, or use {config:mechanism=release_weights}",
                 name=NoisyStatistics.name,
                 relation_name=relation.name,
             )
@@ -381,14 +382,14 @@ class NoisyStatistics(GaussianWeights):
         max_records = head.plan.n_max * head.plan.count
         if max_records > _MAX_RECORDS:
             raise ConfigError(
-                f"mechanism={cls.name}: sums are exact over at most {_MAX_RECORDS:,} records, and "
-                f"there may be {max_records:,}"
+                f"mechanism={cls.name}: sums are only exact over at most {_MAX_RECORDS:,} "
+                f"records, but this run allows {max_records:,}: declare a smaller size"
             )
         if not head.features.config.bias:
             raise ConfigError(
                 Message(
-                    "mechanism={name} shifts features, which takes a bias: raise "
-                    "{config:certificate.features.bias}",
+                    "mechanism={name} shifts the features, which needs a constant feature for "
+                    "the bias: set {config:certificate.features.bias} above 0",
                     name=cls.name,
                 )
             )

@@ -97,9 +97,9 @@ class NoiseLaw(Enum):
     From the distribution, an audit computes how well two neighbouring datasets can be told apart.
     """
 
-    ADDED_GAUSSIAN = "independent normal noise on each trained weight"
-    LINEAR_TERM = "the minimiser with a random linear term in the loss"
-    OTHER = "none that an audit has an attack of its own for"
+    ADDED_GAUSSIAN = "independent normal noise is added to each trained weight"
+    LINEAR_TERM = "a random linear term is added to the loss, and the minimiser is released"
+    OTHER = "another law, for which there is no audit attack"
 
 
 class WeightsMechanism:
@@ -149,8 +149,8 @@ class WeightsMechanism:
             certificate = "erm" if cls.reads_records else "stability"
             raise ConfigError(
                 Message(
-                    "mechanism={name} is for one linear head: train with "
-                    "{config:model=linear} certificate={certificate}, no ensemble",
+                    "mechanism={name} only releases a single linear head: train with "
+                    "{config:model=linear} certificate={certificate}, without an ensemble",
                     name=cls.name,
                     certificate=certificate,
                 )
@@ -284,9 +284,9 @@ class WeightsMechanism:
         head.problem.dataset.check_unchanged()
         if not len(units):
             raise ConfigError(
-                f"mechanism={cls.name} solves the problem anew and needs the training records, "
-                "which this model was read back without: release from the model that was fitted, "
-                "or by agt predict from its run"
+                f"mechanism={cls.name} solves the training problem again, so it needs the "
+                "training records, which this loaded model does not have: release from the "
+                "model that agt.fit returned, or with agt predict from its run"
             )
         # Training an ensemble of votes does not check the records against the plan of the head
         # beside it, so they are checked here.
@@ -312,7 +312,8 @@ def labels_from(model: Model, features: np.ndarray) -> Callable[[ReleasedWeights
     head = model.release_head
     if head is None:
         raise ConfigError(
-            "model: weights are released from one linear head, and this model has none"
+            "model: only the weights of a linear head can be released, and this model has "
+            "none: train with certificate=stability and model=linear"
         )
     head.check(features)  # called because it raises if the queries have another width
 

@@ -220,9 +220,9 @@ class OwnVotesModel(Votes):
         if self.settings.learner is None:
             raise ConfigError(
                 Message(
-                    "{config:certificate.learner}: {learner} is only known by its name here, "
-                    "and code named in a record is not imported: give it in the command line "
-                    "of agt train, or as learner= of agt.fit",
+                    "{config:certificate.learner}: only the name of the learner {learner} is "
+                    "known here, and agt does not import code that a record names: give the "
+                    "learner on the command line of agt train, or as learner= of agt.fit",
                     learner=self.config.learner["_target_"],
                 )
             )
@@ -276,11 +276,11 @@ class OwnVotesModel(Votes):
         if new and not self.members:
             raise ConfigError(
                 Message(
-                    "{unknown} of {queries} queries are new, but of this model only the "
-                    "votes of its learners are stored, not the members, so it can only "
-                    "answer the {saved} queries that were given in training (a run's test "
-                    "records: {config:dataset.test}; a map of the plane needs more queries: "
-                    "map_resolution=0)",
+                    "{unknown} of {queries} queries are new, but this model only stores the "
+                    "votes of its learners on the queries given in training, not the "
+                    "learners, so it can only answer those {saved} queries (for a run, the "
+                    "test records: {config:dataset.test}; a map of the plane needs more "
+                    "queries: map_resolution=0)",
                     unknown=len(new),
                     queries=len(digests),
                     saved=len(self.ballots),
@@ -338,8 +338,8 @@ class OwnVotesModel(Votes):
         count = reader.json(CONSTANTS).get("queries")
         if type(count) is not int or count < 0:
             raise UnsoundError(
-                f"{reader.folder}/{CONSTANTS}: queries is {count!r}, which is not valid: train "
-                "again"
+                f"{reader.folder}/{CONSTANTS}: the number of queries is {count!r}, which is "
+                "not valid: train again"
             )
         byte = torch.zeros((), dtype=torch.uint8)
         label = torch.zeros((), dtype=torch.int16)

@@ -334,7 +334,10 @@ class FlipModel(VotesModel):
         stored = read_tensors(reader, MODEL, expected_model)
         ends = [0, *stored["ends"].tolist()]  # member i has the records ends[i] to ends[i + 1]
         if ends != sorted(ends):
-            raise UnsoundError(f"{reader.folder / MODEL}: the ends must not decrease: train again")
+            raise UnsoundError(
+                f"{reader.folder / MODEL}: the positions at which the shards of members end "
+                "must not decrease: train again"
+            )
         record_count = ends[-1]
         # In the file, "pulls" is the influence and "given" are the labels of all members' records.
         expected_influence = zero.int().expand(record_count, width)
@@ -349,13 +352,14 @@ class FlipModel(VotesModel):
         ]
         if not all(_is_countable(shard, problem.classes) for shard in shards):
             raise UnsoundError(
-                f"{reader.folder / FLIPS}: the pulls are too long to be counted exactly, or a "
-                "label is not a class: train again"
+                f"{reader.folder / FLIPS}: the recorded influence of a record is too large "
+                "for exact counting, or a label is not a class: train again"
             )
         model = untrained._with_members(shards)
         if not torch.equal(model.weight, stored["weight"]):
             raise UnsoundError(
-                f"{reader.folder / MODEL}: the weights differ from those in {FLIPS}: train again"
+                f"{reader.folder / MODEL}: the weights are not those that follow from the "
+                f"records' influence in {FLIPS}: train again"
             )
         return model
 

@@ -95,7 +95,7 @@ class VotingKind(ClosedFormKind):
             raise ConfigError(
                 Message(
                     "{config:ensemble.members}={members} {config:ensemble.vote}={vote}: "
-                    "certificate=votes counts the labels of many small members: give the "
+                    "certificate=votes counts the labels of many small members. Give the "
                     "declared size with {config:dataset.declared_size}=N (the recipe then "
                     "uses one member for every 100 records), or give "
                     "{config:ensemble.members}=T, a public constant, with "

@@ -53,9 +53,9 @@ class BatchPlan:
         if self.n_max > MOST_ROWS:
             raise ConfigError(
                 Message(
-                    "{config:training.batch.n_max}={n_max} is above {maximum}, up to which sums "
-                    "over a batch are proved exact. Use more batches or a smaller normalizer, from "
-                    "which n_max follows where it is null (normalizer = {normalizer:g})",
+                    "{config:training.batch.n_max}={n_max} exceeds {maximum}, up to which "
+                    "sums over a batch are proved exact. Use more batches; or a smaller "
+                    "normalizer (now {normalizer:g}), from which n_max follows if it is null",
                     n_max=self.n_max,
                     maximum=MOST_ROWS,
                     normalizer=self.normalizer,
@@ -93,8 +93,8 @@ class BatchPlan:
         if n_max < minimum:
             raise ConfigError(
                 Message(
-                    "{config:training.batch.n_max}={n_max} is below 1.1 * normalizer = "
-                    "{minimum:g}: raise n_max",
+                    "{config:training.batch.n_max}={n_max} is below 1.1 times the normalizer, "
+                    "{minimum:g}: raise n_max, or lower the normalizer",
                     n_max=n_max,
                     minimum=minimum,
                 )
@@ -127,10 +127,10 @@ class BatchPlan:
         if largest > self.n_max:
             raise ConfigError(
                 Message(
-                    "a batch holds {largest} records, but {config:training.batch.n_max}={n_max}, "
-                    "which follows from the declared size where it is null. Declare a public size "
-                    "nearer to the number of records, raise n_max and normalizer, or use more "
-                    "batches. No record is dropped to make a batch fit",
+                    "a batch has {largest} records, but {config:training.batch.n_max}={n_max} "
+                    "allows fewer (if null, n_max follows from the declared size). Declare a "
+                    "public size nearer to the number of records, raise n_max and normalizer, "
+                    "or use more batches. agt never drops records to make a batch fit",
                     largest=largest,
                     n_max=self.n_max,
                 )
@@ -182,9 +182,9 @@ def check_unit_rows(units: np.ndarray, unit_rows: int) -> None:
         unit, rows = excess
         raise ConfigError(
             Message(
-                "unit {unit!r} has {rows} rows and {config:relation.unit_rows} is {unit_rows}: "
-                "raise {config:relation.unit_rows} to a public cap on the rows of one unit, or "
-                "drop rows",
+                "the unit (person) {unit!r} has {rows} rows, but {config:relation.unit_rows} "
+                "is {unit_rows}: raise {config:relation.unit_rows} to a public limit on the "
+                "rows of one unit, or remove rows",
                 unit=unit,
                 rows=rows,
                 unit_rows=unit_rows,

@@ -284,7 +284,9 @@ class CheckpointFolder(Checkpoints):
             self._write(step, tensors())
         except OSError as error:
             warnings.warn(
-                f"{error.filename}: {error.strerror}: no checkpoint of step {step}", stacklevel=2
+                f"the checkpoint of step {step} was not written ({error.filename}: "
+                f"{error.strerror}); training continues",
+                stacklevel=2,
             )
         self._since = time.monotonic()
         self._checkpoint_seconds = self._since - begin
@@ -313,12 +315,12 @@ class CheckpointFolder(Checkpoints):
         try:
             value = store.unseal(path.read_bytes())
             if value["run"] != self.run:
-                raise ValueError("it is of another run")
+                raise ValueError("the file belongs to another run")
             return int(value["number"], 16)
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
-                f"{path} is damaged ({error}), and the number in it cannot be drawn again. Start a "
-                "new run, which is a release of its own"
+                f"{path} is damaged ({error}). It holds a random number of this training, "
+                "which cannot be drawn again. Start a new run, which is another release"
             ) from None
 
     def _is_due(self, elapsed: float, tensors: Callable[[], Tensors], is_last_step: bool) -> bool:
@@ -388,8 +390,8 @@ def open_checkpoints(
     begin = time.perf_counter()
     if not path.exists() and folder.exists() and any(folder.iterdir()):
         raise ConfigError(
-            f"{folder}: there are other files and no {RUN_FILE}. Checkpoints need a folder of "
-            "their own"
+            f"{folder}: this folder contains other files but no {RUN_FILE}, so it is not a "
+            "folder of checkpoints. Give checkpoints a folder of their own"
         )
     content = store.seal({"format": CHECKPOINT_FORMAT, **store.flat(about)})
     if path.exists():
@@ -406,7 +408,10 @@ def open_checkpoints(
         try:
             _read_state(state_path, run)
         except ConfigError as error:
-            note(f"note: {error}. It is removed, and training goes on from an earlier step")
+            note(
+                f"note: {error}. This checkpoint is removed, and training continues from an "
+                "earlier step"
+            )
             state_path.unlink()
     return CheckpointFolder(folder, run, every, file_seconds)
 
@@ -432,7 +437,10 @@ def checkpoint_folder(
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = Lock(folder.with_name(f"{folder.name}.lock"))
     if not lock.take():
-        raise ConfigError(f"checkpoint={folder}: another process trains with it")
+        raise ConfigError(
+            f"checkpoint={folder}: another process is training with this folder: wait for it, "
+            "or give another folder"
+        )
     try:
         checkpoints = open_checkpoints(folder, about, every, warnings.warn)
         yield checkpoints
@@ -484,8 +492,9 @@ def _check_same_run(path: Path, about: Mapping[str, Any]) -> None:
     for key in sorted({*recorded, *about} - {"sha256"}):
         if recorded.get(key) != about.get(key):
             raise ConfigError(
-                f"{key} was {recorded.get(key)} when the run began and is {about.get(key)} now, so "
-                "the run would end with other bits. Restore it, or start a new run"
+                f"{key} was {recorded.get(key)} when the run began, but is {about.get(key)} "
+                "now, so the run would not end with the same bits. Restore the old value, or "
+                "start a new run"
             )
 
 
@@ -525,7 +534,7 @@ def _read_state(path: Path, run: str) -> CheckpointState:
         raise ConfigError(f"{path} cannot be read ({error})") from None
     step = int(name["step"])
     if header != _state_header(run, step):
-        raise ConfigError(f"{path} belongs to another run or another step")
+        raise ConfigError(f"{path} belongs to another run, or to another step of this one")
     return CheckpointState(step, independent_copies(tensors))
 
 

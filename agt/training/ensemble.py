@@ -60,12 +60,13 @@ class EnsembleConfig:
         """
         if (self.vote == "margins") != (self.margin_clip is not None):
             raise ValueError(
-                "vote=margins needs margin_clip, a public constant at which each member's margin "
-                "is clipped (about the size of a member's usual logits), and vote=labels takes none"
+                "vote=margins needs margin_clip, a public constant to which each member's "
+                "margin is clipped (about the size of a member's usual logits); vote=labels "
+                "must not have one"
             )
         if self.vote == "margins" and self.members == 1:
             raise ValueError(
-                "vote=margins is a vote of several members, but members=1. Give members=3 or more"
+                "vote=margins needs several members, but members=1. Give members=3 or more"
             )
 
 

@@ -106,16 +106,16 @@ def check_minimiser_settings(training: TrainingConfig, certificate: str = "erm")
     if not training.weight_decay and "weight_decay" not in training.by_recipe:
         raise ConfigError(
             Message(
-                "{config:training.weight_decay}=0: certificate={certificate} divides by it; "
-                "give a positive public constant, like 1e-4",
+                "{config:training.weight_decay}=0: certificate={certificate} divides by the "
+                "weight decay; give a positive public constant, like 1e-4",
                 certificate=certificate,
             )
         )
     if training.batch.count != 1:
         raise ConfigError(
             Message(
-                "{config:training.batch.count}={count}: certificate={certificate} takes all "
-                "records at once; use 1",
+                "{config:training.batch.count}={count}: certificate={certificate} uses all "
+                "records at once, in a single batch; set it to 1",
                 count=training.batch.count,
                 certificate=certificate,
             )

@@ -84,7 +84,7 @@ class ErmWithLinearTerm:
                 "most 1; scale the features by a public constant or to unit norm"
             )
         if not np.isin(labels, (0, 1)).all():
-            raise ConfigError("perturbed ERM needs two classes, labelled 0 and 1")
+            raise ConfigError("perturbed ERM needs two classes, with the labels 0 and 1")
         signs = 2.0 * labels - 1
         no_linear_term = np.zeros(x.shape[1])
         return cls(x, signs, strength, clamp, no_linear_term)

@@ -132,8 +132,8 @@ class Learner:
         is_estimator = hasattr(instance, "fit") and hasattr(instance, "predict")
         if not is_estimator and not callable(instance):
             raise ConfigError(
-                f"learner={implementation!r}: give ridge, logistic, an estimator with fit and "
-                "predict, or a function"
+                f"learner={implementation!r} cannot be used as a learner: give ridge, "
+                "logistic, an estimator with fit and predict, or a function"
             )
         return cls(instance)
 
@@ -161,7 +161,8 @@ class Learner:
             return cls.wrap(partial(target, **settings))
         except TypeError as error:
             raise ConfigError(
-                f"{key}: {node['_target_']} does not take these settings: {first_line(error)}"
+                f"{key}: the class {node['_target_']} does not accept these settings: "
+                f"{first_line(error)}"
             ) from None
 
     @property
@@ -276,7 +277,8 @@ class Learner:
         except Exception as error:
             raise ConfigError(
                 Message(
-                    "{config:certificate.learner}: on {rows} made-up rows it raised {error}",
+                    "{config:certificate.learner}: a trial on {rows} made-up rows failed, "
+                    "because the learner raised {error}",
                     rows=TRIAL_ROWS,
                     error=_describe(error),
                 )
@@ -284,8 +286,9 @@ class Learner:
         if labels.shape != (TRIAL_ROWS,) or not np.isin(labels, np.arange(classes)).all():
             raise ConfigError(
                 Message(
-                    "{config:certificate.learner}: for {rows} made-up rows it returned {dtype} of "
-                    "shape {shape}, instead of a label 0..{last} for each",
+                    "{config:certificate.learner}: in a trial on {rows} made-up rows, the "
+                    "learner returned {dtype} of shape {shape}, but must return a label "
+                    "between 0 and {last} for each row",
                     rows=TRIAL_ROWS,
                     dtype=labels.dtype,
                     shape=labels.shape,
@@ -391,10 +394,10 @@ def check_retrained(
     if differing := int((labels_again != labels).sum()):
         raise UnsoundError(
             Message(
-                "{config:certificate.learner}: trained again in a fresh process, {members} members "
-                "gave other labels in {differing} of {size} cases. So the learner is no function "
-                "of its shard, its random state and each query alone, and its votes would carry no "
-                "guarantee",
+                "{config:certificate.learner}: trained again in a fresh process, {members} "
+                "members gave other labels in {differing} of {size} cases. So the learner "
+                "depends on more than its shard, its random state and each single query, and "
+                "its votes would have no guarantee",
                 members=len(shards),
                 differing=differing,
                 size=labels.size,
@@ -410,8 +413,8 @@ def _not_sendable(error: Exception) -> ConfigError:
     """
     return ConfigError(
         Message(
-            "{config:certificate.learner}: it could not be trained again in a fresh process "
-            "({error}). Put it into a module that can be imported",
+            "{config:certificate.learner}: the learner could not be trained again in a fresh "
+            "process ({error}). Put it into a module that can be imported",
             error=_describe(error),
         )
     )

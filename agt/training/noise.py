@@ -49,9 +49,9 @@ class NoiseConfig:
         """
         if self.release == "inside_box":
             raise ValueError(
-                "release=inside_box is not private, because whether the weights lie in the box "
-                "depends on private data, and the noise covers neither the release nor the refusal "
-                "(docs/proofs/noise.md). Use release=always, or publish no weights"
+                "noise.release=inside_box is not private: whether the weights lie in the box "
+                "depends on private data, and the noise covers neither the release nor the "
+                "refusal (docs/proofs/noise.md). Use release=always, or publish no weights"
             )
 
 
@@ -125,7 +125,7 @@ def read_noise_config(node: object) -> NoiseConfig | None:
         without_epsilon = validate(NoiseConfig, {**node, "epsilon": 1.0}, "noise")
         if without_epsilon != NoiseConfig(epsilon=1.0):
             raise ConfigError(
-                "noise: epsilon is null, so there is no noise, but other settings of noise are "
+                "noise: epsilon is null, which means no noise, but other noise settings are "
                 "given. Give epsilon as well, or leave them out"
             )
         return None

@@ -178,7 +178,8 @@ class Objective:
         """
         if targets.shape != (len(features), len(weight)):
             raise ValueError(
-                f"targets are {targets.shape}, expected {(len(features), len(weight))}"
+                f"the targets have shape {targets.shape}, but need "
+                f"{(len(features), len(weight))}: one row per record, one column per output"
             )
         count, width = features.shape
 

@@ -99,15 +99,20 @@ class RemovalConfig:
         """Raise ValueError if the masking does not fit the loss, sigma or the seed."""
         if self.masking == "none" and self.loss != "least_squares":
             raise ValueError(
-                f"masking=none: removals from loss={self.loss} leave an error that nothing would "
-                "hide; use masking=output, or loss=least_squares, whose removals are exact"
+                f"masking=none: with loss={self.loss}, removals leave an error that nothing "
+                "would hide; use masking=output, or loss=least_squares, whose removals are "
+                "exact"
             )
         if self.masking == "none" and (self.sigma or self.seed is not None):
-            raise ValueError("masking=none draws no noise; set sigma=0 and leave out seed")
+            raise ValueError(
+                "masking=none means no noise, so sigma and seed have no use: set sigma=0 and "
+                "leave out seed"
+            )
         if self.masking != "none" and not self.sigma:
             raise ValueError(
-                f"sigma=0: masking={self.masking} hides the error of a removal by noise; set sigma "
-                "above 0, or use masking=none with loss=least_squares"
+                f"masking={self.masking} hides the error of a removal by noise, but sigma=0 "
+                "means no noise; set sigma above 0, or use masking=none with "
+                "loss=least_squares"
             )
 
 
@@ -155,13 +160,13 @@ class RemovalState:
         self._check_shapes()
         for name in ("weight", "tilt", "served", "reference", "hessian", "gram", "norm", "allowed"):
             if not np.isfinite(getattr(self, name)).all():
-                raise UnsoundError("removal state: a number is NaN or infinite")
+                raise UnsoundError("the state for removals is damaged: a number is NaN or infinite")
         if min(self.norm, self.count, self.removed) < 0:
-            raise UnsoundError("removal state: a count or a norm is negative")
+            raise UnsoundError("the state for removals is damaged: a count or a norm is negative")
         if not 0 <= self.residual <= self.allowed:  # refuses a NaN, too
             raise UnsoundError(
-                f"removal state: the residual {self.residual:.3g} exceeds the allowed "
-                f"{self.allowed:.3g}"
+                f"the state for removals is damaged: its residual {self.residual:.3g} exceeds "
+                f"the allowed {self.allowed:.3g}"
             )
 
     def _check_shapes(self) -> None:
@@ -171,12 +176,16 @@ class RemovalState:
         for name, expected in {**shapes, "gram": (width, width)}.items():
             shape = getattr(self, name).shape
             if shape != expected:
-                raise UnsoundError(f"removal state: {name} is {shape}, expected {expected}")
+                raise UnsoundError(
+                    f"the state for removals is damaged: {name} has shape {shape}, but should "
+                    f"have {expected}"
+                )
         for_each_output = (outputs, width, width)
         shared_by_outputs = (1, width, width)
         if self.hessian.shape not in (for_each_output, shared_by_outputs):
             raise UnsoundError(
-                f"removal state: hessian is {self.hessian.shape}, expected {for_each_output}"
+                "the state for removals is damaged: the Hessian has shape "
+                f"{self.hessian.shape}, but should have {for_each_output}"
             )
 
     @property
@@ -226,9 +235,9 @@ class RemovalProblem:
         if not setting.plan.declared:
             raise ConfigError(
                 Message(
-                    "{config:dataset.declared_size}: certificate=removal needs a declared size, "
-                    "because a regulariser that depended on the actual number of records would "
-                    "change with every removal; declare the size, or set "
+                    "{config:dataset.declared_size}: certificate=removal needs a declared "
+                    "size, because a regulariser that depends on the actual number of records "
+                    "would change with every removal; declare the size, or set "
                     "{config:training.batch.normalizer}",
                 )
             )
@@ -329,15 +338,16 @@ class RemovalProblem:
         if self.config.masking != "loss" and state.tilt.any():
             raise UnsoundError(
                 Message(
-                    "removal state: the loss has a random term, which "
-                    "{config:certificate.masking} excludes",
+                    "the state for removals is damaged: its loss has a random term, but "
+                    "{config:certificate.masking} is not loss",
                 )
             )
         if self.config.masking != "output":
             if not np.array_equal(state.served, state.weight):
                 raise UnsoundError(
                     Message(
-                        "removal state: the served weights differ from the weights, but "
+                        "the state for removals is damaged: the weights that are used for "
+                        "answers differ from the trained ones, but "
                         "{config:certificate.masking} adds no noise to them",
                     )
                 )
@@ -346,8 +356,8 @@ class RemovalProblem:
         is_off_lattice = np.fmod(state.served, lattice_step).any()
         if is_off_lattice or np.abs(state.served).max() > self.served_limit:
             raise UnsoundError(
-                "removal state: a served weight is not on the lattice of its noise, or exceeds "
-                "the limit"
+                "the state for removals is damaged: a weight that is used for answers is not "
+                "on the lattice of its noise, or exceeds the limit"
             )
 
     def sensitivity(self, allowed: float) -> Sensitivity:
@@ -413,9 +423,10 @@ class RemovalProblem:
         if budget is not None and tolerance > budget / 2:
             raise ConfigError(
                 Message(
-                    "{config:certificate.tolerance}={tolerance:g}: the removal budget is "
-                    "{budget:.3g} in all, of which the optimiser's residual would take more than "
-                    "half; use a larger {config:certificate.sigma}, or a smaller tolerance",
+                    "{config:certificate.tolerance}={tolerance:g}: the residual that the "
+                    "optimiser may leave would use more than half of the removal budget, "
+                    "{budget:.3g}; use a larger {config:certificate.sigma}, or a smaller "
+                    "tolerance",
                     tolerance=tolerance,
                     budget=budget,
                 )

@@ -73,7 +73,7 @@ class LinearLoss:
         if training.loss not in ("binary_cross_entropy", "cross_entropy"):
             raise ConfigError(
                 Message(
-                    "{config:training.loss}={loss}: no certificate in closed form covers this "
+                    "{config:training.loss}={loss}: no closed-form certificate covers this "
                     "loss; use {config:training.loss}=binary_cross_entropy, or certificate=box",
                     loss=training.loss,
                 )
@@ -82,11 +82,11 @@ class LinearLoss:
             if training.clip < 1:
                 raise ConfigError(
                     Message(
-                        "{config:training.clip}={clip:g}: a clamped softmax gradient is not the "
-                        "gradient of a convex function, so nothing bounds how far training "
-                        "moves; use {config:training.clip}=1 (nothing is clamped), or "
-                        "{config:training.loss}=binary_cross_entropy, which trains one clamped "
-                        "classifier for each class",
+                        "{config:training.clip}={clip:g}: a clamped softmax gradient is not "
+                        "the gradient of a convex function, so there is no bound on how far "
+                        "training moves; use {config:training.clip}=1 (nothing is clamped), "
+                        "or {config:training.loss}=binary_cross_entropy, which trains one "
+                        "clamped classifier for each class",
                         clip=training.clip,
                     )
                 )
@@ -295,7 +295,8 @@ def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:
     if average > steps:
         raise ConfigError(
             Message(
-                "{config:certificate.average}={average}: there are only {steps} steps",
+                "{config:certificate.average}={average} exceeds the number of training steps, "
+                "{steps}: give a smaller number",
                 average=average,
                 steps=steps,
             )

@@ -42,8 +42,8 @@ class TrainingSetup:
         """
         if self.training.by_recipe:
             raise UnsoundError(
-                f"training.{self.training.by_recipe[0]} is still left to the recipe, so it cannot "
-                "be trained with"
+                f"training.{self.training.by_recipe[0]} is still set to recipe, so the recipe "
+                "must be applied before training"
             )
 
     def plan(self, records: int) -> BatchPlan:

@@ -160,10 +160,10 @@ class Stream:
             if cost > device_bytes and not on_cpu:
                 raise ConfigError(
                     Message(
-                        "{config:kgrid}: the {rows} most extreme bounds on each of {parameters} "
-                        "parameters, which this relation keeps, need {needed:.1f} GiB and this "
-                        "device has {available:.1f} GiB: lower {config:kgrid.max}, or train with "
-                        "{config:compute=default}",
+                        "{config:kgrid}: storing the {rows} most extreme bounds on each of "
+                        "{parameters} parameters, as this relation requires, needs "
+                        "{needed:.1f} GiB, but this device has {available:.1f} GiB: lower "
+                        "{config:kgrid.max}, or train with {config:compute=default}",
                         rows=rows,
                         parameters=self.parameters,
                         needed=cost / _GIB,
@@ -225,8 +225,8 @@ def check_sizes(setup: TrainingSetup, plan: BatchPlan, parameters: int) -> None:
     if compute.fragment != "auto" and compute.fragment > plan.n_max:
         raise ConfigError(
             Message(
-                "{config:compute.fragment}={fragment} is larger than a batch may be (n_max "
-                "{n_max}): use {config:compute.fragment}=auto, or a smaller one",
+                "{config:compute.fragment}={fragment} exceeds the largest possible batch "
+                "(n_max {n_max}): use {config:compute.fragment}=auto, or a smaller number",
                 fragment=compute.fragment,
                 n_max=plan.n_max,
             )
@@ -241,8 +241,8 @@ def check_sizes(setup: TrainingSetup, plan: BatchPlan, parameters: int) -> None:
         raise ConfigError(
             Message(
                 "{config:kgrid}: boxes for {ks} values of k over {parameters} parameters need "
-                "{needed:.1f} GiB and this device has {available:.1f} GiB: lower "
-                "{config:kgrid.max}, or split the grid over several runs",
+                "{needed:.1f} GiB, but this device has {available:.1f} GiB: lower "
+                "{config:kgrid.max}, or divide the grid among several runs",
                 ks=ks,
                 parameters=parameters,
                 needed=needed_bytes / _GIB,

@@ -412,8 +412,8 @@ class RemovableHead:
         remaining_count = self.count - len(features)
         if remaining_count < 0 or (remaining is not None and len(remaining) != remaining_count):
             raise ValueError(
-                f"{len(features)} of {self.count} records cannot be removed while these "
-                "other records stay"
+                f"the records to remove ({len(features)}) and the records that remain must "
+                f"together be {self.count}"
             )
         removed = np.ascontiguousarray(features, dtype=np.float64)
         check_norms(removed)
@@ -446,7 +446,10 @@ class RemovableHead:
             ValueError: another number of records than remain.
         """
         if len(features) != self.count:
-            raise ValueError(f"{len(features)} records were given, but {self.count} are left")
+            raise ValueError(
+                f"{len(features)} records were given, but the state expects the {self.count} "
+                "that remain"
+            )
         self.residual = math.inf
         best_weight = self.weight
         for _ in range(MAX_POLISHING_STEPS):

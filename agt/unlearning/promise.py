@@ -53,11 +53,13 @@ class Promise:
         """Raise ConfigError if a distance or a budget is given that does not go with ``exact``."""
         if self.within is not None and not self.exact:
             raise ConfigError(
-                f"within={self.within}: a distance can be promised only with exact=true"
+                f"within={self.within}: only an exact result (exact=true) can be promised up "
+                "to a distance"
             )
         if self.exact and (self.eps or self.delta):
             raise ConfigError(
-                f"eps={self.eps} and delta={self.delta} cannot be given together with exactness"
+                f"eps={self.eps} and delta={self.delta} are for results that are not exact, "
+                "so they cannot be given together with exact=true"
             )
 
     @property

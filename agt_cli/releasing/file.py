@@ -104,7 +104,7 @@ def _check_worth(request: PredictRequest, release: AnyRelease) -> None:
             console.note(line)
     if objections:
         raise ConfigError(
-            f"{'; '.join(objections)}: nothing was spent; force=true releases nevertheless"
+            f"{'; '.join(objections)}. Nothing was spent; to release nevertheless, add force=true"
         )
 
 
@@ -116,7 +116,7 @@ def _misfits(request: PredictRequest, release: AnyRelease) -> list[str]:
     remaining = request.payer.remaining(release.claim.guarantee, release.requested)
     if remaining and remaining < release.requested:
         lines.append(
-            f"the budget of {request.payer.name} only suffices for {remaining:,} of "
+            f"the budget of {request.payer.name} covers only {remaining:,} of "
             f"{release.requested:,} labels"
         )
     return lines

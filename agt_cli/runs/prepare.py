@@ -139,9 +139,9 @@ def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> R
     settings = RunSettings(source=source, model=model, **parts)
     if getattr(source, "measurement", None) and settings.relation.unit_rows > source.unit_rows:
         raise ConfigError(
-            f"relation.unit_rows={settings.relation.unit_rows}: agt measure spent budget for "
-            f"units of up to {source.unit_rows} records (dataset.unit_rows): measure again "
-            "with the new limit"
+            f"relation.unit_rows={settings.relation.unit_rows} exceeds the limit that agt "
+            f"measure spent budget for, units of up to {source.unit_rows} records "
+            "(dataset.unit_rows): measure again with the new limit"
         )
     return settings
 
@@ -159,9 +159,9 @@ def _source(node: Any, relation: RelationConfig) -> Any:
         )
         if not hasattr(source, "label_free"):
             raise ConfigError(
-                f"relation={relation.name}: {type(source).__name__} names records by hashes "
-                "that include their labels, so a record whose label changes would be moved "
-                "to another batch: use dataset=table, embeddings or blobs"
+                f"relation={relation.name}: the ids of {type(source).__name__} are hashes "
+                "that include labels, so a record whose label changes would move to another "
+                "batch: use dataset=table, embeddings or blobs"
             )
     return build(node, "dataset")
 
@@ -236,8 +236,8 @@ def located(config: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]) -
     for key, entry in files.items():
         if not isinstance(entry, Mapping) or not isinstance(entry.get("path"), str):
             raise ConfigError(
-                f"env.json: data_files.{key} does not contain a path, so agt did not write "
-                "it in this form: train again"
+                f"env.json: the entry data_files.{key} does not contain a path, so this "
+                "version of agt did not write it: train again"
             )
         if Path(entry["path"]).exists():
             there[key] = entry["path"]
@@ -361,7 +361,7 @@ def fit(
     problem = prepared.problem(settings)
     if settings.certificate.ignores_initial_parameters(problem):
         console.note(
-            "the shape of the head differs from that of the encoder's base model, so "
+            "the head has another shape than that of the encoder's base model, so its "
             "training starts from random parameters"
         )
     shared = current_team.get()

@@ -198,23 +198,23 @@ def test_an_auditor_sees_other_noise_than_the_constants_make(
     [
         (
             ("run=stability",),
-            ("certificate=stability does not have a minimiser", "train with certificate=erm"),
+            ("certificate=stability does not compute a minimiser", "train with certificate=erm"),
         ),
-        (("run=erm", "total.eps=0.02"), ("eps = 0.02", "mechanism.weight_decay=0.06263 at least")),
+        (("run=erm", "total.eps=0.02"), ("eps = 0.02", "mechanism.weight_decay=0.06263 or more")),
         (("run=erm", "total.delta=0"), ("give total.delta",)),
         (("run=erm", "counting=index"), ("counting=index: mechanism=objective_perturbation",)),
         (
             ("run=erm", "total.eps=null"),
-            ("no budget", "mechanism.eps and mechanism.delta for the one release"),
+            ("no privacy budget", "mechanism.eps and mechanism.delta for the one release"),
         ),
         (
             ("run=votes", "total.eps=0.02"),
-            ("eps = 0.02", "mechanism.weight_decay=0.06263 at least"),
+            ("eps = 0.02", "mechanism.weight_decay=0.06263 or more"),
         ),
         (("run=votes", "counting=index"), ("counting=index: mechanism=objective_perturbation",)),
         (
             ("run=votes", "mechanism=release_weights"),
-            ("mechanism=release_weights is for one linear head",),
+            ("mechanism=release_weights only releases a single linear head",),
         ),
         (
             ("run=unsized",),

@@ -234,7 +234,7 @@ REFUSED = {
         ("compute.threads=7",),
         "compute.threads=7 differs from the run's own setting, None",
     ),
-    "a sweep": (("-m",), "a sweep starts many runs, but only one run can be resumed"),
+    "a sweep": (("-m",), "starts many runs, but only a single run can be resumed"),
 }
 
 
@@ -309,9 +309,9 @@ def test_another_version_another_machine_another_thread_other_settings(
 ) -> None:
     run = shutil.copytree(failed, tmp_path / "run").relative_to(tmp_path)
     for name, value, message in (
-        ("package_digest", lambda package: "other", "agt's code was .* and is other now"),
-        ("machine", lambda device: {"torch": "1.0"}, "this machine's .* was .* and is "),
-        ("default_threads", lambda: (64, None), r"threads was .* and is \[64, None\] now"),
+        ("package_digest", lambda package: "other", "agt's code was .* but is other now"),
+        ("machine", lambda device: {"torch": "1.0"}, "this machine's .* was .* but is "),
+        ("default_threads", lambda: (64, None), r"threads was .* but is \[64, None\] now"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(provenance, name, value)

@@ -416,10 +416,10 @@ def test_what_does_not_fit_is_refused():
     for error, message, call in (
         (
             ValueError,
-            "of 20 records cannot be removed",
+            "must together be 20",
             lambda: head.remove(np.zeros((21, 5)), np.zeros((21, 1))),
         ),
-        (ValueError, "of 20 records cannot be removed", lambda: head.remove(x[:1], t[:1], x)),
+        (ValueError, "must together be 20", lambda: head.remove(x[:1], t[:1], x)),
         (ValueError, "19 records were given, but 20 are left", lambda: head.polish(x[1:], t[1:])),
         (ValueError, r"targets are \(1, 1\), expected \(3, 1\)", lambda: head.remove(x[:3], t[:1])),
         (UnsoundError, "longer than 1", lambda: head.remove(np.full((1, 5), 0.5), t[:1])),

@@ -382,20 +382,20 @@ def test_it_is_read_back_whole() -> None:
 CHANGES: dict[str, tuple[Callable[[MemberInfluence], MemberInfluence], str]] = {
     "other labels": (
         lambda one: one._replace(labels=(one.labels + 1) % 3),
-        "the weights differ from those in",
+        "the weights are not those that follow from",
     ),
     "other pulls": (
         lambda one: one._replace(influence=one.influence // 2),
-        "the weights differ from those in",
+        "the weights are not those that follow from",
     ),
     "no class": (lambda one: one._replace(labels=one.labels + 3), "a label is not a class"),
     "too long": (
         lambda one: one._replace(influence=np.full_like(one.influence, 2**29)),
-        "too long to be counted exactly",
+        "too large for exact counting",
     ),
     "too long below": (
         lambda one: one._replace(influence=np.full_like(one.influence, -(2**31))),
-        "too long to be counted exactly",
+        "too large for exact counting",
     ),
 }
 

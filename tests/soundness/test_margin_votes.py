@@ -244,7 +244,7 @@ def test_what_fits_together_is_checked() -> None:
         (ConfigError, "same values of k", lambda: margin_vote([], CLIP, touches=1)),
         (
             UnsoundError,
-            "outside of its bounds",
+            "outside of its own bounds",
             lambda: Envelope((1,), margin, margin[None] + 1, margin[None] + 2),
         ),
         (

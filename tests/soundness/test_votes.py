@@ -293,7 +293,7 @@ def test_what_votes_are_not_proved_for_is_refused() -> None:
         (agt.errors.ConfigError, r"logisitc.*logistic", lambda: trained(learner="logisitc")),
         (
             agt.errors.ConfigError,
-            "certificate=erm does not have members",
+            "not those of certificate=erm",
             lambda: trained(certificate="erm", members=1, learner="ridge"),
         ),
     )

@@ -217,14 +217,14 @@ def test_a_vote_of_margins_comes_with_its_clip_and_of_two_classes() -> None:
     refused(
         (
             ConfigError,
-            "vote=margins is a vote of several members, but members=1",
+            "vote=margins needs several members, but members=1",
             lambda: agt.fit(
                 x, y % 2, declared=agt.Declared(classes=[0, 1]), vote="margins", margin_clip=1.0
             ),
         ),
         (
             ConfigError,
-            "vote=margins: with 3 classes",
+            "vote=margins adds one margin per member",
             lambda: agt.fit(x, y, declared=three, members=2, vote="margins", margin_clip=1.0),
         ),
     )
