@@ -289,7 +289,8 @@ class Ledger:
     def remaining(self, guarantee: Guarantee) -> int:
         """Return how many more releases of one guarantee the budget allows, made together.
 
-        Nothing is spent.
+        Nothing is spent. For example, a new ledger of eps = 2 and delta = 0 has 20 remaining
+        releases of ``agt.RandomizedResponse(eps=0.1).guarantee``.
 
         Args:
             guarantee: of each release, such as ``mechanism.guarantee``.

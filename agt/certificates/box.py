@@ -33,6 +33,8 @@ MIN_QUERIES_BESIDE_SEVERAL_KS = 256  # where fewer would fit, fewer ks are bound
 class Certificates:
     """What is proved about each query's label, for the owner of the training data only.
 
+    ``model.certify(x).certificates`` is one.
+
     One edit is what the neighbour relation counts, for example one record added or removed.
 
     Formal guarantees:

@@ -57,8 +57,10 @@ CONDITION_NAMES = {
 class Condition:
     """One of the conditions a to g of a privacy guarantee, with the evidence for it in one run.
 
+    ``model.conditions`` has all seven, in order.
+
     Attributes:
-        letter: its letter in method.md, "a" to "g".
+        letter: its letter in docs/method.md, "a" to "g".
         name: what it asks, one of ``CONDITION_NAMES[letter]``.
         evidence: the facts about the run that decide whether it holds.
     """

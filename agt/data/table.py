@@ -111,11 +111,15 @@ class MeasurementNote:
 
 @schema
 class Columns:
-    """Which columns of a table are features, and the public constants that code them
-    (``Encoding``). From Python:
+    """Which columns of a table are features, and the public constants that code them.
 
-        columns = agt.Columns(numeric={"age": [18, 100]}, categorical={"region": ["north",
-        "south"]}) agt.fit(frame, y, columns=columns)
+    From Python:
+
+        columns = agt.Columns(
+            numeric={"age": [18, 100]}, categorical={"region": ["north", "south"]}
+        )
+        model = agt.fit(frame, y, columns=columns)
+        columns(frame)  # [n, width] float32: the features that the model sees (``Encoding``)
 
     Giving it declares what it holds public: which columns are used, ranges, lists, and what counts
     as a missing value.
@@ -220,12 +224,22 @@ class Columns:
         return self._encoding(self._ranges)(*self._content(_reader_of(frame)))
 
     def code_queries(self, frame: object) -> np.ndarray:
-        """As calling it, of queries that fit what is declared.
+        """Return the features of queries, if the queries fit what is declared.
+
+        Args:
+            frame: the queries, a data frame that has every declared column.
+
+        Returns:
+            [n, width] float32, with values from -1 to 1. A numeric column becomes a thermometer
+            code of ``bins`` numbers and some for small values (``bins=0``: one number), a
+            categorical column one number for each listed value and one for any other value. With
+            ``missing="indicator"`` each column has one number more. A code has length 1, except for
+            one number in place of a code.
 
         Raises:
-            ConfigError: as calling it.
-            DataError: as calling it; or they look like another population's
-                (``population_mismatches``).
+            ConfigError: a column is missing from the frame.
+            DataError: a value cannot be read, or the queries look like another population than the
+                declared one (``population_mismatches``).
         """
         content = self._content(_reader_of(frame))
         if mismatches := population_mismatches(

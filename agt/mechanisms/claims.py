@@ -47,6 +47,8 @@ Reason = Literal["a", "b", "c", "d", "e", "f", "g", "published_vote"]
 class Claim:
     """What may be said about the privacy of a release, as fields, and as sentences made from them.
 
+    A release has its claim: ``model.release(x, mechanism).claim``.
+
     Attributes:
         schema: the version of the file format.
         agt: the version of the program.

@@ -293,7 +293,8 @@ def _basic_eps(guarantee: Guarantee, queries: int, delta: float) -> float | None
         delta: of all queries together.
 
     Returns:
-        eps, rounded up; None: the queries are Gaussian-DP, or their own deltas exceed delta.
+        eps, rounded up; None: the queries are Gaussian-DP, or the sum of their own deltas, computed
+        exactly, is above delta (equal to delta is allowed).
     """
     if isinstance(guarantee, GaussianDP) or _remaining_delta(guarantee, queries, delta) < 0:
         return None

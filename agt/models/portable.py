@@ -91,6 +91,9 @@ class Released(Protocol):
 class Portable:
     """Weights released with differential privacy, with everything that labelling queries needs.
 
+    ``model.release_weights(mechanism)`` returns one, and a fitted ``PrivateClassifier`` has one as
+    ``released_``.
+
     ``labels(features)`` gives the class indices of queries, ``words`` says what is guaranteed, and
     ``save`` writes a folder that ``Portable.open`` reads back. None of them spends any budget.
 
@@ -317,6 +320,7 @@ class Portable:
         """Return the dataset that reads files of queries, and makes their features.
 
         Raises:
+            ConfigError: the weights were trained on arrays, so the release has no dataset.
             ConfigError: the class of the dataset cannot be imported, or is not trusted.
         """
         return build(self.source, "dataset")
