@@ -39,7 +39,8 @@ import pandas as pd
 import pyarrow as pa
 from pydantic import BeforeValidator, Field
 
-from agt.data.files import NULLS, ColumnReader, CsvFormat, days, open_columns, same_length
+from agt.data.files import NULLS, ColumnReader, CsvFormat, open_columns, same_length
+from agt.data.formats import CellFormat, DateFormat, DateText, NumberFormat, days
 from agt.data.ids import keyed_hash
 from agt.data.labelled import (
     FileConstants,
@@ -152,6 +153,7 @@ class Columns:
     crosses: Annotated[int, Field(ge=0, le=MOST_FEATURES)] = 0
     missing: Literal["error", "indicator"] = "error"
     missing_values: tuple[LabelWord, ...] = ()
+    formats: Mapping[str, NumberFormat | DateText] = Field(default_factory=dict)
     from_data: tuple[str, ...] = ()
     measurement: MeasurementNote | None = None
 
@@ -280,6 +282,12 @@ class Columns:
                 f"column {min(set(self.numeric) & set(self.categorical))} is both numeric "
                 "and categorical: remove it from one of the two"
             )
+        for name in self.formats:
+            if name not in self.numeric:
+                raise ValueError(
+                    f"formats names '{name}', which is not a column of numeric"
+                    f"{nearest(name, [*self.numeric])}"
+                )
         for name in self.from_data:
             if name not in {*inputs, CLASSES}:
                 hint = nearest(name, [*inputs, CLASSES])
@@ -296,7 +304,9 @@ class Columns:
             DataError: a value is infinite, or missing where that is refused.
         """
         parts: dict[str, np.ndarray] = {
-            name: columns.numbers(name, f"{self.SETTING}.numeric.{name}", self._markers)
+            name: columns.numbers(
+                name, f"{self.SETTING}.numeric.{name}", self._markers, self._format_of(name)
+            )
             for name in self.numeric
         }
         for name, values in self.categorical.items():
@@ -385,6 +395,13 @@ class Columns:
     @property
     def _markers(self) -> tuple[str, ...]:
         return tuple(map(str, self.missing_values))
+
+    def _format_of(self, column: str) -> CellFormat | None:
+        # How a column's text is declared to be written; None: as text of its file is.
+        declared_format = self.formats.get(column)
+        if isinstance(declared_format, str):
+            return DateFormat(declared_format)
+        return declared_format
 
     def _scaling_fact(self) -> Fact:
         at = self.SETTING
@@ -487,7 +504,7 @@ class Table(Columns, LabelledFile):
         """How features are made of a row of a csv, for readers without agt; empty: this is
         beyond them.
         """
-        if self.crosses or not self.csv.header or self.csv.decimal != ".":
+        if self.crosses or self.formats or not self.csv.header or self.csv.decimal != ".":
             return {}
         return {
             "columns": self._encoding(self._limits(self._constants())).rows,

@@ -20,9 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agt.data.files import (
-    COMMA,
     ID_KINDS,
-    ISO_DATE,
     SEPARATORS,
     ColumnReader,
     CsvFormat,
@@ -31,6 +29,7 @@ from agt.data.files import (
     open_columns,
     open_text,
 )
+from agt.data.formats import COMMA, ISO_DATE
 from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.data.records import DataError
