@@ -279,7 +279,8 @@ def _parts(cells: pa.Array, pattern: str) -> pa.Array:
     Raises:
         ArrowInvalid: a cell does not match.
     """
-    trimmed = pc.utf8_trim_whitespace(cells)
+    # Arrow joins no text of two types.
+    trimmed = pc.utf8_trim_whitespace(cells).cast(pa.string())
     parts = pc.extract_regex(trimmed, pattern)
     if parts.null_count > trimmed.null_count:
         raise pa.ArrowInvalid("a cell is not in the declared format")
