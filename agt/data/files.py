@@ -452,8 +452,9 @@ class ColumnReader:
         try:
             read = form.numbers(column)
         except pa.ArrowInvalid:
-            words = pc.unique(column.drop_null()).to_pylist()
-            bad = pc.equal(column, next(word for word in words if not reads(form, word)))
+            words = pc.unique(column.drop_null())
+            unread = next(word for word in words if not reads(form, pa.array([word.as_py()])))
+            bad = pc.equal(column, unread)
             values = pc.utf8_trim_whitespace(column)
             self.refuse(name, setting, pc.fill_null(bad, False), values, form.expected)
         return read if numbers is None else pc.coalesce(numbers, read)

@@ -56,10 +56,10 @@ class CellFormat(Protocol):
         """What a cell must be, for messages."""
 
 
-def reads(form: CellFormat, word: str) -> bool:
-    """Return whether a cell is in a format."""
+def reads(form: CellFormat, words: pa.Array) -> bool:
+    """Return whether each of these cells is in a format."""
     with suppress(pa.ArrowInvalid):
-        form.numbers(pa.array([word], pa.string()))
+        form.numbers(words)
         return True
     return False
 
@@ -140,6 +140,10 @@ class NumberFormat:
             (rf"(?:{unit}{_BLANKS}*)?", rf"(?:{_BLANKS}*{unit})?") if self.unit else ("", "")
         )
         return rf"^(?P<sign>[+-]?){before}(?P<digits>{digits}){after}$"
+
+    def matches(self, cells: pa.Array) -> pa.Array:
+        """Return [n] bool, whether each cell is a number in this format; null stays null."""
+        return pc.match_substring_regex(pc.utf8_trim_whitespace(cells), self._pattern)
 
     def numbers(self, cells: pa.Array) -> pa.Array:
         """As ``CellFormat.numbers``."""

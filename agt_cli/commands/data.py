@@ -18,6 +18,7 @@ import yaml  # type: ignore[import-untyped]
 from pydantic import Field
 
 from agt.data.files import CsvFormat
+from agt.data.formats import DateText, NumberFormat
 from agt.data.labelled import LabelWord
 from agt.data.table import CLASSES
 from agt.errors import ConfigError, few
@@ -29,6 +30,7 @@ from agt_cli.process import visible
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import document, markdown_table, plain
 from agt_cli.report.record import RunRecord, literal
+from agt_cli.runs.formats import in_words, in_yaml
 from agt_cli.runs.inspect import CODES, MOST_VALUES, UNWRITABLE, Column, Inspection, inspect_table
 
 COMMON = ("action", "prepare", "output_dir")
@@ -55,6 +57,7 @@ SIZE = (
     "counting (condition c)"
 )
 ROWS = "largest number of rows of one unit, a public number: training refuses a unit with more rows"
+FORMATS = "how these columns are written; queries are read in the same way, cell by cell"
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _RESERVED = {"yes", "no", "on", "off", "true", "false", "null", "y", "n", "nan", "inf"}
 
@@ -74,6 +77,7 @@ class InspectSettings:
     encoding: str | None = None
     missing_values: tuple[LabelWord, ...] = ()
     most_values: Annotated[int, Field(ge=1, le=10_000)] = MOST_VALUES
+    formats: Mapping[str, NumberFormat | DateText] = Field(default_factory=dict)
 
     @property
     def dataset(self) -> str:
@@ -119,6 +123,7 @@ class InspectSettings:
             form={key: value for key, value in given.items() if value is not None},
             missing_values=tuple(map(str, self.missing_values)),
             most_values=self.most_values,
+            formats=self.formats,
         )
 
 
@@ -270,6 +275,8 @@ def proposal(column: Column, inspection: Inspection) -> str:
         )
         return f"the label: {len(inspection.classes)} classes{gaps}"
     remark = f" ({column.remark})" if column.remark else ""
+    if column.format is not None:
+        remark = f", written {in_words(column.format)}{remark}"
     if column.categorical:
         return f"{len(column.categorical)} values listed, any other value counts as other{remark}"
     if column.numeric:
@@ -378,6 +385,7 @@ def dataset_yaml(
         *_mapping(
             "categorical", {column: _list(words) for column, words in listed.items() if words}
         ),
+        *_formats(features),
         f"from_data: {_list(from_data(inspection) if unsaid is None else unsaid)}",
     ]
     if inspection.left_out:
@@ -386,6 +394,16 @@ def dataset_yaml(
             *(f"#   {visible(c.name)}: {visible(c.remark)}" for c in inspection.left_out),
         ]
     return "\n".join(lines) + "\n"
+
+
+def _formats(features: Iterable[Column]) -> list[str]:
+    formats = {column.name: column.format for column in features if column.format is not None}
+    if not formats:
+        return []
+    return [
+        f"formats:    # {FORMATS}",
+        *(f"  {_quoted(name)}: {in_yaml(form)}" for name, form in formats.items()),
+    ]
 
 
 def number(value: float) -> str:

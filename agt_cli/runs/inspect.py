@@ -29,11 +29,20 @@ from agt.data.files import (
     open_columns,
     open_text,
 )
-from agt.data.formats import COMMA, ISO_DATE
+from agt.data.formats import COMMA, ISO_DATE, DateFormat, NumberFormat, reads
 from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.data.records import DataError
 from agt.errors import nearest
+from agt_cli.runs.formats import (
+    DeclaredFormat,
+    command_line,
+    date_formats,
+    in_words,
+    likeliest_date_format,
+    number_formats,
+    number_in,
+)
 
 ColumnKind = Literal["number", "category", "id", "constant", "empty", "date", "text", "unreadable"]
 MOST_VALUES = 100
@@ -180,6 +189,7 @@ class Column:
         counts_rows: its values look like row numbers, as ``dataset.counts_rows`` says.
         tells: share of all rows whose label it tells by itself, where that is nearly all; otherwise
             0.
+        format: how its dates or numbers are written, where that is not the usual way.
         remark: why it is left out and how to include it, or what to think of.
     """
 
@@ -198,6 +208,7 @@ class Column:
     mixed: bool = False
     counts_rows: bool = False
     tells: float = 0.0
+    format: DeclaredFormat | None = None
     remark: str = ""
 
     @property
@@ -266,6 +277,7 @@ def inspect_table(
     form: Mapping[str, Any] = MappingProxyType({}),
     missing_values: Sequence[str] = (),
     most_values: int = MOST_VALUES,
+    formats: Mapping[str, DeclaredFormat] = MappingProxyType({}),
 ) -> Inspection:
     """Look at every column of a csv or parquet file.
 
@@ -277,22 +289,25 @@ def inspect_table(
         form: what of ``CsvFormat`` is known of a csv; the rest is guessed from its first lines.
         missing_values: further words that stand for a missing value.
         most_values: a column of text with more distinct values is left out.
+        formats: column -> how its dates or numbers are declared to be written; those of other
+            columns are found in their words.
 
     Raises:
         DataError: a file that is damaged, or no table; a column that is not there; a first line
             that looks like data.
     """
     columns = _open(path, form, header)
-    for part, name in (("label", label), ("id", id)):
+    named = [("label", label), ("id", id), *(("formats", name) for name in formats)]
+    for part, name in named:
         if name is not None and name not in columns.names:
             raise DataError(
                 f"{path}: there is no column '{name}', which {part} "
                 f"names{nearest(name, columns.names)}"
             )
-    looks = {name: _values(columns, name, missing_values) for name in columns.names}
+    looks = _all_values(columns, missing_values, formats)
     if columns.form and _commas(looks.values()):
         columns = replace(columns, form=replace(columns.form, decimal=","))
-        looks = {name: _values(columns, name, missing_values) for name in columns.names}
+        looks = _all_values(columns, missing_values, formats)
     rows = next((len(look.cells) for look in looks.values()), 0)
     if not rows:
         raise DataError(f"{path}: the file has no rows: give a file with at least one")
@@ -350,7 +365,8 @@ class _ColumnValues:
     # cells: the column itself; words: distinct values that are not missing, as they are; numbers:
     # [distinct] float64, NaN where a word is none; counts: [distinct] of rows; missing: rows
     # without a value; markers: words taken for missing; single: each row has one value or none, and
-    # not a list, or bytes that are no text.
+    # not a list, or bytes that are no text; format: how the text is written, where that is not the
+    # usual way; possible_formats: of numbers, where they read the text differently.
 
     name: str
     cells: pa.Array
@@ -360,6 +376,8 @@ class _ColumnValues:
     missing: int
     markers: tuple[str, ...] = ()
     single: bool = True
+    format: DeclaredFormat | None = None
+    possible_formats: tuple[NumberFormat, ...] = ()
 
     @property
     def text(self) -> bool:
@@ -417,7 +435,20 @@ class _ColumnValues:
         )
 
 
-def _values(columns: ColumnReader, name: str, missing_values: Sequence[str]) -> _ColumnValues:
+def _all_values(
+    columns: ColumnReader, missing_values: Sequence[str], formats: Mapping[str, DeclaredFormat]
+) -> dict[str, _ColumnValues]:
+    return {
+        name: _values(columns, name, missing_values, formats.get(name)) for name in columns.names
+    }
+
+
+def _values(
+    columns: ColumnReader,
+    name: str,
+    missing_values: Sequence[str],
+    declared_format: DeclaredFormat | None,
+) -> _ColumnValues:
     cells: pa.Array = columns.raw(name, "file")
     single = True
     try:
@@ -432,18 +463,58 @@ def _values(columns: ColumnReader, name: str, missing_values: Sequence[str]) -> 
         )
     words, counts = pc.value_counts(cells if single else pa.nulls(0)).flatten()
     numeric = pa.types.is_integer(words.type) or pa.types.is_floating(words.type)
-    text = (columns.form or CsvFormat()).plain(words) if pa.types.is_string(words.type) else words
-    if text is not words:
-        text = pc.if_else(pc.match_substring_regex(text, _NUMBER), text, None)
-    numbers = (
-        text.cast(pa.float64(), safe=False)
-        if numeric or text is not words
-        else pa.nulls(len(words), pa.float64())
-    )
+    text = pa.types.is_string(words.type)
+    form, possible = declared_format, list[NumberFormat]()
+    if numeric:
+        numbers = words.cast(pa.float64(), safe=False)
+    elif text:
+        numbers = _usual_numbers(columns, words)
+        if form is None:
+            possible = _number_formats(words, numbers, missing_values)
+            form = possible[0] if len(possible) == 1 else None
+        if isinstance(form, NumberFormat):
+            numbers = form.numbers(pc.if_else(form.matches(words), words, None))
+    else:
+        numbers = pa.nulls(len(words), pa.float64())
     plain, missing = np.array(pc.fill_null(numbers, np.nan)), 0 if single else cells.null_count
-    look = _ColumnValues(name, cells, words, plain, np.array(counts), missing, single=single)
+    look = _ColumnValues(
+        name,
+        cells,
+        words,
+        plain,
+        np.array(counts),
+        missing,
+        single=single,
+        format=form,
+        possible_formats=tuple(possible[:2]),
+    )
     look = look.without(pc.is_null(words, nan_is_null=numeric))
     return _without_markers(look, missing_values) if look.text else look
+
+
+def _usual_numbers(columns: ColumnReader, words: pa.Array) -> pa.Array:
+    # Numbers as the file's form has them, null where a word is none.
+    text = (columns.form or CsvFormat()).plain(words)
+    return pc.if_else(pc.match_substring_regex(text, _NUMBER), text, None).cast(
+        pa.float64(), safe=False
+    )
+
+
+def _number_formats(
+    words: pa.Array, numbers: pa.Array, missing_values: Sequence[str]
+) -> list[NumberFormat]:
+    # The formats of numbers that fit all words but those that stand for no value, where these are
+    # not numbers as they are usually written.
+    known = words.drop_null()
+    folded = pc.utf8_lower(pc.utf8_trim_whitespace(known))
+    gaps = pc.or_(
+        pc.is_in(folded, pa.array(sorted(_GAPS), pa.string())),
+        pc.is_in(known, pa.array(missing_values, pa.string())),
+    )
+    known = known.filter(pc.invert(gaps))
+    if not len(known) or numbers.null_count <= words.null_count + pc.sum(gaps).as_py():
+        return []
+    return number_formats(known)
 
 
 def _without_markers(look: _ColumnValues, missing_values: Sequence[str]) -> _ColumnValues:
@@ -528,7 +599,8 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
         seen = replace(seen, low=float(look.numbers.min()), high=float(look.numbers.max()))
     if distinct == 1 and not look.missing:
         return replace(seen, kind="constant", remark="has the same value in every row")
-    if look.date:
+    declared_date = isinstance(look.format, str)
+    if look.date or declared_date or (look.text and not look.numeric and date_formats(look.words)):
         return _date(columns, look, replace(seen, kind="date"))
     texts = look.text or look.whole
     seen = replace(
@@ -538,6 +610,8 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
     if texts and (identity := _identity(seen, rows, most_values)):
         return replace(seen, kind="id", remark=identity)
     if look.numeric and not (look.text and look.fit(r"^-?0\d").any()):
+        number_format = look.format if isinstance(look.format, NumberFormat) else None
+        seen = replace(seen, format=number_format)
         raw: Any = columns.raw(look.name, "file")
         return _number(seen, look, raw.type)
     return _words(columns, seen, look, rows, most_values)
@@ -551,17 +625,15 @@ def _first_cell(columns: ColumnReader, look: _ColumnValues, which: np.ndarray) -
 
 def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
     # Whole years around dates that are read as days since 1970-01-01.
-    if look.text and not (iso := look.fit(ISO_DATE)).all():
-        word, where = _first_cell(columns, look, ~iso)
-        return replace(
-            seen,
-            remark=(
-                f"contains dates, but {word!r} in {where} is written differently: write "
-                "year-month-day, as in 2024-12-31"
-            ),
-        )
+    form = look.format if isinstance(look.format, str) else None
+    if form is None and look.text and not look.fit(ISO_DATE).all():
+        formats = date_formats(look.words)
+        if len(formats) != 1:
+            return replace(seen, remark=_unclear_dates(columns, look, formats))
+        (form,) = formats
+    cell_format = None if form is None else DateFormat(form)
     try:
-        numbers = columns.numbers(look.name, "file", seen.markers)
+        numbers = columns.numbers(look.name, "file", seen.markers, cell_format)
     except DataError:
         return replace(
             seen, remark="contains times of day, or dates that do not exist in any calendar"
@@ -586,6 +658,27 @@ def _date(columns: ColumnReader, look: _ColumnValues, seen: Column) -> Column:
         low=float(np.nanmin(numbers)),
         high=float(np.nanmax(numbers)),
         numeric=tuple(years.tolist()),
+        format=form,
+    )
+
+
+def _unclear_dates(columns: ColumnReader, look: _ColumnValues, formats: Sequence[str]) -> str:
+    # Why no one format reads the dates of a column.
+    if formats:
+        first, second = formats[:2]
+        return (
+            f"contains dates whose order of day and month does not show: give "
+            f"{command_line(look.name, first)} or {command_line(look.name, second)}"
+        )
+    likeliest = likeliest_date_format(look.words)
+    form = DateFormat(likeliest)
+    places = range(len(look.words))
+    unread = next(place for place in places if not reads(form, look.words[place : place + 1]))
+    word, where = _first_cell(columns, look, np.arange(len(look.words)) == unread)
+    return (
+        f"contains dates, but {word!r} in {where} is not a date such as {in_words(likeliest)}: "
+        f"write all of them in one form, or give missing_values=[{word!r}] if it means that a "
+        "value is missing"
     )
 
 
@@ -643,9 +736,20 @@ def _words(
     doubt = ""
     if not look.numeric and (written or mostly):
         word, where = _first_cell(columns, look, ~(plain if written else fits))
+        if written and look.possible_formats:
+            forms = " or ".join(
+                f"{command_line(look.name, form)} if it is {number_in(form, word)}"
+                for form in look.possible_formats
+            )
+            return replace(
+                seen,
+                kind="unreadable",
+                remark=f"contains numbers such as {word!r} in {where}: give {forms}",
+            )
         if written:
             hint = (
-                "write digits only, with a decimal point and no thousands separator, as in 1234.5"
+                "write all of them in one form, such as 1234.5 or 1.234,5 (docs/data.md, "
+                '"How dates and numbers are written")'
             )
             return replace(
                 seen,
