@@ -5,15 +5,16 @@ cell and on its column's format alone, never on other cells (method.md section 3
 """
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import AfterValidator
+from pydantic import ValidatorFunctionWrapHandler, WrapValidator
 
 from agt.messages import Message
 from agt.settings import schema
@@ -179,7 +180,7 @@ def _check_date_format(text: str) -> str:
     unknown = [name for name in found if name not in known]
     if unknown:
         raise ValueError(
-            f"{text!r}: %{unknown[0]} is not known: use %Y (or %y) %m %d, %H %M %S %f and %z, as "
+            f"%{unknown[0]} is not known: use %Y (or %y) %m %d, %H %M %S %f and %z, as "
             'in "%d.%m.%Y"'
         )
     if (
@@ -187,19 +188,33 @@ def _check_date_format(text: str) -> str:
         or not {"m", "d"} <= {*found}
         or ("Y" in found) == ("y" in found)
     ):
-        raise ValueError(
-            f'{text!r}: a date needs %d, %m and one of %Y and %y, each once, as in "%d.%m.%Y"'
-        )
+        raise ValueError('a date needs %d, %m and one of %Y and %y, each once, as in "%d.%m.%Y"')
     times = [name for name in _TIME_OF_DAY if name in found]
     if times != [*_TIME_OF_DAY[: len(times)]]:
         raise ValueError(
-            f"{text!r}: a time of day begins with hours: %H, %H:%M, %H:%M:%S or %H:%M:%S.%f"
+            "a time of day begins with hours, so give %H, %H:%M, %H:%M:%S or %H:%M:%S.%f"
         )
     return text
 
 
-DateText = Annotated[str, AfterValidator(_check_date_format)]
-"""How dates are written, in the notation of Python's ``strptime``: "%d.%m.%Y %H:%M"."""
+def _check_format(value: object, build: ValidatorFunctionWrapHandler) -> object:
+    if isinstance(value, str):
+        return _check_date_format(value)
+    if not isinstance(value, Mapping | NumberFormat):
+        raise ValueError(
+            'give a date format such as "%d.%m.%Y", or how numbers are written, such '
+            'as {decimal: ",", thousands: "."}'
+        )
+    return build(value)
+
+
+if TYPE_CHECKING:
+    DeclaredFormat = NumberFormat | str
+else:
+    DeclaredFormat = Annotated[NumberFormat, WrapValidator(_check_format)]
+"""How a column is written: of dates, text in the notation of Python's ``strptime``, such as
+"%d.%m.%Y %H:%M".
+"""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ import pyarrow as pa
 from pydantic import BeforeValidator, Field
 
 from agt.data.files import NULLS, ColumnReader, CsvFormat, open_columns, same_length
-from agt.data.formats import CellFormat, DateFormat, DateText, NumberFormat, days
+from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, days
 from agt.data.ids import keyed_hash
 from agt.data.labelled import (
     FileConstants,
@@ -153,7 +153,7 @@ class Columns:
     crosses: Annotated[int, Field(ge=0, le=MOST_FEATURES)] = 0
     missing: Literal["error", "indicator"] = "error"
     missing_values: tuple[LabelWord, ...] = ()
-    formats: Mapping[str, NumberFormat | DateText] = Field(default_factory=dict)
+    formats: Mapping[str, DeclaredFormat] = Field(default_factory=dict)
     from_data: tuple[str, ...] = ()
     measurement: MeasurementNote | None = None
 

@@ -18,7 +18,7 @@ import yaml  # type: ignore[import-untyped]
 from pydantic import Field
 
 from agt.data.files import CsvFormat
-from agt.data.formats import DateText, NumberFormat
+from agt.data.formats import DeclaredFormat
 from agt.data.labelled import LabelWord
 from agt.data.table import CLASSES
 from agt.errors import ConfigError, few
@@ -77,7 +77,7 @@ class InspectSettings:
     encoding: str | None = None
     missing_values: tuple[LabelWord, ...] = ()
     most_values: Annotated[int, Field(ge=1, le=10_000)] = MOST_VALUES
-    formats: Mapping[str, NumberFormat | DateText] = Field(default_factory=dict)
+    formats: Mapping[str, DeclaredFormat] = Field(default_factory=dict)
 
     @property
     def dataset(self) -> str:

@@ -12,10 +12,8 @@ from typing import Literal, TypeVar
 
 import pyarrow as pa
 
-from agt.data.formats import CellFormat, DateFormat, NumberFormat, reads
+from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, NumberFormat, reads
 
-DeclaredFormat = NumberFormat | str
-"""As ``Columns.formats`` has it: a text is a date's."""
 FormatT = TypeVar("FormatT", bound=CellFormat)
 
 _SAMPLED_WORDS = 50

@@ -29,13 +29,12 @@ from agt.data.files import (
     open_columns,
     open_text,
 )
-from agt.data.formats import COMMA, ISO_DATE, DateFormat, NumberFormat, reads
+from agt.data.formats import COMMA, ISO_DATE, DateFormat, DeclaredFormat, NumberFormat, reads
 from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.data.records import DataError
 from agt.errors import nearest
 from agt_cli.runs.formats import (
-    DeclaredFormat,
     command_line,
     date_formats,
     in_words,
