@@ -37,6 +37,13 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from agt.data.arrays import ROWS, not_finite, row_words
+from agt.data.disguised import (
+    HEAD_BYTES,
+    check_compression,
+    check_parquet,
+    check_text_kind,
+    odd_line,
+)
 from agt.data.formats import (
     COMMA,
     ISO_DATE,
@@ -215,10 +222,56 @@ def open_text(path: Path, codec: str) -> Iterator[TextIO]:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(
-            f"{path}: truncated, damaged or not compressed with gzip ({first_line(error)}): "
-            "compress the table again, or remove .gz from the name of a file that is not "
-            "compressed"
+            f"{path}: the compressed data is truncated or damaged after line "
+            f"{_whole_lines(path)} ({first_line(error)}): copy the file again, or compress the "
+            "table again with gzip"
         ) from None
+
+
+def _whole_lines(path: Path) -> int:
+    # How many lines of a damaged file can be decompressed.
+    lines = 0
+    with gzip.open(path) as file, suppress(EOFError, zlib.error, gzip.BadGzipFile):
+        for line in file:
+            lines += line.endswith(b"\n")
+    return lines
+
+
+def check_kind(path: Path, encoding: str | None = None) -> None:
+    """Raise DataError if a file is visibly another kind of file than its name says.
+
+    Args:
+        path: it is there.
+        encoding: of the text of a csv; None: not known yet, so only the compression is checked.
+    """
+    if path.suffix.lower() == ".parquet":
+        check_parquet(path)
+    if not is_delimited(path):
+        return
+    check_compression(path)
+    if not path.stat().st_size:
+        raise DataError(f"{path}: the file is empty: give one with a line of names and records")
+    if encoding is not None:
+        check_text_kind(path, read_head(path), encoding)
+
+
+def read_head(path: Path) -> bytes:
+    """Return the first bytes of a csv, decompressed.
+
+    Raises:
+        DataError: a compressed file that is truncated or damaged.
+    """
+    with open_text(path, "latin-1") as file:
+        return file.read(HEAD_BYTES).encode("latin-1")
+
+
+def _odd_line(path: Path, form: CsvFormat, error: Exception) -> str:
+    # Why a csv cannot be divided into cells: its first line that does not fit, if there is one.
+    with open_text(path, form.codec) as file, suppress(csv.Error, UnicodeError):
+        found = odd_line(csv.reader(file, delimiter=form.separator))
+        if found is not None:
+            return found
+    return _unreadable(error)
 
 
 # -- columns, and what is checked of them
@@ -797,11 +850,15 @@ def open_columns(
             f"{path}: unknown format '{path.suffix}': {setting} needs {', '.join(FORMATS)}, "
             "or a folder of .npy files"
         )
+    check_kind(path, (form or CsvFormat()).codec)
     try:
         if path.suffix.lower() == ".npz":
             return _open_arrays(path)
         return _open_table(path, form or CsvFormat())
     except _DAMAGED as error:
+        if is_delimited(path):
+            why = _odd_line(path, form or CsvFormat(), error)
+            raise DataError(f"{path}: cannot be read as csv: {why}") from None
         raise DataError(
             f"{path}: truncated or not a {path.suffix[1:]} file: {_unreadable(error)}"
         ) from None
@@ -853,6 +910,8 @@ def open_blocks(path: Path, form: CsvFormat | None = None) -> Iterator[ColumnRea
         DataError: the file is damaged.
     """
     first = 0
+    if path.is_file():
+        check_kind(path, (form or CsvFormat()).codec)
     try:
         for names, read, rows in _blocks(path, form or CsvFormat()):
             yield ColumnReader(

@@ -164,9 +164,7 @@ class NumberFormat:
         example = f"1{self.thousands}234{self.decimal}5"
         if self.unit:
             example = f"{example} {self.unit}"
-        return Message(
-            "expected a number such as {example}, as the declared format says", example=example
-        )
+        return Message("expected a number such as {example}, as formats declares", example=example)
 
 
 # -- dates
@@ -283,7 +281,7 @@ class DateFormat:
         for name, value in zip("YymdHMSfz", _EXAMPLE, strict=True):
             example = example.replace(f"%{name}", value)
         return Message(
-            "expected a date such as {example}, as the declared format {text} says",
+            "expected a date such as {example}, as formats declares ({text})",
             example=example,
             text=self.text,
         )

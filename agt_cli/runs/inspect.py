@@ -19,21 +19,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from agt.data.disguised import check_text_kind, encoding_without_mark
 from agt.data.files import (
     ID_KINDS,
     SEPARATORS,
     ColumnReader,
     CsvFormat,
     as_word,
+    check_kind,
     is_delimited,
     open_columns,
     open_text,
+    read_head,
 )
 from agt.data.formats import COMMA, ISO_DATE, DateFormat, DeclaredFormat, NumberFormat, reads
 from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.data.records import DataError
-from agt.errors import nearest
+from agt.errors import counted, nearest
 from agt_cli.runs.formats import (
     command_line,
     date_formats,
@@ -54,6 +57,10 @@ _WITH_COMMA = r"^[$€£]?\s*[+-]?\d[\d.,' ]*(\s*[%$€£])?$"
 _DATE = (
     r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2})"
     r"([T ]\d{1,2}:\d{2}.*)?$"
+)
+_HEADER_REMEDY = (
+    "type header=false if the file has no header (the columns are then named column1, "
+    "column2, ...), or header=true if these are the names"
 )
 UNWRITABLE = "???"
 """A word that a configuration cannot hold: there it says that a value is required."""
@@ -164,6 +171,8 @@ _GAPS = {
 }
 _MOST_GAPS = 100
 _SNIFFED_LINES = 50
+_MOST_LINES_ABOVE = 20
+_CONTROLS = re.compile("[\x80-\x9f]")
 _RANGE_STEPS = 20
 _EPOCH_YEAR = 1970  # from which NumPy counts years
 _LAST_YEAR = 9999  # years have four digits (ISO_DATE)
@@ -307,6 +316,8 @@ def inspect_table(
     if columns.form and _commas(looks.values()):
         columns = replace(columns, form=replace(columns.form, decimal=","))
         looks = _all_values(columns, missing_values, formats)
+    if columns.form and header is None:
+        _check_header_of_words(path, looks)
     rows = next((len(look.cells) for look in looks.values()), 0)
     if not rows:
         raise DataError(f"{path}: the file has no rows: give a file with at least one")
@@ -341,16 +352,35 @@ def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnRe
 
 
 def _check_header(path: Path, form: CsvFormat) -> None:
-    # Numbers in the first line are data, unless they count the columns.
+    # Numbers in the first line are data, unless they count the columns; and so is what its own
+    # column has again.
     names = form.names(path)
+    empty = sum(not name.strip() for name in names)
+    if empty > 1 and 2 * empty > len(names):
+        raise DataError(
+            f"{path}: line 1 ({form.separator.join(names)!r}) names only "
+            f"{len(names) - empty} of {len(names)} columns: remove this line if it is a title, or "
+            "name the other columns"
+        )
     numbers = [name for name in names if re.match(_NUMBER, name.strip())]
-    counted = [[str(start + place) for place in range(len(numbers))] for start in (0, 1)]
-    if numbers not in counted or len(set(names)) < len(names):
+    counted_columns = [[str(start + place) for place in range(len(numbers))] for start in (0, 1)]
+    if numbers not in counted_columns or len(set(names)) < len(names):
         some = ", ".join(repr(name) for name in names[:4])
         raise DataError(
             f"{path}: the first line ({some}, ...) looks like data, or gives two columns the "
-            "same name: type header=false if the file has no header (the columns are then "
-            "named column1, column2, ...), or header=true if these are the names"
+            f"same name: {_HEADER_REMEDY}"
+        )
+
+
+def _check_header_of_words(path: Path, looks: Mapping[str, _ColumnValues]) -> None:
+    """Raise DataError if a first line that was taken for names has a word that its own column has
+    again, as the first record of a table without names has.
+    """
+    again = [name for name, look in looks.items() if look.text and look.has_word(name)]
+    if again:
+        raise DataError(
+            f"{path}: line 1 names a column {again[0]!r}, but {again[0]!r} is also a value in this "
+            f"column, so line 1 may be the first record: {_HEADER_REMEDY}"
         )
 
 
@@ -400,6 +430,11 @@ class _ColumnValues:
             pa.types.is_temporal(self.words.type)
             or (self.text and len(self.words) and self.fit(_DATE).all())
         )
+
+    def has_word(self, word: str) -> bool:
+        """Return whether a value is this word, blanks around it aside."""
+        trimmed = pc.utf8_trim_whitespace(self.words)
+        return bool(pc.any(pc.equal(trimmed, word.strip())).as_py())
 
     def fit(self, pattern: str) -> np.ndarray:
         # [distinct] whether each value, trimmed, has this shape somewhere in it.
@@ -832,37 +867,98 @@ def sniffed(path: Path, header: bool = True) -> CsvFormat:
     """The format that fits a file's first lines: the separator that cuts them into the same number
     of cells, and most.
 
-    The encoding is utf-16 where a byte order mark says so, utf-8 where all of the file is such
-    text, and else latin-1.
+    The encoding is utf-16 or utf-32 where a byte order mark or zeros between the letters say so,
+    utf-8 where all of the file is such text, and else cp1252, or latin-1.
 
     Raises:
         DataError: a compressed file that is damaged; lines that no separator cuts into cells.
     """
-    with open_text(path, "latin-1") as file:
-        marked = file.read(2).encode("latin-1") in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    encoding = "utf-16" if marked else "utf-8"
-    try:
-        with open_text(path, encoding) as file:
-            while file.read(2**20):
-                pass
-    except UnicodeError:
-        encoding = "latin-1"
+    check_kind(path)
+    head = read_head(path)
+    encoding = _encoding(path, head)
+    check_text_kind(path, head, encoding)
     fits = {}
+    rows_cut = {}
     problems = []
     for separator in SEPARATORS:
         try:
-            widths = [
-                len(row) for row in CsvFormat(separator, encoding).rows(path, _SNIFFED_LINES) if row
-            ]
-            fits[separator] = len(set(widths)) == 1, max(widths[:1], default=0)
+            rows = CsvFormat(separator, encoding).rows(path, _SNIFFED_LINES)
         except DataError as problem:
             problems.append(problem)
+            continue
+        widths = [len(row) for row in rows if row]
+        rows_cut[separator] = rows
+        fits[separator] = len(set(widths)) == 1, max(widths[:1], default=0)
     if not fits:
         raise problems[0]
+    if not any(constant and width > 1 for constant, width in fits.values()):
+        _refuse_lines_above(path, rows_cut)
+        _refuse_aligned(path, rows_cut)
     some = {separator: fit for separator, fit in fits.items() if fit[1] > 1 and separator != " "}
     # a blank separates only where nothing else does
     best = max(some or fits, key=lambda separator: fits[separator])
     return CsvFormat(best, encoding, header)
+
+
+def _encoding(path: Path, head: bytes) -> str:
+    # The encoding of a csv, by its first bytes, or by all of them.
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if (unmarked := encoding_without_mark(head)) is not None:
+        return unmarked
+    if _is_text_in(path, "utf-8"):
+        return "utf-8"
+    # What is a control character in latin-1 is a letter or sign, such as €, in cp1252.
+    if _is_text_in(path, "latin-1", without=_CONTROLS) or not _is_text_in(path, "cp1252"):
+        return "latin-1"
+    return "cp1252"
+
+
+def _is_text_in(path: Path, encoding: str, without: re.Pattern[str] | None = None) -> bool:
+    try:
+        with open_text(path, encoding) as file:
+            while text := file.read(2**20):
+                if without is not None and without.search(text):
+                    return False
+    except UnicodeError:
+        return False
+    return True
+
+
+def _refuse_lines_above(path: Path, rows_cut: Mapping[str, list[list[str]]]) -> None:
+    """Raise DataError if lines above the table, such as a title, are divided otherwise than it."""
+    for separator, rows in rows_cut.items():
+        widths = [len(row) for row in rows]
+        width = max(widths, default=0)
+        start = widths.index(width) if widths else 0
+        below = [other for other in widths[start:] if other]
+        if separator == " " or not 0 < start <= _MOST_LINES_ABOVE or len(below) < 2:
+            continue
+        if set(below) == {width} and width > 1:
+            line = next(number for number, row in enumerate(rows, start=1) if row)
+            above, first = separator.join(rows[line - 1]), separator.join(rows[start])
+            raise DataError(
+                f"{path}: line {line} ({above!r}) is not a line of the table, which begins with "
+                f"line {start + 1} ({first!r}) and has {width} cells in each line: remove "
+                f"{counted(start, 'line')} above it"
+            )
+
+
+def _refuse_aligned(path: Path, rows_cut: Mapping[str, list[list[str]]]) -> None:
+    """Raise DataError if columns are aligned by several blanks."""
+    rows = rows_cut.get(" ", [])
+    widths = {len([cell for cell in row if cell]) for row in rows} - {0}
+    width = max(widths, default=0)
+    if len(widths) != 1 or width < 2 or not any("" in row for row in rows):
+        return
+    line = " ".join(rows[0])
+    raise DataError(
+        f"{path}: line 1 ({line!r}) has {width} columns that are aligned by blanks, but one "
+        "separator is needed: write one, for example with sed -E "
+        f"'s/^ +//; s/ +$//; s/ +/;/g' {path.name}"
+    )
 
 
 # -- round numbers
