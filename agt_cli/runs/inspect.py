@@ -6,7 +6,6 @@ known or declares that it is (``Table.from_data``). Counts and extremes are for 
 alone.
 """
 
-import codecs
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,24 +18,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agt.data.disguised import check_text_kind, encoding_without_mark
 from agt.data.files import (
     ID_KINDS,
-    SEPARATORS,
     ColumnReader,
     CsvFormat,
     as_word,
-    check_kind,
     is_delimited,
     open_columns,
-    open_text,
-    read_head,
 )
 from agt.data.formats import COMMA, ISO_DATE, DateFormat, DeclaredFormat, NumberFormat, reads
 from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.data.records import DataError
-from agt.errors import counted, nearest
+from agt.errors import nearest
 from agt_cli.runs.formats import (
     command_line,
     date_formats,
@@ -45,6 +39,7 @@ from agt_cli.runs.formats import (
     number_formats,
     number_in,
 )
+from agt_cli.runs.sniffing import sniffed
 
 ColumnKind = Literal["number", "category", "id", "constant", "empty", "date", "text", "unreadable"]
 MOST_VALUES = 100
@@ -170,9 +165,6 @@ _GAPS = {
     "#n/a",
 }
 _MOST_GAPS = 100
-_SNIFFED_LINES = 50
-_MOST_LINES_ABOVE = 20
-_CONTROLS = re.compile("[\x80-\x9f]")
 _RANGE_STEPS = 20
 _EPOCH_YEAR = 1970  # from which NumPy counts years
 _LAST_YEAR = 9999  # years have four digits (ISO_DATE)
@@ -372,18 +364,6 @@ def _check_header(path: Path, form: CsvFormat) -> None:
         )
 
 
-def _check_header_of_words(path: Path, looks: Mapping[str, _ColumnValues]) -> None:
-    """Raise DataError if a first line that was taken for names has a word that its own column has
-    again, as the first record of a table without names has.
-    """
-    again = [name for name, look in looks.items() if look.text and look.has_word(name)]
-    if again:
-        raise DataError(
-            f"{path}: line 1 names a column {again[0]!r}, but {again[0]!r} is also a value in this "
-            f"column, so line 1 may be the first record: {_HEADER_REMEDY}"
-        )
-
-
 # -- the values of a column
 # -----------------------------------------------------------------------------------------------
 
@@ -566,6 +546,18 @@ def _without_markers(look: _ColumnValues, missing_values: Sequence[str]) -> _Col
     return look.without(
         pc.is_in(look.words, pa.array(sorted(markers), pa.string())), tuple(sorted(markers))
     )
+
+
+def _check_header_of_words(path: Path, looks: Mapping[str, _ColumnValues]) -> None:
+    """Raise DataError if a first line that was taken for names has a word that its own column has
+    again, as the first record of a table without names has.
+    """
+    again = [name for name, look in looks.items() if look.text and look.has_word(name)]
+    if again:
+        raise DataError(
+            f"{path}: line 1 names a column {again[0]!r}, but {again[0]!r} is also a value in this "
+            f"column, so line 1 may be the first record: {_HEADER_REMEDY}"
+        )
 
 
 # -- what is proposed for it
@@ -857,108 +849,6 @@ def _tokens(name: str) -> list[str]:
     # The words in a column's name: 'default.payment.next.month', 'PassengerId' and 'loan_status'
     # have several.
     return [word.casefold() for word in re.findall(r"[A-Z]+(?![a-z])|[^\W\d_][^\W\d_A-Z]*", name)]
-
-
-# -- the format of a csv
-# --------------------------------------------------------------------------------------------------
-
-
-def sniffed(path: Path, header: bool = True) -> CsvFormat:
-    """The format that fits a file's first lines: the separator that cuts them into the same number
-    of cells, and most.
-
-    The encoding is utf-16 or utf-32 where a byte order mark or zeros between the letters say so,
-    utf-8 where all of the file is such text, and else cp1252, or latin-1.
-
-    Raises:
-        DataError: a compressed file that is damaged; lines that no separator cuts into cells.
-    """
-    check_kind(path)
-    head = read_head(path)
-    encoding = _encoding(path, head)
-    check_text_kind(path, head, encoding)
-    fits = {}
-    rows_cut = {}
-    problems = []
-    for separator in SEPARATORS:
-        try:
-            rows = CsvFormat(separator, encoding).rows(path, _SNIFFED_LINES)
-        except DataError as problem:
-            problems.append(problem)
-            continue
-        widths = [len(row) for row in rows if row]
-        rows_cut[separator] = rows
-        fits[separator] = len(set(widths)) == 1, max(widths[:1], default=0)
-    if not fits:
-        raise problems[0]
-    if not any(constant and width > 1 for constant, width in fits.values()):
-        _refuse_lines_above(path, rows_cut)
-        _refuse_aligned(path, rows_cut)
-    some = {separator: fit for separator, fit in fits.items() if fit[1] > 1 and separator != " "}
-    # a blank separates only where nothing else does
-    best = max(some or fits, key=lambda separator: fits[separator])
-    return CsvFormat(best, encoding, header)
-
-
-def _encoding(path: Path, head: bytes) -> str:
-    # The encoding of a csv, by its first bytes, or by all of them.
-    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        return "utf-32"
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    if (unmarked := encoding_without_mark(head)) is not None:
-        return unmarked
-    if _is_text_in(path, "utf-8"):
-        return "utf-8"
-    # What is a control character in latin-1 is a letter or sign, such as €, in cp1252.
-    if _is_text_in(path, "latin-1", without=_CONTROLS) or not _is_text_in(path, "cp1252"):
-        return "latin-1"
-    return "cp1252"
-
-
-def _is_text_in(path: Path, encoding: str, without: re.Pattern[str] | None = None) -> bool:
-    try:
-        with open_text(path, encoding) as file:
-            while text := file.read(2**20):
-                if without is not None and without.search(text):
-                    return False
-    except UnicodeError:
-        return False
-    return True
-
-
-def _refuse_lines_above(path: Path, rows_cut: Mapping[str, list[list[str]]]) -> None:
-    """Raise DataError if lines above the table, such as a title, are divided otherwise than it."""
-    for separator, rows in rows_cut.items():
-        widths = [len(row) for row in rows]
-        width = max(widths, default=0)
-        start = widths.index(width) if widths else 0
-        below = [other for other in widths[start:] if other]
-        if separator == " " or not 0 < start <= _MOST_LINES_ABOVE or len(below) < 2:
-            continue
-        if set(below) == {width} and width > 1:
-            line = next(number for number, row in enumerate(rows, start=1) if row)
-            above, first = separator.join(rows[line - 1]), separator.join(rows[start])
-            raise DataError(
-                f"{path}: line {line} ({above!r}) is not a line of the table, which begins with "
-                f"line {start + 1} ({first!r}) and has {width} cells in each line: remove "
-                f"{counted(start, 'line')} above it"
-            )
-
-
-def _refuse_aligned(path: Path, rows_cut: Mapping[str, list[list[str]]]) -> None:
-    """Raise DataError if columns are aligned by several blanks."""
-    rows = rows_cut.get(" ", [])
-    widths = {len([cell for cell in row if cell]) for row in rows} - {0}
-    width = max(widths, default=0)
-    if len(widths) != 1 or width < 2 or not any("" in row for row in rows):
-        return
-    line = " ".join(rows[0])
-    raise DataError(
-        f"{path}: line 1 ({line!r}) has {width} columns that are aligned by blanks, but one "
-        "separator is needed: write one, for example with sed -E "
-        f"'s/^ +//; s/ +$//; s/ +/;/g' {path.name}"
-    )
 
 
 # -- round numbers
