@@ -177,6 +177,17 @@ class CsvFormat:
                     "dataset.csv.encoding=latin-1"
                 ) from None
 
+    def missing_words(self, path: Path, name: str) -> dict[str, int]:
+        """Return how many cells of a column have each of the words that stand for a missing
+        value.
+        """
+        read, parse, _ = self.options(self.names(path))
+        text = pa.csv.ConvertOptions(column_types={name: pa.string()}, include_columns=[name])
+        cells = pa.csv.read_csv(path, read, parse, text).column(name)
+        words, counts = pc.value_counts(cells).flatten()
+        found = dict(zip(words.to_pylist(), counts.to_pylist(), strict=True))
+        return {word: found[word] for word in NULLS if word in found}
+
     def names(self, path: Path) -> tuple[str, ...]:
         """The columns of a file."""
         first = next(iter(self.rows(path, 1)), [])

@@ -160,6 +160,9 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     )
     if any(column.remark == CODES for column in inspection.features):
         console.say(f"{CODES} {CODES_LONG}")
+    doubts = [doubt.sentence for doubt in inspection.doubts]
+    for sentence in doubts:
+        console.say(sentence)
     if inspection.label is None:
         likely = ", ".join(map(repr, inspection.labels[:5])) or "no column has 2 to 100 values"
         raise ConfigError(
@@ -178,6 +181,7 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
             f"# {plain(inspection.path.name)}, only for its owner",
             f"Written: `{settings.target}`",
             table,
+            [plain(sentence) for sentence in doubts],
         )
     )
     unsaid, command = from_data(inspection), f"agt train dataset={settings.dataset}"
@@ -203,6 +207,10 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
                 "proposal": proposal(column, inspection),
             }
             for column in inspection.columns
+        ],
+        "doubts": [
+            {"code": doubt.code, "column": doubt.column, "sentence": doubt.sentence}
+            for doubt in inspection.doubts
         ],
         "from_data": list(unsaid),
         "metrics": record.metrics,

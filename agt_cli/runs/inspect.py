@@ -8,7 +8,7 @@ alone.
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +31,13 @@ from agt.data.ids import counts_rows
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.data.records import DataError
 from agt.errors import nearest
+from agt_cli.runs.doubts import (
+    Doubt,
+    doubts_about_label,
+    doubts_about_values,
+    has_codes,
+    is_infinite,
+)
 from agt_cli.runs.formats import (
     command_line,
     date_formats,
@@ -231,6 +238,7 @@ class Inspection:
         id: the column that somebody said to name each record for good; None: nobody said so.
         unit: the column that tells whose each record is, some of one person; None: nobody said so.
         classes: the values of the label, in the order of the classes.
+        doubts: what may be a mistake in the file.
     """
 
     path: Path
@@ -242,6 +250,7 @@ class Inspection:
     id: str | None
     classes: tuple[str, ...]
     unit: str | None = None
+    doubts: tuple[Doubt, ...] = ()
 
     @property
     def names(self) -> list[Column]:
@@ -326,7 +335,10 @@ def inspect_table(
             )
             for c in seen
         ]
-    return Inspection(path, columns.form, rows, tuple(seen), label, labels, id, classes)
+    inspection = Inspection(path, columns.form, rows, tuple(seen), label, labels, id, classes)
+    only_words = not any(look.numeric or look.date for look in looks.values())
+    unnamed = columns.form is not None and header is None and only_words
+    return replace(inspection, doubts=tuple(_doubts(inspection, looks, unnamed)))
 
 
 def _open(path: Path, given: Mapping[str, Any], header: bool | None) -> ColumnReader:
@@ -431,6 +443,12 @@ class _ColumnValues:
         return replace(
             self, words=words, numbers=numbers, counts=counts, missing=missing, markers=markers
         )
+
+    def in_order(self) -> list[tuple[str, int]]:
+        """Return value and count, numbers by their size and then words."""
+        words = [str(as_word(word)) for word in self.words.to_pylist()]
+        order = sorted(range(len(words)), key=lambda at: (self.numbers[at], words[at]))
+        return [(words[at], int(self.counts[at])) for at in order]
 
     def common(self, most: int) -> tuple[tuple[str, int], ...]:
         # Value and count, the most frequent first; nothing if there are more than ``most``.
@@ -560,6 +578,38 @@ def _check_header_of_words(path: Path, looks: Mapping[str, _ColumnValues]) -> No
         )
 
 
+def _doubts(
+    inspection: Inspection, looks: Mapping[str, _ColumnValues], unnamed: bool
+) -> Iterator[Doubt]:
+    # What may be a mistake; ``unnamed``: the names may be those of no column.
+    if unnamed:
+        yield Doubt("names_may_be_a_record", values=tuple(looks)[:4])
+    for column in inspection.columns:
+        if column.name != column.name.strip():
+            yield Doubt("blanks_around_name", column.name)
+        if column.name == inspection.label:
+            look = looks[column.name]
+            yield from doubts_about_label(column.name, look.in_order(), column.missing)
+        else:
+            yield from doubts_about_values(column.name, column.categorical)
+            if column.kind == "unreadable" or (column.kind == "date" and not column.numeric):
+                yield Doubt("left_out", column.name, (column.remark,))
+            elif column.categorical and column.remark:
+                yield Doubt("taken_as_words", column.name, (column.remark,))
+        yield from _lost_codes(inspection, column)
+
+
+def _lost_codes(inspection: Inspection, column: Column) -> Iterator[Doubt]:
+    # Words for a missing value among codes, such as NA among those of countries.
+    words = [word for word, _ in column.values]
+    if inspection.form is None or not column.missing or not has_codes(words):
+        return
+    counts = inspection.form.missing_words(inspection.path, column.name)
+    for word, rows in counts.items():
+        if word.isupper() and word.isalpha():
+            yield Doubt("country_code_missing", column.name, (word,), rows)
+
+
 # -- what is proposed for it
 # ----------------------------------------------------------------------------------------------
 
@@ -608,17 +658,14 @@ def _column(columns: ColumnReader, look: _ColumnValues, rows: int, most_values: 
         whole, decimal = map(look.fit, ID_KINDS.values())
         seen = replace(seen, mixed=bool(whole.any() and not whole.all() and not decimal.any()))
     if not look.single or (distinct and not (look.text or look.numeric or look.date)):
-        holds = (
-            "has an infinite value: correct it or remove the row"
-            if np.isinf(look.numbers).any()
-            else look.cells.type
+        remark = (
+            f"contains {look.cells.type}, but only a finite number or a word in each row can be "
+            "used"
         )
-        return replace(
-            seen,
-            remark=(
-                f"contains {holds}, but only a finite number or a word in each row can be used"
-            ),
-        )
+        if np.isinf(look.numbers).any():
+            _, where = _first_cell(columns, look, np.isinf(look.numbers))
+            remark = f"is infinite in {where}: correct the value, or remove the row"
+        return replace(seen, remark=remark)
     if not distinct:
         return replace(seen, kind="empty", remark="has no value in any row")
     if look.numeric:
@@ -782,8 +829,9 @@ def _words(
                 kind="unreadable",
                 remark=f"contains formatted numbers, such as {word!r} in {where}: {hint}",
             )
+        infinite = " (which is infinite)" if is_infinite(word) else ""
         doubt = (
-            f"contains {what}, but also {word!r} in {where}: correct it, or give "
+            f"contains {what}, but also {word!r} in {where}{infinite}: correct it, or give "
             f"missing_values=[{word!r}] if it means that a value is missing"
         )
     least = max(1, min(5, rows // 50))
