@@ -43,6 +43,7 @@ from agt.data.files import NULLS, ColumnReader, CsvFormat, open_columns, same_le
 from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, days
 from agt.data.ids import keyed_hash
 from agt.data.labelled import (
+    ColumnName,
     FileConstants,
     FileFeatures,
     FileRows,
@@ -143,18 +144,18 @@ class Columns:
     SETTING: ClassVar[str] = "columns"
     """What messages call it."""
 
-    numeric: Mapping[str, Annotated[Limits, Field(min_length=2)] | None] = Field(
+    numeric: Mapping[ColumnName, Annotated[Limits, Field(min_length=2)] | None] = Field(
         default_factory=dict
     )
-    categorical: Mapping[str, Annotated[tuple[LabelWord, ...], Field(min_length=1)]] = Field(
+    categorical: Mapping[ColumnName, Annotated[tuple[LabelWord, ...], Field(min_length=1)]] = Field(
         default_factory=dict
     )
     bins: Annotated[int, Field(ge=0, le=1024)] = 20
     crosses: Annotated[int, Field(ge=0, le=MOST_FEATURES)] = 0
     missing: Literal["error", "indicator"] = "error"
     missing_values: tuple[LabelWord, ...] = ()
-    formats: Mapping[str, DeclaredFormat] = Field(default_factory=dict)
-    from_data: tuple[str, ...] = ()
+    formats: Mapping[ColumnName, DeclaredFormat] = Field(default_factory=dict)
+    from_data: tuple[ColumnName, ...] = ()
     measurement: MeasurementNote | None = None
 
     def __post_init__(self) -> None:
@@ -456,7 +457,7 @@ class Table(Columns, LabelledFile):
     SETTING: ClassVar[str] = "dataset"
     SPLIT: ClassVar[str] = "split"
 
-    split: str | None = None
+    split: ColumnName | None = None
     test: Path | None = None
     bins: Annotated[int, Field(ge=0, le=1024)] = 0
     csv: CsvFormat = Field(default_factory=CsvFormat)

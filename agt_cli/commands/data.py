@@ -19,7 +19,7 @@ from pydantic import Field
 
 from agt.data.files import CsvFormat
 from agt.data.formats import DeclaredFormat
-from agt.data.labelled import LabelWord
+from agt.data.labelled import ColumnName, LabelWord
 from agt.data.table import CLASSES
 from agt.errors import ConfigError, few
 from agt.settings import build, schema, validate
@@ -41,7 +41,8 @@ HEAD = """\
 # declared public, and no claim of privacy holds until it is (condition e). What to do:
 #   1. Replace what from_data names by publicly known values (an age: [0, 120]), and remove its name from that list.
 #   2. Or write from_data: []. This is your statement that everything here is public and would be the same with any
-#      record more or less: ranges, edges, lists, which columns are used and how, what counts as a missing value.
+#      record more or less: ranges, edges, lists, which columns are used and how, how their cells are written, and what
+#      counts as a missing value.
 """
 MIXED = "some are whole numbers and some are not, so 7 and 07 are different names"
 COUNTS_ROWS = (
@@ -68,16 +69,16 @@ class InspectSettings:
 
     file: Path
     data_dir: Path
-    label: str | None = None
-    id: str | None = None
-    name: str | None = None
+    label: ColumnName | None = None
+    id: ColumnName | None = None
+    name: ColumnName | None = None
     force: bool = False
     header: bool | None = None
     separator: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     encoding: str | None = None
     missing_values: tuple[LabelWord, ...] = ()
     most_values: Annotated[int, Field(ge=1, le=10_000)] = MOST_VALUES
-    formats: Mapping[str, DeclaredFormat] = Field(default_factory=dict)
+    formats: Mapping[ColumnName, DeclaredFormat] = Field(default_factory=dict)
 
     @property
     def dataset(self) -> str:

@@ -47,6 +47,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.quality import Quality, RateEstimate, rate_words, share
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.doubts import Doubt
+from agt_cli.runs.formats import override
 from agt_cli.runs.inspect import Column, Inspection
 from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, write_trained
 
@@ -147,9 +148,10 @@ class StartSettings(InspectSettings):
         words = (
             f"{key}={_word(value)}"
             for key, value in given.items()
-            if key not in ("file", "data_dir", "force")
+            if key not in ("file", "data_dir", "force", "formats")
         )
-        return shlex.join(["agt", "start", str(path), *words])
+        formats = [override(self.formats)] if self.formats else []
+        return shlex.join(["agt", "start", str(path), *words, *formats])
 
 
 def _word(value: object) -> str:

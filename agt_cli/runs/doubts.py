@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from agt.errors import counted
+
 DoubtCode = Literal[
     "names_may_be_a_record",
     "blanks_around_name",
@@ -42,19 +44,19 @@ _SENTENCES: dict[DoubtCode, str] = {
         "be different classes: write them in one form"
     ),
     "number_as_classes": (
-        "the label '{column}' has {rows} different numbers ({values}), each of which would be a "
+        "the label '{column}' has {distinct} different numbers ({values}), each of which would be a "
         "class: if it is a quantity, such as an age, divide it into ranges in the file first"
     ),
     "label_missing": (
-        "the label '{column}' has no value in {rows} rows, and training refuses them: remove "
-        "these rows, or fill in their labels"
+        "the label '{column}' has no value in {rows}, and training refuses such rows: remove "
+        "them, or fill in their labels"
     ),
     "label_masked": (
-        "the label '{column}' is {values} in {rows} rows: if that means that the label is not "
+        "the label '{column}' is {values} in {rows}: if that means that the label is not "
         "known, remove these rows"
     ),
     "country_code_missing": (
-        "'{column}' has codes, and {values} in {rows} rows counts as a missing value: if it is a "
+        "'{column}' has codes, and {values} in {rows} counts as a missing value: if it is a "
         "code (NA is Namibia), write another word for it in the file"
     ),
     "left_out": "'{column}' is LEFT OUT: {values}",
@@ -93,7 +95,11 @@ class Doubt:
             values = " ".join(self.values)
         elif self.code in ("names_may_be_a_record", "number_as_classes"):
             values = ", ".join(self.values)
-        return _SENTENCES[self.code].format(column=self.column, values=values, rows=self.rows) + "."
+        rows = counted(self.rows, "row")
+        template = _SENTENCES[self.code]
+        return (
+            f"{template.format(column=self.column, values=values, rows=rows, distinct=self.rows)}."
+        )
 
 
 def alike(words: Iterable[str]) -> list[tuple[str, ...]]:

@@ -6,7 +6,7 @@ What is found here is a proposal. It becomes a public constant of the dataset's 
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Literal, TypeVar
 
@@ -84,9 +84,15 @@ def number_formats(words: pa.Array) -> list[NumberFormat]:
     return list(found.values())
 
 
+def override(formats: Mapping[str, DeclaredFormat]) -> str:
+    """Return the word of a command line that declares these formats, not quoted for a shell."""
+    entries = (f"{_quoted_name(name)}: {in_yaml(form)}" for name, form in formats.items())
+    return f"+formats={{{', '.join(entries)}}}"
+
+
 def command_line(name: str, form: DeclaredFormat) -> str:
-    """Return what declares the format of a column on a command line."""
-    return shlex.quote(f"+formats={{{_quoted_name(name)}: {in_yaml(form)}}}")
+    """Return what declares the format of one column, quoted for a shell."""
+    return shlex.quote(override({name: form}))
 
 
 def in_yaml(form: DeclaredFormat) -> str:

@@ -829,9 +829,9 @@ def _words(
                 kind="unreadable",
                 remark=f"contains formatted numbers, such as {word!r} in {where}: {hint}",
             )
-        infinite = " (which is infinite)" if is_infinite(word) else ""
+        infinite = " (an infinite number)" if is_infinite(word) else ""
         doubt = (
-            f"contains {what}, but also {word!r} in {where}{infinite}: correct it, or give "
+            f"contains {what}, but also {word!r}{infinite} in {where}: correct it, or give "
             f"missing_values=[{word!r}] if it means that a value is missing"
         )
     least = max(1, min(5, rows // 50))
