@@ -44,8 +44,8 @@ _SENTENCES: dict[DoubtCode, str] = {
         "be different classes: write them in one form"
     ),
     "number_as_classes": (
-        "the label '{column}' has {distinct} different numbers ({values}), each of which would be a "
-        "class: if it is a quantity, such as an age, divide it into ranges in the file first"
+        "the label '{column}' has {distinct} different numbers ({values}), each of which would "
+        "be a class: if it is a quantity, such as an age, divide it into ranges in the file first"
     ),
     "label_missing": (
         "the label '{column}' has no value in {rows}, and training refuses such rows: remove "
